@@ -1,0 +1,1 @@
+"""Trains S3Attention encoders and exports them for `service`."""

@@ -1,0 +1,71 @@
+"""The S3Attention encoder: embedding, blocks, final norm. Used by `model.classifier`."""
+
+import torch
+from torch import Tensor, nn
+
+from model.attention.s3 import S3Attention
+from model.config import EncoderConfig
+
+NUM_BYTES = 256
+
+
+class Block(nn.Module):
+    """Pre-norm transformer block.
+
+    x = x + drop(S3Attention(LN(x)));  x = x + MLP(LN(x)),  MLP = Linear, GELU, drop, Linear, drop
+
+    Shape:      x (B, N, C); returns (B, N, C).
+    Reference:  Wang et al. 2024, arXiv:2408.08567, Figure 1.
+    """
+
+    def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(config.dim)
+        self.attention = S3Attention(config, generator)
+        self.dropout = nn.Dropout(config.dropout.hidden)
+        self.mlp_norm = nn.LayerNorm(config.dim)
+        self.mlp = nn.Sequential(
+            nn.Linear(config.dim, config.ffn_dim),
+            nn.GELU(),
+            nn.Dropout(config.dropout.hidden),
+            nn.Linear(config.ffn_dim, config.dim),
+            nn.Dropout(config.dropout.hidden),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform (B, N, C) -> (B, N, C)."""
+        x = x + self.dropout(self.attention(self.attention_norm(x)))
+        return x + self.mlp(self.mlp_norm(x))  # type: ignore[no-any-return]
+
+
+class ByteEncoder(nn.Module):
+    """Raw bytes to contextual token vectors, at a fixed length.
+
+    x = drop(E[byte + 1 or 0 for padding] + P);  LN(block_m(... block_1(x)))
+
+    Shape:      document (B, N) uint8, zero-padded to N = seq_len; lengths (B,) int32, real bytes of each;
+                returns (B, N, C).
+    Reference:  Wang et al. 2024, arXiv:2408.08567, sec. IV-A (LRA Text: bytes, learned positions).
+    Deviates:   padding has an embedding of its own, so that NUL is an ordinary byte, test_nul_is_not_padding.
+    """
+
+    positions: Tensor
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.byte_embedding = nn.Embedding(1 + NUM_BYTES, config.dim)
+        self.position_embedding = nn.Parameter(torch.empty(config.seq_len, config.dim))
+        nn.init.normal_(self.byte_embedding.weight, std=0.02)
+        nn.init.normal_(self.position_embedding, std=0.02)
+        self.register_buffer("positions", torch.arange(config.seq_len, dtype=torch.int32), persistent=False)
+        self.dropout = nn.Dropout(config.dropout.embedding)
+        generator = torch.Generator().manual_seed(config.sampling_seed)
+        self.blocks = nn.Sequential(*(Block(config, generator) for _ in range(config.num_layers)))
+        self.norm = nn.LayerNorm(config.dim)
+
+    def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
+        """Encode (B, N) bytes -> (B, N, C)."""
+        is_real = self.positions < lengths.unsqueeze(1)  # (B, N)
+        tokens = (document.int() + 1) * is_real  # (B, N), 0 = padding
+        x = self.dropout(self.byte_embedding(tokens) + self.position_embedding)  # (B, N, C)
+        return self.norm(self.blocks(x))  # type: ignore[no-any-return]

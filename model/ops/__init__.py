@@ -1,0 +1,1 @@
+"""Tensor operations shared by the encoders."""
