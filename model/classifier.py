@@ -21,9 +21,7 @@ class TextClassifier(nn.Module):
     def __init__(self, config: EncoderConfig, num_classes: int) -> None:
         super().__init__()
         self.encoder = ByteEncoder(config)
-        self.head = nn.Sequential(
-            nn.Linear(config.dim, HEAD_DIM), nn.ReLU(), nn.Linear(HEAD_DIM, num_classes)
-        )
+        self.head = nn.Sequential(nn.Linear(config.dim, HEAD_DIM), nn.ReLU(), nn.Linear(HEAD_DIM, num_classes))
 
     def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Classify (B, N) bytes -> (B, classes) logits."""
