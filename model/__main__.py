@@ -1,0 +1,39 @@
+"""`python -m model train | evaluate | export`: the commands that make what `service` serves."""
+
+import argparse
+import os
+import sys
+
+from model.errors import UserError
+from model.train import train
+
+
+def main() -> int:
+    """Parse arguments, run a command; 0, or 2 after one line on stderr, or 130 after Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="python -m model", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--data-dir", default=os.environ.get("LONGDOC_DATA", "data"), help="where the data sets lie")
+    shared.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
+
+    command = commands.add_parser("train", parents=[shared], help="recipe -> run folder")
+    command.add_argument("recipe", help="a .toml file, or the name of one in model/recipes")
+    command.add_argument("--set", action="append", metavar="KEY=VALUE", help="override one key of the recipe")
+    command.add_argument("--runs", default="runs", help="folder of run folders (default: %(default)s)")
+    command.add_argument("--resume", action="store_true", help="go on from the run's last checkpoint")
+    command.set_defaults(run=train)
+
+    args = parser.parse_args()
+    try:
+        args.run(args)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; --resume goes on", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

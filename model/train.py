@@ -1,0 +1,109 @@
+"""`python -m model train`: a recipe -> a run folder with checkpoints, metrics and a learning curve."""
+
+import argparse
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from model.classifier import TextClassifier
+from model.config import RunConfig
+from model.data.documents import Documents, DocumentSet, batches, load_training
+from model.errors import UserError
+from model.training import checkpoint
+from model.training.loop import Fit, Job
+from model.training.plot import learning_curve
+from service.codec import combine, cut, pad_rows, take
+
+RECIPES = Path(__file__).parent / "recipes"
+VALIDATION_BATCH = 64
+
+
+def train(args: argparse.Namespace) -> Path:
+    """Run or resume a training run; returns its folder. Raises: UserError."""
+    config = RunConfig.load(find_recipe(args.recipe), args.set)
+    device = choose_device(args.device)
+    folder = Path(args.runs) / f"{config.name}-seed{config.seed}"
+    progress = state = None
+    if args.resume:
+        stored, progress, _, state = checkpoint.load(folder / "last.pt")
+        if stored != config:
+            raise UserError(f"{folder}/last.pt was trained with another recipe; resume with that one or start anew")
+    elif folder.exists():
+        raise UserError(f"{folder} exists; give --resume to go on with it, or remove it")
+
+    data = load_training(config.data, Path(args.data_dir))
+    torch.manual_seed(config.seed)
+    torch.use_deterministic_algorithms(device.type == "cpu")
+    model = TextClassifier(config.model, len(data.labels)).to(device)
+    if state is not None:
+        checkpoint.load_weights(model, state, folder / "last.pt")
+    folder.mkdir(parents=True, exist_ok=True)
+    job = _job(config, model, data, folder, device)
+    print(f"{len(data.train)} training and {len(data.validation)} validation documents, on {device}")
+    result = Fit(job, progress, state)()
+    learning_curve(result.history, folder / "learning_curve.png")
+    last = result.history[-1]
+    print(
+        f"{folder}: best validation accuracy {result.best_accuracy:.4f}, "
+        f"{last['documents_per_second']:.1f} documents/s, peak memory {last['peak_memory_bytes'] / 2**20:.0f} MiB"
+    )
+    return folder
+
+
+def find_recipe(name: str) -> Path:
+    """Path of a recipe given as a file, or as the name of one in model/recipes."""
+    path = Path(name)
+    if path.suffix == ".toml":
+        return path
+    if not (RECIPES / f"{name}.toml").is_file():
+        known = ", ".join(sorted(recipe.stem for recipe in RECIPES.glob("*.toml")))
+        raise UserError(f"no recipe {name!r}; known: {known}, or give a .toml file")
+    return RECIPES / f"{name}.toml"
+
+
+def choose_device(name: str) -> torch.device:
+    """Resolve `auto`; refuse `cuda` where there is none."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: no CUDA device is available")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def accuracy(model: nn.Module, documents: Documents, seq_len: int, device: torch.device) -> float:
+    """Share of documents whose windows, combined as when served, give the right label."""
+    model.eval()
+    correct = 0
+    cuts = [cut(len(text), seq_len, seq_len // 8, "windows") for text in documents.texts]
+    rows = [(i, take(text, spans)) for i, text in enumerate(documents.texts) for spans in cuts[i]]
+    logits = []
+    with torch.inference_mode():
+        for first in range(0, len(rows), VALIDATION_BATCH):
+            padded, lengths = pad_rows([row for _, row in rows[first : first + VALIDATION_BATCH]], seq_len)
+            logits.append(model(torch.from_numpy(padded).to(device), torch.from_numpy(lengths).to(device)).cpu())
+    table = torch.cat(logits).numpy()
+    first = 0
+    for spans, label in zip(cuts, documents.labels, strict=True):
+        correct += int(combine(table[first : first + len(spans)]).argmax()) == label
+        first += len(spans)
+    return correct / len(documents)
+
+
+def _job(config: RunConfig, model: nn.Module, data: DocumentSet, folder: Path, device: torch.device) -> Job:
+    training, seq_len = config.training, config.model.seq_len
+    if len(data.train) < training.batch_size:
+        raise UserError(f"{len(data.train)} training documents are fewer than one batch of {training.batch_size}")
+    return Job(
+        config=config,
+        model=model,
+        labels=data.labels,
+        steps_per_epoch=len(data.train) // training.batch_size,
+        training_batches=lambda epoch: batches(
+            data.train, seq_len, training.batch_size, config.data.crop, (config.seed, epoch)
+        ),
+        validate=partial(accuracy, documents=data.validation, seq_len=seq_len, device=device),
+        folder=folder,
+        device=device,
+    )

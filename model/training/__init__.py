@@ -1,0 +1,1 @@
+"""The training loop and its checkpoints; nothing here is about one model."""

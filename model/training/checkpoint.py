@@ -1,0 +1,58 @@
+"""Checkpoints: everything a run needs to go on bit for bit. Used by `model.train` and `model.export`."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from model.config import RunConfig
+from model.errors import UserError
+
+
+@dataclass
+class Progress:
+    """Where a run stands."""
+
+    epoch: int = 0
+    """Epochs finished."""
+    step: int = 0
+    """Steps taken in the current epoch."""
+    seconds: float = 0.0
+    """Time spent training, over all resumptions."""
+    loss_sum: float = 0.0
+    """Sum of the training losses of the current epoch's steps."""
+    best_accuracy: float = -1.0
+    """Best validation accuracy so far, in [0, 1]."""
+    peak_memory_bytes: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+    """One record an epoch, as in metrics.jsonl."""
+
+
+def save(path: Path, config: RunConfig, progress: Progress, labels: list[str], state: dict[str, Any]) -> None:
+    """Write a checkpoint atomically; `state` holds model, optimiser, schedule and generator states."""
+    partial = path.with_suffix(".partial")
+    torch.save({"config": config.to_dict(), "progress": vars(progress), "labels": labels, **state}, partial)
+    os.replace(partial, path)
+
+
+def load(path: Path) -> tuple[RunConfig, Progress, list[str], dict[str, Any]]:
+    """Read what `save` wrote; tensors and plain values only, no code. Raises: UserError naming the file."""
+    if not path.is_file():
+        raise UserError(f"{path} does not exist")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        config = RunConfig.from_dict(state.pop("config"))
+        return config, Progress(**state.pop("progress")), state.pop("labels"), state
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError, EOFError) as error:
+        raise UserError(f"{path} is not a checkpoint: {str(error).splitlines()[0]}") from None
+
+
+def load_weights(model: nn.Module, state: dict[str, Any], path: Path) -> None:
+    """Put a checkpoint's weights into a model of its config. Raises: UserError naming the file."""
+    try:
+        model.load_state_dict(state["model"])
+    except (RuntimeError, KeyError) as error:
+        raise UserError(f"{path} does not fit its own recipe: {str(error).splitlines()[0]}") from None

@@ -1,0 +1,149 @@
+"""Fit a model on batches: optimiser, schedule, validation, checkpoints. Called by `model.train`."""
+
+import json
+import math
+import resource
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from model.config import RunConfig
+from model.training import checkpoint
+from model.training.checkpoint import Progress
+
+Batch = tuple[Tensor, Tensor, Tensor]
+"""Documents (B, N) uint8, lengths (B,) int32, labels (B,) int64."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained, on what, and where its files go."""
+
+    config: RunConfig
+    model: nn.Module
+    labels: list[str]
+    steps_per_epoch: int
+    training_batches: Callable[[int], Iterator[Batch]]
+    """Epoch -> its batches, the same each time it is called."""
+    validate: Callable[[nn.Module], float]
+    """Accuracy on the validation documents, in [0, 1]."""
+    folder: Path
+    device: torch.device
+
+
+class Fit:
+    """One run: call it to train to the end; interrupt it and `last.pt` goes on from the same step."""
+
+    def __init__(self, job: Job, progress: Progress | None = None, state: dict[str, Any] | None = None) -> None:
+        training = job.config.training
+        self.job = job
+        self.progress = progress or Progress()
+        self.optimiser = torch.optim.AdamW(
+            job.model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay
+        )
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimiser, self._rate)
+        if state is not None:
+            self.optimiser.load_state_dict(state["optimiser"])
+            self.schedule.load_state_dict(state["schedule"])
+            torch.set_rng_state(state["generator"])
+
+    def _rate(self, step: int) -> float:
+        """Learning rate as a share of its maximum: linear warm-up, then cosine to zero."""
+        training = self.job.config.training
+        total = training.epochs * self.job.steps_per_epoch
+        if step < training.warmup_steps:
+            return (step + 1) / training.warmup_steps
+        done = (step - training.warmup_steps) / max(1, total - training.warmup_steps)
+        return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
+
+    def __call__(self) -> Progress:
+        """Train to the last epoch; Ctrl-C saves a checkpoint before it propagates."""
+        try:
+            while self.progress.epoch < self.job.config.training.epochs:
+                self._epoch()
+        except KeyboardInterrupt:
+            self._save("last.pt")
+            raise
+        return self.progress
+
+    def _epoch(self) -> None:
+        """Finish the current epoch, validate, record, save."""
+        job, progress = self.job, self.progress
+        job.model.train()
+        batch_size = job.config.training.batch_size
+        with tqdm(
+            total=job.steps_per_epoch * batch_size,
+            initial=progress.step * batch_size,
+            desc=f"epoch {progress.epoch + 1}/{job.config.training.epochs}",
+            unit="doc",
+        ) as bar:
+            for index, batch in enumerate(job.training_batches(progress.epoch)):
+                if index < progress.step:
+                    continue
+                started = time.perf_counter()
+                progress.loss_sum += self._step(batch)
+                progress.step += 1
+                progress.seconds += time.perf_counter() - started
+                bar.update(batch_size)
+                bar.set_postfix(loss=f"{progress.loss_sum / progress.step:.4f}", refresh=False)
+        self._finish_epoch(job.validate(job.model))
+
+    def _finish_epoch(self, accuracy: float) -> None:
+        """Record the epoch in metrics.jsonl and save the checkpoints."""
+        job, progress = self.job, self.progress
+        progress.peak_memory_bytes = max(progress.peak_memory_bytes, peak_memory_bytes(job.device))
+        loss = progress.loss_sum / progress.step
+        progress.epoch, progress.step, progress.loss_sum = progress.epoch + 1, 0, 0.0
+        documents = progress.epoch * job.steps_per_epoch * job.config.training.batch_size
+        progress.history.append(
+            {
+                "epoch": progress.epoch,
+                "training_loss": loss,
+                "validation_accuracy": accuracy,
+                "documents_per_second": documents / progress.seconds,
+                "peak_memory_bytes": progress.peak_memory_bytes,
+            }
+        )
+        if accuracy > progress.best_accuracy:
+            progress.best_accuracy = accuracy
+            self._save("best.pt")
+        self._save("last.pt")
+        lines = "".join(json.dumps(record) + "\n" for record in progress.history)
+        (job.folder / "metrics.jsonl").write_text(lines)
+        tqdm.write(f"epoch {progress.epoch}: training loss {loss:.4f}, validation accuracy {accuracy:.4f}")
+
+    def _step(self, batch: Batch) -> float:
+        """One optimiser step; returns the loss."""
+        documents, lengths, labels = (tensor.to(self.job.device, non_blocking=True) for tensor in batch)
+        with torch.autocast(self.job.device.type, torch.bfloat16, enabled=self.job.device.type == "cuda"):
+            logits = self.job.model(documents, lengths)
+        loss = nn.functional.cross_entropy(logits.float(), labels)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.job.model.parameters(), self.job.config.training.max_grad_norm)
+        self.optimiser.step()
+        self.schedule.step()
+        return float(loss.detach())
+
+    def _save(self, name: str) -> None:
+        """Write a checkpoint of this moment into the run folder."""
+        state = {
+            "model": self.job.model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "generator": torch.get_rng_state(),
+        }
+        checkpoint.save(self.job.folder / name, self.job.config, self.progress, self.job.labels, state)
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Peak memory: allocated on the GPU, or resident of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

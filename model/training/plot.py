@@ -1,0 +1,23 @@
+"""Plots of a run. Called by `model.train`."""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib import pyplot  # noqa: E402  # the backend must be chosen first
+
+
+def learning_curve(history: list[dict[str, float]], path: Path) -> None:
+    """Training loss and validation accuracy against epochs, as a PNG."""
+    epochs = [record["epoch"] for record in history]
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    left.plot(epochs, [record["training_loss"] for record in history], marker="o")
+    left.set(xlabel="epoch", ylabel="training loss")
+    right.plot(epochs, [100 * record["validation_accuracy"] for record in history], marker="o", color="C1")
+    right.set(xlabel="epoch", ylabel="validation accuracy (%)")
+    for axes in (left, right):
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
