@@ -1,0 +1,36 @@
+"""Runtimes behind one protocol; `create_backend` imports only the one that is asked for."""
+
+from pathlib import Path
+
+from service.backends.base import Device, InferenceBackend
+from service.errors import BadExport
+from service.manifest import Format, Manifest
+
+
+def create_backend(
+    manifest: Manifest, folder: Path, *, format: Format = "onnx", device: Device = "auto", threads: int = 1
+) -> InferenceBackend:
+    """Load the files of one format.
+
+    Args:
+        manifest: of the export in `folder`, hashes already checked.
+        folder: where the files lie.
+        format: onnx (ONNX Runtime) or torchscript (PyTorch).
+        device: auto takes CUDA where the runtime offers it.
+        threads: CPU threads of one run.
+
+    Raises: BadExport if the files cannot be loaded, or the runtime or device is not there.
+    """
+    files = {bucket: folder / file.path for bucket, file in manifest.files_of(format).items()}
+    try:
+        if format == "torchscript":
+            from service.backends.torchscript import TorchScriptBackend
+
+            return TorchScriptBackend(files, manifest, device=device, threads=threads)
+        from service.backends.onnx import OnnxBackend
+
+        return OnnxBackend(files, manifest, device=device, threads=threads)
+    except ModuleNotFoundError as error:
+        needed = {"onnxruntime": "install the extra `cpu` or `gpu`", "torch": "install torch to use torchscript"}
+        hint = needed.get(error.name or "", f"install {error.name}")
+        raise BadExport(f"backend {format}: {error.name} is not installed; {hint}", "backend") from None

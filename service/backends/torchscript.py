@@ -1,0 +1,34 @@
+"""PyTorch running TorchScript, on CPU or CUDA; the only file of `service` that imports torch."""
+
+from pathlib import Path
+
+import torch
+
+from service.backends.base import Array, Device, Tensors
+from service.errors import BadExport
+from service.manifest import Manifest
+
+
+class TorchScriptBackend:
+    """One frozen module a bucket."""
+
+    def __init__(self, files: dict[int, Path], manifest: Manifest, *, device: Device, threads: int) -> None:
+        if device == "cuda" and not torch.cuda.is_available():
+            raise BadExport("device cuda: PyTorch finds no CUDA device", "backend")
+        self.device = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
+        self._names = [spec.name for spec in manifest.inputs]
+        self._output = manifest.outputs[0].name
+        torch.set_num_threads(threads)
+        try:
+            self._modules = {
+                bucket: torch.jit.load(path, map_location=self.device).eval() for bucket, path in files.items()
+            }
+        except RuntimeError as error:
+            raise BadExport(f"a TorchScript file cannot be loaded: {str(error).splitlines()[0]}", "backend") from None
+
+    def run(self, inputs: Tensors) -> dict[str, Array]:
+        """Compute one batch padded to a bucket."""
+        tensors = [torch.from_numpy(inputs[name]).to(self.device) for name in self._names]
+        with torch.inference_mode():
+            output = self._modules[inputs[self._names[0]].shape[1]](*tensors)
+        return {self._output: output.cpu().numpy()}
