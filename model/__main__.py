@@ -5,6 +5,8 @@ import os
 import sys
 
 from model.errors import UserError
+from model.evaluate import evaluate
+from model.export import export
 from model.train import train
 
 
@@ -22,6 +24,16 @@ def main() -> int:
     command.add_argument("--runs", default="runs", help="folder of run folders (default: %(default)s)")
     command.add_argument("--resume", action="store_true", help="go on from the run's last checkpoint")
     command.set_defaults(run=train)
+
+    command = commands.add_parser("evaluate", parents=[shared], help="measure on the test split")
+    command.add_argument("folder", help="a run folder, or an export below exports/")
+    command.add_argument("--out", help="JSON file to write for an export (default: in the current folder)")
+    command.set_defaults(run=evaluate)
+
+    command = commands.add_parser("export", parents=[shared], help="run folder -> exports/<name>/<version>/")
+    command.add_argument("run_folder", metavar="RUN", help="a run folder")
+    command.add_argument("--out", default="exports", help="folder of exports (default: %(default)s)")
+    command.set_defaults(run=export)
 
     args = parser.parse_args()
     try:

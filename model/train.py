@@ -11,13 +11,13 @@ from model.classifier import TextClassifier
 from model.config import RunConfig
 from model.data.documents import Documents, DocumentSet, batches, load_training
 from model.errors import UserError
+from model.evaluate import document_logits, module_runner
 from model.training import checkpoint
 from model.training.loop import Fit, Job
 from model.training.plot import learning_curve
-from service.codec import combine, cut, pad_rows, take
+from service.codec import combine
 
 RECIPES = Path(__file__).parent / "recipes"
-VALIDATION_BATCH = 64
 
 
 def train(args: argparse.Namespace) -> Path:
@@ -75,20 +75,9 @@ def choose_device(name: str) -> torch.device:
 def accuracy(model: nn.Module, documents: Documents, seq_len: int, device: torch.device) -> float:
     """Share of documents whose windows, combined as when served, give the right label."""
     model.eval()
-    correct = 0
-    cuts = [cut(len(text), seq_len, seq_len // 8, "windows") for text in documents.texts]
-    rows = [(i, take(text, spans)) for i, text in enumerate(documents.texts) for spans in cuts[i]]
-    logits = []
-    with torch.inference_mode():
-        for first in range(0, len(rows), VALIDATION_BATCH):
-            padded, lengths = pad_rows([row for _, row in rows[first : first + VALIDATION_BATCH]], seq_len)
-            logits.append(model(torch.from_numpy(padded).to(device), torch.from_numpy(lengths).to(device)).cpu())
-    table = torch.cat(logits).numpy()
-    first = 0
-    for spans, label in zip(cuts, documents.labels, strict=True):
-        correct += int(combine(table[first : first + len(spans)]).argmax()) == label
-        first += len(spans)
-    return correct / len(documents)
+    logits = document_logits(module_runner(model, device), documents, seq_len, seq_len // 8)
+    right = (int(combine(rows).argmax()) == label for rows, label in zip(logits, documents.labels, strict=True))
+    return sum(right) / len(documents)
 
 
 def _job(config: RunConfig, model: nn.Module, data: DocumentSet, folder: Path, device: torch.device) -> Job:

@@ -29,6 +29,7 @@ def cut(total: int, max_length: int, overlap: int, on_overflow: OnOverflow) -> l
         on_overflow: what happens beyond max_length.
 
     Raises: InvalidInput for an empty document, and for a longer one under `error`.
+
     """
     if total == 0:
         raise InvalidInput("the document is empty; at least 1 byte is needed")

@@ -1,19 +1,19 @@
 """Errors of the service, without HTTP; `service.routes.errors` maps each to a status.
 
-    ServiceError
-    ├── MalformedInput      the body cannot be parsed
-    ├── InvalidInput        it can, but a value is not allowed
-    ├── UnsupportedMedia    the content type is not one the route reads
-    ├── PayloadTooLarge     bytes or rows over a limit
-    ├── ModelNotFound
-    ├── Overloaded          the queue is full
-    ├── NotReady            no model yet, or the engine has failed
-    ├── ShuttingDown        the door is closed
-    ├── DeadlineExceeded    in the queue or while running
-    ├── InferenceFailed     the backend raised
-    └── NonFiniteOutput     the backend returned NaN or infinity
+ServiceError
+├── MalformedInput      the body cannot be parsed
+├── InvalidInput        it can, but a value is not allowed
+├── UnsupportedMedia    the content type is not one the route reads
+├── PayloadTooLarge     bytes or rows over a limit
+├── ModelNotFound
+├── Overloaded          the queue is full
+├── NotReady            no model yet, or the engine has failed
+├── ShuttingDown        the door is closed
+├── DeadlineExceeded    in the queue or while running
+├── InferenceFailed     the backend raised
+└── NonFiniteOutput     the backend returned NaN or infinity
 
-    BadExport               a folder below exports/ that cannot be served (start-up, reload)
+BadExport               a folder below exports/ that cannot be served (start-up, reload)
 """
 
 from typing import ClassVar

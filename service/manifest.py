@@ -120,7 +120,9 @@ def read_manifest(folder: Path) -> Manifest:
         raise BadExport(f"{place}: {MANIFEST} is not readable JSON", "manifest") from None
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise BadExport(f"{place}: {MANIFEST} has schema version {version}; this service reads {SCHEMA_VERSION}", "schema")
+        raise BadExport(
+            f"{place}: {MANIFEST} has schema version {version}; this service reads {SCHEMA_VERSION}", "schema"
+        )
     try:
         manifest = Manifest.model_validate(raw)
     except ValidationError as error:

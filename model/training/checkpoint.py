@@ -27,6 +27,10 @@ class Progress:
     best_accuracy: float = -1.0
     """Best validation accuracy so far, in [0, 1]."""
     peak_memory_bytes: int = 0
+    device: str = ""
+    """Hardware the run was made on."""
+    revision: str = ""
+    """Git revision of the code at the start of the run."""
     history: list[dict[str, float]] = field(default_factory=list)
     """One record an epoch, as in metrics.jsonl."""
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402  # the backend must be chosen first
+from matplotlib import pyplot  # the backend must be chosen first
 
 
 def learning_curve(history: list[dict[str, float]], path: Path) -> None:

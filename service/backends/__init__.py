@@ -20,6 +20,7 @@ def create_backend(
         threads: CPU threads of one run.
 
     Raises: BadExport if the files cannot be loaded, or the runtime or device is not there.
+
     """
     files = {bucket: folder / file.path for bucket, file in manifest.files_of(format).items()}
     try:
