@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from model.classifier import TextClassifier
 from model.config import RunConfig
 from model.data.documents import data_terms
-from model.errors import ExportMismatch, from model.evaluate import evaluate_export
+from model.errors import ExportMismatch
+from model.evaluate import evaluate_export
 from model.training import checkpoint
 from model.training.checkpoint import Progress
 from service.backends import create_backend

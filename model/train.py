@@ -1,6 +1,7 @@
 """`python -m model train`: a recipe -> a run folder with checkpoints, metrics and a learning curve."""
 
 import argparse
+import subprocess
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from model.data.documents import Documents, DocumentSet, batches, load_training
 from model.errors import UserError
 from model.evaluate import document_logits, module_runner
 from model.training import checkpoint
+from model.training.checkpoint import Progress
 from model.training.loop import Fit, Job
 from model.training.plot import learning_curve
 from service.codec import combine
@@ -42,6 +44,7 @@ def train(args: argparse.Namespace) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     job = _job(config, model, data, folder, device)
     print(f"{len(data.train)} training and {len(data.validation)} validation documents, on {device}")
+    progress = progress or Progress(device=hardware(device), revision=git_revision())
     result = Fit(job, progress, state)()
     learning_curve(result.history, folder / "learning_curve.png")
     last = result.history[-1]
@@ -50,6 +53,22 @@ def train(args: argparse.Namespace) -> Path:
         f"{last['documents_per_second']:.1f} documents/s, peak memory {last['peak_memory_bytes'] / 2**20:.0f} MiB"
     )
     return folder
+
+
+def hardware(device: torch.device) -> str:
+    """Name the hardware for the manifest."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU, {torch.get_num_threads()} threads"
+
+
+def git_revision() -> str:
+    """Revision of the code, with `-dirty` if it has uncommitted changes; `unknown` outside a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def find_recipe(name: str) -> Path:

@@ -40,10 +40,10 @@ class Job:
 class Fit:
     """One run: call it to train to the end; interrupt it and `last.pt` goes on from the same step."""
 
-    def __init__(self, job: Job, progress: Progress | None = None, state: dict[str, Any] | None = None) -> None:
+    def __init__(self, job: Job, progress: Progress, state: dict[str, Any] | None = None) -> None:
         training = job.config.training
         self.job = job
-        self.progress = progress or Progress()
+        self.progress = progress
         self.optimiser = torch.optim.AdamW(
             job.model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay
         )

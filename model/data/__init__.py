@@ -1,0 +1,1 @@
+"""Data sets: files on disk -> labelled documents in named splits."""
