@@ -20,6 +20,8 @@ from model.training.plot import learning_curve
 from service.codec import combine
 
 RECIPES = Path(__file__).parent / "recipes"
+HEAD_DOCUMENTS = 256
+"""Documents the head is initialised from."""
 
 
 def train(args: argparse.Namespace) -> Path:
@@ -41,6 +43,8 @@ def train(args: argparse.Namespace) -> Path:
     model = TextClassifier(config.model, len(data.labels)).to(device)
     if state is not None:
         checkpoint.load_weights(model, state, folder / "last.pt")
+    else:
+        _standardise_head(model, config, data, device)
     folder.mkdir(parents=True, exist_ok=True)
     job = _job(config, model, data, folder, device)
     print(f"{len(data.train)} training and {len(data.validation)} validation documents, on {device}")
@@ -97,6 +101,13 @@ def accuracy(model: nn.Module, documents: Documents, seq_len: int, device: torch
     logits = document_logits(module_runner(model, device), documents, seq_len, seq_len // 8)
     right = (int(combine(rows).argmax()) == label for rows, label in zip(logits, documents.labels, strict=True))
     return sum(right) / len(documents)
+
+
+def _standardise_head(model: TextClassifier, config: RunConfig, data: DocumentSet, device: torch.device) -> None:
+    """Initialise the head from the first documents of an epoch that training does not use."""
+    count = min(HEAD_DOCUMENTS, len(data.train))
+    documents, lengths, _ = next(batches(data.train, config.model.seq_len, count, config.data.crop, (config.seed, -1)))
+    model.standardise_head(documents.to(device), lengths.to(device))
 
 
 def _job(config: RunConfig, model: nn.Module, data: DocumentSet, folder: Path, device: torch.device) -> Job:
