@@ -52,7 +52,7 @@ def export(args: argparse.Namespace) -> Path:
         golden = golden_inputs(config.model.seq_len)
         write_graphs(model, golden, partial)
         logits = eager(model, golden)
-        np.savez(partial / "golden.npz", **golden, logits=logits)
+        np.savez(partial / "golden.npz", allow_pickle=False, **golden, logits=logits)
         manifest = _manifest(config, progress, labels, version, partial)
         check_agreement(manifest, partial, golden, logits)
         results = evaluate_export(manifest, partial, Path(args.data_dir), args.device)
@@ -104,7 +104,8 @@ def write_graphs(model: nn.Module, golden: dict[str, np.ndarray[Any, Any]], fold
         )
         assert program is not None
         program.save(folder / FILES["onnx"], external_data=False)
-        scripted = torch.jit.freeze(torch.jit.trace(model, example))
+        traced = torch.jit.trace(model, example)  # type: ignore[no-untyped-call]
+        scripted = torch.jit.freeze(traced)
         torch.jit.save(scripted, folder / FILES["torchscript"])
 
 

@@ -131,8 +131,9 @@ def read_manifest(folder: Path) -> Manifest:
         raise BadExport(f"{place}: {MANIFEST}: {key}: {first['msg']}", "manifest") from None
     if (manifest.name, str(manifest.version)) != (folder.parent.name, folder.name):
         raise BadExport(f"{place}: {MANIFEST} names {manifest.name}/{manifest.version}", "manifest")
-    for file in (*manifest.files, manifest.golden):
-        _check_hash(folder / file.path, file.sha256, place)
+    hashes = [(file.path, file.sha256) for file in manifest.files] + [(manifest.golden.path, manifest.golden.sha256)]
+    for path, expected in hashes:
+        _check_hash(folder / path, expected, place)
     return manifest
 
 

@@ -42,7 +42,8 @@ def load_training(config: DataConfig, data_dir: Path) -> DocumentSet:
     source = _SOURCES[config.name]
     in_test = {text for text, _ in source.read(data_dir, "test")}
     kept = [(text, label) for text, label in source.read(data_dir, "train") if text not in in_test]
-    validation, train = [], []
+    validation: list[tuple[bytes, int]] = []
+    train: list[tuple[bytes, int]] = []
     for text, label in kept:
         digest = hashlib.sha256(config.split_seed.to_bytes(8, "little", signed=True) + text).digest()
         is_held_out = int.from_bytes(digest[:8], "little") < config.validation_fraction * 2**64

@@ -10,7 +10,7 @@ def segment_means(x: Tensor, num_segments: int) -> Tensor:
     Shape:      x (B, N, C); returns (B, N, r).
     Reference:  Wang et al. 2024, arXiv:2408.08567, sec. III-B, eq. (4).
     """
-    return x.unflatten(-1, (num_segments, -1)).mean(-1)
+    return x.reshape(*x.shape[:-1], num_segments, -1).mean(-1)
 
 
 def fourier_convolution(segments: Tensor, kernel: Tensor) -> Tensor:
@@ -28,8 +28,8 @@ def fourier_convolution(segments: Tensor, kernel: Tensor) -> Tensor:
         seq_len, num_segments = segments.shape[-2:]
         spectrum = torch.view_as_real(torch.fft.rfft(segments.to(kernel.dtype), dim=-2))  # (B, F, r, 2)
         real, imag = spectrum.unsqueeze(-2).unbind(-1)  # (B, F, r, 1)
-        kernel_real, kernel_imag = kernel.unflatten(1, (num_segments, -1)).unbind(-1)  # (F, r, C/r)
+        kernel_real, kernel_imag = kernel.reshape(len(kernel), num_segments, -1, 2).unbind(-1)  # (F, r, C/r)
         product = torch.stack(
             (real * kernel_real - imag * kernel_imag, real * kernel_imag + imag * kernel_real), dim=-1
         ).flatten(2, 3)  # (B, F, C, 2)
-        return torch.fft.irfft(torch.view_as_complex(product), n=seq_len, dim=-2)  # (B, N, C)
+        return torch.fft.irfft(torch.view_as_complex(product), n=seq_len, dim=-2)  # type: ignore[no-any-return]

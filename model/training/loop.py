@@ -125,7 +125,7 @@ class Fit:
             logits = self.job.model(documents, lengths)
         loss = nn.functional.cross_entropy(logits.float(), labels)
         self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.job.model.parameters(), self.job.config.training.max_grad_norm)
         self.optimiser.step()
         self.schedule.step()

@@ -1,5 +1,6 @@
 """Runtimes behind one protocol; `create_backend` imports only the one that is asked for."""
 
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from service.backends.base import Device, InferenceBackend
@@ -35,3 +36,18 @@ def create_backend(
         needed = {"onnxruntime": "install the extra `cpu` or `gpu`", "torch": "install torch to use torchscript"}
         hint = needed.get(error.name or "", f"install {error.name}")
         raise BadExport(f"backend {format}: {error.name} is not installed; {hint}", "backend") from None
+
+
+def require_one_runtime() -> None:
+    """Refuse to start with no ONNX Runtime, or with both, of which one overwrites the other. Raises: BadExport."""
+    found = []
+    for name in ("onnxruntime", "onnxruntime-gpu"):
+        try:
+            version(name)
+            found.append(name)
+        except PackageNotFoundError:
+            continue
+    if not found:
+        raise BadExport("no ONNX Runtime is installed; install longdoc-serve[cpu] or longdoc-serve[gpu]", "backend")
+    if len(found) == 2:
+        raise BadExport("onnxruntime and onnxruntime-gpu exclude each other; uninstall one of them", "backend")

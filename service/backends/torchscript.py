@@ -1,6 +1,7 @@
 """PyTorch running TorchScript, on CPU or CUDA; the only file of `service` that imports torch."""
 
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -15,13 +16,14 @@ class TorchScriptBackend:
     def __init__(self, files: dict[int, Path], manifest: Manifest, *, device: Device, threads: int) -> None:
         if device == "cuda" and not torch.cuda.is_available():
             raise BadExport("device cuda: PyTorch finds no CUDA device", "backend")
-        self.device = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
+        self.device: Literal["cpu", "cuda"] = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
         self._names = [spec.name for spec in manifest.inputs]
         self._output = manifest.outputs[0].name
         torch.set_num_threads(threads)
         try:
             self._modules = {
-                bucket: torch.jit.load(path, map_location=self.device).eval() for bucket, path in files.items()
+                bucket: torch.jit.load(path, map_location=self.device).eval()  # type: ignore[no-untyped-call]
+                for bucket, path in files.items()
             }
         except RuntimeError as error:
             raise BadExport(f"a TorchScript file cannot be loaded: {str(error).splitlines()[0]}", "backend") from None

@@ -1,0 +1,94 @@
+"""`python -m service [check | predict]`: the server, the check of exports, and scoring without a server."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+from pydantic_settings import CliSettingsSource
+
+from service import log
+from service.backends import require_one_runtime
+from service.errors import BadExport
+from service.exports import find_exports, load_export
+from service.manifest import MANIFEST
+from service.predict import InputError, predict
+from service.server import serve
+from service.settings import Settings
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; 0, or 2 after one line on standard error."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    commands = {"check": _check, "predict": _predict}
+    command = commands.get(given[0]) if given else None
+    try:
+        if command is not None:
+            return command(given[1:])
+        return _serve(given)
+    except (BadExport, InputError) as error:
+        print(f"error: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"error: {error.strerror or error}", file=sys.stderr)
+    return 2
+
+
+def _serve(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m service",
+        description="Serve exports over HTTP. Each flag is a variable too: --max-body-bytes is LONGDOC_MAX_BODY_BYTES.",
+        epilog="python -m service check [EXPORTS] verifies exports; python -m service predict scores files. "
+        "Both have a --help of their own.",
+    )
+    source = CliSettingsSource[argparse.ArgumentParser](
+        Settings, root_parser=parser, cli_kebab_case=True, cli_implicit_flags=True, cli_hide_none_type=True
+    )
+    try:
+        settings = Settings(_cli_settings_source=source(args=arguments))  # type: ignore[call-arg]  # not in the stubs
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=True)[0]
+        name = ".".join(map(str, first["loc"]))
+        raise InputError(f"setting {name} = {first['input']!r}: {first['msg']}") from None
+    if settings.backend == "onnx":
+        require_one_runtime()
+    log.configure(settings.log_format)
+    return serve(settings)
+
+
+def _check(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m service check", description="Verify hashes and golden outputs.")
+    parser.add_argument("exports", nargs="?", default=Path("exports"), type=Path, help="default: %(default)s")
+    parser.add_argument("--backend", choices=["onnx", "torchscript"], default="onnx")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    args = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    folders = [args.exports] if (args.exports / MANIFEST).is_file() else find_exports(args.exports)
+    for folder in folders:
+        model = load_export(folder, format=args.backend, device=args.device)
+        manifest = model.manifest
+        print(f"{manifest.name:<24} {manifest.version:>4}  {manifest.task}  ok in {model.load_seconds:.2f} s")
+    return 0
+
+
+def _predict(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m service predict",
+        description="Classify files without a server; one JSON line a document on standard output.",
+    )
+    parser.add_argument("export", type=Path, help="an export's folder: exports/NAME or exports/NAME/VERSION")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="documents, one a file")
+    parser.add_argument("--jsonl", type=Path, help="documents in the field `text` of each line")
+    parser.add_argument("--csv", type=Path, help="documents in the column `text`")
+    parser.add_argument("--on-overflow", choices=["windows", "head", "tail", "head_tail", "error"], default="windows")
+    parser.add_argument("--detail", action="store_true", help="add the scores of each window")
+    args = parser.parse_args(arguments)
+    sources = [bool(args.files), args.jsonl is not None, args.csv is not None]
+    if sum(sources) != 1:
+        parser.error("give files, or --jsonl, or --csv")
+    return predict(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Reading requests: media type, deadline, and the end of work when the client leaves. Used by the routes."""
+
+import asyncio
+import re
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
+
+from service.errors import InvalidInput, MalformedInput, UnsupportedMedia
+
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+
+TIMEOUT = "x-request-timeout-ms"
+CLIENT_LEFT = 499
+"""Status that only the metrics see."""
+
+
+def media_type(request: Request, allowed: tuple[str, ...]) -> str:
+    """Media type of the body, in lower case. Raises: UnsupportedMedia naming those allowed."""
+    given, _, parameters = request.headers.get("content-type", "").partition(";")
+    given = given.strip().lower()
+    if given not in allowed:
+        raise UnsupportedMedia(f"send the body as {', '.join(allowed)}")
+    charset = re.search(r"charset\s*=\s*\"?([^\s;\"]+)", parameters, re.IGNORECASE)
+    if given != "application/octet-stream" and charset and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
+        raise UnsupportedMedia("send text as UTF-8, or bytes of any encoding as application/octet-stream")
+    return given
+
+
+def deadline(request: Request, longest_s: float) -> float:
+    """Deadline of a request on the clock of the event loop. Raises: InvalidInput for a bad header."""
+    text = request.headers.get(TIMEOUT)
+    seconds = longest_s
+    if text is not None:
+        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
+            message = "must be a positive number of milliseconds"
+            raise InvalidInput(f"X-Request-Timeout-Ms {message}", [(TIMEOUT, message)])
+        seconds = min(longest_s, int(text) / 1000)
+    return asyncio.get_running_loop().time() + seconds
+
+
+def parse_json(schema: type[M], body: bytes) -> M:
+    """Check a JSON body. Raises: MalformedInput if it is not JSON, InvalidInput naming the fields."""
+    try:
+        return schema.model_validate_json(body)
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+def parse_query(schema: type[M], request: Request) -> M:
+    """Check a query string. Raises: InvalidInput naming the fields."""
+    names = [name for name, _ in request.query_params.multi_items()]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        message = "given more than once"
+        raise InvalidInput(f"a parameter is {message}", [("query", message) for _ in twice])
+    try:
+        return schema.model_validate_strings(dict(request.query_params))
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+def _invalid(error: ValidationError) -> Exception:
+    """Turn pydantic's errors into ours, without the input."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    if found[0]["type"] == "json_invalid":
+        return MalformedInput("the body is not valid JSON in UTF-8")
+    fields = [(".".join(map(str, e["loc"])) or "body", e["msg"]) for e in found[:20]]
+    return InvalidInput("; ".join(f"{place}: {message}" for place, message in fields[:3]), fields)
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Await `work`, cancelling it when the client leaves. Raises: ClientDisconnect."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_leaves(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise ClientDisconnect
+    finally:
+        leaving.cancel()
+        if not working.done():
+            working.cancel()
+            await asyncio.wait([working])
+
+
+async def _leaves(request: Request) -> None:
+    """Return when the client has closed the connection; the body has been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,112 @@
+"""The server process: uvicorn with signals of our own, so that nothing accepted is lost. Called by `__main__`."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+import uvloop
+
+from service.app import create_app
+from service.engine import Engine, load_models
+from service.metrics import Metrics
+from service.settings import Settings
+
+log = logging.getLogger(__name__)
+
+KEEP_ALIVE_S = 65
+"""Longer than the 60 s after which common load balancers close, so that the side that sends closes first."""
+
+
+class _Server(uvicorn.Server):
+    """uvicorn closes its socket at the first SIGTERM and raises the signal again at the end; neither is wanted."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to `_Lifecycle`."""
+        yield
+
+
+def serve(settings: Settings) -> int:
+    """Load, listen, serve until a signal, drain; returns the exit code.
+
+    Raises: BadExport before anything listens; OSError if the address is taken.
+    """
+    metrics = Metrics()
+    models = load_models(settings, metrics)
+    with (
+        _listen(settings.host, settings.port) as listener,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        runner.run(_Lifecycle(settings).run(Engine(models, settings, metrics), metrics, listener))
+    return 0
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Bind before anything else can fail, so that the address in the log is the one listened on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+class _Lifecycle:
+    """From the first request to the last.
+
+    SIGTERM: readiness ends at once, requests are answered for `drain_delay_s`, then the socket closes and what is
+    in flight has `drain_timeout_s` to finish. SIGINT: the same without the delay. A second signal ends everything.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+
+    async def run(self, engine: Engine, metrics: Metrics, listener: socket.socket) -> None:
+        """Serve on a bound socket until a signal has been obeyed."""
+        config = uvicorn.Config(
+            create_app(engine, self._settings, metrics),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=max(1, round(self._settings.drain_timeout_s)),
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signals.put_nowait, number)
+        server = _Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        stopping = asyncio.create_task(self._stop(engine, server))
+        host, port = listener.getsockname()[:2]
+        log.info("listening on http://%s:%d", host, port)
+        await serving
+        stopping.cancel()
+        try:
+            await asyncio.wait_for(engine.drain(), self._settings.drain_timeout_s)
+        except TimeoutError:
+            log.error("requests were still in flight after drain_timeout_s = %g", self._settings.drain_timeout_s)
+        engine.close()
+        log.info("stopped")
+
+    async def _stop(self, engine: Engine, server: uvicorn.Server) -> None:
+        """Obey the first signal gracefully, the second one at once."""
+        first = await self._signals.get()
+        log.info("%s: draining", first.name)
+        engine.begin_drain()
+        second: signal.Signals | None = None
+        if first == signal.SIGTERM:
+            with contextlib.suppress(TimeoutError):
+                second = await asyncio.wait_for(self._signals.get(), self._settings.drain_delay_s)
+        server.should_exit = True
+        second = second or await self._signals.get()
+        log.warning("%s: stopping at once", second.name)
+        server.force_exit = True

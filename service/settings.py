@@ -1,0 +1,67 @@
+"""Settings of the server: flags, then `LONGDOC_...` variables, then defaults. Read once, by `service.__main__`."""
+
+import math
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from service.backends.base import Device
+from service.manifest import Format
+
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+def cpu_count() -> int:
+    """Cores this process may use: its affinity, cut by the quota of its control group (a container's `--cpus`)."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = CPU_QUOTA.read_text().split()
+        return max(1, min(cores, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError):  # no such file outside cgroup v2; "max" when there is no quota
+        return cores
+
+
+class Settings(BaseSettings):
+    """Every field is a flag of `python -m service` and a variable; the text under it is its help."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="LONGDOC_", frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=()
+    )
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = Field(default=8000, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one."""
+    exports: Path = Path("exports")
+    """Folder of exports; of each name the highest version is served."""
+    skip_bad_exports: bool = False
+    """Serve the rest when an export is damaged, instead of refusing to start."""
+    backend: Format = "onnx"
+    """Runtime: onnx (ONNX Runtime) or torchscript (PyTorch, to be installed beside)."""
+    device: Device = "auto"
+    """Where to compute; auto takes CUDA where the runtime offers it."""
+    default_classifier: str | None = None
+    """Classifier that answers when a request names none; needed only with several."""
+    max_batch_rows: int | None = Field(default=None, gt=0)
+    """Rows in one batch; by default 4 on a CPU, 64 on a GPU."""
+    max_queue_rows: int = Field(default=2048, gt=0)
+    """Rows that may wait for one model; beyond it requests get 429."""
+    max_queue_bytes: int = Field(default=64 * 2**20, gt=0)
+    """Bytes that may wait for one model; beyond it requests get 429."""
+    max_body_bytes: int = Field(default=8 * 2**20, gt=0)
+    """Longest request body."""
+    max_document_bytes: int = Field(default=2**20, gt=0)
+    """Longest document."""
+    max_documents: int = Field(default=256, gt=0)
+    """Most documents in one request."""
+    deadline_s: float = Field(default=30.0, gt=0)
+    """Time a request may take; a client asks for less with X-Request-Timeout-Ms."""
+    drain_delay_s: float = Field(default=5.0, ge=0)
+    """Time between SIGTERM, when readiness ends, and the end of listening; load balancers need it."""
+    drain_timeout_s: float = Field(default=20.0, gt=0)
+    """Time that requests in flight have to finish after listening ends."""
+    log_format: Literal["text", "json"] = "text"
+    """Form of the log lines on standard error."""

@@ -1,0 +1,1 @@
+"""What is done for a request, apart from HTTP: one file a task."""

@@ -1,0 +1,86 @@
+"""Documents -> labels. Called by `service.routes.classify` and `service.predict`."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.batching import Outcome
+from service.codec import OnOverflow, Span, bytes_used, combine, cut, softmax, take
+from service.engine import ServedModel
+from service.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class Classification:
+    """The answer for one document."""
+
+    scores: NDArray[np.float64]
+    """(classes,), summing to 1."""
+    bytes_total: int
+    bytes_used: int
+    windows: list[tuple[list[Span], NDArray[np.float64]]]
+    """Stretches of the document that made one row, with the row's scores; one entry a row."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Where the time of one request went, in seconds."""
+
+    decode: float
+    queue: float
+    compute: float
+
+
+async def classify(
+    model: ServedModel, documents: Sequence[bytes], *, on_overflow: OnOverflow, deadline: float
+) -> tuple[list[Classification], Timing]:
+    """Classify documents of any length; the rows of all are one request of the batching engine.
+
+    Args:
+        model: a text classifier.
+        documents: raw bytes.
+        on_overflow: what happens beyond the model's length.
+        deadline: on the clock of the event loop.
+
+    Raises: InvalidInput naming the document; what `Batcher.infer` raises.
+
+    """
+    started = time.perf_counter()
+    manifest = model.manifest
+    plans = [
+        _cut(index, document, manifest.max_length, manifest.window_overlap, on_overflow)
+        for index, document in enumerate(documents)
+    ]
+    rows = [take(document, spans) for document, plan in zip(documents, plans, strict=True) for spans in plan]
+    decode_s = time.perf_counter() - started
+    outcome: Outcome = await model.batcher.infer(rows, deadline)
+    answers, first = [], 0
+    for document, plan in zip(documents, plans, strict=True):
+        logits = outcome.outputs[first : first + len(plan)]
+        first += len(plan)
+        windows = list(zip(plan, softmax(logits.astype(np.float64)), strict=True))
+        answers.append(Classification(combine(logits), len(document), bytes_used(plan), windows))
+    _count(model, answers)
+    return answers, Timing(decode_s, outcome.queue_s, outcome.compute_s)
+
+
+def _cut(index: int, document: bytes, max_length: int, overlap: int, on_overflow: OnOverflow) -> list[list[Span]]:
+    """Cut one document, naming it in the error."""
+    try:
+        return cut(len(document), max_length, overlap, on_overflow)
+    except InvalidInput as error:
+        raise InvalidInput(f"input {index}: {error}", [(f"inputs.{index}", str(error))]) from None
+
+
+def _count(model: ServedModel, answers: Sequence[Classification]) -> None:
+    """Count documents and what of them was not read."""
+    metrics = model.metrics
+    metrics.documents.inc(len(answers))
+    for answer in answers:
+        metrics.document_bytes.observe(answer.bytes_total)
+        if answer.bytes_used < answer.bytes_total:
+            metrics.truncated.inc()
+            metrics.bytes_dropped.inc(answer.bytes_total - answer.bytes_used)
