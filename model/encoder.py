@@ -47,6 +47,8 @@ class ByteEncoder(nn.Module):
                 returns (B, N, C).
     Reference:  Wang et al. 2024, arXiv:2408.08567, sec. IV-A (LRA Text: bytes, learned positions).
     Deviates:   padding has an embedding of its own, so that NUL is an ordinary byte, test_nul_is_not_padding.
+                Positions start at zero, bytes at N(0, 0.02^2): random positions as large as the bytes hide them
+                from the layers above at first (512 bytes, one epoch, validation accuracy 0.655 against 0.725).
     """
 
     positions: Tensor
@@ -54,9 +56,8 @@ class ByteEncoder(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.byte_embedding = nn.Embedding(1 + NUM_BYTES, config.dim)
-        self.position_embedding = nn.Parameter(torch.empty(config.seq_len, config.dim))
+        self.position_embedding = nn.Parameter(torch.zeros(config.seq_len, config.dim))
         nn.init.normal_(self.byte_embedding.weight, std=0.02)
-        nn.init.normal_(self.position_embedding, std=0.02)
         self.register_buffer("positions", torch.arange(config.seq_len, dtype=torch.int32), persistent=False)
         self.dropout = nn.Dropout(config.dropout.embedding)
         generator = torch.Generator().manual_seed(config.sampling_seed)

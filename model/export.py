@@ -89,9 +89,10 @@ def eager(model: nn.Module, inputs: dict[str, np.ndarray[Any, Any]]) -> np.ndarr
 def write_graphs(model: nn.Module, golden: dict[str, np.ndarray[Any, Any]], folder: Path) -> None:
     """Write model.onnx (dynamic batch, weights inside) and model.ts (traced, frozen)."""
     example = tuple(torch.from_numpy(golden[name][:3]) for name in ("bytes", "lengths"))
+    batch = torch.export.Dim("batch")
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
-        warnings.filterwarnings("ignore", category=FutureWarning)
+        warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
+        warnings.filterwarnings("ignore", "# The axis name: batch will not be used", UserWarning)
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         program = torch.onnx.export(
             model,
@@ -99,7 +100,7 @@ def write_graphs(model: nn.Module, golden: dict[str, np.ndarray[Any, Any]], fold
             dynamo=True,
             input_names=["bytes", "lengths"],
             output_names=["logits"],
-            dynamic_shapes=({0: torch.export.Dim("batch")}, {0: torch.export.Dim("batch")}),
+            dynamic_shapes=({0: batch}, {0: batch}),
             verbose=False,
         )
         assert program is not None

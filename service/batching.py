@@ -12,6 +12,7 @@ Invariants, each a property test in tests/service/test_batching.py:
 import asyncio
 import logging
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -150,7 +151,7 @@ class Batcher:
     def oldest_s(self) -> float:
         """Age of the oldest request with a row that waits; 0 if none does."""
         arrived = [ticket.arrived for ticket in self._tickets if ticket.waiting_rows]
-        return asyncio.get_running_loop().time() - min(arrived) if arrived else 0.0
+        return time.monotonic() - min(arrived) if arrived else 0.0
 
     async def infer(self, rows: list[bytes], deadline: float) -> Outcome:
         """Compute the rows of one request; cancel the caller and they are forgotten.
@@ -194,7 +195,7 @@ class Batcher:
         """Put a request into the queue, or refuse it."""
         size = sum(map(len, rows))
         self._check_door(len(rows), size)
-        ticket = _Ticket(rows, loop.time(), loop.create_future(), [None] * len(rows), missing=len(rows))
+        ticket = _Ticket(rows, time.monotonic(), loop.create_future(), [None] * len(rows), missing=len(rows))
         name = "bulk" if len(rows) > BULK_ROWS else "interactive"
         chosen = self._classes[name]
         if chosen.first() is None:  # no credit for the time in which nothing of this class waited
@@ -236,7 +237,7 @@ class Batcher:
             rows = [ticket.rows[index] for _, ticket, index in entries]
             self._metrics.batch_size.observe(len(rows))
             self._metrics.batch_padding.observe(1 - sum(map(len, rows)) / (bucket * len(rows)))
-            started = loop.time()
+            started = time.monotonic()
             try:
                 running = loop.run_in_executor(self._executor, self._run, rows, bucket)
             except RuntimeError as error:  # the executor was shut down or cannot start a thread
@@ -259,7 +260,7 @@ class Batcher:
             return None
         _, (_, bucket), chosen = min(waiting, key=lambda item: item[:2])
         entries, batch = chosen.buckets[bucket], list[_Entry]()
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         while entries and len(batch) < self._limits.batch_rows:
             entry = entries.popleft()
             _, ticket, index = entry
@@ -280,7 +281,7 @@ class Batcher:
         if error is None and len(done.result()) != len(entries):
             error = ValueError(f"the backend gave {len(done.result())} outputs for {len(entries)} rows")
         if error is None:
-            seconds = asyncio.get_running_loop().time() - started
+            seconds = time.monotonic() - started
             self._measure(seconds / len(entries))
             self._deliver(entries, done.result(), seconds)
         elif isinstance(error, Exception):

@@ -28,7 +28,7 @@ def fourier_convolution(segments: Tensor, kernel: Tensor) -> Tensor:
         seq_len, num_segments = segments.shape[-2:]
         spectrum = torch.view_as_real(torch.fft.rfft(segments.to(kernel.dtype), dim=-2))  # (B, F, r, 2)
         real, imag = spectrum.unsqueeze(-2).unbind(-1)  # (B, F, r, 1)
-        kernel_real, kernel_imag = kernel.reshape(len(kernel), num_segments, -1, 2).unbind(-1)  # (F, r, C/r)
+        kernel_real, kernel_imag = kernel.reshape(kernel.shape[0], num_segments, -1, 2).unbind(-1)  # (F, r, C/r)
         product = torch.stack(
             (real * kernel_real - imag * kernel_imag, real * kernel_imag + imag * kernel_real), dim=-1
         ).flatten(2, 3)  # (B, F, C, 2)
