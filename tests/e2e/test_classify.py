@@ -1,0 +1,184 @@
+"""What a client gets for good requests."""
+
+import numpy as np
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from service.backends.onnx import OnnxBackend
+from service.codec import combine, cut, pad_rows, take
+from service.manifest import Manifest
+from tests.e2e.conftest import EXPORTS, Server
+
+TEXT = {"content-type": "text/plain"}
+
+
+@pytest.fixture(scope="session")
+def offline(manifest: Manifest) -> "Offline":
+    return Offline(manifest)
+
+
+class Offline:
+    """Scores computed without the service: one row at a time."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        folder = EXPORTS / manifest.name / str(manifest.version)
+        files = {bucket: folder / file.path for bucket, file in manifest.files_of("onnx").items()}
+        self.backend = OnnxBackend(files, manifest, device="cpu", threads=1)
+        self.manifest = manifest
+
+    def __call__(self, document: bytes, on_overflow: str = "windows") -> dict[str, float]:
+        m = self.manifest
+        rows = [take(document, s) for s in cut(len(document), m.max_length, m.window_overlap, on_overflow)]  # type: ignore[arg-type]
+        logits = []
+        for row in rows:
+            padded, lengths = pad_rows([row], m.max_length)
+            logits.append(self.backend.run({"bytes": padded, "lengths": lengths})["logits"][0])
+        return dict(zip(m.labels, combine(np.stack(logits)).tolist(), strict=True))
+
+
+def scores_of(result: dict[str, object]) -> dict[str, float]:
+    return {s["label"]: s["score"] for s in result["scores"]}  # type: ignore[index, attr-defined]
+
+
+def agree(result: dict[str, object], expected: dict[str, float]) -> bool:
+    return scores_of(result) == pytest.approx(expected, abs=1e-5)
+
+
+def document(length: int) -> bytes:
+    text = b"The film was long, and I liked most of it; the rest was noise. "
+    return (text * (1 + length // len(text)))[:length]
+
+
+@pytest.mark.parametrize("length", [1, 2, 100, 1023, 1024, 1025, 4096, 4097, 10_000, 2**20])
+def test_answer_equals_the_offline_one(client: httpx.Client, offline: Offline, length: int) -> None:
+    body = document(length)
+    response = client.post("/v1/classify", content=body, headers=TEXT)
+    assert response.status_code == 200
+    (result,) = response.json()["results"]
+    assert agree(result, offline(body))
+    best = max(scores_of(result).items(), key=lambda item: item[1])
+    assert (result["label"], result["score"]) == best
+    coverage = result["coverage"]
+    assert (coverage["bytes_total"], coverage["bytes_used"]) == (length, length)
+
+
+@pytest.mark.parametrize("strategy", ["windows", "head", "tail", "head_tail"])
+def test_overflow_is_reported(client: httpx.Client, offline: Offline, manifest: Manifest, strategy: str) -> None:
+    body = document(3 * manifest.max_length + 5)
+    query = {"on_overflow": strategy, "detail": "true"}
+    (result,) = client.post("/v1/classify", content=body, headers=TEXT, params=query).json()["results"]
+    used = len(body) if strategy == "windows" else manifest.max_length
+    windows = len(cut(len(body), manifest.max_length, manifest.window_overlap, "windows"))
+    assert result["coverage"] == {
+        "bytes_total": len(body),
+        "bytes_used": used,
+        "strategy": strategy,
+        "windows": windows if strategy == "windows" else 1,
+    }
+    assert agree(result, offline(body, strategy))
+    covered = set()
+    for window in result["windows"]:
+        covered.update(range(window["start"], window["end"]))
+        assert sum(score["score"] for score in window["scores"]) == pytest.approx(1)
+    assert len(covered) == used
+
+
+def test_json_text_and_bytes_give_the_same_answer(client: httpx.Client) -> None:
+    text = "Ein großer Film – with NUL \0 in it."
+    as_json = client.post("/v1/classify", json={"inputs": text}).json()
+    as_text = client.post("/v1/classify", content=text.encode(), headers={"content-type": "text/plain; charset=UTF-8"})
+    as_bytes = client.post(
+        "/v1/classify", content=text.encode(), headers={"content-type": "application/octet-stream"}
+    )
+    assert as_json == as_text.json() == as_bytes.json()
+
+
+def test_many_inputs_are_answered_in_their_order(client: httpx.Client, offline: Offline) -> None:
+    texts = [document(length).decode() for length in (5, 3000, 1, 700, 1500)]
+    results = client.post("/v1/classify", json={"inputs": texts}).json()["results"]
+    for text, result in zip(texts, results, strict=True):
+        assert agree(result, offline(text.encode()))
+
+
+def test_any_bytes_are_a_document(client: httpx.Client, offline: Offline) -> None:
+    for body in (b"\0", b"\0" * 50, b"\xff\xfe\x80", bytes(range(256))):
+        for kind in ("text/plain", "application/octet-stream"):
+            response = client.post("/v1/classify", content=body, headers={"content-type": kind})
+            assert response.status_code == 200
+            assert agree(response.json()["results"][0], offline(body))
+
+
+def test_top_k_limits_the_scores(client: httpx.Client, manifest: Manifest) -> None:
+    answer = client.post("/v1/classify", json={"inputs": "fine", "top_k": 1, "model": manifest.name}).json()
+    assert (answer["model"], answer["version"]) == (manifest.name, manifest.version)
+    assert len(answer["results"][0]["scores"]) == 1
+    assert answer["results"][0]["coverage"]["strategy"] == "whole"
+
+
+def test_headers_carry_id_and_timing(client: httpx.Client) -> None:
+    given = client.post("/v1/classify", content=b"x", headers={**TEXT, "X-Request-Id": "order-66"})
+    assert given.headers["x-request-id"] == "order-66"
+    for name in ("queue", "compute", "total"):
+        assert f"{name};dur=" in given.headers["server-timing"]
+    made = client.post("/v1/classify", content=b"x", headers={**TEXT, "X-Request-Id": "two words"})
+    assert made.headers["x-request-id"] not in ("", "two words")
+
+
+def test_models_tells_facts_and_limits(client: httpx.Client, manifest: Manifest) -> None:
+    (model,) = client.get("/v1/models").json()["models"]
+    assert model == client.get(f"/v1/models/{manifest.name}").json()
+    assert model["ready"] is True
+    assert model["labels"] == list(manifest.labels)
+    assert model["data_terms"] == manifest.data_terms
+    assert model["limits"]["document_bytes"] == 2**20
+
+
+def test_health_of_the_open_inference_protocol(client: httpx.Client, manifest: Manifest) -> None:
+    paths = ["/v2/health/live", "/v2/health/ready", f"/v2/models/{manifest.name}/ready"]
+    paths.append(f"/v2/models/{manifest.name}/versions/{manifest.version}/ready")
+    assert [client.get(path).status_code for path in paths] == [200] * len(paths)
+    assert client.get(f"/v2/models/{manifest.name}/versions/999/ready").status_code == 404
+
+
+def test_pages_work_without_internet(client: httpx.Client) -> None:
+    page = client.get("/docs").text
+    assert "http://" not in page
+    assert "https://" not in page
+    paths = client.get("/openapi.json").json()["paths"]
+    content = paths["/v1/classify"]["post"]["requestBody"]["content"]
+    assert set(content) == {"application/json", "text/plain", "application/octet-stream"}
+
+
+def test_metrics_count_what_happened(client: httpx.Client, manifest: Manifest) -> None:
+    def sample(name: str, **labels: str) -> float:
+        text = client.get("/metrics").text
+        for family in text_string_to_metric_families(text):
+            for s in family.samples:
+                if s.name == name and labels.items() <= s.labels.items():
+                    return s.value
+        return 0.0
+
+    model = {"model": manifest.name}
+    answered = {"route": "/v1/classify", "method": "POST", "code": "200"}
+    names = {
+        "longdoc_documents_total": model,
+        "longdoc_documents_truncated_total": model,
+        "longdoc_bytes_dropped_total": model,
+        "longdoc_request_duration_seconds_count": {**model, "task": "text-classification"},
+        "longdoc_request_queue_seconds_count": model,
+        "longdoc_http_requests_total": answered,
+    }
+    before = {name: sample(name, **labels) for name, labels in names.items()}
+    body = document(manifest.max_length + 7)
+    client.post("/v1/classify", content=body, headers=TEXT, params={"on_overflow": "head"})
+    grown = {name: sample(name, **labels) - before[name] for name, labels in names.items()}
+    assert grown == {name: 7 if name == "longdoc_bytes_dropped_total" else 1 for name in names}
+    assert sample("longdoc_model_ready", **model) == 1
+    assert sample("longdoc_model_info", **model, version=str(manifest.version)) == 1
+    assert sample("longdoc_queue_depth", **model) == 0
+
+
+def test_memory_stays_below_400_mb(client: httpx.Client, server: Server) -> None:
+    client.post("/v1/classify", content=document(2**20), headers=TEXT)
+    assert server.rss_bytes() < 400e6

@@ -1,0 +1,371 @@
+"""The batcher on a loop with its own clock and an executor whose jobs end when the test says so."""
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.batching import BULK_ROWS, Batcher, Floats, Limits, Outcome
+from service.errors import (
+    DeadlineExceeded,
+    InferenceFailed,
+    NonFiniteOutput,
+    NotReady,
+    Overloaded,
+    ServiceError,
+    ShuttingDown,
+)
+from service.metrics import Metrics
+
+POISON, NAN = b"poison", b"nan"
+
+
+def run(rows: Sequence[bytes], bucket: int) -> Floats:
+    """Give every row a number that only it has: its content. Poison fails the whole batch."""
+    assert all(len(row) <= bucket for row in rows)
+    if POISON in rows:
+        raise RuntimeError("poisoned")
+    return np.array([[np.nan if row == NAN else float(int.from_bytes(row[:3], "big"))] for row in rows], np.float32)
+
+
+class ClockSelector(selectors.DefaultSelector):
+    """Never sleeps: the time it would have slept is added to the clock."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        ready = super().select(0)
+        if not ready:
+            self.now += timeout or 0.0
+        return ready
+
+
+class ClockLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self.clock = ClockSelector()
+        super().__init__(self.clock)
+
+    def time(self) -> float:
+        return self.clock.now
+
+
+class ManualExecutor(Executor):
+    """Keeps jobs until `finish`."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Future[Any], Callable[[], Any]]] = []
+        self.batches: list[list[bytes]] = []
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()
+        self.jobs.append((future, lambda: function(*args, **kwargs)))
+        self.batches.append(list(args[0]))
+        return future
+
+    async def finish(self, index: int = 0) -> None:
+        future, job = self.jobs.pop(index)
+        try:
+            future.set_result(job())
+        except BaseException as error:
+            future.set_exception(error)
+        await settle()
+
+
+async def settle() -> None:
+    for _ in range(6):
+        await asyncio.sleep(0)
+
+
+def simulate(scenario: Callable[[Batcher, ManualExecutor], Coroutine[Any, Any, None]], **limits: int) -> None:
+    """Run a scenario on a loop with its own clock."""
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        executor = ManualExecutor()
+        allowed = Limits(**{"batch_rows": 4, "queue_rows": 8, "queue_bytes": 1000, "slots": 1, **limits})
+        runner.run(scenario(Batcher(run, [4, 16], allowed, executor, Metrics().of("m")), executor))
+
+
+def ask(batcher: Batcher, *rows: bytes, within: float = 30.0) -> asyncio.Task[Outcome]:
+    loop = asyncio.get_running_loop()
+    return asyncio.create_task(batcher.infer(list(rows), loop.time() + within))
+
+
+@contextmanager
+def refused(error: type[ServiceError], words: str) -> Iterator[None]:
+    with pytest.raises(error, match=words):
+        yield
+
+
+def values(outcome: Outcome) -> list[float]:
+    return [float(v) for v in outcome.outputs[:, 0]]
+
+
+def test_rows_that_wait_become_one_batch() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks = [ask(batcher, bytes([i])) for i in range(6)]
+        await settle()
+        await executor.finish()
+        await executor.finish()
+        await executor.finish()
+        assert [len(batch) for batch in executor.batches] == [1, 4, 1]
+        assert [values(await task) for task in tasks] == [[float(i)] for i in range(6)]
+
+    simulate(scenario)
+
+
+def test_a_batch_holds_rows_of_one_bucket() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks = [ask(batcher, row) for row in (b"x", b"a", b"long long", b"b", b"also long")]
+        await settle()
+        for _ in range(3):
+            await executor.finish()
+        assert executor.batches == [[b"x"], [b"a", b"b"], [b"long long", b"also long"]]
+        await asyncio.gather(*tasks)
+
+    simulate(scenario)
+
+
+def test_full_queue_refuses_with_the_time_to_come_again() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks = [ask(batcher, b"1"), ask(batcher, *[b"2"] * 8)]
+        await settle()
+        with refused(Overloaded, "8 rows wait") as _:
+            await batcher.infer([b"3"], 30.0)
+        with refused(Overloaded, "rows wait"):
+            await batcher.infer([b"3" * 16] * 100, 30.0)
+        while executor.jobs:
+            await executor.finish()
+        await asyncio.gather(*tasks)
+
+    simulate(scenario)
+
+
+def test_queue_is_bounded_by_bytes_too() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks = [ask(batcher, b"1"), ask(batcher, b"x" * 16)]
+        await settle()
+        with refused(Overloaded, "rows wait"):
+            await batcher.infer([b"y" * 16], 30.0)
+        while executor.jobs:
+            await executor.finish()
+        await asyncio.gather(*tasks)
+
+    simulate(scenario, queue_bytes=20)
+
+
+def test_request_larger_than_the_queue_is_taken_when_nothing_waits() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        task = ask(batcher, *[bytes([i]) for i in range(20)])
+        await settle()
+        while executor.jobs:
+            await executor.finish()
+        assert values(await task) == [float(i) for i in range(20)]
+
+    simulate(scenario)
+
+
+def test_cancelled_request_frees_its_place_and_changes_nothing_for_others() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        running, waiting, other = ask(batcher, b"1"), ask(batcher, b"2", b"3"), ask(batcher, b"4")
+        await settle()
+        assert batcher.waiting_rows == 3
+        waiting.cancel()
+        running.cancel()
+        await settle()
+        assert (batcher.waiting_rows, batcher.waiting_bytes) == (1, 1)
+        await executor.finish()
+        await executor.finish()
+        assert executor.batches == [[b"1"], [b"4"]]
+        assert values(await other) == [float(b"4"[0])]
+        for task in (running, waiting):
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    simulate(scenario)
+
+
+def test_deadline_ends_a_request_in_the_queue_and_while_running() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        running, waiting, patient = ask(batcher, b"1", within=2), ask(batcher, b"2", within=1), ask(batcher, b"3")
+        with refused(DeadlineExceeded, "in the queue"):
+            await waiting
+        with refused(DeadlineExceeded, "while it was computed"):
+            await running
+        await executor.finish()
+        await executor.finish()
+        assert executor.batches == [[b"1"], [b"3"]]
+        await patient
+
+    simulate(scenario)
+
+
+def test_failed_batch_is_computed_again_request_by_request() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        first = ask(batcher, b"0")
+        await settle()
+        good, bad, late = ask(batcher, b"1", b"2"), ask(batcher, POISON[:6]), ask(batcher, b"3")
+        await settle()
+        while executor.jobs:
+            await executor.finish()
+        assert values(await good) == [float(b"1"[0]), float(b"2"[0])]
+        assert values(await late) == [float(b"3"[0])]
+        with refused(InferenceFailed, "failed"):
+            await bad
+        await first
+
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        executor = ManualExecutor()
+        batcher = Batcher(run, [16], Limits(4, 8, 1000, 1), executor, Metrics().of("m"))
+        runner.run(scenario(batcher, executor))
+
+
+def test_output_that_is_not_finite_fails_its_request_only() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        first = ask(batcher, b"0")
+        await settle()
+        bad, good = ask(batcher, NAN), ask(batcher, b"1")
+        await settle()
+        while executor.jobs:
+            await executor.finish()
+        with refused(NonFiniteOutput, "finite"):
+            await bad
+        await asyncio.gather(first, good)
+
+    simulate(scenario)
+
+
+def test_wrong_number_of_outputs_is_a_failure() -> None:
+    async def scenario() -> None:
+        executor = ManualExecutor()
+        batcher = Batcher(
+            lambda rows, _: run(rows, 16)[1:], [16], Limits(4, 8, 1000, 1), executor, Metrics().of("m")
+        )
+        task = ask(batcher, b"1", b"2")
+        await settle()
+        await executor.finish()
+        with refused(InferenceFailed, "failed"):
+            await task
+
+    asyncio.run(scenario())
+
+
+def test_crash_fails_everything_and_ends_readiness() -> None:
+    def crash(rows: Sequence[bytes], bucket: int) -> Floats:
+        raise SystemExit(1)
+
+    async def scenario() -> None:
+        executor = ManualExecutor()
+        batcher = Batcher(crash, [16], Limits(1, 8, 1000, 1), executor, Metrics().of("m"))
+        tasks = [ask(batcher, b"1"), ask(batcher, b"2")]
+        await settle()
+        assert batcher.is_ready
+        await executor.finish()
+        for task in tasks:
+            with refused(NotReady, "failed"):
+                await task
+        assert not batcher.is_ready
+        with refused(NotReady, "restarted"):
+            await batcher.infer([b"3"], 30.0)
+
+    asyncio.run(scenario())
+
+
+def test_executor_that_is_gone_is_a_crash() -> None:
+    class Gone(Executor):
+        def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+    async def scenario() -> None:
+        batcher = Batcher(run, [16], Limits(1, 8, 1000, 1), Gone(), Metrics().of("m"))
+        with refused(NotReady, "failed"):
+            await batcher.infer([b"1"], asyncio.get_running_loop().time() + 1)
+        assert not batcher.is_ready
+
+    asyncio.run(scenario())
+
+
+def test_drain_takes_nothing_new_and_waits_for_the_rest() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks = [ask(batcher, b"1"), ask(batcher, b"2")]
+        await settle()
+        batcher.close()
+        with refused(ShuttingDown, "shutting down"):
+            await batcher.infer([b"3"], 30.0)
+        drained = asyncio.create_task(batcher.drain())
+        await executor.finish()
+        assert not drained.done()
+        await executor.finish()
+        await settle()
+        assert drained.done()
+        await asyncio.gather(*tasks)
+
+    simulate(scenario)
+
+
+def test_interactive_requests_pass_bulk_by_weight() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks = [ask(batcher, *[b"bulk"] * (BULK_ROWS + 8))]
+        await settle()
+        tasks += [ask(batcher, b"one") for _ in range(32)]
+        await settle()
+        while executor.jobs:
+            await executor.finish()
+        kinds = [batch[0].decode() for batch in executor.batches]
+        assert kinds[:10].count("bulk") == 3, "one bulk batch was running, then 4 to 1"
+        assert len(kinds) == 18
+        await asyncio.gather(*tasks)
+
+    simulate(scenario, queue_rows=1000)
+
+
+Script = list[tuple[str, int, list[bytes]]]
+ROWS = st.lists(st.one_of(st.binary(min_size=1, max_size=16), st.sampled_from([POISON, NAN])), min_size=1, max_size=12)
+ACTIONS = st.tuples(st.sampled_from(["ask", "ask", "finish", "cancel", "wait"]), st.integers(0, 50), ROWS)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(ACTIONS, max_size=40), st.integers(1, 3))
+def test_every_request_ends_exactly_once(script: Script, slots: int) -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        requests: list[tuple[list[bytes], asyncio.Task[Outcome]]] = []
+        for action, number, rows in script:
+            if action == "ask":
+                requests.append((rows, ask(batcher, *rows, within=float(number))))
+            elif action == "finish" and executor.jobs:
+                await executor.finish(number % len(executor.jobs))
+            elif action == "cancel" and requests:
+                requests[number % len(requests)][1].cancel()
+            elif action == "wait":
+                await asyncio.sleep(number / 10)
+            await settle()
+            assert len(executor.jobs) <= slots
+            assert batcher.waiting_rows <= max(8, *(len(r) for r, _ in requests)) if requests else True
+            assert not batcher.waiting_rows or len(executor.jobs) == slots, "work waits for nothing"
+        while executor.jobs:
+            await executor.finish()
+        await batcher.drain()
+        assert (batcher.waiting_rows, batcher.waiting_bytes) == (0, 0)
+        assert all(len(batch) <= 4 for batch in executor.batches)
+        for rows, task in requests:
+            assert task.done()
+            if task.cancelled():
+                continue
+            error = task.exception()
+            if error is None:
+                assert np.array_equal(task.result().outputs, run(rows, 16))
+                assert NAN not in rows
+            elif isinstance(error, InferenceFailed):
+                assert POISON in rows
+            elif isinstance(error, NonFiniteOutput):
+                assert NAN in rows
+            else:
+                assert isinstance(error, (Overloaded, DeadlineExceeded))
+
+    simulate(scenario, slots=slots)
