@@ -1,6 +1,7 @@
 """The engine: models with their batchers, from loading to drain. Created by `service.server`, used by the routes."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +12,8 @@ from service.exports import LoadedModel, find_exports, load_export
 from service.manifest import Manifest
 from service.metrics import Metrics, ModelMetrics
 from service.settings import Settings, cpu_count
+
+log = logging.getLogger(__name__)
 
 CPU_BATCH_ROWS = 4
 CUDA_BATCH_ROWS = 64
@@ -31,9 +34,16 @@ def load_models(settings: Settings, metrics: Metrics) -> list[LoadedModel]:
             metrics.exports_refused.labels(folder.parent.name, error.reason).inc()
             if not settings.skip_bad_exports:
                 raise
+            log.error("refused: %s", error)
             refused = error
     if refused is not None and not models:
         raise refused
+    names = [model.manifest.name for model in models]
+    if settings.default_classifier not in (None, *names):
+        known = ", ".join(names)
+        raise BadExport(
+            f"default_classifier {settings.default_classifier!r} is not among the exports: {known}", "missing"
+        )
     return models
 
 

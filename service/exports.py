@@ -35,7 +35,7 @@ def find_exports(root: Path) -> list[Path]:
         raise BadExport(f"{root} is not a folder", "missing")
     found = []
     for name in sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")):
-        versions = [path for path in name.iterdir() if _is_version(path)]
+        versions = [path for path in name.iterdir() if is_version(path)]
         if versions:
             found.append(max(versions, key=lambda path: int(path.name)))
     if not found:
@@ -43,7 +43,7 @@ def find_exports(root: Path) -> list[Path]:
     return found
 
 
-def _is_version(path: Path) -> bool:
+def is_version(path: Path) -> bool:
     """Whether a folder's name is a positive integer as `model.export` writes it."""
     return path.is_dir() and path.name.isascii() and path.name.isdigit() and path.name[0] != "0"
 

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from service.engine import Engine
 from service.errors import BadExport, ServiceError
-from service.exports import find_exports, load_export
+from service.exports import is_version, load_export
 from service.manifest import MANIFEST
 from service.metrics import Metrics
 from service.routes.classify import describe
@@ -50,10 +50,10 @@ def newest(folder: Path) -> Path:
     """Folder of a version, given it or the one above it. Raises: BadExport."""
     if (folder / MANIFEST).is_file():
         return folder
-    for candidate in find_exports(folder.parent) if folder.is_dir() else []:
-        if candidate.parent == folder:
-            return candidate
-    raise BadExport(f"{folder} is not an export", "missing")
+    versions = [path for path in folder.iterdir() if is_version(path)] if folder.is_dir() else []
+    if not versions:
+        raise BadExport(f"{folder} is not an export", "missing")
+    return max(versions, key=lambda path: int(path.name))
 
 
 async def _predict(engine: Engine, documents: Iterator[Document], options: ClassifyOptions) -> int:

@@ -21,13 +21,44 @@ KEEP_ALIVE_S = 65
 """Longer than the 60 s after which common load balancers close, so that the side that sends closes first."""
 
 
+LAST_REQUESTS_S = 0.5
+"""Time for connections made just before listening ended to send their request."""
+
+
 class _Server(uvicorn.Server):
-    """uvicorn closes its socket at the first SIGTERM and raises the signal again at the end; neither is wanted."""
+    """uvicorn closes at the first SIGTERM, resets who has connected but not asked yet, and raises the signal again."""
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
+        super().__init__(config)
+        self._listener = listener.dup()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave the signals to `_Lifecycle`."""
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End listening without a reset for those whom the kernel has already connected."""
+        for server in self.servers:
+            server.close()
+        with self._listener:
+            self._listener.setblocking(False)
+            waiting = list(self._accept_rest())
+        for connection in waiting:
+            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+        if not self.force_exit:
+            await asyncio.sleep(LAST_REQUESTS_S)
+        await super().shutdown(sockets)
+
+    def _accept_rest(self) -> Iterator[socket.socket]:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                yield self._listener.accept()[0]
+
+    def _protocol(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg]  # the class is known at run time only
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
 
 
 def serve(settings: Settings) -> int:
@@ -83,7 +114,7 @@ class _Lifecycle:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signals.put_nowait, number)
-        server = _Server(config)
+        server = _Server(config, listener)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         stopping = asyncio.create_task(self._stop(engine, server))
         host, port = listener.getsockname()[:2]

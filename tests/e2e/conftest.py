@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from service.manifest import Manifest, read_manifest
+from tests.e2e.offline import Offline
 
 ROOT = Path(__file__).parents[2]
 EXPORTS = ROOT / "exports"
@@ -64,6 +65,11 @@ def export() -> Path:
 @pytest.fixture(scope="session")
 def manifest(export: Path) -> Manifest:
     return read_manifest(export)
+
+
+@pytest.fixture(scope="session")
+def offline(export: Path) -> Offline:
+    return Offline(export)
 
 
 @pytest.fixture

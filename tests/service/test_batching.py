@@ -244,9 +244,7 @@ def test_output_that_is_not_finite_fails_its_request_only() -> None:
 def test_wrong_number_of_outputs_is_a_failure() -> None:
     async def scenario() -> None:
         executor = ManualExecutor()
-        batcher = Batcher(
-            lambda rows, _: run(rows, 16)[1:], [16], Limits(4, 8, 1000, 1), executor, Metrics().of("m")
-        )
+        batcher = Batcher(lambda rows, _: run(rows, 16)[1:], [16], Limits(4, 8, 1000, 1), executor, Metrics().of("m"))
         task = ask(batcher, b"1", b"2")
         await settle()
         await executor.finish()
@@ -257,7 +255,7 @@ def test_wrong_number_of_outputs_is_a_failure() -> None:
 
 
 def test_crash_fails_everything_and_ends_readiness() -> None:
-    def crash(rows: Sequence[bytes], bucket: int) -> Floats:
+    def crash(*_: object) -> Floats:
         raise SystemExit(1)
 
     async def scenario() -> None:
@@ -279,7 +277,7 @@ def test_crash_fails_everything_and_ends_readiness() -> None:
 
 def test_executor_that_is_gone_is_a_crash() -> None:
     class Gone(Executor):
-        def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        def submit(self, *_: Any, **__: Any) -> Future[Any]:
             raise RuntimeError("cannot schedule new futures after shutdown")
 
     async def scenario() -> None:
@@ -326,46 +324,58 @@ def test_interactive_requests_pass_bulk_by_weight() -> None:
 
 
 Script = list[tuple[str, int, list[bytes]]]
+Asked = tuple[list[bytes], asyncio.Task[Outcome]]
 ROWS = st.lists(st.one_of(st.binary(min_size=1, max_size=16), st.sampled_from([POISON, NAN])), min_size=1, max_size=12)
 ACTIONS = st.tuples(st.sampled_from(["ask", "ask", "finish", "cancel", "wait"]), st.integers(0, 50), ROWS)
+
+
+async def play(script: Script, slots: int, batcher: Batcher, executor: ManualExecutor) -> list[Asked]:
+    """Do what the script says, checking what must hold at every moment."""
+    requests: list[Asked] = []
+    for action, number, rows in script:
+        if action == "ask":
+            requests.append((rows, ask(batcher, *rows, within=float(number))))
+        elif action == "finish" and executor.jobs:
+            await executor.finish(number % len(executor.jobs))
+        elif action == "cancel" and requests:
+            requests[number % len(requests)][1].cancel()
+        elif action == "wait":
+            await asyncio.sleep(number / 10)
+        await settle()
+        assert len(executor.jobs) <= slots
+        assert batcher.waiting_rows <= max([8, *(len(asked) for asked, _ in requests)])
+        assert not batcher.waiting_rows or len(executor.jobs) == slots, "work waits for nothing"
+    return requests
+
+
+def check_end(rows: list[bytes], task: asyncio.Task[Outcome]) -> None:
+    """A request has ended as its rows, its deadline or its caller made it."""
+    assert task.done()
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is None:
+        assert np.array_equal(task.result().outputs, run(rows, 16))
+        assert NAN not in rows
+    elif isinstance(error, InferenceFailed):
+        assert POISON in rows
+    elif isinstance(error, NonFiniteOutput):
+        assert NAN in rows
+    else:
+        assert isinstance(error, (Overloaded, DeadlineExceeded))
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(ACTIONS, max_size=40), st.integers(1, 3))
 def test_every_request_ends_exactly_once(script: Script, slots: int) -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        requests: list[tuple[list[bytes], asyncio.Task[Outcome]]] = []
-        for action, number, rows in script:
-            if action == "ask":
-                requests.append((rows, ask(batcher, *rows, within=float(number))))
-            elif action == "finish" and executor.jobs:
-                await executor.finish(number % len(executor.jobs))
-            elif action == "cancel" and requests:
-                requests[number % len(requests)][1].cancel()
-            elif action == "wait":
-                await asyncio.sleep(number / 10)
-            await settle()
-            assert len(executor.jobs) <= slots
-            assert batcher.waiting_rows <= max(8, *(len(r) for r, _ in requests)) if requests else True
-            assert not batcher.waiting_rows or len(executor.jobs) == slots, "work waits for nothing"
+        requests = await play(script, slots, batcher, executor)
         while executor.jobs:
             await executor.finish()
         await batcher.drain()
         assert (batcher.waiting_rows, batcher.waiting_bytes) == (0, 0)
         assert all(len(batch) <= 4 for batch in executor.batches)
         for rows, task in requests:
-            assert task.done()
-            if task.cancelled():
-                continue
-            error = task.exception()
-            if error is None:
-                assert np.array_equal(task.result().outputs, run(rows, 16))
-                assert NAN not in rows
-            elif isinstance(error, InferenceFailed):
-                assert POISON in rows
-            elif isinstance(error, NonFiniteOutput):
-                assert NAN in rows
-            else:
-                assert isinstance(error, (Overloaded, DeadlineExceeded))
+            check_end(rows, task)
 
     simulate(scenario, slots=slots)

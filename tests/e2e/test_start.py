@@ -1,0 +1,148 @@
+"""What the server refuses to start with: one line on standard error that says which, exit code 2."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.conftest import EXPORTS, ROOT, Server
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "service", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=60, env={**os.environ, **environment}, check=False
+    )
+
+
+def check_refusal(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    for word in words:
+        assert word in last, last
+
+
+def edit_manifest(folder: Path, **changes: object) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def flip_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGE: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
+    (lambda folder: flip_byte(folder / "model.onnx"), ("imdb-s3/1", "model.onnx", "sha256")),
+    (lambda folder: flip_byte(folder / "model.ts"), ("imdb-s3/1", "model.ts", "sha256")),
+    (lambda folder: flip_byte(folder / "golden.npz"), ("imdb-s3/1", "golden.npz", "sha256")),
+    (lambda folder: (folder / "model.onnx").unlink(), ("imdb-s3/1", "model.onnx", "missing")),
+    (lambda folder: (folder / "manifest.json").unlink(), ("imdb-s3/1", "manifest.json", "missing")),
+    (lambda folder: (folder / "manifest.json").write_text("{"), ("imdb-s3/1", "manifest.json", "JSON")),
+    (lambda folder: edit_manifest(folder, schema_version=2), ("imdb-s3/1", "schema version 2")),
+    (lambda folder: edit_manifest(folder, schema_version="new"), ("imdb-s3/1", "schema_version")),
+    (lambda folder: edit_manifest(folder, labels=["one"]), ("imdb-s3/1", "labels")),
+    (lambda folder: edit_manifest(folder, future=1), ("imdb-s3/1", "future")),
+    (lambda folder: edit_manifest(folder, name="other"), ("imdb-s3/1", "other/1")),
+    (lambda folder: edit_manifest(folder, tolerance=1e-30), ("imdb-s3/1", "golden")),
+]
+
+
+@pytest.mark.parametrize(("damage", "words"), DAMAGE)
+def test_damaged_export_is_refused(
+    exports_copy: Path, damage: Callable[[Path], object], words: tuple[str, ...]
+) -> None:
+    damage(exports_copy / "imdb-s3" / "1")
+    check_refusal(run("--port", "0", "--exports", str(exports_copy)), *words)
+    check_refusal(run("check", str(exports_copy)), *words)
+
+
+def test_missing_or_empty_exports_are_refused(tmp_path: Path) -> None:
+    check_refusal(run("--exports", str(tmp_path / "none")), "none", "not a folder")
+    check_refusal(run("--exports", str(tmp_path)), "holds no export")
+
+
+def test_bad_settings_are_refused() -> None:
+    check_refusal(run("--port", "high"), "port", "high")
+    check_refusal(run("--colour", "red"), "--colour")
+    check_refusal(run(LONGDOC_MAX_QUEUE_ROWS="-1"), "max_queue_rows", "-1")
+    check_refusal(run(LONGDOC_BACKEND="caffe"), "backend", "caffe")
+
+
+def test_taken_port_is_refused(server: Server) -> None:
+    check_refusal(run("--port", server.url.rsplit(":", 1)[1]), "in use")
+
+
+def test_device_that_is_not_there_is_refused() -> None:
+    check_refusal(run("--port", "0", "--device", "cuda"), "imdb-s3/1", "cuda")
+
+
+def test_rest_is_served_when_asked_to(exports_copy: Path, start: Callable[..., Server]) -> None:
+    shutil.copytree(exports_copy / "imdb-s3", exports_copy / "broken")
+    server = start("--exports", str(exports_copy), "--skip-bad-exports")
+    assert [m["name"] for m in httpx.get(f"{server.url}/v1/models").json()["models"]] == ["imdb-s3"]
+    refused = 'longdoc_exports_refused_total{model="broken",reason="manifest"} 1.0'
+    assert refused in httpx.get(f"{server.url}/metrics").text
+    assert "broken/1" in server.text()
+
+
+def test_highest_version_is_served(exports_copy: Path, start: Callable[..., Server]) -> None:
+    for version in (9, 10):
+        shutil.copytree(exports_copy / "imdb-s3" / "1", exports_copy / "imdb-s3" / str(version))
+        edit_manifest(exports_copy / "imdb-s3" / str(version), version=version)
+    (exports_copy / "imdb-s3" / ".partial-x").mkdir()
+    server = start("--exports", str(exports_copy))
+    assert httpx.post(f"{server.url}/v1/classify", json={"inputs": "x"}).json()["version"] == 10
+
+
+def test_several_models_need_a_name_or_a_default(exports_copy: Path, start: Callable[..., Server]) -> None:
+    shutil.copytree(exports_copy / "imdb-s3", exports_copy / "second")
+    edit_manifest(exports_copy / "second" / "1", name="second")
+    server = start("--exports", str(exports_copy))
+    unnamed = httpx.post(f"{server.url}/v1/classify", json={"inputs": "x"})
+    assert unnamed.status_code == 422
+    assert "imdb-s3, second" in unnamed.json()["detail"]
+    named = httpx.post(f"{server.url}/v1/classify?model=second", content=b"x", headers={"content-type": "text/plain"})
+    assert named.json()["model"] == "second"
+    other = start("--exports", str(exports_copy), "--default-classifier", "second")
+    assert httpx.post(f"{other.url}/v1/classify", json={"inputs": "x"}).json()["model"] == "second"
+    check_refusal(run("--exports", str(exports_copy), "--default-classifier", "third"), "third")
+
+
+def test_torchscript_gives_the_same_answers(server: Server, start: Callable[..., Server]) -> None:
+    other = start("--backend", "torchscript")
+    for text in ("short", "long " * 1000):
+        ours, theirs = (httpx.post(f"{s.url}/v1/classify", json={"inputs": text}).json() for s in (server, other))
+        for a, b in zip(ours["results"][0]["scores"], theirs["results"][0]["scores"], strict=True):
+            assert a["score"] == pytest.approx(b["score"], abs=1e-5)
+
+
+def test_check_passes_on_the_repository() -> None:
+    done = run("check", str(EXPORTS))
+    assert done.returncode == 0, done.stderr
+    assert "imdb-s3" in done.stdout
+
+
+def test_help_describes_every_setting() -> None:
+    text = run("--help").stdout
+    for words in ("--max-queue-rows", "Rows that may wait", "--drain-delay-s", "check", "predict"):
+        assert words in text
+
+
+def test_serving_needs_neither_torch_nor_the_training_code() -> None:
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'model', 'onnx', 'onnxscript', 'matplotlib'): sys.modules[name] = None\n"
+        "from service.__main__ import main\n"
+        "sys.exit(main(['check', 'exports']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
