@@ -5,13 +5,17 @@ hyper-parameter can never be ignored in silence.
 """
 
 import dataclasses
+import math
 import tomllib
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from pydantic import TypeAdapter, ValidationError
+
 from model.errors import UserError
+from service.manifest import Name
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class EncoderConfig:
     dropout: DropoutConfig = field(default_factory=DropoutConfig)
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "dim", "num_heads", "num_layers", "ffn_dim"):
+        for name in ("seq_len", "dim", "num_heads", "num_layers", "ffn_dim", "num_segments"):
             if getattr(self, name) < 1:
                 raise ValueError(f"model.{name} must be at least 1, not {getattr(self, name)}")
         if self.seq_len % 2:
@@ -107,11 +111,11 @@ class TrainingConfig:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "learning_rate", "max_grad_norm"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"training.{name} must be positive, not {getattr(self, name)}")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"training.{name} must be positive and finite, not {getattr(self, name)}")
         for name in ("weight_decay", "warmup_steps"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"training.{name} must not be negative, not {getattr(self, name)}")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"training.{name} must be finite and not negative, not {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,12 @@ class RunConfig:
     data: DataConfig
     model: EncoderConfig
     training: TrainingConfig
+
+    def __post_init__(self) -> None:
+        try:
+            TypeAdapter(Name).validate_python(self.name)
+        except ValidationError:
+            raise ValueError(f"name must be 1 to 64 of a-z, 0-9 and (inside) . _ -, not {self.name!r}") from None
 
     @classmethod
     def load(cls, path: Path, overrides: list[str] | None = None) -> Self:
@@ -197,6 +207,8 @@ def _convert(hint: Any, value: object, name: str) -> object:
         if value not in typing.get_args(hint):
             raise ValueError(f"{name} must be one of {', '.join(typing.get_args(hint))}, not {value!r}")
         return value
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        raise ValueError(f"{name} must fit 64 bits, not be {value}")
     if hint is float and type(value) is int:
         return float(value)
     if type(value) is not hint:

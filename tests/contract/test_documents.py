@@ -1,0 +1,116 @@
+"""README and docs are run: every code block is marked `<!-- test: run -->`, `output` or `parse`."""
+
+import ast
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from service.settings import Settings
+from tests.e2e.conftest import Server
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"(?:<!-- test: (?P<mark>[a-z-]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)```", re.DOTALL)
+LOCAL = "http://127.0.0.1:8000"
+
+
+def blocks(*marks: str) -> list[re.Match[str]]:
+    return [m for path in DOCUMENTS for m in BLOCK.finditer(path.read_text()) if m["mark"] in marks]
+
+
+def environment() -> dict[str, str]:
+    """`python` is the one that runs the tests; the packages come from the checkout."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+
+
+def run(code: str, folder: Path) -> str:
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", code],
+        cwd=folder, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_block_is_marked() -> None:
+    found = [m for path in DOCUMENTS for m in BLOCK.finditer(path.read_text())]
+    assert len(found) > 5
+    for match in found:
+        assert match["mark"] in {"run", "output", "parse", "tiny"}, match["code"]
+
+
+def test_parsed_blocks_name_what_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for match in blocks("parse"):
+        if match["language"] == "python":
+            ast.parse(match["code"])
+            continue
+        subprocess.run(["bash", "-n", "-c", match["code"]], check=True)
+        for line in match["code"].splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["make"]:
+                assert words[1] in targets, line
+            if words[:4] == ["python", "-m", "model", "train"]:
+                assert (ROOT / "model" / "recipes" / f"{words[4]}.toml").is_file(), line
+
+
+def test_readme_answers_are_real(server: Server) -> None:
+    """Each `run` block's output equals the `output` block after it; floats to five digits."""
+    readme = (ROOT / "README.md").read_text()
+    checked = 0
+    found = list(BLOCK.finditer(readme))
+    for match, following in zip(found, found[1:] + [None], strict=True):
+        if match["mark"] != "run":
+            continue
+        answer = run(match["code"].replace(LOCAL, server.url).replace("localhost:8000", server.url), ROOT)
+        if following is not None and following["mark"] == "output":
+            assert same(json.loads(answer), json.loads(following["code"])), answer
+            checked += 1
+    assert checked
+
+
+def same(a: object, b: object) -> bool:
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, float):
+        return a == pytest.approx(b, abs=1e-5)
+    return a == b
+
+
+@pytest.mark.slow
+def test_tiny_recipe_goes_from_training_to_an_answer(tmp_path: Path, start: Callable[..., Server]) -> None:
+    """The README's three commands, the last one on a free port."""
+    (match,) = blocks("tiny")
+    *commands, serve = match["code"].strip().splitlines()
+    for command in commands:
+        run(command, tmp_path)
+    words = shlex.split(serve)
+    assert words[:3] == ["python", "-m", "service"]
+    flags = [str(tmp_path / word) if word.startswith("runs/") else word for word in words[3:]]
+    server = start(*flags)
+    answer = json.loads(run(f"curl -s {server.url}/v1/classify -H 'content-type: text/plain' -d '++ a +'", tmp_path))
+    assert answer["results"][0]["label"] == "plus"
+
+
+def test_settings_table_is_complete() -> None:
+    table = (ROOT / "docs" / "settings.md").read_text()
+    for name, field in Settings.model_fields.items():
+        assert f"| `LONGDOC_{name.upper()}` | `--{name.replace('_', '-')}` | `{field.default}` |" in table, name
+        assert str(field.description) in table, name
+
+
+def test_links_of_documents_lead_somewhere() -> None:
+    for path in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)#\s]+)\)", path.read_text()):
+            if "://" not in target:
+                assert (path.parent / target).exists(), f"{path.name}: {target}"

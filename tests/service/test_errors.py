@@ -1,0 +1,20 @@
+from service import errors
+from service.routes.errors import STATUS
+
+
+def leaves(kind: type[errors.ServiceError]) -> set[type[errors.ServiceError]]:
+    below = kind.__subclasses__()
+    return set().union(*map(leaves, below)) if below else {kind}
+
+
+def test_every_error_has_a_status_and_words() -> None:
+    found = leaves(errors.ServiceError)
+    assert found == set(STATUS)
+    for error in found:
+        assert error.code
+        assert error.title
+
+
+def test_faults_of_the_server_are_never_4xx() -> None:
+    for error in (errors.InferenceFailed, errors.NonFiniteOutput, errors.NotReady):
+        assert STATUS[error] >= 500
