@@ -4,9 +4,10 @@ import http
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from service import errors
 from service.log import request_id
@@ -27,6 +28,7 @@ STATUS: Mapping[type[errors.ServiceError], int] = {
 }
 
 MEDIA_TYPE = "application/problem+json"
+CLIENT_LEFT = 499
 
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "content": {MEDIA_TYPE: {}}, "description": http.HTTPStatus(status).phrase}
@@ -39,6 +41,7 @@ def install(app: FastAPI) -> None:
     """Register the handlers."""
     app.add_exception_handler(errors.ServiceError, _service_error)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(ClientDisconnect, _client_left)
     app.add_exception_handler(Exception, _server_fault)
 
 
@@ -76,6 +79,12 @@ def _http_error(request: Request, error: Exception) -> JSONResponse:
     response = problem(request, error.status_code, phrase.lower().replace(" ", "_"), phrase, error.detail)
     response.headers.update(error.headers or {})
     return response
+
+
+def _client_left(request: Request, error: Exception) -> Response:
+    """Nobody reads this; the metrics count it."""
+    del request, error
+    return Response(status_code=CLIENT_LEFT)
 
 
 def _server_fault(request: Request, error: Exception) -> JSONResponse:

@@ -15,12 +15,12 @@ T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 TIMEOUT = "x-request-timeout-ms"
-CLIENT_LEFT = 499
-"""Status that only the metrics see."""
 
 
 def media_type(request: Request, allowed: tuple[str, ...]) -> str:
-    """Media type of the body, in lower case. Raises: UnsupportedMedia naming those allowed."""
+    """Media type of the body, in lower case. Raises: UnsupportedMedia naming what is allowed."""
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise UnsupportedMedia("send the body without Content-Encoding")
     given, _, parameters = request.headers.get("content-type", "").partition(";")
     given = given.strip().lower()
     if given not in allowed:

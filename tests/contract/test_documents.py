@@ -67,7 +67,7 @@ def test_readme_answers_are_real(server: Server) -> None:
     readme = (ROOT / "README.md").read_text()
     checked = 0
     found = list(BLOCK.finditer(readme))
-    for match, following in zip(found, found[1:] + [None], strict=True):
+    for match, following in zip(found, [*found[1:], None], strict=True):
         if match["mark"] != "run":
             continue
         answer = run(match["code"].replace(LOCAL, server.url).replace("localhost:8000", server.url), ROOT)

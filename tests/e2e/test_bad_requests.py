@@ -82,6 +82,11 @@ def test_other_content_types_are_refused(client: httpx.Client, kind: str) -> Non
     check_problem(response, 415, "unsupported_media_type")
 
 
+def test_compressed_bodies_are_refused(client: httpx.Client) -> None:
+    response = client.post("/v1/classify", content=b"\x1f\x8b", headers={**TEXT, "content-encoding": "gzip"})
+    check_problem(response, 415, "unsupported_media_type")
+
+
 def test_body_over_the_limit_is_refused(client: httpx.Client) -> None:
     check_problem(client.post("/v1/classify", content=b"x" * 10_000_000, headers=TEXT), 413, "payload_too_large")
     check_problem(client.post("/v1/classify", content=b"x" * (2**20 + 1), headers=TEXT), 413, "payload_too_large")

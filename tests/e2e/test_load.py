@@ -160,6 +160,8 @@ def test_client_that_leaves_frees_the_queue(server: Server, manifest: Manifest) 
         assert time.monotonic() < until, text
         time.sleep(0.1)
     assert f'longdoc_queue_depth{{model="{manifest.name}"}} 0.0' in text
+    assert 'code="499"' in text
+    assert "Traceback" not in server.text()
 
 
 def test_abandoned_upload_holds_nothing(server: Server) -> None:
