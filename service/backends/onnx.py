@@ -1,7 +1,11 @@
 """ONNX Runtime, on CPU or CUDA. The default backend."""
 
+import os
 from pathlib import Path
 from typing import Any, Literal
+
+# From 1.29 on, ONNX Runtime sends events to its makers unless this is set before it is imported.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime
 
@@ -18,6 +22,12 @@ class OnnxBackend:
         self._input = manifest.inputs[0].name
         self._outputs = [spec.name for spec in manifest.outputs]
         self._sessions = {bucket: self._load(path, threads) for bucket, path in files.items()}
+        if self.device == "cuda" and any(
+            "CUDAExecutionProvider" not in session.get_providers() for session in self._sessions.values()
+        ):  # ONNX Runtime falls back to the CPU with no more than a line on standard error
+            if device == "cuda":
+                raise BadExport("device cuda: ONNX Runtime finds no usable CUDA device or driver", "backend")
+            self.device = "cpu"
 
     def _load(self, path: Path, threads: int) -> Any:
         options = onnxruntime.SessionOptions()

@@ -1,0 +1,176 @@
+"""The compose project as a user starts it: built, both containers healthy, scraped, stopped."""
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.docker
+
+ROOT = Path(__file__).parents[2]
+BUILD_S = 1200
+"""The first build downloads every dependency."""
+HEALTHY_S = 120
+SCRAPED_S = 60
+GRACE_S = 30
+"""`stop_grace_period`: beyond it Docker kills, and the exit code is 137."""
+COUNTED = 'longdoc_http_requests_total{route="/v1/classify",code="200"}'
+
+
+@dataclass(frozen=True)
+class Project:
+    """One compose project, apart from any other on the machine: its own name, and ports that Docker chooses."""
+
+    name: str = field(default_factory=lambda: f"longdoc-test-{uuid.uuid4().hex[:12]}")
+
+    def run(self, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        ports = {"LONGDOC_PUBLISHED_PORT": "0", "PROMETHEUS_PUBLISHED_PORT": "0"}
+        return subprocess.run(
+            ["docker", "compose", "--project-name", self.name, "--file", "docker-compose.yml", *arguments],
+            cwd=ROOT, env={**os.environ, **ports}, capture_output=True, text=True, check=False, timeout=timeout,
+        )  # fmt: skip
+
+    def output(self, *arguments: str, timeout: float = 60) -> str:
+        done = self.run(*arguments, timeout=timeout)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{self.run('logs', '--no-color').stdout}"
+        return done.stdout.strip()
+
+    def python(self, code: str, *options: str) -> subprocess.CompletedProcess[str]:
+        """Run code inside the service's container."""
+        return self.run("exec", "--no-TTY", *options, "service", "python", "-c", code)
+
+    def inspect(self, service: str) -> dict[str, Any]:
+        """Docker's view of a container, running or not."""
+        container = self.output("ps", "--all", "--quiet", service)
+        done = subprocess.run(["docker", "inspect", container], capture_output=True, text=True, check=True)
+        found: list[dict[str, Any]] = json.loads(done.stdout)
+        return found[0]
+
+    def client(self, service: str, port: int) -> httpx.Client:
+        """Through the published port, and through no proxy."""
+        address = self.output("port", service, str(port))
+        return httpx.Client(base_url=f"http://{address}", timeout=30, trust_env=False)
+
+
+@contextlib.contextmanager
+def started(*services: str) -> Iterator[Project]:
+    """Build, start, wait for health; remove everything at the end, whatever happened."""
+    project = Project()
+    try:
+        project.output("build", *services, timeout=BUILD_S)
+        project.output("up", "--detach", "--wait", "--wait-timeout", str(HEALTHY_S), *services, timeout=HEALTHY_S + 60)
+        yield project
+    finally:
+        project.output("down", "--volumes", "--rmi", "local", "--timeout", "1", timeout=120)
+
+
+@pytest.fixture(scope="module")
+def project() -> Iterator[Project]:
+    """The whole project, for all tests that only ask."""
+    with started() as project:
+        yield project
+
+
+def classify(client: httpx.Client) -> httpx.Response:
+    """Post a document to the first classifier, whichever the checkout holds."""
+    models = client.get("/v1/models").raise_for_status().json()["models"]
+    name = next(model["name"] for model in models if model["task"] == "text-classification")
+    headers = {"content-type": "text/plain"}
+    return client.post("/v1/classify", params={"model": name}, content=b"A document. " * 400, headers=headers)
+
+
+def test_both_containers_are_healthy(project: Project) -> None:
+    health = {service: project.inspect(service)["State"]["Health"]["Status"] for service in ("service", "prometheus")}
+    assert health == {"service": "healthy", "prometheus": "healthy"}
+
+
+def test_a_document_is_classified_and_prometheus_counts_it(project: Project) -> None:
+    with project.client("service", 8000) as client:
+        answer = classify(client)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["results"][0]["coverage"]["bytes_total"] == 4800
+
+    found: list[dict[str, Any]] = []
+    until = time.monotonic() + SCRAPED_S
+    with project.client("prometheus", 9090) as client:
+        while not found and time.monotonic() < until:
+            time.sleep(0.5)
+            answer = client.get("/api/v1/query", params={"query": COUNTED}).raise_for_status()
+            found = answer.json()["data"]["result"]
+    assert found, "Prometheus did not see the request"
+    assert float(found[0]["value"][1]) >= 1
+
+
+def test_ports_are_published_on_the_loopback_only(project: Project) -> None:
+    for service in ("service", "prometheus"):
+        published = project.inspect(service)["NetworkSettings"]["Ports"].values()
+        assert {binding["HostIp"] for bindings in published for binding in bindings} == {"127.0.0.1"}
+
+
+def test_process_1_is_python_without_root_or_capabilities(project: Project) -> None:
+    done = project.python("print(open('/proc/1/cmdline').read().split('\\0'), open('/proc/1/status').read())")
+    assert done.returncode == 0, done.stderr
+    command, status = done.stdout.split("]", 1)
+    assert command.startswith("['python', '-m', 'service'")
+    facts = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert "0" not in facts["Uid"].split()
+    assert "0" not in facts["Gid"].split()
+    assert int(facts["CapBnd"], 16) == 0
+    assert facts["NoNewPrivs"] == "1"
+
+
+def test_root_file_system_is_read_only_even_to_root(project: Project) -> None:
+    for folder in ("/", "/app"):
+        done = project.python(f"open('{folder}/x', 'w')", "--user", "0")
+        assert "Read-only file system" in done.stderr, done.stderr
+    assert project.python("open('/tmp/x', 'w')").returncode == 0
+
+
+@pytest.mark.parametrize("package", ["torch", "model"])
+def test_image_holds_nothing_of_training(project: Project, package: str) -> None:
+    done = project.python(f"import {package}")
+    assert done.returncode == 1
+    assert f"No module named '{package}'" in done.stderr
+
+
+def test_image_checks_its_exports(project: Project) -> None:
+    checked = project.output("exec", "--no-TTY", "service", "python", "-m", "service", "check")
+    assert "ok in" in checked
+
+
+def test_onnx_runtime_sends_no_telemetry(project: Project) -> None:
+    assert project.python("import os; print(os.environ['ORT_DISABLE_TELEMETRY'])").stdout.strip() == "1"
+    log = project.output("logs", "--no-color", "service")
+    assert "listening on" in log
+    assert "telemetry" not in log  # switched on, it warns that its identifier cannot be written to a read-only disk
+
+
+def test_stop_drains_and_ends_with_0_within_the_grace_period() -> None:
+    with started("service") as project:
+        with project.client("service", 8000) as client:
+            assert classify(client).status_code == 200
+        began = time.monotonic()
+        project.output("stop", "service", timeout=GRACE_S + 30)
+        seconds = time.monotonic() - began
+        state = project.inspect("service")["State"]
+        assert (state["Status"], state["ExitCode"], state["OOMKilled"]) == ("exited", 0, False)
+        assert seconds < GRACE_S
+
+
+def test_gpu_file_builds_its_target_and_asks_for_a_device() -> None:
+    merged = json.loads(Project().output("--file", "docker-compose.gpu.yml", "config", "--format", "json"))
+    service = merged["services"]["service"]
+    assert service["build"]["target"] == "gpu"
+    assert service["environment"]["LONGDOC_DEVICE"] == "cuda"
+    assert service["read_only"] is True
+    (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
