@@ -8,6 +8,7 @@ from model.errors import UserError
 from model.evaluate import evaluate
 from model.export import export
 from model.train import train
+from service.errors import BadExport
 
 
 def main() -> int:
@@ -38,7 +39,7 @@ def main() -> int:
     args = parser.parse_args()
     try:
         args.run(args)
-    except UserError as error:
+    except (UserError, BadExport, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

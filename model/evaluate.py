@@ -20,7 +20,6 @@ from model.errors import UserError
 from model.training import checkpoint
 from service.backends import create_backend
 from service.codec import combine, cut, pad_rows, take
-from service.errors import BadExport
 from service.manifest import MANIFEST, Manifest, Result, read_manifest
 
 BATCH = 16
@@ -34,7 +33,7 @@ PUBLISHED = {"imdb": "S3Attention at 4,096 bytes, r = s1 = s2 = 8: 69.27 (paper,
 def evaluate(args: argparse.Namespace) -> None:
     """Measure a run's best checkpoint or an export on the test split; print a table and write JSON.
 
-    Raises: UserError if the folder is neither.
+    Raises: UserError if the folder is neither; BadExport if it is a damaged export.
     """
     folder = Path(args.folder)
     data_dir = Path(args.data_dir)
@@ -43,8 +42,8 @@ def evaluate(args: argparse.Namespace) -> None:
         target = folder / "evaluation.json"
         manifest = None
     else:
-        folder = newest_version(folder)
-        manifest = read(folder)
+        folder = newest_version(folder).resolve()
+        manifest = read_manifest(folder)
         results = evaluate_export(manifest, folder, data_dir, args.device)
         target = Path(args.out or f"evaluation-{manifest.name}-{manifest.version}.json")
     target.write_text(json.dumps([result.model_dump() for result in results], indent=2) + "\n")
@@ -67,24 +66,25 @@ def newest_version(folder: Path) -> Path:
     return max(versions, key=lambda p: int(p.name))
 
 
-def read(folder: Path) -> Manifest:
-    """Read a manifest, its faults turned into a UserError."""
-    try:
-        return read_manifest(folder)
-    except BadExport as error:
-        raise UserError(str(error)) from None
-
-
 def evaluate_run(folder: Path, data_dir: Path, device: str) -> tuple[Result, ...]:
     """Measure a run's best checkpoint with PyTorch."""
     config, _, labels, state = checkpoint.load(folder / "best.pt")
-    target = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
+    target = choose_device(device)
     model = TextClassifier(config.model, len(labels))
     checkpoint.load_weights(model, state, folder / "best.pt")
     model.eval().to(target)
     documents = load_test(config.data.name, data_dir)
     run = module_runner(model, target)
     return measure(run, documents, config.model.seq_len, config.model.seq_len // 8, (config.data.name, config.seed))
+
+
+def choose_device(name: str) -> torch.device:
+    """Resolve `auto`; refuse `cuda` where there is none."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UserError("--device cuda: no CUDA device is available")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
 
 
 def module_runner(model: nn.Module, device: torch.device) -> Run:

@@ -1,12 +1,14 @@
 """`python -m model export`: a run folder -> exports/<name>/<version>/, checked on every backend."""
 
 import argparse
+import io
 import json
 import logging
 import os
 import shutil
 import tempfile
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,9 @@ def export(args: argparse.Namespace) -> Path:
 
     Everything is written to a temporary folder beside the versions and renamed at the end.
 
-    Raises: UserError; ExportMismatch if eager, TorchScript and ONNX Runtime do not agree.
+    Raises: UserError; BadExport if a backend does not load; ExportMismatch if eager, TorchScript and ONNX Runtime do
+        not agree.
+
     """
     path = Path(args.run_folder) / "best.pt"
     config, progress, labels, state = checkpoint.load(path)
@@ -61,6 +65,8 @@ def export(args: argparse.Namespace) -> Path:
         os.rename(partial, versions / str(version))
     except BaseException:
         shutil.rmtree(partial)
+        if not any(versions.iterdir()):
+            versions.rmdir()
         raise
     print(f"exported {versions / str(version)}")
     return versions / str(version)
@@ -93,6 +99,7 @@ def write_graphs(model: nn.Module, golden: dict[str, np.ndarray[Any, Any]], fold
     with warnings.catch_warnings(), torch.no_grad():
         warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
         warnings.filterwarnings("ignore", "# The axis name: batch will not be used", UserWarning)
+        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         program = torch.onnx.export(
             model,
@@ -104,10 +111,21 @@ def write_graphs(model: nn.Module, golden: dict[str, np.ndarray[Any, Any]], fold
             verbose=False,
         )
         assert program is not None
+        for node in program.model.graph:
+            node.metadata_props.clear()  # stack traces, with paths of this machine
         program.save(folder / FILES["onnx"], external_data=False)
         traced = torch.jit.trace(model, example)  # type: ignore[no-untyped-call]
-        scripted = torch.jit.freeze(traced)
-        torch.jit.save(scripted, folder / FILES["torchscript"])
+        scripted = io.BytesIO()
+        torch.jit.save(torch.jit.freeze(traced), scripted)
+    _copy_without_debug_tables(scripted, folder / FILES["torchscript"])
+
+
+def _copy_without_debug_tables(script: io.BytesIO, path: Path) -> None:
+    """Write a TorchScript archive without its stack traces, which hold paths of this machine."""
+    with zipfile.ZipFile(script) as source, zipfile.ZipFile(path, "w") as target:
+        for entry in source.infolist():
+            if not entry.filename.endswith(".debug_pkl"):
+                target.writestr(entry, source.read(entry))
 
 
 def check_agreement(

@@ -12,7 +12,7 @@ from model.classifier import TextClassifier
 from model.config import RunConfig
 from model.data.documents import Documents, DocumentSet, batches, load_training
 from model.errors import UserError
-from model.evaluate import document_logits, module_runner
+from model.evaluate import choose_device, document_logits, module_runner
 from model.training import checkpoint
 from model.training.checkpoint import Progress
 from model.training.loop import Fit, Job
@@ -38,6 +38,8 @@ def train(args: argparse.Namespace) -> Path:
         raise UserError(f"{folder} exists; give --resume to go on with it, or remove it")
 
     data = load_training(config.data, Path(args.data_dir))
+    if len(data.train) < config.training.batch_size:
+        raise UserError(f"{len(data.train)} training documents are fewer than one batch, {config.training.batch_size}")
     torch.manual_seed(config.seed)
     torch.use_deterministic_algorithms(device.type == "cpu")
     model = TextClassifier(config.model, len(data.labels)).to(device)
@@ -86,15 +88,6 @@ def find_recipe(name: str) -> Path:
     return RECIPES / f"{name}.toml"
 
 
-def choose_device(name: str) -> torch.device:
-    """Resolve `auto`; refuse `cuda` where there is none."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: no CUDA device is available")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
-
-
 def accuracy(model: nn.Module, documents: Documents, seq_len: int, device: torch.device) -> float:
     """Share of documents whose windows, combined as when served, give the right label."""
     model.eval()
@@ -112,8 +105,6 @@ def _standardise_head(model: TextClassifier, config: RunConfig, data: DocumentSe
 
 def _job(config: RunConfig, model: nn.Module, data: DocumentSet, folder: Path, device: torch.device) -> Job:
     training, seq_len = config.training, config.model.seq_len
-    if len(data.train) < training.batch_size:
-        raise UserError(f"{len(data.train)} training documents are fewer than one batch of {training.batch_size}")
     return Job(
         config=config,
         model=model,

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from model.config import DataConfig
 from model.data import imdb, synthetic
+from model.errors import UserError
 from service.codec import pad_rows
 
 
@@ -48,6 +49,9 @@ def load_training(config: DataConfig, data_dir: Path) -> DocumentSet:
         digest = hashlib.sha256(config.split_seed.to_bytes(8, "little", signed=True) + text).digest()
         is_held_out = int.from_bytes(digest[:8], "little") < config.validation_fraction * 2**64
         (validation if is_held_out else train).append((text, label))
+    for name, part in (("training", train), ("validation", validation)):
+        if not part:
+            raise UserError(f"data.validation_fraction {config.validation_fraction} leaves no {name} document")
     return DocumentSet(_documents(train), _documents(validation), source.LABELS)
 
 

@@ -49,4 +49,7 @@ def _parse(line: bytes, place: str) -> tuple[str, bytes, int]:
         raise UserError(f"{place}: text must be a non-empty string, not {type(text).__name__}")
     if type(label) is not int or not 0 <= label < len(LABELS):
         raise UserError(f"{place}: label must be 0 or 1, not {label!r}")
-    return split, text.encode(), label
+    try:
+        return split, text.encode(), label
+    except UnicodeEncodeError as error:
+        raise UserError(f"{place}: text is not valid Unicode: {error.reason}") from None

@@ -1,6 +1,7 @@
-"""Checkpoints: everything a run needs to go on bit for bit. Used by `model.train` and `model.export`."""
+"""Checkpoints: everything a run needs to go on, on a CPU bit for bit. Used by `model.train` and `model.export`."""
 
 import os
+import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,10 @@ def load(path: Path) -> tuple[RunConfig, Progress, list[str], dict[str, Any]]:
         state = torch.load(path, map_location="cpu", weights_only=True)
         config = RunConfig.from_dict(state.pop("config"))
         return config, Progress(**state.pop("progress")), state.pop("labels"), state
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError, EOFError) as error:
-        raise UserError(f"{path} is not a checkpoint: {str(error).splitlines()[0]}") from None
+    except pickle.UnpicklingError:
+        raise UserError(f"{path} is not a checkpoint: it holds more than tensors and plain values") from None
+    except (AttributeError, EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is not a checkpoint: {(str(error) or 'it is empty').splitlines()[0]}") from None
 
 
 def load_weights(model: nn.Module, state: dict[str, Any], path: Path) -> None:

@@ -3,8 +3,11 @@
 import json
 import math
 import resource
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,12 +90,15 @@ class Fit:
                 if index < progress.step:
                     continue
                 started = time.perf_counter()
-                progress.loss_sum += self._step(batch)
-                progress.step += 1
-                progress.seconds += time.perf_counter() - started
+                with undivided():
+                    progress.loss_sum += self._step(batch)
+                    progress.step += 1
+                    progress.seconds += time.perf_counter() - started
                 bar.update(batch_size)
                 bar.set_postfix(loss=f"{progress.loss_sum / progress.step:.4f}", refresh=False)
-        self._finish_epoch(job.validate(job.model))
+        accuracy = job.validate(job.model)
+        with undivided():
+            self._finish_epoch(accuracy)
 
     def _finish_epoch(self, accuracy: float) -> None:
         """Record the epoch in metrics.jsonl and save the checkpoints."""
@@ -140,6 +146,23 @@ class Fit:
             "generator": torch.get_rng_state(),
         }
         checkpoint.save(self.job.folder / name, self.job.config, self.progress, self.job.labels, state)
+
+
+@contextmanager
+def undivided() -> Iterator[None]:
+    """Hold Ctrl-C back until the block ends: no checkpoint could go on from half a step."""
+    is_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    received: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: received.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if received:
+        raise KeyboardInterrupt
 
 
 def peak_memory_bytes(device: torch.device) -> int:

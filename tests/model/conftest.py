@@ -14,7 +14,7 @@ def config() -> EncoderConfig:
 
 @pytest.fixture
 def documents(config: EncoderConfig) -> tuple[torch.Tensor, torch.Tensor]:
-    """Five documents of 0 bytes to full length, zero-padded."""
+    """Five documents of 1 byte to full length, zero-padded."""
     lengths = torch.tensor([1, 7, 24, 13, 24], dtype=torch.int32)
     document = torch.randint(0, 256, (5, config.seq_len), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
     return document * (torch.arange(config.seq_len) < lengths[:, None]), lengths

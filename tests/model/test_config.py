@@ -1,0 +1,188 @@
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.config import DropoutConfig, RunConfig
+from model.errors import UserError
+from model.train import RECIPES, find_recipe
+
+RECIPE = """
+name = "tiny"
+task = "text-classification"
+seed = 3
+
+[data]
+name = "synthetic"
+
+[model]
+seq_len = 64
+dim = 16
+
+[model.dropout]
+hidden = 0.1
+
+[training]
+epochs = 2
+batch_size = 4
+learning_rate = 1
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+@pytest.fixture
+def table(recipe: Path) -> dict[str, Any]:
+    return RunConfig.load(recipe).to_dict()
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
+def test_recipe_parses(path: Path) -> None:
+    config = RunConfig.load(find_recipe(path.stem))
+    assert RunConfig.from_dict(config.to_dict()) == config
+
+
+def test_recipe_sets_what_it_names_and_defaults_give_the_rest(recipe: Path) -> None:
+    config = RunConfig.load(recipe)
+    assert (config.name, config.seed, config.model.seq_len, config.model.dropout.hidden) == ("tiny", 3, 64, 0.1)
+    assert (config.data.crop, config.model.num_heads, config.model.dropout.smoother) == ("random", 2, 0.0)
+
+
+def test_integer_is_read_as_float_where_one_is_wanted(recipe: Path) -> None:
+    assert type(RunConfig.load(recipe).training.learning_rate) is float
+
+
+def test_dict_round_trip_keeps_every_field(table: dict[str, Any]) -> None:
+    config = RunConfig.from_dict(table)
+    changed = dataclasses.replace(config, model=dataclasses.replace(config.model, dropout=DropoutConfig(attention=0.3)))
+    assert RunConfig.from_dict(changed.to_dict()) == changed != config
+
+
+@pytest.mark.parametrize("key", ["colour", "data.colour", "model.dropout.colour", "training.learning_rates"])
+def test_unknown_key_is_an_error_that_names_it(recipe: Path, key: str) -> None:
+    with pytest.raises(UserError, match=rf"tiny\.toml: unknown key {key}; known: \w+"):
+        RunConfig.load(recipe, [f"{key}=1"])
+
+
+@pytest.mark.parametrize("key", ["name", "seed", "data", "data.name", "training.epochs", "training.learning_rate"])
+def test_missing_key_is_an_error_that_names_it(table: dict[str, Any], key: str) -> None:
+    *sections, last = key.split(".")
+    section = table
+    for name in sections:
+        section = section[name]
+    del section[last]
+    with pytest.raises(ValueError, match=f"^missing key {key}$"):
+        RunConfig.from_dict(table)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("name", "3"),
+        ("seed", "0.5"),
+        ("seed", "true"),
+        ("model.dim", '"wide"'),
+        ("model.dim", "64.0"),
+        ("model.dropout", "0.1"),
+        ("model.dropout.hidden", "false"),
+        ("training", "[1, 2]"),
+        ("training.learning_rate", '"fast"'),
+    ],
+)
+def test_value_of_the_wrong_type_is_an_error_that_names_the_key(recipe: Path, key: str, value: str) -> None:
+    with pytest.raises(UserError, match=rf"tiny\.toml: {key} must be (of type|a section)"):
+        RunConfig.load(recipe, [f"{key}={value}"])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("name", "../elsewhere"),
+        ("name", "Upper case"),
+        ("task", "translation"),
+        ("seed", "9223372036854775808"),
+        ("data.name", "wikipedia"),
+        ("data.crop", "tail"),
+        ("data.validation_fraction", "0"),
+        ("data.validation_fraction", "nan"),
+        ("data.split_seed", "-9223372036854775809"),
+        ("model.seq_len", "63"),
+        ("model.seq_len", "0"),
+        ("model.dim", "-64"),
+        ("model.num_heads", "3"),
+        ("model.num_segments", "0"),
+        ("model.num_segments", "-8"),
+        ("model.num_segments", "5"),
+        ("model.num_rows", "65"),
+        ("model.num_columns", "9"),
+        ("model.dropout.smoother", "1.0"),
+        ("model.dropout.smoother", "nan"),
+        ("training.epochs", "0"),
+        ("training.batch_size", "-1"),
+        ("training.learning_rate", "nan"),
+        ("training.learning_rate", "inf"),
+        ("training.weight_decay", "-0.1"),
+        ("training.weight_decay", "nan"),
+        ("training.warmup_steps", "-1"),
+    ],
+)
+def test_value_out_of_range_is_an_error_that_names_the_key(recipe: Path, key: str, value: str) -> None:
+    place = key if key.count(".") < 2 else key.split(".", 1)[1]
+    with pytest.raises(UserError, match=rf"tiny\.toml: {place} must "):
+        RunConfig.load(recipe, [f"{key}={value}"])
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("seed=7", 7),
+        ("name=other", "other"),
+        ('name="other"', "other"),
+        ("training.learning_rate=5e-4", 5e-4),
+        ("data.crop=head", "head"),
+        ("model.dropout.attention=0.25", 0.25),
+        (" model.dropout.hidden = 0.5", 0.5),
+    ],
+)
+def test_override_changes_one_key_only(recipe: Path, override: str, expected: object) -> None:
+    key = override.partition("=")[0].strip()
+    before, after = RunConfig.load(recipe).to_dict(), RunConfig.load(recipe, [override]).to_dict()
+    assert flat(after) == flat(before) | {key: expected}
+
+
+def test_last_override_of_a_key_wins(recipe: Path) -> None:
+    assert RunConfig.load(recipe, ["seed=1", "seed=2"]).seed == 2
+
+
+@pytest.mark.parametrize("override", ["seed", "", "seed.low=1", "data.name.first=1"])
+def test_override_that_cannot_be_applied_is_an_error_that_quotes_it(recipe: Path, override: str) -> None:
+    with pytest.raises(UserError, match=rf"--set '{override}'"):
+        RunConfig.load(recipe, [override])
+
+
+def test_recipe_that_is_not_toml_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "broken.toml"
+    path.write_text("name = 'x'\nseed = ?\n")
+    with pytest.raises(UserError, match=r"broken\.toml: .*line 2"):
+        RunConfig.load(path)
+
+
+def test_recipe_that_does_not_exist_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"absent\.toml does not exist"):
+        RunConfig.load(find_recipe(str(tmp_path / "absent.toml")))
+    with pytest.raises(UserError, match=r"no recipe 'absent'; known: .*synthetic"):
+        find_recipe("absent")
+
+
+def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested sections as one dict with dotted keys."""
+    rows: dict[str, Any] = {}
+    for key, value in table.items():
+        rows |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return rows
