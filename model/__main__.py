@@ -20,7 +20,11 @@ def main() -> int:
     shared.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
 
     command = commands.add_parser("train", parents=[shared], help="recipe -> run folder")
-    command.add_argument("recipe", help="a .toml file, or the name of one in model/recipes")
+    command.add_argument(
+        "recipe",
+        nargs="?",
+        help="a .toml file, or the name of one in model/recipes (default: imdb-s3 on a GPU, imdb-s3-cpu without)",
+    )
     command.add_argument("--set", action="append", metavar="KEY=VALUE", help="override one key of the recipe")
     command.add_argument("--runs", default="runs", help="folder of run folders (default: %(default)s)")
     command.add_argument("--resume", action="store_true", help="go on from the run's last checkpoint")

@@ -26,8 +26,9 @@ HEAD_DOCUMENTS = 256
 
 def train(args: argparse.Namespace) -> Path:
     """Run or resume a training run; returns its folder. Raises: UserError."""
-    config = RunConfig.load(find_recipe(args.recipe), args.set)
     device = choose_device(args.device)
+    recipe = args.recipe or ("imdb-s3" if device.type == "cuda" else "imdb-s3-cpu")
+    config = RunConfig.load(find_recipe(recipe), args.set)
     folder = Path(args.runs) / f"{config.name}-seed{config.seed}"
     progress = state = None
     if args.resume:

@@ -12,7 +12,9 @@ from tests.e2e.offline import Offline, agree, document, scores_of
 TEXT = {"content-type": "text/plain"}
 
 
-@pytest.mark.parametrize("length", [1, 2, 100, 511, 512, 513, 4096, 4097, 10_000, pytest.param(2**20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "length", [1, 2, 100, 511, 512, 513, 4096, 4097, 10_000, pytest.param(2**20, marks=pytest.mark.slow)]
+)
 def test_answer_equals_the_offline_one(client: httpx.Client, offline: Offline, length: int) -> None:
     body = document(length)
     response = client.post("/v1/classify", content=body, headers=TEXT)

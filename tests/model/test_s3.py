@@ -152,3 +152,20 @@ def test_bytes_beyond_the_length_are_not_read(config: EncoderConfig, documents: 
     dirty = torch.where(torch.arange(config.seq_len) < lengths[:, None], document, 77)
     assert not torch.equal(dirty, document)
     assert torch.equal(model(dirty, lengths), model(document, lengths))
+
+
+def test_bfloat16_stays_close_to_float32(config: EncoderConfig, documents: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """Mixed precision as on a GPU: the Fourier convolution stays in float32, gradients are finite."""
+    model = TextClassifier(config, 3)
+    model.eval()
+    expected = model(*documents)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = model(*documents)
+    assert mixed.dtype == torch.bfloat16
+    # bfloat16 has 8 bits: 2**-8 a step, over the some ten matrix products from bytes to logits.
+    assert (mixed - expected).abs().max() <= 10 * 2**-8 * max(1.0, float(expected.abs().max()))
+    model.train()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = nn.functional.cross_entropy(model(*documents).float(), torch.tensor([0, 1, 2, 0, 1]))
+    loss.backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
