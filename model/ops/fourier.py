@@ -1,5 +1,7 @@
 """Fourier convolution over the sequence. Used by `model.attention.s3`."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -33,3 +35,22 @@ def fourier_convolution(segments: Tensor, kernel: Tensor) -> Tensor:
             (real * kernel_real - imag * kernel_imag, real * kernel_imag + imag * kernel_real), dim=-1
         ).flatten(2, 3)  # (B, F, C, 2)
         return torch.fft.irfft(torch.view_as_complex(product), n=seq_len, dim=-2)  # type: ignore[no-any-return]
+
+
+def extrapolation_matrix(context_length: int, prediction_length: int, num_harmonics: int) -> Tensor:
+    """Fourier extrapolation as one linear map: the lowest frequencies of a window, evaluated after its end.
+
+    The kept frequencies lie on the grid k / n, so that the forecast is the low-passed window, repeated with period n.
+
+    Shape:      returns (O, n) float64; forecast = matrix @ window.
+    Reference:  Wang et al. 2024, arXiv:2408.08567, sec. III-C, Algorithm 4.
+    Deviates:   pi is exact (3.1415 in the listing); test_extrapolation_equals_the_listing.
+    """
+    n = context_length
+    frequencies = torch.fft.fftfreq(n, dtype=torch.float64)
+    kept = sorted(range(n), key=lambda k: abs(float(frequencies[k])))[: 1 + 2 * num_harmonics]
+    past = torch.arange(n, dtype=torch.float64)
+    future = torch.arange(n, n + prediction_length, dtype=torch.float64)
+    lag = future.unsqueeze(1) - past  # (O, n)
+    angle = 2 * math.pi * frequencies[kept].unsqueeze(-1).unsqueeze(-1) * lag  # (kept, O, n)
+    return torch.cos(angle).sum(0) / n
