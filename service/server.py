@@ -107,6 +107,7 @@ class _Lifecycle:
             log_config=None,
             access_log=False,
             server_header=False,
+            ws="none",
             lifespan="off",
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=max(1, round(self._settings.drain_timeout_s)),

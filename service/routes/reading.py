@@ -15,6 +15,7 @@ T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 TIMEOUT = "x-request-timeout-ms"
+LONGEST_PLACE = 32
 
 
 def media_type(request: Request, allowed: tuple[str, ...]) -> str:
@@ -46,7 +47,7 @@ def deadline(request: Request, longest_s: float) -> float:
 def parse_json(schema: type[M], body: bytes) -> M:
     """Check a JSON body. Raises: MalformedInput if it is not JSON, InvalidInput naming the fields."""
     try:
-        return schema.model_validate_json(body)
+        return schema.model_validate_json(body, strict=True)
     except ValidationError as error:
         raise _invalid(error) from None
 
@@ -68,8 +69,14 @@ def _invalid(error: ValidationError) -> Exception:
     found = error.errors(include_url=False, include_context=False, include_input=False)
     if found[0]["type"] == "json_invalid":
         return MalformedInput("the body is not valid JSON in UTF-8")
-    fields = [(".".join(map(str, e["loc"])) or "body", e["msg"]) for e in found[:20]]
+    fields = [(_place(e["loc"]), e["msg"]) for e in found[:20]]
     return InvalidInput("; ".join(f"{place}: {message}" for place, message in fields[:3]), fields)
+
+
+def _place(loc: tuple[int | str, ...]) -> str:
+    """Where an error stands. The name of an unknown field is the client's: cut, it cannot carry a document back."""
+    place = ".".join(map(str, loc)) or "body"
+    return place if len(place) <= LONGEST_PLACE else place[:LONGEST_PLACE] + "..."
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
