@@ -14,7 +14,10 @@ from service.settings import Settings
 def create_app(engine: Engine, settings: Settings, metrics: Metrics) -> FastAPI:
     """Put routes, error handlers and middleware together; the pages of `/docs` need no internet."""
     app: FastAPI = FastAPIOffline(
-        title="longdoc-serve", version=__version__, description="Labels for long documents, from their raw bytes."
+        title="longdoc-serve",
+        version=__version__,
+        description="Labels for long documents, from their raw bytes.",
+        redirect_slashes=False,
     )
     app.state.engine = engine
     app.state.settings = settings

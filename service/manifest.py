@@ -3,14 +3,16 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from service.errors import BadExport
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
+MAX_TOLERANCE = 1e-2
+"""A larger one would make the golden check meaningless."""
 
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -84,19 +86,35 @@ class Manifest(_Part):
     task: Literal["text-classification"]
     files: tuple[ModelFile, ...] = Field(min_length=1)
     golden: GoldenFile
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    inputs: tuple[TensorSpec, TensorSpec]
+    """Bytes and lengths."""
+    outputs: tuple[TensorSpec]
     labels: tuple[str, ...] = Field(min_length=2)
     max_length: int = Field(gt=0)
     """Bytes of a document that the model reads at once; windows cover the rest."""
     window_overlap: int = Field(ge=0)
     """Bytes that two neighbouring windows share at least."""
-    tolerance: float = Field(gt=0)
+    tolerance: float = Field(gt=0, le=MAX_TOLERANCE)
     """Largest |a - b| / max(1, max|b|) between two backends, and between a start and the golden outputs."""
     training: Training
     results: tuple[Result, ...]
     data_terms: str
     non_commercial: bool
+
+    @model_validator(mode="after")
+    def _check_shapes(self) -> Self:
+        """What the engine relies on: it would fail only while serving."""
+        if self.window_overlap >= self.max_length:
+            raise ValueError(f"window_overlap {self.window_overlap} must be below max_length {self.max_length}")
+        for format in {file.format for file in self.files}:
+            longest = max(file.bucket for file in self.files if file.format == format)
+            if longest < self.max_length:
+                raise ValueError(f"the longest {format} bucket is {longest}, below max_length {self.max_length}")
+        if self.outputs[0].shape != (-1, len(self.labels)):
+            raise ValueError(f"{len(self.labels)} labels do not fit outputs of shape {self.outputs[0].shape}")
+        if len(set(self.labels)) != len(self.labels):
+            raise ValueError("labels must differ")
+        return self
 
     def files_of(self, format: Format) -> dict[int, ModelFile]:
         """Files of one format by bucket. Raises: BadExport if there is none."""
@@ -116,7 +134,7 @@ def read_manifest(folder: Path) -> Manifest:
         raw = json.loads((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
         raise BadExport(f"{place}: {MANIFEST} is missing", "missing") from None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         raise BadExport(f"{place}: {MANIFEST} is not readable JSON", "manifest") from None
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:
@@ -145,6 +163,8 @@ def sha256_of(path: Path) -> str:
 
 def _check_hash(path: Path, expected: str, place: str) -> None:
     """Compare a file with its hash."""
+    if path.exists() and not path.is_file():
+        raise BadExport(f"{place}: {path.name} is not a regular file", "missing")
     try:
         found = sha256_of(path)
     except FileNotFoundError:

@@ -21,6 +21,8 @@ from service.schemas import ClassifyOptions
 from service.settings import Settings
 from service.tasks.classification import classify
 
+csv.field_size_limit(2**31 - 1)
+
 CHUNK = 64
 """Documents of one request to the engine."""
 NO_DEADLINE_S = 1e6
@@ -112,7 +114,7 @@ def _jsonl(path: Path) -> Iterator[Document]:
         place = f"{path}:{number}"
         try:
             text = json.loads(line)["text"].encode()
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise InputError(f"{place}: expected a JSON object with a string `text`") from None
         yield place, text
 

@@ -107,6 +107,9 @@ class _Lifecycle:
             log_config=None,
             access_log=False,
             server_header=False,
+            # httptools drops the body of a request with an Upgrade header and parses it as the next request; h11 does
+            # not, and bounds headers too.
+            http="h11",
             ws="none",
             lifespan="off",
             timeout_keep_alive=KEEP_ALIVE_S,
@@ -122,6 +125,9 @@ class _Lifecycle:
         log.info("listening on http://%s:%d", host, port)
         await serving
         stopping.cancel()
+        if server.force_exit:
+            engine.close()
+            return
         try:
             await asyncio.wait_for(engine.drain(), self._settings.drain_timeout_s)
         except TimeoutError:

@@ -23,6 +23,6 @@ class InferenceBackend(Protocol):
 
 def largest_error(got: Array, expected: Array) -> float:
     """Largest |got - expected| / max(1, max|expected|); infinite for a NaN or another shape."""
-    if got.shape != expected.shape or not np.isfinite(got).all():
+    if got.shape != expected.shape or expected.dtype.kind != "f" or not np.isfinite(got).all():
         return float("inf")
     return float(np.abs(got - expected).max(initial=0.0) / max(1.0, np.abs(expected).max(initial=0.0)))

@@ -42,7 +42,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(errors.ServiceError, _service_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(ClientDisconnect, _client_left)
-    app.add_exception_handler(Exception, _server_fault)
 
 
 def problem(
@@ -87,7 +86,6 @@ def _client_left(request: Request, error: Exception) -> Response:
     return Response(status_code=CLIENT_LEFT)
 
 
-def _server_fault(request: Request, error: Exception) -> JSONResponse:
-    """A fault of ours; `service.routes.middleware` logs it."""
-    del error
+def server_fault(request: Request) -> JSONResponse:
+    """A fault of ours, which `service.routes.middleware` answers and logs."""
     return problem(request, 500, "internal", "Internal error", "the server failed; the request id finds it in the log")

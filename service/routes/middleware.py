@@ -6,11 +6,13 @@ import time
 import uuid
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import PayloadTooLarge
 from service.log import request_id
 from service.metrics import Metrics
+from service.routes.errors import server_fault
 
 log = logging.getLogger(__name__)
 
@@ -45,18 +47,22 @@ class RequestContext:
         state = scope.setdefault("state", {})
         state["timing"] = {}
         code = 500
+        has_started = False
 
         async def answer(message: Message) -> None:
-            nonlocal code
+            nonlocal code, has_started
             if message["type"] == "http.response.start":
+                has_started = True
                 code = message["status"]
                 self._add_headers(MutableHeaders(scope=message), scope, started)
             await send(message)
 
         try:
             await self._app(scope, self._bounded(headers, receive), answer)
-        except Exception:  # the handler has answered 500 already; nothing may end the connection's task
+        except Exception:  # a fault of ours: Starlette would answer outside of this middleware, without the id
             log.exception("%s %s failed", scope["method"], _route(scope))
+            if not has_started:
+                await server_fault(Request(scope))(scope, receive, answer)
         finally:
             method = scope["method"] if scope["method"] in METHODS else "other"
             self._metrics.http_requests.labels(_route(scope), method, code).inc()
@@ -65,8 +71,10 @@ class RequestContext:
     def _bounded(self, headers: Headers, receive: Receive) -> Receive:
         """Count the body as it comes. The first read raises when Content-Length alone is too much."""
         limit = self._max_body_bytes
-        declared = headers.get("content-length", "")
-        received = int(declared) if declared.isascii() and declared.isdigit() and int(declared) > limit else 0
+        declared = headers.get("content-length", "").lstrip("0")
+        is_number = declared.isascii() and declared.isdigit()
+        is_over = is_number and (len(declared) > len(str(limit)) or int(declared) > limit)
+        received = limit + 1 if is_over else 0
 
         async def bounded() -> Message:
             nonlocal received

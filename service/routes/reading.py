@@ -37,6 +37,7 @@ def deadline(request: Request, longest_s: float) -> float:
     text = request.headers.get(TIMEOUT)
     seconds = longest_s
     if text is not None:
+        text = text.strip()
         if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
             message = "must be a positive number of milliseconds"
             raise InvalidInput(f"X-Request-Timeout-Ms {message}", [(TIMEOUT, message)])
