@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from service.engine import Engine, ServedModel
 from service.errors import InvalidInput, PayloadTooLarge
 from service.routes.errors import DOCUMENTED
-from service.routes.reading import deadline, media_type, parse_json, parse_query, while_connected
+from service.routes.reading import deadline, media_type, parse_json, parse_query, read_body, while_connected
 from service.schemas import ClassifyOptions, ClassifyRequest, ClassifyResponse
 from service.settings import Settings
 from service.tasks.classification import Classification, Timing, classify
@@ -49,7 +49,8 @@ async def post_classify(request: Request) -> JSONResponse:
     engine: Engine = request.app.state.engine
     settings: Settings = request.app.state.settings
     until = deadline(request, settings.deadline_s)
-    documents, options = _read(media_type(request, (JSON, TEXT, BYTES)), request, await request.body())
+    kind = media_type(request, (JSON, TEXT, BYTES))
+    documents, options = _read(kind, request, await read_body(request, until))
     _check(documents, settings)
     model = engine.classifier(options.model)
     labels = model.manifest.labels

@@ -9,7 +9,7 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
-from service.errors import InvalidInput, MalformedInput, UnsupportedMedia
+from service.errors import DeadlineExceeded, InvalidInput, MalformedInput, UnsupportedMedia
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
@@ -43,6 +43,15 @@ def deadline(request: Request, longest_s: float) -> float:
             raise InvalidInput(f"X-Request-Timeout-Ms {message}", [(TIMEOUT, message)])
         seconds = min(longest_s, int(text) / 1000)
     return asyncio.get_running_loop().time() + seconds
+
+
+async def read_body(request: Request, until: float) -> bytes:
+    """The whole body. Raises: DeadlineExceeded if the client is slower than its deadline."""
+    try:
+        async with asyncio.timeout_at(until):
+            return await request.body()
+    except TimeoutError:
+        raise DeadlineExceeded("the deadline passed before the body had come") from None
 
 
 def parse_json(schema: type[M], body: bytes) -> M:

@@ -1,7 +1,9 @@
 """What a client gets for bad requests: a clear 4xx, as a problem, without its document."""
 
+import contextlib
 import json
 import socket
+import time
 from typing import Any
 
 import httpx
@@ -132,3 +134,48 @@ def test_router_errors_are_problems(client: httpx.Client) -> None:
     check_problem(refused, 405, "method_not_allowed")
     assert refused.headers["allow"] == "POST"
     assert client.patch("/v1/classify").status_code == 405
+
+
+def exchange(server: Server, *parts: bytes) -> bytes:
+    """Send parts as packets of their own; all that comes back until the connection ends or 3 seconds of silence."""
+    host, port = server.url.removeprefix("http://").split(":")
+    received = b""
+    with socket.create_connection((host, int(port)), timeout=3) as connection:
+        for part in parts:
+            connection.sendall(part)
+            time.sleep(0.1)
+        with contextlib.suppress(TimeoutError):
+            while chunk := connection.recv(65536):
+                received += chunk
+    return received
+
+
+HEAD = b"POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n"
+
+
+def test_body_after_an_upgrade_header_is_never_a_request(server: Server) -> None:
+    hidden = b"GET /v1/models/hidden HTTP/1.1\r\nHost: x\r\n\r\n"
+    upgrade = b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n" % len(hidden)
+    answer = exchange(server, HEAD + upgrade, hidden)
+    assert answer.count(b"HTTP/1.1") == 1
+    assert b'"bytes_total":%d' % len(hidden) in answer
+
+
+def test_absurd_content_length_is_refused(server: Server) -> None:
+    answer = exchange(server, HEAD + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\nabc")
+    assert answer.startswith((b"HTTP/1.1 413 ", b"HTTP/1.1 400 "))
+    assert "Traceback" not in server.text()
+
+
+def test_endless_headers_are_refused(server: Server) -> None:
+    """The connection ends; whether the 400 arrives before the reset is up to the network."""
+    try:
+        answer = exchange(server, HEAD + b"X-A: " + b"a" * 200_000)
+    except ConnectionError:
+        return
+    assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+def test_stalled_upload_ends_at_its_deadline(server: Server) -> None:
+    answer = exchange(server, HEAD + b"Connection: close\r\nX-Request-Timeout-Ms: 100\r\nContent-Length: 10\r\n\r\nabc")
+    assert answer.startswith(b"HTTP/1.1 504 ")

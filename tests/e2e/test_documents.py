@@ -97,7 +97,7 @@ def test_tiny_recipe_goes_from_training_to_an_answer(tmp_path: Path, start: Call
     words = shlex.split(serve)
     assert words[:3] == ["python", "-m", "service"]
     flags = [str(tmp_path / word) if word.startswith("runs/") else word for word in words[3:]]
-    server = start(*flags)
+    server = start(*flags[:-1], "0")
     answer = json.loads(run(f"curl -s {server.url}/v1/classify -H 'content-type: text/plain' -d '++ a +'", tmp_path))
     assert answer["results"][0]["label"] == "plus"
 

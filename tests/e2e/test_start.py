@@ -53,6 +53,13 @@ DAMAGE: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
     (lambda folder: edit_manifest(folder, future=1), ("imdb-s3/1", "future")),
     (lambda folder: edit_manifest(folder, name="other"), ("imdb-s3/1", "other/1")),
     (lambda folder: edit_manifest(folder, tolerance=1e-30), ("imdb-s3/1", "golden")),
+    (lambda folder: edit_manifest(folder, tolerance=1e300), ("imdb-s3/1", "tolerance")),
+    (lambda folder: edit_manifest(folder, max_length=5000), ("imdb-s3/1", "max_length 5000")),
+    (lambda folder: edit_manifest(folder, window_overlap=512), ("imdb-s3/1", "window_overlap 512")),
+    (lambda folder: edit_manifest(folder, labels=["a", "b", "c"]), ("imdb-s3/1", "3 labels")),
+    (lambda folder: edit_manifest(folder, labels=["a", "a"]), ("imdb-s3/1", "labels must differ")),
+    (lambda folder: edit_manifest(folder, inputs=[]), ("imdb-s3/1", "inputs")),
+    (lambda folder: (folder / "manifest.json").write_text("[" * 100_000), ("imdb-s3/1", "manifest.json")),
 ]
 
 
