@@ -7,7 +7,7 @@ RUN ?= runs/imdb-s3-seed0
 # PyTorch's CPU wheels, where that index can be reached; elsewhere pip's own settings decide.
 TORCH_INDEX = $(shell $(PYTHON) -c "import socket; socket.create_connection(('download.pytorch.org', 443), 3)" 2>/dev/null && echo --extra-index-url https://download.pytorch.org/whl/cpu)
 
-.PHONY: help run test test-docker check train export bench docker
+.PHONY: help run env test test-docker check train export bench docker
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -20,11 +20,13 @@ help:  ## list the commands
 .venv/dev/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv/dev
 	$(DEV)/python -m pip install --quiet $(TORCH_INDEX) torch==2.13.0
-	$(DEV)/python -m pip install --quiet --editable '.[cpu,train,dev]'
+	$(DEV)/python -m pip install --quiet --editable '.[cpu,train,bench,dev]'
 	touch $@
 
 run: .venv/serve/.installed  ## serve exports/ on http://127.0.0.1:8000, on CPU, without torch
 	exec $(SERVE)/python -m service --device cpu
+
+env: .venv/dev/.installed  ## everything for training and tests, in .venv/dev
 
 test: .venv/dev/.installed  ## run the tests (all but the docker ones)
 	$(DEV)/python -m pytest -m "not docker"

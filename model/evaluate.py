@@ -20,20 +20,20 @@ from model.errors import UserError
 from model.training import checkpoint
 from service.backends import create_backend
 from service.codec import combine, cut, pad_rows, take
-from service.manifest import MANIFEST, Manifest, Result, read_manifest
+from service.manifest import Manifest, Result, newest_version, read_manifest
 
 BATCH = 16
 
 Run = Callable[[dict[str, NDArray[Any]]], NDArray[np.float32]]
 """Padded inputs -> logits (B, classes)."""
 
-PUBLISHED = {"imdb": "S3Attention at 4,096 bytes, r = s1 = s2 = 8: 69.27 (paper, Table 1); TF-IDF bigrams + LR: 90.57"}
+PUBLISHED = {"imdb": "S3Attention at 4,096 bytes, r = s1 = s2 = 8: 69.27 (paper, Table 1); TF-IDF bigrams + LR: 90.49"}
 
 
 def evaluate(args: argparse.Namespace) -> None:
     """Measure a run's best checkpoint or an export on the test split; print a table and write JSON.
 
-    Raises: UserError if the folder is neither; BadExport if it is a damaged export.
+    Raises: BadExport if the folder is neither, or a damaged export.
     """
     folder = Path(args.folder)
     data_dir = Path(args.data_dir)
@@ -42,7 +42,7 @@ def evaluate(args: argparse.Namespace) -> None:
         target = folder / "evaluation.json"
         manifest = None
     else:
-        folder = newest_version(folder).resolve()
+        folder = newest_version(folder)
         manifest = read_manifest(folder)
         results = evaluate_export(manifest, folder, data_dir, args.device)
         target = Path(args.out or f"evaluation-{manifest.name}-{manifest.version}.json")
@@ -54,16 +54,6 @@ def evaluate(args: argparse.Namespace) -> None:
         text = "" if known is None else f"{known:.4f}"
         print(f"{r.metric:<10}  {r.condition:<12}  {r.split:<6}  {r.examples:>6}  {r.value:>8.4f}  {text:>8}")
     print(f"written to {target}")
-
-
-def newest_version(folder: Path) -> Path:
-    """Folder of an export's newest version, given that folder or the one above it."""
-    if (folder / MANIFEST).is_file():
-        return folder
-    versions = [p for p in folder.iterdir() if p.name.isdigit()] if folder.is_dir() else []
-    if not versions:
-        raise UserError(f"{folder} holds neither best.pt nor an export")
-    return max(versions, key=lambda p: int(p.name))
 
 
 def evaluate_run(folder: Path, data_dir: Path, device: str) -> tuple[Result, ...]:

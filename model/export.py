@@ -26,7 +26,7 @@ from model.training.checkpoint import Progress
 from service.backends import create_backend
 from service.backends.base import largest_error
 from service.codec import pad_rows
-from service.manifest import MANIFEST, SCHEMA_VERSION, Format, Manifest, sha256_of
+from service.manifest import MANIFEST, SCHEMA_VERSION, Format, Manifest, is_version, sha256_of
 
 TOLERANCE = 1e-5
 FILES: dict[Format, str] = {"onnx": "model.onnx", "torchscript": "model.ts"}
@@ -49,7 +49,7 @@ def export(args: argparse.Namespace) -> Path:
 
     versions = Path(args.out) / config.name
     versions.mkdir(parents=True, exist_ok=True)
-    version = 1 + max((int(p.name) for p in versions.iterdir() if p.name.isdigit()), default=0)
+    version = 1 + max((int(p.name) for p in versions.iterdir() if is_version(p)), default=0)
     partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=versions))
     partial.chmod(0o755)
     try:

@@ -1,50 +1,26 @@
 """S3Attention forecasters of multivariate series: as published, and on top of a linear map."""
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from model.attention.s3 import S3Attention
-from model.config import DropoutConfig, EncoderConfig
+from model.config import EncoderConfig
 from model.encoder import Block
 from model.ops.fourier import extrapolation_matrix
 
 
 @dataclass(frozen=True)
 class ForecasterConfig:
-    """Shape of a forecaster; the paper publishes `num_harmonics` only, the rest is chosen on validation."""
+    """Shape of a forecaster; the paper publishes `num_harmonics` only."""
 
-    kind: Literal["paper", "residual"]
+    encoder: EncoderConfig
+    """Attention over the window, whose length is `encoder.seq_len`."""
     num_channels: int
-    context_length: int = 96
-    prediction_length: int = 96
-    dim: int = 32
-    num_heads: int = 2
-    num_layers: int = 1
-    ffn_dim: int = 64
-    num_segments: int = 4
-    num_rows: int = 8
-    num_columns: int = 4
+    prediction_length: int
     num_harmonics: int = 8
-    sampling_seed: int = 0
-    dropout: DropoutConfig = field(default_factory=DropoutConfig)
-
-    def encoder(self) -> EncoderConfig:
-        """Config of the attention layers. Raises: ValueError naming a field that does not fit."""
-        return EncoderConfig(
-            seq_len=self.context_length,
-            dim=self.dim,
-            num_heads=self.num_heads,
-            num_layers=self.num_layers,
-            ffn_dim=self.ffn_dim,
-            num_segments=self.num_segments,
-            num_rows=self.num_rows,
-            num_columns=self.num_columns,
-            sampling_seed=self.sampling_seed,
-            dropout=self.dropout,
-        )
+    """Frequencies kept on either side of zero by Fourier extrapolation."""
 
 
 def instance_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,11 +48,12 @@ class PaperForecaster(nn.Module):
 
     def __init__(self, config: ForecasterConfig) -> None:
         super().__init__()
-        encoder, generator = config.encoder(), torch.Generator().manual_seed(config.sampling_seed)
-        self.embedding = nn.Linear(config.num_channels, config.dim)
-        self.layers = nn.ModuleList(S3Attention(encoder, generator) for _ in range(config.num_layers))
-        self.post = nn.Linear(config.dim, config.num_channels)
-        matrix = extrapolation_matrix(config.context_length, config.prediction_length, config.num_harmonics)
+        encoder = config.encoder
+        generator = torch.Generator().manual_seed(encoder.sampling_seed)
+        self.embedding = nn.Linear(config.num_channels, encoder.dim)
+        self.layers = nn.ModuleList(S3Attention(encoder, generator) for _ in range(encoder.num_layers))
+        self.post = nn.Linear(encoder.dim, config.num_channels)
+        matrix = extrapolation_matrix(encoder.seq_len, config.prediction_length, config.num_harmonics)
         self.register_buffer("extrapolation", matrix.float())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -104,16 +81,17 @@ class ResidualForecaster(nn.Module):
 
     def __init__(self, config: ForecasterConfig) -> None:
         super().__init__()
-        encoder, generator = config.encoder(), torch.Generator().manual_seed(config.sampling_seed)
-        self.embedding = nn.Linear(1, config.dim)
-        self.position_embedding = nn.Parameter(torch.zeros(config.context_length, config.dim))
-        self.blocks = nn.Sequential(*(Block(encoder, generator) for _ in range(config.num_layers)))
-        self.norm = nn.LayerNorm(config.dim)
-        self.post = nn.Linear(config.dim, 1)
-        self.dropout = nn.Dropout(config.dropout.hidden)
-        self.head = nn.Linear(config.context_length, config.prediction_length)
+        encoder = config.encoder
+        generator = torch.Generator().manual_seed(encoder.sampling_seed)
+        self.embedding = nn.Linear(1, encoder.dim)
+        self.position_embedding = nn.Parameter(torch.zeros(encoder.seq_len, encoder.dim))
+        self.blocks = nn.Sequential(*(Block(encoder, generator) for _ in range(encoder.num_layers)))
+        self.norm = nn.LayerNorm(encoder.dim)
+        self.post = nn.Linear(encoder.dim, 1)
+        self.dropout = nn.Dropout(encoder.dropout.hidden)
+        self.head = nn.Linear(encoder.seq_len, config.prediction_length)
         self.gate = nn.Parameter(torch.zeros(config.num_channels))
-        self.linear = nn.Linear(config.context_length, config.prediction_length)
+        self.linear = nn.Linear(encoder.seq_len, config.prediction_length)
 
     @torch.no_grad()
     def set_linear(self, weight: Tensor, bias: Tensor) -> None:

@@ -13,7 +13,7 @@ from service import log
 from service.backends import require_one_runtime
 from service.errors import BadExport
 from service.exports import find_exports, load_export
-from service.manifest import MANIFEST
+from service.manifest import MANIFEST, is_version, newest_version
 from service.predict import InputError, predict
 from service.server import serve
 from service.settings import Settings
@@ -32,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
     except OSError as error:
         print(f"error: {error.strerror or error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
     return 2
 
 
@@ -64,7 +66,8 @@ def _check(arguments: list[str]) -> int:
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     args = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    folders = [args.exports] if (args.exports / MANIFEST).is_file() else find_exports(args.exports)
+    is_one = (args.exports / MANIFEST).is_file() or any(map(is_version, args.exports.glob("*")))
+    folders = [newest_version(args.exports)] if is_one else find_exports(args.exports)
     for folder in folders:
         model = load_export(folder, format=args.backend, device=args.device)
         manifest = model.manifest

@@ -10,7 +10,7 @@ import numpy as np
 from service.backends import create_backend
 from service.backends.base import Array, Device, InferenceBackend, largest_error
 from service.errors import BadExport
-from service.manifest import Format, Manifest, read_manifest
+from service.manifest import Format, Manifest, is_version, newest_version, read_manifest
 
 log = logging.getLogger(__name__)
 
@@ -32,19 +32,11 @@ def find_exports(root: Path) -> list[Path]:
     """
     if not root.is_dir():
         raise BadExport(f"{root} is not a folder", "missing")
-    found = []
-    for name in sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")):
-        versions = [path for path in name.iterdir() if is_version(path)]
-        if versions:
-            found.append(max(versions, key=lambda path: int(path.name)))
+    names = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    found = [newest_version(name) for name in names if any(map(is_version, name.iterdir()))]
     if not found:
         raise BadExport(f"{root} holds no export (<name>/<version>/manifest.json)", "missing")
     return found
-
-
-def is_version(path: Path) -> bool:
-    """Whether a folder's name is a positive integer as `model.export` writes it."""
-    return path.is_dir() and path.name.isascii() and path.name.isdigit() and path.name[0] != "0"
 
 
 def load_export(folder: Path, *, format: Format = "onnx", device: Device = "auto", threads: int = 1) -> LoadedModel:

@@ -155,6 +155,21 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
+def is_version(path: Path) -> bool:
+    """Whether a folder's name is a positive integer as `model.export` writes it."""
+    return path.is_dir() and path.name.isascii() and path.name.isdigit() and path.name[0] != "0"
+
+
+def newest_version(folder: Path) -> Path:
+    """Folder of an export's highest version, given that folder or the one above it. Raises: BadExport."""
+    if (folder / MANIFEST).is_file():
+        return folder.resolve()
+    versions = [path for path in folder.iterdir() if is_version(path)] if folder.is_dir() else []
+    if not versions:
+        raise BadExport(f"{folder} is not an export", "missing")
+    return max(versions, key=lambda path: int(path.name))
+
+
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as stream:

@@ -12,9 +12,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from service.engine import Engine
-from service.errors import BadExport, ServiceError
-from service.exports import is_version, load_export
-from service.manifest import MANIFEST
+from service.errors import ServiceError
+from service.exports import load_export
+from service.manifest import newest_version
 from service.metrics import Metrics
 from service.routes.classify import describe
 from service.schemas import ClassifyOptions
@@ -41,26 +41,18 @@ def predict(args: argparse.Namespace) -> int:
 
     Raises: BadExport; InputError for a file that cannot be read.
     """
-    model = load_export(newest(args.export))
+    model = load_export(newest_version(args.export))
     documents = _documents(args)
     options = ClassifyOptions(on_overflow=args.on_overflow, detail=args.detail)
-    failed = asyncio.run(_predict(Engine([model], Settings(), Metrics()), documents, options))
+    # A chunk of the longest documents must find room; the variables of the server have no say here.
+    settings = Settings.model_construct(max_queue_rows=sys.maxsize, max_queue_bytes=sys.maxsize)
+    failed = asyncio.run(_predict(Engine([model], settings, Metrics()), documents, options))
     return 1 if failed else 0
-
-
-def newest(folder: Path) -> Path:
-    """Folder of a version, given it or the one above it. Raises: BadExport."""
-    if (folder / MANIFEST).is_file():
-        return folder
-    versions = [path for path in folder.iterdir() if is_version(path)] if folder.is_dir() else []
-    if not versions:
-        raise BadExport(f"{folder} is not an export", "missing")
-    return max(versions, key=lambda path: int(path.name))
 
 
 async def _predict(engine: Engine, documents: Iterator[Document], options: ClassifyOptions) -> int:
     """Classify in chunks; returns the number of documents that failed."""
-    model = engine.classifier(None)
+    (model,) = engine.models.values()
     failed = 0
     with tqdm(unit="doc", file=sys.stderr) as bar:
         while chunk := list(islice(documents, CHUNK)):
@@ -108,20 +100,26 @@ def _read(path: Path) -> bytes:
 
 
 def _jsonl(path: Path) -> Iterator[Document]:
-    for number, line in enumerate(_read(path).splitlines(), 1):
-        if not line.strip():
-            continue
-        place = f"{path}:{number}"
-        try:
-            text = json.loads(line)["text"].encode()
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            raise InputError(f"{place}: expected a JSON object with a string `text`") from None
-        yield place, text
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield f"{path}:{number}", _text(line, f"{path}:{number}")
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+
+
+def _text(line: bytes, place: str) -> bytes:
+    try:
+        text: bytes = json.loads(line)["text"].encode()
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise InputError(f"{place}: expected a JSON object with a string `text`") from None
+    return text
 
 
 def _csv(path: Path) -> Iterator[Document]:
     try:
-        with path.open(encoding="utf-8", newline="") as stream:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.DictReader(stream)
             if "text" not in (reader.fieldnames or []):
                 raise InputError(f"{path}:1: no column `text`")

@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 65
 """Longer than the 60 s after which common load balancers close, so that the side that sends closes first."""
-
-
+BACKLOG = 2048
+"""Connections the kernel holds before they are accepted; uvicorn's default."""
 LAST_REQUESTS_S = 0.5
 """Time for connections made just before listening ended to send their request."""
 
@@ -77,15 +77,16 @@ def serve(settings: Settings) -> int:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Bind before anything else can fail, so that the address in the log is the one listened on."""
+    """Listen before anything else can fail: whoever reads the address in the log can connect at once."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-    except BaseException:
+        listener.listen(BACKLOG)
+    except OSError as error:
         listener.close()
-        raise
+        raise OSError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
     return listener
 
 

@@ -21,27 +21,18 @@ ETT_MONTH = 30 * 24 * 4
 
 @dataclass(frozen=True)
 class SeriesSource:
-    """A public benchmark file."""
+    """A public benchmark file; its origin and terms are in docs/data.md."""
 
     file: str
-    terms: str
     boundaries: tuple[int, int, int] | None = None
     """Ends of train, validation and test in rows; None splits 7:1:2."""
 
 
 SOURCES = {
-    "ettm2": SeriesSource(
-        "ETTm2.csv.gz",
-        "ETDataset (Zhou et al., AAAI 2021), Creative Commons Attribution-NoDerivatives 4.0.",
-        (12 * ETT_MONTH, 16 * ETT_MONTH, 20 * ETT_MONTH),
-    ),
-    "exchange": SeriesSource(
-        "exchange_rate.csv.gz", "Exchange rates (Lai et al., SIGIR 2018); no licence stated by the source."
-    ),
-    "weather": SeriesSource(
-        "weather.csv.gz", "Max Planck Institute for Biogeochemistry, Jena, 2020; published without a stated licence."
-    ),
-    "ili": SeriesSource("national_illness.csv.gz", "US Centers for Disease Control and Prevention, FluView."),
+    "ettm2": SeriesSource("ETTm2.csv.gz", (12 * ETT_MONTH, 16 * ETT_MONTH, 20 * ETT_MONTH)),
+    "exchange": SeriesSource("exchange_rate.csv.gz"),
+    "weather": SeriesSource("weather.csv.gz"),
+    "ili": SeriesSource("national_illness.csv.gz"),
 }
 
 

@@ -39,7 +39,7 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
 
 def install(app: FastAPI) -> None:
     """Register the handlers."""
-    app.add_exception_handler(errors.ServiceError, _service_error)
+    app.add_exception_handler(errors.ServiceError, service_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(ClientDisconnect, _client_left)
 
@@ -62,7 +62,8 @@ def problem(
     return JSONResponse(body, status, media_type=MEDIA_TYPE)
 
 
-def _service_error(request: Request, error: Exception) -> JSONResponse:
+def service_error(request: Request, error: Exception) -> JSONResponse:
+    """Any `ServiceError`, with its status and when to come again."""
     assert isinstance(error, errors.ServiceError)
     fields = error.errors if isinstance(error, errors.InvalidInput) else None
     response = problem(request, STATUS[type(error)], error.code, error.title, str(error), fields)

@@ -1,5 +1,6 @@
 """Around every request: its id, the limit of its body, its metrics, its timing. Plain ASGI, for speed."""
 
+import asyncio
 import logging
 import re
 import time
@@ -9,10 +10,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import PayloadTooLarge
+from service.errors import PayloadTooLarge, ShuttingDown
 from service.log import request_id
 from service.metrics import Metrics
-from service.routes.errors import server_fault
+from service.routes.errors import server_fault, service_error
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,10 @@ class RequestContext:
 
         try:
             await self._app(scope, self._bounded(headers, receive), answer)
+        except asyncio.CancelledError:  # the drain has taken too long: the last word is ours, not a cut connection
+            if not has_started:
+                error = ShuttingDown("the server stopped before the answer was ready; ask another one")
+                await service_error(Request(scope), error)(scope, receive, answer)
         except Exception:  # a fault of ours: Starlette would answer outside of this middleware, without the id
             log.exception("%s %s failed", scope["method"], _route(scope))
             if not has_started:

@@ -113,13 +113,13 @@ def test_pages_work_without_internet(client: httpx.Client) -> None:
 
 
 def test_metrics_count_what_happened(client: httpx.Client, manifest: Manifest) -> None:
-    def sample(name: str, **labels: str) -> float:
+    def sample(name: str, missing: float | None = None, **labels: str) -> float | None:
         text = client.get("/metrics").text
         for family in text_string_to_metric_families(text):
             for s in family.samples:
                 if s.name == name and labels.items() <= s.labels.items():
                     return s.value
-        return 0.0
+        return missing
 
     model = {"model": manifest.name}
     answered = {"route": "/v1/classify", "method": "POST", "code": "200"}
@@ -131,10 +131,10 @@ def test_metrics_count_what_happened(client: httpx.Client, manifest: Manifest) -
         "longdoc_request_queue_seconds_count": model,
         "longdoc_http_requests_total": answered,
     }
-    before = {name: sample(name, **labels) for name, labels in names.items()}
+    before = {name: sample(name, 0.0, **labels) or 0.0 for name, labels in names.items()}
     body = document(manifest.max_length + 7)
     client.post("/v1/classify", content=body, headers=TEXT, params={"on_overflow": "head"})
-    grown = {name: sample(name, **labels) - before[name] for name, labels in names.items()}
+    grown = {name: (sample(name, **labels) or 0.0) - before[name] for name, labels in names.items()}
     assert grown == {name: 7 if name == "longdoc_bytes_dropped_total" else 1 for name in names}
     assert sample("longdoc_model_ready", **model) == 1
     assert sample("longdoc_model_info", **model, version=str(manifest.version)) == 1

@@ -7,6 +7,8 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
 
 import httpx
 import pytest
@@ -90,9 +92,9 @@ def test_full_queue_is_answered_with_429(start: Callable[..., Server], manifest:
     assert server.stop() == 0
 
 
-async def until_refused(url: str, answers: Counter[str], stop: asyncio.Event) -> None:
+async def until_refused(url: str, answers: Counter[str]) -> None:
     """Ask on new connections until the door is closed; count what came of each request that was sent."""
-    while not stop.is_set():
+    while True:
         async with httpx.AsyncClient(timeout=60) as client:
             try:
                 response = await client.post(f"{url}/v1/classify", content=repeated(2000), headers=TEXT)
@@ -111,8 +113,7 @@ def test_sigterm_under_load_loses_nothing(start: Callable[..., Server], delay: s
 
     async def scenario() -> Counter[str]:
         answers: Counter[str] = Counter()
-        stop = asyncio.Event()
-        clients = [asyncio.create_task(until_refused(server.url, answers, stop)) for _ in range(16)]
+        clients = [asyncio.create_task(until_refused(server.url, answers)) for _ in range(16)]
         await asyncio.sleep(1)
         server.process.send_signal(signal.SIGTERM)
         if delay == "1":
@@ -140,20 +141,45 @@ def test_sigint_ends_without_delay(start: Callable[..., Server]) -> None:
     assert time.monotonic() - started < 10
 
 
-def test_second_signal_ends_at_once(start: Callable[..., Server]) -> None:
-    server = start("--drain-delay-s", "30")
-    server.process.send_signal(signal.SIGTERM)
-    time.sleep(0.3)
-    assert server.stop(signal.SIGTERM) == 0
+def begin(server: Server, body: bytes) -> socket.socket:
+    """Send a document and do not wait for its answer."""
+    host, port = server.url.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)), timeout=30)
+    head = f"POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection.sendall(head.encode() + body)
+    return connection
+
+
+def test_second_signal_ends_at_once_even_under_load(start: Callable[..., Server]) -> None:
+    server = start("--drain-delay-s", "30", "--drain-timeout-s", "30")
+    with ExitStack() as connections:
+        for _ in range(5):
+            connections.enter_context(begin(server, repeated(2**20)))
+        time.sleep(0.3)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        began = time.monotonic()
+        assert server.stop(signal.SIGTERM) == 0
+        assert time.monotonic() - began < 5
+
+
+def test_request_that_outlasts_the_drain_is_told_so(start: Callable[..., Server]) -> None:
+    server = start("--drain-delay-s", "0", "--drain-timeout-s", "1", "--max-queue-rows", "100000")
+    with ExitStack() as stack:
+        connections = [stack.enter_context(begin(server, repeated(2**20))) for _ in range(8)]
+        time.sleep(0.5)
+        assert server.stop() == 0
+        answers = [connection.recv(65536).decode() for connection in connections]
+    for answer in answers:
+        assert answer.startswith(("HTTP/1.1 200 ", "HTTP/1.1 503 ")), answer
+        assert answer.startswith("HTTP/1.1 200 ") or "retry-after: " in answer.lower()
+    assert any(answer.startswith("HTTP/1.1 503 ") for answer in answers)
+    assert "Traceback" not in server.text()
 
 
 def test_client_that_leaves_frees_the_queue(server: Server, manifest: Manifest) -> None:
-    host, port = server.url.removeprefix("http://").split(":")
-    body = repeated(2**20)
-    head = f"POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n\r\n"
     name = f'longdoc_requests_cancelled_total{{model="{manifest.name}",stage="queue"}}'
-    with socket.create_connection((host, int(port))) as connection:
-        connection.sendall(head.encode() + body)
+    with begin(server, repeated(2**20)):
         time.sleep(0.4)
     until = time.monotonic() + 10
     while name not in (text := httpx.get(f"{server.url}/metrics").text):
@@ -165,10 +191,18 @@ def test_client_that_leaves_frees_the_queue(server: Server, manifest: Manifest) 
 
 
 def test_abandoned_upload_holds_nothing(server: Server) -> None:
+    def descriptors() -> int:
+        return len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
+
     host, port = server.url.removeprefix("http://").split(":")
+    before = descriptors()
     for _ in range(50):
         with socket.create_connection((host, int(port))) as connection:
             connection.sendall(
                 b"POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 9000\r\n\r\nabc"
             )
     assert httpx.post(f"{server.url}/v1/classify", content=b"x", headers=TEXT).status_code == 200
+    until = time.monotonic() + 10
+    while descriptors() > before + 2:
+        assert time.monotonic() < until, "connections stay open"
+        time.sleep(0.1)

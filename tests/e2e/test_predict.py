@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.e2e.conftest import EXPORTS, ROOT
 
@@ -36,6 +37,16 @@ def test_files_jsonl_and_csv_give_the_servers_answers(client: httpx.Client, tmp_
             assert str(tmp_path) in source
             assert {k: line[k] for k in ("label", "coverage")} == {k: answer[k] for k in ("label", "coverage")}
             assert abs(line["score"] - answer["score"]) < 1e-5
+
+
+def test_more_rows_than_a_server_would_queue_are_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the queue of the server nor its variables limit offline scoring."""
+    monkeypatch.setenv("LONGDOC_MAX_QUEUE_ROWS", "1")
+    monkeypatch.setenv("LONGDOC_DEFAULT_CLASSIFIER", "another")
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": "long " * 300}) + "\n" for _ in range(20)))
+    done = run(EXPORT, "--jsonl", tmp_path / "in.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 20
 
 
 def test_bad_document_becomes_its_own_line(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_bad_settings_are_refused() -> None:
 
 
 def test_taken_port_is_refused(server: Server) -> None:
-    check_refusal(run("--port", server.url.rsplit(":", 1)[1]), "in use")
+    check_refusal(run("--port", server.url.rsplit(":", 1)[1]), "port", "in use")
 
 
 def test_device_that_is_not_there_is_refused() -> None:
@@ -136,6 +136,7 @@ def test_check_passes_on_the_repository() -> None:
     done = run("check", str(EXPORTS))
     assert done.returncode == 0, done.stderr
     assert "imdb-s3" in done.stdout
+    assert run("check", str(EXPORTS / "imdb-s3")).stdout.split()[:2] == done.stdout.split()[:2]
 
 
 def test_help_describes_every_setting() -> None:

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model.config import EncoderConfig
 from model.forecaster import ForecasterConfig, PaperForecaster, ResidualForecaster, instance_statistics
 from model.ops.fourier import extrapolation_matrix
 
@@ -18,15 +19,16 @@ RELATIVE = 1e-12
 
 @pytest.fixture
 def config() -> ForecasterConfig:
-    return ForecasterConfig(
-        kind="paper", num_channels=3, context_length=24, prediction_length=10, dim=8, ffn_dim=12, num_layers=2
+    encoder = EncoderConfig(
+        seq_len=24, dim=8, num_heads=2, num_layers=2, ffn_dim=12, num_segments=4, num_rows=8, num_columns=4
     )
+    return ForecasterConfig(encoder=encoder, num_channels=3, prediction_length=10)
 
 
 @pytest.fixture
 def x(config: ForecasterConfig) -> torch.Tensor:
     generator = torch.Generator().manual_seed(5)
-    return torch.randn(4, config.context_length, config.num_channels, dtype=torch.float64, generator=generator)
+    return torch.randn(4, config.encoder.seq_len, config.num_channels, dtype=torch.float64, generator=generator)
 
 
 def listing(window: list[float], horizon: int, harmonics: int) -> list[float]:
@@ -67,7 +69,7 @@ def test_every_layer_changes_the_forecast(config: ForecasterConfig, x: torch.Ten
     before = model(x)
     for layer in model.layers:
         saved = layer.out.bias.detach().clone()
-        layer.out.bias.data += 1.0 + torch.arange(config.dim)
+        layer.out.bias.data += 1.0 + torch.arange(config.encoder.dim)
         assert (model(x) - before).abs().max() > 1e-3
         layer.out.bias.data = saved
 
@@ -80,7 +82,7 @@ def test_paper_forecaster_follows_shift_and_scale_of_the_listing(config: Forecas
 
 def test_residual_forecaster_starts_as_its_linear_map(config: ForecasterConfig, x: torch.Tensor) -> None:
     model = ResidualForecaster(config).double().eval()
-    weight = torch.randn(config.prediction_length, config.context_length, dtype=torch.float64)
+    weight = torch.randn(config.prediction_length, config.encoder.seq_len, dtype=torch.float64)
     bias = torch.randn(config.prediction_length, dtype=torch.float64)
     model.set_linear(weight, bias)
     y = model(x)

@@ -344,6 +344,7 @@ async def play(script: Script, slots: int, batcher: Batcher, executor: ManualExe
         await settle()
         assert len(executor.jobs) <= slots
         assert batcher.waiting_rows <= max([8, *(len(asked) for asked, _ in requests)])
+        assert batcher.waiting_bytes <= max([60, *(sum(map(len, asked)) for asked, _ in requests)])
         assert not batcher.waiting_rows or len(executor.jobs) == slots, "work waits for nothing"
     return requests
 
@@ -378,4 +379,31 @@ def test_every_request_ends_exactly_once(script: Script, slots: int) -> None:
         for rows, task in requests:
             check_end(rows, task)
 
-    simulate(scenario, slots=slots)
+    simulate(scenario, slots=slots, queue_bytes=60)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["ask", "ask", "finish", "cancel"]), st.integers(0, 9)), max_size=40))
+def test_rows_of_one_bucket_are_computed_in_the_order_they_came(script: list[tuple[str, int]]) -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks: list[asyncio.Task[Outcome]] = []
+        for action, number in script:
+            if action == "ask":
+                serial = len(tasks).to_bytes(2, "big")
+                tasks.append(
+                    ask(batcher, *[serial + bytes([i]) + b"." * (8 * (number % 2)) for i in range(1 + number // 2)])
+                )
+            elif action == "finish" and executor.jobs:
+                await executor.finish()
+            elif action == "cancel" and tasks:
+                tasks[number % len(tasks)].cancel()
+            await settle()
+        while executor.jobs:
+            await executor.finish()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for is_long in (False, True):
+            computed = [row for batch in executor.batches for row in batch if (len(row) > 4) is is_long]
+            assert computed == sorted(computed)
+        assert all(len({len(row) > 4 for row in batch}) == 1 for batch in executor.batches)
+
+    simulate(scenario, queue_rows=1000)
