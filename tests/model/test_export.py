@@ -230,7 +230,7 @@ def test_evaluate_of_a_run_measures_its_best_checkpoint(run: Path, manifest: Man
 def test_evaluate_of_a_folder_that_is_neither_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for folder in (tmp_path, tmp_path / "nosuch"):
         assert call("evaluate", folder) == 2
-        assert capsys.readouterr().err == f"error: {folder} holds neither best.pt nor an export\n"
+        assert capsys.readouterr().err == f"error: {folder} is not an export\n"
 
 
 def test_evaluate_of_a_damaged_export_is_an_error(
