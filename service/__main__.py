@@ -78,14 +78,16 @@ def _check(arguments: list[str]) -> int:
 def _predict(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m service predict",
-        description="Classify files without a server; one JSON line a document on standard output.",
+        description="Answer files without a server; one JSON line an input on standard output.",
     )
     parser.add_argument("export", type=Path, help="an export's folder: exports/NAME or exports/NAME/VERSION")
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="documents, one a file")
-    parser.add_argument("--jsonl", type=Path, help="documents in the field `text` of each line")
-    parser.add_argument("--csv", type=Path, help="documents in the column `text`")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="documents; CSV files for a forecaster")
+    parser.add_argument("--jsonl", type=Path, help="documents in the field `text` of each line; pairs in `a` and `b`")
+    parser.add_argument("--csv", type=Path, help="documents in the column `text`; pairs in `a` and `b`; or a series")
     parser.add_argument("--on-overflow", choices=["windows", "head", "tail", "head_tail", "error"], default="windows")
     parser.add_argument("--detail", action="store_true", help="add the scores of each window")
+    parser.add_argument("--horizon", type=int, help="steps to forecast (default: all the model can)")
+    parser.add_argument("--quantiles", type=float, nargs="*", default=[], help="levels of a forecast's error bands")
     args = parser.parse_args(arguments)
     sources = [bool(args.files), args.jsonl is not None, args.csv is not None]
     if sum(sources) != 1:

@@ -86,3 +86,8 @@ def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
     """Softmax over the last axis."""
     e = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return e / e.sum(axis=-1, keepdims=True)  # type: ignore[no-any-return]  # numpy's stubs return Any here
+
+
+def sigmoid(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Logits -> probabilities, without overflow."""
+    return 0.5 * (1 + np.tanh(0.5 * logits.astype(np.float64)))

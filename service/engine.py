@@ -2,23 +2,34 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
 
-from service.batching import Batcher, Floats, Limits
-from service.codec import pad_rows
-from service.errors import BadExport, InvalidInput, ModelNotFound
+import numpy as np
+
+from service.backends.base import InferenceBackend
+from service.batching import Batcher, Floats, Limits, Run
+from service.cache import EncodingCache
+from service.codec import pad_rows, sigmoid
+from service.errors import BadExport, InferenceFailed, InvalidInput, ModelNotFound, NonFiniteOutput, ShuttingDown
 from service.exports import LoadedModel, find_exports, load_export
-from service.manifest import Manifest
+from service.manifest import ClassifierManifest, ForecasterManifest, Manifest, MatcherManifest
 from service.metrics import Metrics, ModelMetrics
+from service.series import Calibration
 from service.settings import Settings, cpu_count
 
 log = logging.getLogger(__name__)
+
+M = TypeVar("M", bound="ServedModel")
 
 CPU_BATCH_ROWS = 4
 CUDA_BATCH_ROWS = 64
 CUDA_SLOTS = 2
 """One batch computes while the next one is copied."""
+HEAD_ROWS = 256
+"""Pairs the head of a matcher computes at once, always: a score then does not depend on how many others there are."""
 
 
 def load_models(settings: Settings, metrics: Metrics) -> list[LoadedModel]:
@@ -38,22 +49,91 @@ def load_models(settings: Settings, metrics: Metrics) -> list[LoadedModel]:
             refused = error
     if refused is not None and not models:
         raise refused
-    names = [model.manifest.name for model in models]
-    if settings.default_classifier not in (None, *names):
-        known = ", ".join(names)
-        raise BadExport(
-            f"default_classifier {settings.default_classifier!r} is not among the exports: {known}", "missing"
-        )
+    _check_defaults(models, settings)
     return models
 
 
+def _check_defaults(models: Sequence[LoadedModel], settings: Settings) -> None:
+    """Every default model must be there and of its task. Raises: BadExport."""
+    for setting, task in DEFAULTS.items():
+        names = [model.manifest.name for model in models if model.manifest.task == task]
+        if (name := getattr(settings, setting)) not in (None, *names):
+            known = ", ".join(names) or "none"
+            raise BadExport(f"{setting} {name!r} is not among the exports for {task}: {known}", "missing")
+
+
+DEFAULTS = {
+    "default_classifier": "text-classification",
+    "default_matcher": "text-matching",
+    "default_forecaster": "forecasting",
+}
+"""Setting -> task of the model it names."""
+
+
+@dataclass(frozen=True)
 class ServedModel:
     """A loaded model behind its batcher."""
 
-    def __init__(self, model: LoadedModel, batcher: Batcher, metrics: ModelMetrics) -> None:
-        self.manifest = model.manifest
-        self.batcher = batcher
-        self.metrics = metrics
+    manifest: Manifest
+    batcher: Batcher
+    metrics: ModelMetrics
+
+
+@dataclass(frozen=True)
+class ServedClassifier(ServedModel):
+    """Documents -> labels."""
+
+    manifest: ClassifierManifest
+
+
+@dataclass(frozen=True)
+class ServedForecaster(ServedModel):
+    """Windows -> forecasts."""
+
+    manifest: ForecasterManifest
+    calibration: Calibration
+
+
+@dataclass(frozen=True)
+class ServedMatcher(ServedModel):
+    """Documents -> vectors, by the batcher; pairs of vectors -> scores, by the head."""
+
+    manifest: MatcherManifest
+    cache: EncodingCache
+    head: InferenceBackend
+    executor: Executor
+
+    async def score(self, a: Floats, b: Floats) -> list[float]:
+        """Probability that each a belongs with its b; vectors (pairs, dim).
+
+        Raises: InferenceFailed, NonFiniteOutput, ShuttingDown.
+        """
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self.executor, self._run_head, a, b)
+        except RuntimeError:
+            raise ShuttingDown("the server is shutting down; ask another one") from None
+        try:
+            logits = await running
+        except Exception as error:
+            log.exception("the head failed on %d pairs", len(a))
+            self.metrics.inference_error("raised")
+            raise InferenceFailed("the backend failed on this input") from error
+        if not np.isfinite(logits).all():
+            self.metrics.inference_error("non_finite")
+            raise NonFiniteOutput("the model gave no finite answer for this input")
+        scores: list[float] = sigmoid(logits).tolist()
+        return scores
+
+    def _run_head(self, a: Floats, b: Floats) -> Floats:
+        """Logits (pairs,), in chunks of HEAD_ROWS."""
+        names, output = [spec.name for spec in self.manifest.head.inputs], self.manifest.head.outputs[0].name
+        logits = []
+        for first in range(0, len(a), HEAD_ROWS):
+            count = len(a[first : first + HEAD_ROWS])
+            chunk = np.zeros((2, HEAD_ROWS, a.shape[1]), np.float32)
+            chunk[0, :count], chunk[1, :count] = a[first : first + HEAD_ROWS], b[first : first + HEAD_ROWS]
+            logits.append(self.head.run(dict(zip(names, chunk, strict=True)))[output].reshape(-1)[:count])
+        return np.concatenate(logits)
 
 
 class Engine:
@@ -79,26 +159,26 @@ class Engine:
 
     def _serve(self, model: LoadedModel, limits: Limits, metrics: Metrics) -> ServedModel:
         """Put a batcher before a model and announce it."""
-        manifest, backend = model.manifest, model.backend
+        manifest, bound = model.manifest, metrics.of(model.manifest.name)
         files = manifest.files_of(model.format)
-        bytes_name, lengths_name = (spec.name for spec in manifest.inputs)
-        output_name = manifest.outputs[0].name
-
-        def run(rows: Sequence[bytes], bucket: int) -> Floats:
-            padded, lengths = pad_rows(rows, bucket)
-            return backend.run({bytes_name: padded, lengths_name: lengths})[output_name]
-
-        bound = metrics.of(manifest.name)
-        batcher = Batcher(run, sorted(files), limits, self._executor, bound)
+        batcher = Batcher(_runner(model), _row_lengths(manifest, sorted(files)), limits, self._executor, bound)
         bound.watch(
             lambda: batcher.waiting_rows, lambda: batcher.waiting_bytes, batcher.oldest_s, lambda: batcher.is_ready
         )
         bound.load_seconds.set(model.load_seconds)
-        file = files[max(files)]
+        file, device = files[max(files)], model.backend.device
         metrics.model_info.labels(
-            manifest.name, manifest.version, manifest.task, model.format, backend.device, file.precision, file.sha256
+            manifest.name, manifest.version, manifest.task, model.format, device, file.precision, file.sha256
         ).set(1)
-        return ServedModel(model, batcher, bound)
+        if isinstance(manifest, ClassifierManifest):
+            return ServedClassifier(manifest, batcher, bound)
+        if isinstance(manifest, ForecasterManifest):
+            assert model.calibration is not None
+            return ServedForecaster(manifest, batcher, bound, model.calibration)
+        assert model.head is not None
+        cache = EncodingCache(self._settings.max_cache_bytes, bound)
+        bound.watch_cache(lambda: cache.size)
+        return ServedMatcher(manifest, batcher, bound, cache, model.head, self._executor)
 
     @property
     def is_ready(self) -> bool:
@@ -119,17 +199,40 @@ class Engine:
             raise ModelNotFound(f"model {name} is served in version {model.manifest.version} only")
         return model
 
-    def classifier(self, name: str | None) -> ServedModel:
+    def classifier(self, name: str | None) -> ServedClassifier:
         """Model for a request: the one named, the setting's, or the only one.
 
         Raises: ModelNotFound; InvalidInput if the model is of another task, or one has to be named.
         """
-        name = name or self._settings.default_classifier
-        names = [m.manifest.name for m in self.models.values() if m.manifest.task == "text-classification"]
-        if name is None and len(names) != 1:
-            known = ", ".join(names) or "none"
-            raise InvalidInput(f"name a model; text classifiers: {known}", [("model", "missing")])
-        return self.model(name or names[0])
+        models = {n: m for n, m in self.models.items() if isinstance(m, ServedClassifier)}
+        return self._choose(models, name, self._settings.default_classifier)
+
+    def matcher(self, name: str | None) -> ServedMatcher:
+        """As `classifier`, for pairs."""
+        models = {n: m for n, m in self.models.items() if isinstance(m, ServedMatcher)}
+        return self._choose(models, name, self._settings.default_matcher)
+
+    def forecaster(self, name: str | None, channels: Sequence[str] | None = None) -> ServedForecaster:
+        """As `classifier`, for series; named channels that fit one model alone choose it before the setting does."""
+        models = {n: m for n, m in self.models.items() if isinstance(m, ServedForecaster)}
+        if name is None and channels is not None:
+            fitting = [model for model in models.values() if set(model.manifest.channels) == set(channels)]
+            if len(fitting) == 1:
+                return fitting[0]
+        return self._choose(models, name, self._settings.default_forecaster)
+
+    def _choose(self, models: Mapping[str, M], name: str | None, default: str | None) -> M:
+        """Take the named one of a task's models, else the default, else the only one."""
+        known = ", ".join(models) or "none"
+        name = name or default
+        if name is None and len(models) != 1:
+            raise InvalidInput(f"name a model; for this route there are: {known}", [("model", "missing")])
+        chosen = models.get(name or next(iter(models)))
+        if chosen is None:
+            other = self.model(name or "")
+            message = f"{other.manifest.name} does {other.manifest.task}; for this route there are: {known}"
+            raise InvalidInput(message, [("model", "of another task")])
+        return chosen
 
     def begin_drain(self) -> None:
         """End readiness; requests are still taken, for clients that have not noticed yet."""
@@ -147,8 +250,33 @@ class Engine:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
+def _row_lengths(manifest: Manifest, buckets: Sequence[int]) -> list[int]:
+    """Bytes of a row in each bucket."""
+    if isinstance(manifest, ForecasterManifest):
+        return [4 * bucket * len(manifest.channels) for bucket in buckets]
+    return list(buckets)
+
+
+def _runner(model: LoadedModel) -> Run:
+    """What computes a batch of rows."""
+    manifest, backend = model.manifest, model.backend
+    names, output = [spec.name for spec in manifest.inputs], manifest.outputs[0].name
+
+    def run_text(rows: Sequence[bytes], bucket: int) -> Floats:
+        return backend.run(dict(zip(names, pad_rows(rows, bucket), strict=True)))[output]
+
+    def run_series(rows: Sequence[bytes], bucket: int) -> Floats:
+        del bucket
+        windows = np.frombuffer(b"".join(rows), np.float32)
+        return backend.run({names[0]: windows.reshape(len(rows), *manifest.inputs[0].shape[1:])})[output]
+
+    return run_series if isinstance(manifest, ForecasterManifest) else run_text
+
+
 PUBLIC = {
     *("name", "version", "task", "labels", "max_length", "window_overlap"),
+    *("channels", "context_length", "horizon", "min_observations", "frequency"),
+    *("calibration_examples", "quantiles_reliable"),
     *("results", "training", "data_terms", "non_commercial"),
 }
 

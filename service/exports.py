@@ -10,7 +10,17 @@ import numpy as np
 from service.backends import create_backend
 from service.backends.base import Array, Device, InferenceBackend, largest_error
 from service.errors import BadExport
-from service.manifest import Format, Manifest, is_version, newest_version, read_manifest
+from service.manifest import (
+    ForecasterManifest,
+    Format,
+    Graph,
+    Manifest,
+    MatcherManifest,
+    is_version,
+    newest_version,
+    read_manifest,
+)
+from service.series import Calibration
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +33,10 @@ class LoadedModel:
     backend: InferenceBackend
     format: Format
     load_seconds: float
+    head: InferenceBackend | None = None
+    """Of a matcher."""
+    calibration: Calibration | None = None
+    """Of a forecaster."""
 
 
 def find_exports(root: Path) -> list[Path]:
@@ -46,41 +60,70 @@ def load_export(folder: Path, *, format: Format = "onnx", device: Device = "auto
     """
     started = time.perf_counter()
     manifest = read_manifest(folder)
-    try:
-        backend = create_backend(manifest, folder, format=format, device=device, threads=threads)
-    except BadExport as error:
-        raise BadExport(f"{manifest.name}/{manifest.version}: {error}", error.reason) from None
-    check_golden(manifest, backend, folder)
+    place = f"{manifest.name}/{manifest.version}"
+    golden = _read_arrays(folder / manifest.golden.path, place, "golden")
+    backends = []
+    for graph in manifest.graphs:
+        try:
+            backend = create_backend(graph, folder, format=format, device=device, threads=threads)
+        except BadExport as error:
+            raise BadExport(f"{place}: {error}", error.reason) from None
+        _check_golden(graph, backend, golden, manifest.tolerance, f"{place}: {manifest.golden.path}")
+        backends.append(backend)
+    head = backends[1] if isinstance(manifest, MatcherManifest) else None
+    calibration = _read_calibration(manifest, folder) if isinstance(manifest, ForecasterManifest) else None
     seconds = time.perf_counter() - started
     if manifest.non_commercial:
         log.warning("%s %s: non-commercial use only: %s", manifest.name, manifest.version, manifest.data_terms)
-    log.info("%s %s: loaded in %.2f s (%s, %s)", manifest.name, manifest.version, seconds, format, backend.device)
-    return LoadedModel(manifest, backend, format, seconds)
+    log.info("%s %s: loaded in %.2f s (%s, %s)", manifest.name, manifest.version, seconds, format, backends[0].device)
+    return LoadedModel(manifest, backends[0], format, seconds, head, calibration)
 
 
-def check_golden(manifest: Manifest, backend: InferenceBackend, folder: Path) -> None:
+def _check_golden(
+    graph: Graph, backend: InferenceBackend, golden: dict[str, Array], tolerance: float, place: str
+) -> None:
     """Compare the outputs for the golden inputs with those stored. Raises: BadExport."""
-    place = f"{manifest.name}/{manifest.version}"
-    golden = _read_golden(folder / manifest.golden.path, place)
-    names = [spec.name for spec in (*manifest.inputs, *manifest.outputs)]
+    names = [spec.name for spec in (*graph.inputs, *graph.outputs)]
     if missing := [name for name in names if name not in golden]:
-        raise BadExport(f"{place}: {manifest.golden.path} has no tensor {missing[0]}", "golden")
+        raise BadExport(f"{place} has no tensor {missing[0]}", "golden")
     try:
-        outputs = backend.run({spec.name: golden[spec.name] for spec in manifest.inputs})
+        outputs = backend.run({spec.name: golden[spec.name] for spec in graph.inputs})
     except Exception as error:  # whatever the runtime raises, the export cannot be served
         first = (str(error) or type(error).__name__).splitlines()[0]
         raise BadExport(f"{place}: computing the golden inputs failed: {first}", "golden") from None
-    for spec in manifest.outputs:
+    for spec in graph.outputs:
         distance = largest_error(outputs[spec.name], golden[spec.name])
-        if not distance <= manifest.tolerance:
-            allowed = f"allowed {manifest.tolerance:.0e}"
+        if not distance <= tolerance:
+            allowed = f"allowed {tolerance:.0e}"
             raise BadExport(f"{place}: {spec.name} is {distance:.2e} from its golden output; {allowed}", "golden")
 
 
-def _read_golden(path: Path, place: str) -> dict[str, Array]:
-    """Read the arrays of golden.npz; no pickles."""
+def _read_calibration(manifest: ForecasterManifest, folder: Path) -> Calibration:
+    """Read and check the quantiles of a forecaster's errors. Raises: BadExport."""
+    place = f"{manifest.name}/{manifest.version}"
+    arrays = _read_arrays(folder / manifest.calibration.path, place, "calibration")
+    levels, errors = arrays.get("levels", np.empty(0)), arrays.get("errors", np.empty(0))
+    expected = (len(levels), manifest.horizon, len(manifest.channels))
+    is_sound = (
+        levels.ndim == 1
+        and levels.dtype == np.float64
+        and errors.dtype == np.float32
+        and errors.shape == expected
+        and len(levels) > 0
+        and bool(np.isfinite(levels).all() and np.isfinite(errors).all())
+        and bool((np.diff(levels) > 0).all() and (np.diff(errors, axis=0) >= 0).all())
+    )
+    if not is_sound:
+        raise BadExport(
+            f"{place}: {manifest.calibration.path} does not hold increasing levels and errors {expected}", "calibration"
+        )
+    return Calibration(levels, errors, manifest.calibration_examples)
+
+
+def _read_arrays(path: Path, place: str, reason: str) -> dict[str, Array]:
+    """Read an archive of arrays; no pickles."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return dict(arrays)
     except Exception:  # numpy and zipfile raise many kinds for damaged archives
-        raise BadExport(f"{place}: {path.name} is not an archive of arrays", "golden") from None
+        raise BadExport(f"{place}: {path.name} is not an archive of arrays", reason) from None

@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
 from service.errors import BadExport
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MANIFEST = "manifest.json"
 MAX_TOLERANCE = 1e-2
 """A larger one would make the golden check meaningless."""
@@ -18,6 +18,7 @@ FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$")]
 Format = Literal["onnx", "torchscript"]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class _Part(BaseModel):
@@ -32,11 +33,11 @@ class ModelFile(_Part):
     format: Format
     precision: Literal["float32"]
     bucket: int = Field(gt=0)
-    """Row length in bytes that the file computes."""
+    """Length of the inputs' second axis that the file computes: bytes of a row, steps of a window."""
 
 
-class GoldenFile(_Part):
-    """Synthetic inputs with the outputs they must give."""
+class ArrayFile(_Part):
+    """One `.npz` archive of arrays."""
 
     path: FileName
     sha256: Sha256
@@ -50,6 +51,28 @@ class TensorSpec(_Part):
     shape: tuple[int, ...]
 
 
+class Graph(_Part):
+    """One computation, in every format and bucket."""
+
+    files: tuple[ModelFile, ...] = Field(min_length=1)
+    inputs: tuple[TensorSpec, ...] = Field(min_length=1)
+    outputs: tuple[TensorSpec]
+
+    def files_of(self, format: Format) -> dict[int, ModelFile]:
+        """Files of one format by bucket. Raises: BadExport if there is none."""
+        files = {file.bucket: file for file in self.files if file.format == format}
+        if not files:
+            raise BadExport(f"the export holds no {format} file", "manifest")
+        return files
+
+
+class Validation(_Part):
+    """What the best epoch was chosen by."""
+
+    metric: str
+    value: Finite
+
+
 class Training(_Part):
     """How the weights came to be."""
 
@@ -57,9 +80,10 @@ class Training(_Part):
     data: str
     device: str
     seconds: float
-    documents_per_second: float
+    examples_per_second: float
+    """Documents, pairs or windows, by task."""
     peak_memory_bytes: int
-    validation_accuracy: float
+    validation: Validation
     revision: str
     """Git revision of the code that trained."""
 
@@ -72,28 +96,19 @@ class Result(_Part):
     split: str
     examples: int
     condition: str
-    """What was done with documents longer than the model reads."""
+    """What was measured: how documents longer than the model were read, which pairs, which horizon."""
     seeds: tuple[int, ...]
     compared_with: str
 
 
-class Manifest(_Part):
-    """The whole file."""
+class _Export(Graph):
+    """What every task's manifest has; the files, inputs and outputs are those of the model."""
 
-    schema_version: Literal[1]
+    schema_version: Literal[2]
     name: Name
     version: int = Field(gt=0)
-    task: Literal["text-classification"]
-    files: tuple[ModelFile, ...] = Field(min_length=1)
-    golden: GoldenFile
-    inputs: tuple[TensorSpec, TensorSpec]
-    """Bytes and lengths."""
-    outputs: tuple[TensorSpec]
-    labels: tuple[str, ...] = Field(min_length=2)
-    max_length: int = Field(gt=0)
-    """Bytes of a document that the model reads at once; windows cover the rest."""
-    window_overlap: int = Field(ge=0)
-    """Bytes that two neighbouring windows share at least."""
+    golden: ArrayFile
+    """Synthetic inputs with the outputs they must give, for every graph."""
     tolerance: float = Field(gt=0, le=MAX_TOLERANCE)
     """Largest |a - b| / max(1, max|b|) between two backends, and between a start and the golden outputs."""
     training: Training
@@ -101,27 +116,137 @@ class Manifest(_Part):
     data_terms: str
     non_commercial: bool
 
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """Every graph of the export."""
+        return (self,)
+
+    @property
+    def archives(self) -> tuple[ArrayFile, ...]:
+        """Every archive of arrays."""
+        return (self.golden,)
+
+
+class _TextExport(_Export):
+    """A model of raw bytes; its inputs are bytes and lengths."""
+
+    max_length: int = Field(gt=0)
+    """Bytes of a document that the model reads at once; windows cover the rest."""
+    window_overlap: int = Field(ge=0)
+    """Bytes that two neighbouring windows share at least."""
+
     @model_validator(mode="after")
-    def _check_shapes(self) -> Self:
+    def _check_lengths(self) -> Self:
         """What the engine relies on: it would fail only while serving."""
+        if len(self.inputs) != 2:
+            raise ValueError(f"a text model has 2 inputs, bytes and lengths, not {len(self.inputs)}")
         if self.window_overlap >= self.max_length:
             raise ValueError(f"window_overlap {self.window_overlap} must be below max_length {self.max_length}")
         for format in {file.format for file in self.files}:
             longest = max(file.bucket for file in self.files if file.format == format)
             if longest < self.max_length:
                 raise ValueError(f"the longest {format} bucket is {longest}, below max_length {self.max_length}")
+        return self
+
+
+class ClassifierManifest(_TextExport):
+    """Documents -> labels."""
+
+    task: Literal["text-classification"]
+    labels: tuple[str, ...] = Field(min_length=2)
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> Self:
         if self.outputs[0].shape != (-1, len(self.labels)):
             raise ValueError(f"{len(self.labels)} labels do not fit outputs of shape {self.outputs[0].shape}")
         if len(set(self.labels)) != len(self.labels):
             raise ValueError("labels must differ")
         return self
 
-    def files_of(self, format: Format) -> dict[int, ModelFile]:
-        """Files of one format by bucket. Raises: BadExport if there is none."""
-        files = {file.bucket: file for file in self.files if file.format == format}
-        if not files:
-            raise BadExport(f"{self.name} {self.version}: the export holds no {format} file", "manifest")
-        return files
+
+class MatcherManifest(_TextExport):
+    """Documents -> vectors; pairs of vectors -> scores."""
+
+    task: Literal["text-matching"]
+    head: Graph
+    """Vectors of two documents -> logit that they belong together."""
+
+    @property
+    def dim(self) -> int:
+        """Length of a document's vector."""
+        return self.outputs[0].shape[1]
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """Encoder and head."""
+        return (self, self.head)
+
+    @model_validator(mode="after")
+    def _check_head(self) -> Self:
+        if len(self.outputs[0].shape) != 2 or self.outputs[0].shape[1] < 1:
+            raise ValueError(f"a matcher's output has shape (-1, dim), not {self.outputs[0].shape}")
+        expected = ((-1, self.dim), (-1, self.dim))
+        if (shapes := tuple(spec.shape for spec in self.head.inputs)) != expected:
+            raise ValueError(f"the head's inputs have shapes {shapes}; vectors need {expected}")
+        if {file.format for file in self.head.files} != {file.format for file in self.files}:
+            raise ValueError("encoder and head must come in the same formats")
+        if {file.bucket for file in self.head.files} != {self.dim}:
+            raise ValueError(f"the head's bucket must be {self.dim}, the length of a vector")
+        return self
+
+
+class ForecasterManifest(_Export):
+    """Multivariate window -> its continuation."""
+
+    task: Literal["forecasting"]
+    channels: tuple[str, ...] = Field(min_length=1)
+    mean: tuple[Finite, ...]
+    """Of each channel in training: the model sees (value - mean) / scale."""
+    scale: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...]
+    context_length: int = Field(gt=1)
+    """Steps the model reads."""
+    horizon: int = Field(gt=0)
+    """Steps it forecasts at most."""
+    min_observations: int = Field(gt=1)
+    """Values of each channel that must be there within the context; the others are imputed."""
+    frequency: str
+    """Step of the training data, for people."""
+    calibration: ArrayFile
+    """`levels` (Q,) and `errors` (Q, horizon, channels), in scaled units."""
+    calibration_examples: int = Field(gt=0)
+    """m: errors behind each quantile; levels outside [1 / (m + 1), m / (m + 1)] cannot be given."""
+    quantiles_reliable: bool
+    """Whether the 80 % band covered 70 to 90 % of the test values."""
+
+    @property
+    def archives(self) -> tuple[ArrayFile, ...]:
+        """Golden outputs and calibration."""
+        return (self.golden, self.calibration)
+
+    @model_validator(mode="after")
+    def _check_window(self) -> Self:
+        count = len(self.channels)
+        if len(set(self.channels)) != count:
+            raise ValueError("channels must differ")
+        if not len(self.mean) == len(self.scale) == count:
+            raise ValueError(f"{count} channels need as many means and scales")
+        if self.min_observations > self.context_length:
+            raise ValueError(f"min_observations {self.min_observations} must be at most {self.context_length}")
+        expected = ((-1, self.context_length, count), (-1, self.horizon, count))
+        if (shapes := (self.inputs[0].shape, self.outputs[0].shape)) != expected or len(self.inputs) != 1:
+            raise ValueError(f"input and output have shapes {shapes}; expected {expected}")
+        if {file.bucket for file in self.files} != {self.context_length}:
+            raise ValueError(f"the bucket must be {self.context_length}, the context length")
+        return self
+
+
+Manifest = ClassifierManifest | MatcherManifest | ForecasterManifest
+_ADAPTER: TypeAdapter[Manifest] = TypeAdapter(Annotated[Manifest, Field(discriminator="task")])
+
+
+def parse_manifest(raw: object) -> Manifest:
+    """Check the content of a manifest. Raises: pydantic.ValidationError."""
+    return _ADAPTER.validate_python(raw)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -137,21 +262,21 @@ def read_manifest(folder: Path) -> Manifest:
     except (OSError, ValueError, RecursionError):
         raise BadExport(f"{place}: {MANIFEST} is not readable JSON", "manifest") from None
     version = raw.get("schema_version") if isinstance(raw, dict) else None
-    if isinstance(version, int) and version > SCHEMA_VERSION:
+    if isinstance(version, int) and version != SCHEMA_VERSION:
         raise BadExport(
             f"{place}: {MANIFEST} has schema version {version}; this service reads {SCHEMA_VERSION}", "schema"
         )
     try:
-        manifest = Manifest.model_validate(raw)
+        manifest = parse_manifest(raw)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        key = ".".join(map(str, first["loc"]))
-        raise BadExport(f"{place}: {MANIFEST}: {key}: {first['msg']}", "manifest") from None
+        key = ".".join(map(str, first["loc"][1:] if first["loc"] else ()))
+        raise BadExport(f"{place}: {MANIFEST}: {key or 'task'}: {first['msg']}", "manifest") from None
     if (manifest.name, str(manifest.version)) != (folder.parent.name, folder.name):
         raise BadExport(f"{place}: {MANIFEST} names {manifest.name}/{manifest.version}", "manifest")
-    hashes = [(file.path, file.sha256) for file in manifest.files] + [(manifest.golden.path, manifest.golden.sha256)]
-    for path, expected in hashes:
-        _check_hash(folder / path, expected, place)
+    named: list[ModelFile | ArrayFile] = [file for graph in manifest.graphs for file in graph.files]
+    for file in (*named, *manifest.archives):
+        _check_hash(folder / file.path, file.sha256, place)
     return manifest
 
 

@@ -76,6 +76,10 @@ class Metrics:
         )
         self.truncated = Counter("longdoc_documents_truncated", "Documents not read completely.", model, registry=r)
         self.bytes_dropped = Counter("longdoc_bytes_dropped", "Bytes of documents not read.", model, registry=r)
+        self.cache_requests = Counter(
+            "longdoc_encoding_cache_requests", "Distinct texts looked up in the cache.", ("model", "result"), registry=r
+        )
+        self.cache_bytes = Gauge("longdoc_encoding_cache_bytes", "Size of the cache of encodings.", model, registry=r)
         self.inference_errors = Counter(
             "longdoc_inference_errors", "Requests failed by the backend.", ("model", "kind"), registry=r
         )
@@ -134,6 +138,22 @@ class ModelMetrics:
     def inference_error(self, kind: str) -> None:
         """Count a request that the backend failed: raised, non_finite or crashed."""
         self._metrics.inference_errors.labels(self._model, kind).inc()
+
+    def count_document(self, total: int, used: int) -> None:
+        """Count a document and what of it was not read, in bytes."""
+        self.documents.inc()
+        self.document_bytes.observe(total)
+        if used < total:
+            self.truncated.inc()
+            self.bytes_dropped.inc(total - used)
+
+    def cache_requests(self, result: str) -> None:
+        """Count a text looked up: hit or miss."""
+        self._metrics.cache_requests.labels(self._model, result).inc()
+
+    def watch_cache(self, size: Callable[[], float]) -> None:
+        """Read the size of the cache when scraped."""
+        self._metrics.cache_bytes.labels(self._model).set_function(size)
 
     def watch(
         self,

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
 from service.codec import OnOverflow
 
@@ -73,6 +73,119 @@ class ClassifyResponse(BaseModel):
     model: str
     version: int
     results: list[ClassifyResult]
+
+
+class ScoreRequest(_Request):
+    """Body of `POST /v1/score`."""
+
+    pairs: list[tuple[str, str]]
+    """Documents that may belong together, two and two."""
+    model: ModelName | None = None
+    """Name of the model; may be left out when one matcher is served or set as default."""
+    on_overflow: OnOverflow = "windows"
+    """What happens beyond the model's length."""
+
+
+class PairCoverage(BaseModel):
+    """What of both documents was read."""
+
+    a: Coverage
+    b: Coverage
+
+
+class PairScore(BaseModel):
+    """Probability that a pair belongs together."""
+
+    score: float
+    coverage: PairCoverage
+
+
+class ScoreResponse(BaseModel):
+    """Body of the answer."""
+
+    model: str
+    version: int
+    results: list[PairScore]
+
+
+class RankRequest(_Request):
+    """Body of `POST /v1/rank`."""
+
+    query: str
+    documents: list[str]
+    """What is ranked by its score with the query."""
+    model: ModelName | None = None
+    """Name of the model; may be left out when one matcher is served or set as default."""
+    on_overflow: OnOverflow = "windows"
+    """What happens beyond the model's length."""
+    top_n: int | None = Field(default=None, ge=1)
+    """Results to return; all by default."""
+    return_documents: bool = False
+    """Whether to send the documents back."""
+
+
+class RankedDocument(BaseModel):
+    """One document with its place in the request."""
+
+    index: int
+    score: float
+    coverage: Coverage
+    document: str | None = None
+
+
+class RankResponse(BaseModel):
+    """Body of the answer, best score first."""
+
+    model: str
+    version: int
+    results: list[RankedDocument]
+    query_coverage: Coverage
+
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Channel = list[Number | None]
+Series = Annotated[
+    Annotated[dict[str, Channel], Tag("named")] | Annotated[list[Channel], Tag("positional")],
+    Discriminator(lambda value: "named" if isinstance(value, dict) else "positional"),
+]
+"""Values of each channel, oldest first, null where one is missing; by name, or in the model's order."""
+
+
+class ForecastRequest(_Request):
+    """Body of `POST /v1/forecast`."""
+
+    series: Series
+    horizon: int | None = Field(default=None, ge=1)
+    """Steps to forecast; by default all the model can."""
+    quantiles: list[Annotated[float, Field(gt=0, lt=1)]] = []
+    """Levels of the error bands."""
+    start: str | None = None
+    """Time of the first value, ISO 8601; with `frequency` the forecast gets time stamps."""
+    frequency: str | None = None
+    """Length of a step: 10min, 15min, 1h, 1d, 7d, ..."""
+    model: ModelName | None = None
+    """Name of the model; may be left out when one forecaster is served, set as default, or has these channels."""
+
+
+class SeriesCoverage(BaseModel):
+    """What of a series was read."""
+
+    observations_total: int
+    observations_used: int
+    imputed: int
+    context_length: int
+
+
+class ForecastResponse(BaseModel):
+    """Body of the answer; forecast and quantiles have the shape of the series sent."""
+
+    model: str
+    version: int
+    forecast: dict[str, list[float]] | list[list[float]]
+    quantiles: dict[str, dict[str, list[float]] | list[list[float]]]
+    quantiles_reliable: bool
+    timestamps: list[str] | None = None
+    coverage: SeriesCoverage
 
 
 class FieldError(BaseModel):

@@ -45,6 +45,10 @@ class Settings(BaseSettings):
     """Where to compute; auto takes CUDA where the runtime offers it."""
     default_classifier: str | None = None
     """Classifier that answers when a request names none; needed only with several."""
+    default_matcher: str | None = None
+    """Matcher that scores and ranks when a request names none; needed only with several."""
+    default_forecaster: str | None = None
+    """Forecaster that answers when a request names none and no channels that fit one alone."""
     max_batch_rows: int | None = Field(default=None, gt=0)
     """Rows in one batch; by default 4 on a CPU, 64 on a GPU."""
     max_queue_rows: int = Field(default=8192, gt=0)
@@ -56,7 +60,11 @@ class Settings(BaseSettings):
     max_document_bytes: int = Field(default=2**20, gt=0)
     """Longest document."""
     max_documents: int = Field(default=256, gt=0)
-    """Most documents in one request."""
+    """Most documents, or pairs of documents, in one request."""
+    max_rank_documents: int = Field(default=10_000, gt=0)
+    """Most documents to rank in one request."""
+    max_cache_bytes: int = Field(default=64 * 2**20, ge=0)
+    """Memory for the encodings of documents a matcher has seen; 0 keeps none."""
     deadline_s: float = Field(default=30.0, gt=0)
     """Time a request may take; a client asks for less with X-Request-Timeout-Ms."""
     drain_delay_s: float = Field(default=5.0, ge=0)

@@ -5,16 +5,16 @@ from pathlib import Path
 
 from service.backends.base import Device, InferenceBackend
 from service.errors import BadExport
-from service.manifest import Format, Manifest
+from service.manifest import Format, Graph
 
 
 def create_backend(
-    manifest: Manifest, folder: Path, *, format: Format = "onnx", device: Device = "auto", threads: int = 1
+    graph: Graph, folder: Path, *, format: Format = "onnx", device: Device = "auto", threads: int = 1
 ) -> InferenceBackend:
     """Load the files of one format.
 
     Args:
-        manifest: of the export in `folder`, hashes already checked.
+        graph: of the export in `folder`, hashes already checked.
         folder: where the files lie.
         format: onnx (ONNX Runtime) or torchscript (PyTorch).
         device: auto takes CUDA where the runtime offers it.
@@ -23,15 +23,15 @@ def create_backend(
     Raises: BadExport if the files cannot be loaded, or the runtime or device is not there.
 
     """
-    files = {bucket: folder / file.path for bucket, file in manifest.files_of(format).items()}
+    files = {bucket: folder / file.path for bucket, file in graph.files_of(format).items()}
     try:
         if format == "torchscript":
             from service.backends.torchscript import TorchScriptBackend
 
-            return TorchScriptBackend(files, manifest, device=device, threads=threads)
+            return TorchScriptBackend(files, graph, device=device, threads=threads)
         from service.backends.onnx import OnnxBackend
 
-        return OnnxBackend(files, manifest, device=device, threads=threads)
+        return OnnxBackend(files, graph, device=device, threads=threads)
     except ModuleNotFoundError as error:
         needed = {"onnxruntime": "install the extra `cpu` or `gpu`", "torch": "install torch to use torchscript"}
         hint = needed.get(error.name or "", f"install {error.name}")

@@ -11,16 +11,16 @@ import onnxruntime
 
 from service.backends.base import Array, Device, Tensors
 from service.errors import BadExport
-from service.manifest import Manifest
+from service.manifest import Graph
 
 
 class OnnxBackend:
     """One session a bucket; ONNX Runtime's `run` is thread-safe and releases the GIL."""
 
-    def __init__(self, files: dict[int, Path], manifest: Manifest, *, device: Device, threads: int) -> None:
+    def __init__(self, files: dict[int, Path], graph: Graph, *, device: Device, threads: int) -> None:
         self.device = _device(device)
-        self._input = manifest.inputs[0].name
-        self._outputs = [spec.name for spec in manifest.outputs]
+        self._input = graph.inputs[0].name
+        self._outputs = [spec.name for spec in graph.outputs]
         self._sessions = {bucket: self._load(path, threads) for bucket, path in files.items()}
         if self.device == "cuda" and any(
             "CUDAExecutionProvider" not in session.get_providers() for session in self._sessions.values()

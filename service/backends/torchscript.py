@@ -7,18 +7,18 @@ import torch
 
 from service.backends.base import Array, Device, Tensors
 from service.errors import BadExport
-from service.manifest import Manifest
+from service.manifest import Graph
 
 
 class TorchScriptBackend:
     """One frozen module a bucket."""
 
-    def __init__(self, files: dict[int, Path], manifest: Manifest, *, device: Device, threads: int) -> None:
+    def __init__(self, files: dict[int, Path], graph: Graph, *, device: Device, threads: int) -> None:
         if device == "cuda" and not torch.cuda.is_available():
             raise BadExport("device cuda: PyTorch finds no CUDA device", "backend")
         self.device: Literal["cpu", "cuda"] = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
-        self._names = [spec.name for spec in manifest.inputs]
-        self._output = manifest.outputs[0].name
+        self._names = [spec.name for spec in graph.inputs]
+        self._output = graph.outputs[0].name
         torch.set_num_threads(threads)
         try:
             self._modules = {

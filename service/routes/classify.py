@@ -1,21 +1,31 @@
 """`POST /v1/classify`: documents as JSON, as text or as bytes -> labels."""
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from service.engine import Engine, ServedModel
-from service.errors import InvalidInput, PayloadTooLarge
+from service.engine import Engine
+from service.errors import InvalidInput
+from service.routes.answer import Stopwatch, coverage
 from service.routes.errors import DOCUMENTED
-from service.routes.reading import deadline, media_type, parse_json, parse_query, read_body, while_connected
+from service.routes.reading import (
+    JSON,
+    check_count,
+    check_size,
+    deadline,
+    media_type,
+    parse_json,
+    parse_query,
+    read_body,
+    while_connected,
+)
 from service.schemas import ClassifyOptions, ClassifyRequest, ClassifyResponse
 from service.settings import Settings
-from service.tasks.classification import Classification, Timing, classify
+from service.tasks.classification import Classification, classify
 
-JSON, TEXT, BYTES = "application/json", "text/plain", "application/octet-stream"
+TEXT, BYTES = "text/plain", "application/octet-stream"
 OPTIONS = {"model", "top_k", "on_overflow", "detail"}
 
 router = APIRouter()
@@ -45,13 +55,15 @@ def _query_parameters() -> list[dict[str, object]]:
 )
 async def post_classify(request: Request) -> JSONResponse:
     """Classify documents of any length; options of a text or byte body are in the query string."""
-    started = time.perf_counter()
+    watch = Stopwatch(request)
     engine: Engine = request.app.state.engine
     settings: Settings = request.app.state.settings
     until = deadline(request, settings.deadline_s)
     kind = media_type(request, (JSON, TEXT, BYTES))
     documents, options = _read(kind, request, await read_body(request, until))
-    _check(documents, settings)
+    check_count("inputs", len(documents), settings.max_documents)
+    for index, document in enumerate(documents):
+        check_size(f"input {index}", document, settings)
     model = engine.classifier(options.model)
     labels = model.manifest.labels
     if options.top_k is not None and options.top_k > len(labels):
@@ -61,26 +73,17 @@ async def post_classify(request: Request) -> JSONResponse:
     work = classify(model, documents, on_overflow=options.on_overflow, deadline=until)
     with model.metrics.in_flight.track_inprogress():
         answers, timing = await while_connected(request, work)
-    computed = time.perf_counter()
-    results = [describe(answer, labels, options) for answer in answers]
-    response = JSONResponse({"model": model.manifest.name, "version": model.manifest.version, "results": results})
-    _record(request, model, timing, (started, computed, time.perf_counter()))
-    return response
+    watch.computed()
+    return watch.respond(model, timing, {"results": [describe(answer, labels, options) for answer in answers]})
 
 
 def describe(answer: Classification, labels: Sequence[str], options: ClassifyOptions) -> dict[str, Any]:
     """One result as it goes over the wire, best score first."""
     scores = _ranked(answer.scores.tolist(), labels, options.top_k)
-    is_cut = len(answer.windows) > 1 or answer.bytes_used < answer.bytes_total
     result: dict[str, Any] = {
         **scores[0],
         "scores": scores,
-        "coverage": {
-            "bytes_total": answer.bytes_total,
-            "bytes_used": answer.bytes_used,
-            "strategy": options.on_overflow if is_cut else "whole",
-            "windows": len(answer.windows),
-        },
+        "coverage": coverage(answer.bytes_total, answer.bytes_used, len(answer.windows), options.on_overflow),
     }
     if options.detail:
         result["windows"] = [
@@ -106,27 +109,3 @@ def _read(kind: str, request: Request, body: bytes) -> tuple[list[bytes], Classi
     parsed = parse_json(ClassifyRequest, body)
     texts = [parsed.inputs] if isinstance(parsed.inputs, str) else parsed.inputs
     return [text.encode() for text in texts], parsed
-
-
-def _check(documents: Sequence[bytes], settings: Settings) -> None:
-    """Apply the limits. Raises: PayloadTooLarge, InvalidInput."""
-    if not documents:
-        raise InvalidInput("inputs: at least 1 document is needed", [("inputs", "at least 1 document is needed")])
-    if len(documents) > settings.max_documents:
-        raise PayloadTooLarge(f"{len(documents)} documents; at most {settings.max_documents} in one request")
-    for index, document in enumerate(documents):
-        if len(document) > settings.max_document_bytes:
-            limit = settings.max_document_bytes
-            raise PayloadTooLarge(f"input {index}: the document has {len(document)} bytes; at most {limit}")
-
-
-def _record(request: Request, model: ServedModel, timing: Timing, moments: tuple[float, float, float]) -> None:
-    """Put the stages of a request into the metrics and the Server-Timing header."""
-    started, computed, encoded = moments
-    metrics = model.metrics
-    metrics.decode_seconds.observe(timing.decode)
-    metrics.queue_seconds.observe(timing.queue)
-    metrics.compute_seconds.observe(timing.compute)
-    metrics.encode_seconds.observe(encoded - computed)
-    metrics.duration(model.manifest.task).observe(encoded - started)
-    request.state.timing.update(queue=timing.queue, compute=timing.compute)

@@ -9,11 +9,13 @@ from fastapi import Request
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
-from service.errors import DeadlineExceeded, InvalidInput, MalformedInput, UnsupportedMedia
+from service.errors import DeadlineExceeded, InvalidInput, MalformedInput, PayloadTooLarge, UnsupportedMedia
+from service.settings import Settings
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
+JSON = "application/json"
 TIMEOUT = "x-request-timeout-ms"
 LONGEST_PLACE = 32
 
@@ -30,6 +32,11 @@ def media_type(request: Request, allowed: tuple[str, ...]) -> str:
     if given != "application/octet-stream" and charset and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
         raise UnsupportedMedia("send text as UTF-8, or bytes of any encoding as application/octet-stream")
     return given
+
+
+def json_body(schema: type[BaseModel]) -> dict[str, object]:
+    """OpenAPI of a JSON body that the route reads itself."""
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": schema.model_json_schema()}}}}
 
 
 def deadline(request: Request, longest_s: float) -> float:
@@ -54,10 +61,10 @@ async def read_body(request: Request, until: float) -> bytes:
         raise DeadlineExceeded("the deadline passed before the body had come") from None
 
 
-def parse_json(schema: type[M], body: bytes) -> M:
+def parse_json(schema: type[M], body: bytes, *, strict: bool = True) -> M:
     """Check a JSON body. Raises: MalformedInput if it is not JSON, InvalidInput naming the fields."""
     try:
-        return schema.model_validate_json(body, strict=True)
+        return schema.model_validate_json(body, strict=strict)
     except ValidationError as error:
         raise _invalid(error) from None
 
@@ -87,6 +94,21 @@ def _place(loc: tuple[int | str, ...]) -> str:
     """Where an error stands. The name of an unknown field is the client's: cut, it cannot carry a document back."""
     place = ".".join(map(str, loc)) or "body"
     return place if len(place) <= LONGEST_PLACE else place[:LONGEST_PLACE] + "..."
+
+
+def check_count(what: str, count: int, limit: int) -> None:
+    """Bound the number of documents or pairs. Raises: InvalidInput for none, PayloadTooLarge."""
+    if count == 0:
+        raise InvalidInput(f"{what}: at least 1 is needed", [(what, "at least 1 is needed")])
+    if count > limit:
+        raise PayloadTooLarge(f"{what}: {count}; at most {limit} in one request")
+
+
+def check_size(place: str, document: bytes, settings: Settings) -> None:
+    """Bound one document. Raises: PayloadTooLarge."""
+    if len(document) > settings.max_document_bytes:
+        limit = settings.max_document_bytes
+        raise PayloadTooLarge(f"{place}: the document has {len(document)} bytes; at most {limit}")
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from service.batching import Outcome
 from service.codec import OnOverflow, Span, bytes_used, combine, cut, softmax, take
-from service.engine import ServedModel
+from service.engine import ServedClassifier
 from service.errors import InvalidInput
+from service.tasks.timing import Timing
 
 
 @dataclass(frozen=True)
@@ -25,17 +26,8 @@ class Classification:
     """Stretches of the document that made one row, with the row's scores; one entry a row."""
 
 
-@dataclass(frozen=True)
-class Timing:
-    """Where the time of one request went, in seconds."""
-
-    decode: float
-    queue: float
-    compute: float
-
-
 async def classify(
-    model: ServedModel, documents: Sequence[bytes], *, on_overflow: OnOverflow, deadline: float
+    model: ServedClassifier, documents: Sequence[bytes], *, on_overflow: OnOverflow, deadline: float
 ) -> tuple[list[Classification], Timing]:
     """Classify documents of any length; the rows of all are one request of the batching engine.
 
@@ -57,13 +49,14 @@ async def classify(
     rows = [take(document, spans) for document, plan in zip(documents, plans, strict=True) for spans in plan]
     decode_s = time.perf_counter() - started
     outcome: Outcome = await model.batcher.infer(rows, deadline)
-    answers, first = [], 0
+    answers, first = list[Classification](), 0
     for document, plan in zip(documents, plans, strict=True):
         logits = outcome.outputs[first : first + len(plan)]
         first += len(plan)
         windows = list(zip(plan, softmax(logits.astype(np.float64)), strict=True))
         answers.append(Classification(combine(logits), len(document), bytes_used(plan), windows))
-    _count(model, answers)
+    for answer in answers:
+        model.metrics.count_document(answer.bytes_total, answer.bytes_used)
     return answers, Timing(decode_s, outcome.queue_s, outcome.compute_s)
 
 
@@ -73,14 +66,3 @@ def _cut(index: int, document: bytes, max_length: int, overlap: int, on_overflow
         return cut(len(document), max_length, overlap, on_overflow)
     except InvalidInput as error:
         raise InvalidInput(f"input {index}: {error}", [(f"inputs.{index}", str(error))]) from None
-
-
-def _count(model: ServedModel, answers: Sequence[Classification]) -> None:
-    """Count documents and what of them was not read."""
-    metrics = model.metrics
-    metrics.documents.inc(len(answers))
-    for answer in answers:
-        metrics.document_bytes.observe(answer.bytes_total)
-        if answer.bytes_used < answer.bytes_total:
-            metrics.truncated.inc()
-            metrics.bytes_dropped.inc(answer.bytes_total - answer.bytes_used)

@@ -1,0 +1,107 @@
+"""Series -> their continuation with error bands. Called by `service.routes.forecast` and `service.routes.kserve`."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.batching import Outcome
+from service.engine import ServedForecaster
+from service.errors import InvalidInput
+from service.series import Column, Doubles, Window, read_window, unscale
+from service.tasks.timing import Timing
+
+MAX_LEVELS = 20
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The answer, in the units of the data."""
+
+    values: Doubles
+    """(horizon, channels)."""
+    quantiles: dict[float, Doubles]
+    """Level -> (horizon, channels)."""
+    quantiles_reliable: bool
+    """Whether the bands are what was calibrated: measured to cover, and no step before the series had to be filled."""
+    window: Window
+
+
+def choose_horizon(model: ServedForecaster, horizon: int | None) -> int:
+    """Steps to forecast, by default all the model can. Raises: InvalidInput beyond them."""
+    longest = model.manifest.horizon
+    if horizon is not None and horizon > longest:
+        message = f"{horizon} steps are asked for; {model.manifest.name} forecasts at most {longest}"
+        raise InvalidInput(f"horizon: {message}", [("horizon", message)])
+    return horizon or longest
+
+
+def check_channels(model: ServedForecaster, names: Sequence[str] | None, count: int) -> list[int]:
+    """Place in the request of each channel of the model.
+
+    Args:
+        model: the forecaster.
+        names: of the channels sent, in any order; None if they come by position.
+        count: of the channels sent.
+
+    Raises: InvalidInput naming what is missing or too much.
+
+    """
+    channels = model.manifest.channels
+    if names is not None:
+        if missing := [name for name in channels if name not in names]:
+            raise _wrong(f"{model.manifest.name} needs the channels {', '.join(channels)}; {missing[0]} is missing")
+        if len(names) > len(channels):
+            raise _wrong(
+                f"{model.manifest.name} has {len(channels)} channels ({', '.join(channels)}), not {len(names)}"
+            )
+        return [names.index(name) for name in channels]
+    if count != len(channels):
+        raise _wrong(f"{model.manifest.name} has {len(channels)} channels ({', '.join(channels)}), not {count}")
+    return list(range(count))
+
+
+async def forecast(
+    model: ServedForecaster, columns: Sequence[Column], *, horizon: int, levels: Sequence[float], deadline: float
+) -> tuple[Forecast, Timing]:
+    """Forecast one multivariate series.
+
+    Args:
+        model: the forecaster.
+        columns: one a channel, in the model's order.
+        horizon: steps, at most the model's.
+        levels: of the quantiles, in (0, 1).
+        deadline: on the clock of the event loop.
+
+    Raises: InvalidInput naming channel or level; what `Batcher.infer` raises.
+
+    """
+    started = time.perf_counter()
+    manifest = model.manifest
+    if len(levels) > MAX_LEVELS or len(set(levels)) < len(levels):
+        message = f"at most {MAX_LEVELS} different levels"
+        raise InvalidInput(f"quantiles: {message}", [("quantiles", message)])
+    bands = {level: model.calibration.error(level, horizon) for level in levels}
+    window = read_window(
+        columns,
+        manifest.channels,
+        context_length=manifest.context_length,
+        min_observations=manifest.min_observations,
+        mean=manifest.mean,
+        scale=manifest.scale,
+    )
+    decode_s = time.perf_counter() - started
+    outcome: Outcome = await model.batcher.infer([window.values.tobytes()], deadline)
+    scaled = outcome.outputs[0, :horizon]
+    model.metrics.documents.inc()
+    is_whole = min(map(len, columns)) >= manifest.context_length
+    answer = Forecast(
+        unscale(scaled, manifest.mean, manifest.scale),
+        {level: unscale(scaled + band, manifest.mean, manifest.scale) for level, band in bands.items()},
+        manifest.quantiles_reliable and is_whole,
+        window,
+    )
+    return answer, Timing(decode_s, outcome.queue_s, outcome.compute_s)
+
+
+def _wrong(message: str) -> InvalidInput:
+    return InvalidInput(f"series: {message}", [("series", message)])
