@@ -12,7 +12,9 @@ from pathlib import Path
 import matplotlib
 from tqdm import tqdm
 
+from model.config import SeriesConfig, SeriesName
 from model.data.series import load_series
+from model.tasks.forecasting import PUBLISHED
 from model.train import git_revision
 from model.yardsticks import errors, solve_linear_map
 
@@ -20,15 +22,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first
 
 CONTEXT = {"ettm2": 96, "exchange": 96, "weather": 96, "ili": 36}
-PUBLISHED = {
-    "ettm2": {96: (0.192, 0.203), 192: (0.255, 0.269), 336: (0.324, 0.325), 720: (0.431, 0.421)},
-    "exchange": {96: (0.086, 0.139), 192: (0.188, 0.256), 336: (0.356, 0.426), 720: (0.727, 1.090)},
-    "weather": {96: (0.182, 0.217), 192: (0.228, 0.276), 336: (0.295, 0.339), 720: (0.383, 0.403)},
-    "ili": {24: (2.431, 2.203), 36: (2.287, 2.272), 48: (2.418, 2.209), 60: (2.425, 2.545)},
-}
-"""MSE of S3Attention and FEDformer by horizon."""
-
-Row = tuple[str, int, int, tuple[float, float], tuple[float, float]]
+Row = tuple[SeriesName, int, int, tuple[float, float], tuple[float, float]]
 """Set, horizon, test windows, (MSE, MAE) of repeat-last and of the linear map."""
 
 
@@ -51,9 +45,9 @@ def main() -> None:
     chart(rows, args.out / "forecasting_yardsticks.png")
 
 
-def measure(name: str, horizon: int, data_dir: Path) -> Row:
+def measure(name: SeriesName, horizon: int, data_dir: Path) -> Row:
     """Solve on train, measure on test."""
-    series, context = load_series(name, data_dir), CONTEXT[name]
+    series, context = load_series(SeriesConfig(name), data_dir), CONTEXT[name]
     linear = solve_linear_map(series.windows("train", context, horizon), context)
     test = series.windows("test", context, horizon)
     return name, horizon, len(test), errors(test, context, None), errors(test, context, linear)

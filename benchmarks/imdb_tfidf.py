@@ -17,7 +17,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from tqdm import tqdm
 
-from model.config import DataConfig
+from model.config import DocumentsConfig
 from model.data.documents import load_test, load_training
 from model.train import git_revision
 
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--data-dir", default=os.environ.get("LONGDOC_DATA", "data"), type=Path)
     parser.add_argument("--out", default=Path(__file__).parent / "results", type=Path)
     args = parser.parse_args()
-    data = load_training(DataConfig(name="imdb"), args.data_dir)
+    data = load_training(DocumentsConfig(name="imdb"), args.data_dir)
     scores = {
         strength: fit(strength, data.train.texts, data.train.labels)(data.validation.texts, data.validation.labels)
         for strength in tqdm(STRENGTHS, unit="fit")

@@ -11,7 +11,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +26,9 @@ from torch import nn
 
 from model.classifier import TextClassifier
 from model.config import EncoderConfig
-from model.export import FILES, eager, golden_inputs, write_graphs
+from model.export import eager, write_graph
+from model.tasks.base import GraphSource, module_runs
+from model.tasks.classification import golden_documents
 from model.train import git_revision
 from service.codec import pad_rows
 
@@ -91,15 +93,19 @@ def build(config: EncoderConfig, threads: int) -> list[Candidate]:
     torch.manual_seed(0)
     model = TextClassifier(config, num_classes=2).eval()
     with tempfile.TemporaryDirectory() as folder:
-        write_graphs(model, golden_inputs(config.seq_len), Path(folder))
-        session = onnx_session(Path(folder) / FILES["onnx"], threads)
-        scripted = torch.jit.load(Path(folder) / FILES["torchscript"])  # type: ignore[no-untyped-call]
+        source = GraphSource("model", model, golden_documents(config.seq_len), "logits", config.seq_len)
+        write_graph(source, eager(source), Path(folder))
+        session = onnx_session(Path(folder) / "model.onnx", threads)
+        scripted = torch.jit.load(Path(folder) / "model.ts")  # type: ignore[no-untyped-call]
     compiled = cast(nn.Module, torch.compile(model))  # typed as a callable
+    plain, script, inductor = module_runs(
+        [replace(source, module=module) for module in (model, scripted, compiled)], torch.device("cpu")
+    )
     return [
-        Candidate("eager PyTorch", lambda inputs: eager(model, inputs)),
+        Candidate("eager PyTorch", plain),
         Candidate("ONNX Runtime, plain export", lambda inputs: np.asarray(session.run(None, inputs)[0])),
-        Candidate("TorchScript, traced and frozen", lambda inputs: eager(scripted, inputs)),
-        Candidate("torch.compile", lambda inputs: eager(compiled, inputs)),
+        Candidate("TorchScript, traced and frozen", script),
+        Candidate("torch.compile", inductor),
     ]
 
 

@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 
+from model.config import RUNS
 from model.errors import UserError
 from model.evaluate import evaluate
 from model.export import export
@@ -17,14 +18,17 @@ def main() -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--data-dir", default=os.environ.get("LONGDOC_DATA", "data"), help="where the data sets lie")
+    shared.add_argument("--data", metavar="PATH", help="a file of your own, instead of a data set")
     shared.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
 
     command = commands.add_parser("train", parents=[shared], help="recipe -> run folder")
     command.add_argument(
         "recipe",
         nargs="?",
-        help="a .toml file, or the name of one in model/recipes (default: imdb-s3 on a GPU, imdb-s3-cpu without)",
+        help="a .toml file, or the name of one in model/recipes (default: that of the task)",
     )
+    command.add_argument("--task", choices=list(RUNS), help="take this task's default recipe")
+    command.add_argument("--time-column", default="", help="of --data (default: its first column)")
     command.add_argument("--set", action="append", metavar="KEY=VALUE", help="override one key of the recipe")
     command.add_argument("--runs", default="runs", help="folder of run folders (default: %(default)s)")
     command.add_argument("--resume", action="store_true", help="go on from the run's last checkpoint")

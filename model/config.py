@@ -10,7 +10,7 @@ import tomllib
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -57,6 +57,8 @@ class EncoderConfig:
     """s2: features of each head sampled for column attention."""
     sampling_seed: int = 0
     """Seed of the sampled row and column indices, which are part of the model."""
+    use_fourier: bool = True
+    """Whether the smoother has its Fourier convolution; without it, what the paper's ablation (Table 7) leaves."""
     dropout: DropoutConfig = field(default_factory=DropoutConfig)
 
     def __post_init__(self) -> None:
@@ -80,7 +82,78 @@ class EncoderConfig:
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class StemConfig:
+    """Hashed byte n-grams, pooled over patches (model.stem)."""
+
+    shortest: int = 3
+    """Bytes of the shortest n-gram."""
+    longest: int = 6
+    num_buckets: int = 65536
+    """Rows of the table that n-grams are hashed into; a power of two."""
+    patch_length: int = 16
+    """Bytes that make one token of the encoder."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.shortest <= self.longest <= 16:
+            raise ValueError(f"stem.shortest and stem.longest must be in 1..16, not {self.shortest}, {self.longest}")
+        if self.num_buckets < 2 or self.num_buckets > 2**24 or self.num_buckets & (self.num_buckets - 1):
+            raise ValueError(f"stem.num_buckets must be a power of two in 2..2^24, not {self.num_buckets}")
+        if self.patch_length < 1:
+            raise ValueError(f"stem.patch_length must be at least 1, not {self.patch_length}")
+
+
+@dataclass(frozen=True)
+class MatcherConfig:
+    """Dual encoder of byte documents (model.matcher)."""
+
+    stem: StemConfig
+    encoder: EncoderConfig
+    """Attention over patches, `encoder.seq_len` of them."""
+    head_dim: int = 128
+
+    @property
+    def max_length(self) -> int:
+        """Bytes that are read at once."""
+        return self.encoder.seq_len * self.stem.patch_length
+
+
+@dataclass(frozen=True)
+class ForecasterConfig:
+    """Shape of a forecaster; the paper publishes `num_harmonics` only, the rest is chosen on validation."""
+
+    kind: Literal["paper", "residual"]
+    context_length: int
+    """Steps that are read."""
+    prediction_length: int
+    """Steps that are forecast at most; shorter forecasts are their beginning."""
+    encoder: EncoderConfig
+    """Attention over patches of the window, `encoder.seq_len` of them."""
+    patch_length: int = 1
+    """Steps that make one token."""
+    head_dim: int = 64
+    """Residual only: rank of the map from tokens to steps."""
+    linear_share: float = 1.0
+    """Residual only: the solved linear map is scaled by it, towards repeating the last value at 0."""
+    num_harmonics: int = 8
+    """Paper only: frequencies kept on either side of zero by Fourier extrapolation."""
+
+    def __post_init__(self) -> None:
+        for name in ("context_length", "prediction_length", "patch_length", "head_dim", "num_harmonics"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"model.{name} must be at least 1, not {getattr(self, name)}")
+        if self.encoder.seq_len * self.patch_length != self.context_length:
+            raise ValueError(
+                f"model.context_length must be encoder.seq_len * patch_length = "
+                f"{self.encoder.seq_len * self.patch_length}, not {self.context_length}"
+            )
+        if self.kind == "paper" and self.patch_length != 1:
+            raise ValueError(f"model.patch_length must be 1 in the paper's forecaster, not {self.patch_length}")
+        if not 0.0 <= self.linear_share <= 1.0:
+            raise ValueError(f"model.linear_share must be in [0, 1], not {self.linear_share}")
+
+
+@dataclass(frozen=True)
+class DocumentsConfig:
     """Which documents are read and how they are cut."""
 
     name: Literal["imdb", "synthetic"]
@@ -98,12 +171,53 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
+class PairsConfig:
+    """Which pairs of documents are read."""
+
+    name: Literal["aan", "synthetic-pairs"]
+    """Data set; `--data-dir` or LONGDOC_DATA says where its files lie."""
+    max_bytes: int = 4000
+    """What is used of each document, in training and when measured."""
+    disjoint: bool = False
+    """Whether training leaves out the papers of the disjoint validation and test pairs."""
+
+    def __post_init__(self) -> None:
+        if self.max_bytes < 1:
+            raise ValueError(f"data.max_bytes must be at least 1, not {self.max_bytes}")
+
+
+SeriesName = Literal["ettm2", "exchange", "weather", "ili", "synthetic-series", "csv"]
+
+
+@dataclass(frozen=True)
+class SeriesConfig:
+    """Which series is read and how it is split by time."""
+
+    name: SeriesName
+    """Data set; `--data-dir` or LONGDOC_DATA says where its file lies. `csv` is the file given by --data."""
+    time_column: str = ""
+    """Of `csv`; by default its first column."""
+    train_fraction: float = 0.7
+    validation_fraction: float = 0.1
+    """Shares of the rows, in order; ETTm2 has the split of its authors instead."""
+
+    def __post_init__(self) -> None:
+        for name in ("train_fraction", "validation_fraction"):
+            if not 0.0 < getattr(self, name) < 1.0:
+                raise ValueError(f"data.{name} must be in (0, 1), not {getattr(self, name)}")
+        if self.train_fraction + self.validation_fraction >= 1.0:
+            raise ValueError("data.train_fraction and data.validation_fraction must leave rows for the test")
+
+
+@dataclass(frozen=True)
 class TrainingConfig:
     """Optimiser and schedule: AdamW, linear warm-up, cosine to zero."""
 
     epochs: int
     batch_size: int
     learning_rate: float
+    examples_per_epoch: int = 0
+    """Examples drawn for an epoch; 0 takes all."""
     weight_decay: float = 0.01
     warmup_steps: int = 0
     max_grad_norm: float = 1.0
@@ -113,22 +227,19 @@ class TrainingConfig:
         for name in ("epochs", "batch_size", "learning_rate", "max_grad_norm"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"training.{name} must be positive and finite, not {getattr(self, name)}")
-        for name in ("weight_decay", "warmup_steps"):
+        for name in ("weight_decay", "warmup_steps", "examples_per_epoch"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"training.{name} must be finite and not negative, not {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One training run."""
+    """One training run; each task has its own sections `data` and `model`."""
 
     name: str
     """Name of the model, of its run folder and of its export."""
-    task: Literal["text-classification"]
     seed: int
     """Seed of initialisation, order, crops and dropout."""
-    data: DataConfig
-    model: EncoderConfig
     training: TrainingConfig
 
     def __post_init__(self) -> None:
@@ -137,33 +248,75 @@ class RunConfig:
         except ValidationError:
             raise ValueError(f"name must be 1 to 64 of a-z, 0-9 and (inside) . _ -, not {self.name!r}") from None
 
-    @classmethod
-    def load(cls, path: Path, overrides: list[str] | None = None) -> Self:
-        """Read a recipe and apply `section.key=value` overrides (values in TOML).
-
-        Raises: UserError naming the file and the key, for anything that is not a valid recipe.
-        """
-        try:
-            table = tomllib.loads(path.read_text("utf-8"))
-        except FileNotFoundError:
-            raise UserError(f"recipe {path} does not exist") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-            raise UserError(f"{path}: {error}") from None
-        for override in overrides or []:
-            _override(table, override)
-        try:
-            return cls.from_dict(table)
-        except ValueError as error:
-            raise UserError(f"{path}: {error}") from None
-
-    @classmethod
-    def from_dict(cls, table: dict[str, Any]) -> Self:
-        """Build from nested dicts. Raises: ValueError naming the key."""
-        return typing.cast(Self, _build(cls, table, ""))
-
     def to_dict(self) -> dict[str, Any]:
         """Nested dicts that `from_dict` reads back."""
         return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class ClassificationRun(RunConfig):
+    """Documents -> labels."""
+
+    task: Literal["text-classification"]
+    data: DocumentsConfig
+    model: EncoderConfig
+
+
+@dataclass(frozen=True)
+class MatchingRun(RunConfig):
+    """Pairs of documents -> scores."""
+
+    task: Literal["text-matching"]
+    data: PairsConfig
+    model: MatcherConfig
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.training.batch_size % 2:
+            raise ValueError(f"training.batch_size must be even, half of it positive, not {self.training.batch_size}")
+
+
+@dataclass(frozen=True)
+class ForecastingRun(RunConfig):
+    """Windows of a series -> their continuation."""
+
+    task: Literal["forecasting"]
+    data: SeriesConfig
+    model: ForecasterConfig
+
+
+RUNS: dict[str, type[RunConfig]] = {
+    "text-classification": ClassificationRun,
+    "text-matching": MatchingRun,
+    "forecasting": ForecastingRun,
+}
+
+
+def load_recipe(path: Path, overrides: list[str] | None = None) -> RunConfig:
+    """Read a recipe and apply `section.key=value` overrides (values in TOML).
+
+    Raises: UserError naming the file and the key, for anything that is not a valid recipe.
+    """
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"recipe {path} does not exist") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{path}: {error}") from None
+    for override in overrides or []:
+        _override(table, override)
+    try:
+        return from_dict(table)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def from_dict(table: dict[str, Any]) -> RunConfig:
+    """Build the run of a task from nested dicts. Raises: ValueError naming the key."""
+    task = table.get("task")
+    if not isinstance(task, str) or task not in RUNS:
+        raise ValueError(f"task must be one of {', '.join(RUNS)}, not {task!r}")
+    return typing.cast(RunConfig, _build(RUNS[task], table, ""))
 
 
 def _override(table: dict[str, Any], override: str) -> None:

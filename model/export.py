@@ -14,22 +14,33 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
 
-from model.classifier import TextClassifier
 from model.config import RunConfig
-from model.data.documents import data_terms
 from model.errors import ExportMismatch
-from model.evaluate import evaluate_export
+from model.evaluate import backend_run
+from model.tasks import task_of
+from model.tasks.base import Arrays, GraphSource, Task, module_runs
 from model.training import checkpoint
 from model.training.checkpoint import Progress
 from service.backends import create_backend
 from service.backends.base import largest_error
-from service.codec import pad_rows
-from service.manifest import MANIFEST, SCHEMA_VERSION, Format, Manifest, is_version, sha256_of
+from service.manifest import (
+    MANIFEST,
+    SCHEMA_VERSION,
+    Format,
+    Graph,
+    Manifest,
+    ModelFile,
+    TensorSpec,
+    is_version,
+    parse_manifest,
+    sha256_of,
+)
 
 TOLERANCE = 1e-5
-FILES: dict[Format, str] = {"onnx": "model.onnx", "torchscript": "model.ts"}
+SUFFIX: dict[Format, str] = {"onnx": "onnx", "torchscript": "ts"}
+DATATYPES = {"uint8": "UINT8", "int32": "INT32", "float32": "FP32"}
 
 
 def export(args: argparse.Namespace) -> Path:
@@ -42,8 +53,10 @@ def export(args: argparse.Namespace) -> Path:
 
     """
     path = Path(args.run_folder) / "best.pt"
-    config, progress, labels, state = checkpoint.load(path)
-    model = TextClassifier(config.model, len(labels))
+    config, progress, facts, state = checkpoint.load(path)
+    task = task_of(config)
+    task.restore(facts)
+    model = task.build()
     checkpoint.load_weights(model, state, path)
     model.eval()
 
@@ -53,14 +66,18 @@ def export(args: argparse.Namespace) -> Path:
     partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=versions))
     partial.chmod(0o755)
     try:
-        golden = golden_inputs(config.model.seq_len)
-        write_graphs(model, golden, partial)
-        logits = eager(model, golden)
-        np.savez(partial / "golden.npz", allow_pickle=False, **golden, logits=logits)
-        manifest = _manifest(config, progress, labels, version, partial)
-        check_agreement(manifest, partial, golden, logits)
-        results = evaluate_export(manifest, partial, Path(args.data_dir), args.device)
-        manifest = manifest.model_copy(update={"results": results})
+        sources = task.graphs(model)
+        golden: Arrays = {}
+        graphs = []
+        for source in sources:
+            output = eager(source)
+            golden |= {**source.golden, source.output: output}
+            graphs.append(write_graph(source, output, partial))
+            check_agreement(graphs[-1], partial, source.golden, output)
+        np.savez_compressed(partial / "golden.npz", allow_pickle=False, **golden)
+        manifest = _manifest(
+            task, config, progress, version, graphs, partial, Path(args.data or args.data_dir), args.device
+        )
         (partial / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")
         os.rename(partial, versions / str(version))
     except BaseException:
@@ -72,52 +89,54 @@ def export(args: argparse.Namespace) -> Path:
     return versions / str(version)
 
 
-def golden_inputs(seq_len: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Synthetic documents: every length's edge, NUL bytes, text-like and arbitrary bytes.
-
-    Shape:  bytes (8, seq_len) uint8, lengths (8,) int32.
-    """
-    generator = np.random.default_rng(0)
-    text = bytes(generator.choice(list(b"etaoin shrdlu,.\n"), seq_len).tolist())
-    noise = generator.bytes(seq_len)
-    rows = [b"a", bytes(2), text[:17], text[: seq_len // 2], noise[: seq_len // 2 + 1], text[:-1], text, noise]
-    padded, lengths = pad_rows(rows, seq_len)
-    return {"bytes": padded, "lengths": lengths}
+def eager(source: GraphSource) -> NDArray[np.float32]:
+    """Output of the PyTorch module itself for the golden inputs, shape (B, ...)."""
+    return module_runs([source], torch.device("cpu"))[0](source.golden)
 
 
-def eager(model: nn.Module, inputs: dict[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """Logits of the PyTorch model itself, shape (B, classes)."""
-    with torch.inference_mode():
-        output: Tensor = model(torch.from_numpy(inputs["bytes"]), torch.from_numpy(inputs["lengths"]))
-    return output.numpy()
-
-
-def write_graphs(model: nn.Module, golden: dict[str, np.ndarray[Any, Any]], folder: Path) -> None:
-    """Write model.onnx (dynamic batch, weights inside) and model.ts (traced, frozen)."""
-    example = tuple(torch.from_numpy(golden[name][:3]) for name in ("bytes", "lengths"))
+def write_graph(source: GraphSource, output: NDArray[np.float32], folder: Path) -> Graph:
+    """Write NAME.onnx (dynamic batch, weights inside) and NAME.ts (traced, frozen); returns their description."""
+    names = list(source.golden)
+    example = tuple(torch.from_numpy(source.golden[name][:3]) for name in names)
     batch = torch.export.Dim("batch")
+    paths: dict[Format, Path] = {format: folder / f"{source.name}.{suffix}" for format, suffix in SUFFIX.items()}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
         warnings.filterwarnings("ignore", "# The axis name: batch will not be used", UserWarning)
         warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         program = torch.onnx.export(
-            model,
+            source.module,
             example,
             dynamo=True,
-            input_names=["bytes", "lengths"],
-            output_names=["logits"],
-            dynamic_shapes=({0: batch}, {0: batch}),
+            input_names=names,
+            output_names=[source.output],
+            dynamic_shapes=tuple({0: batch} for _ in names),
             verbose=False,
         )
         assert program is not None
         for node in program.model.graph:
             node.metadata_props.clear()  # stack traces, with paths of this machine
-        program.save(folder / FILES["onnx"], external_data=False)
-        traced = torch.jit.trace(model, example)  # type: ignore[no-untyped-call]
+        program.save(paths["onnx"], external_data=False)
+        traced = torch.jit.trace(source.module, example)  # type: ignore[no-untyped-call]
         scripted = io.BytesIO()
         torch.jit.save(torch.jit.freeze(traced), scripted)
-    _copy_without_debug_tables(scripted, folder / FILES["torchscript"])
+    _copy_without_debug_tables(scripted, paths["torchscript"])
+    return Graph(
+        files=tuple(
+            ModelFile(path=path.name, sha256=sha256_of(path), format=format, precision="float32", bucket=source.bucket)
+            for format, path in paths.items()
+        ),
+        inputs=tuple(_spec(name, source.golden[name]) for name in names),
+        outputs=(_spec(source.output, output),),
+    )
+
+
+def _spec(name: str, array: NDArray[Any]) -> TensorSpec:
+    """Describe a tensor whose first axis is the batch."""
+    return TensorSpec.model_validate(
+        {"name": name, "datatype": DATATYPES[str(array.dtype)], "shape": (-1, *array.shape[1:])}
+    )
 
 
 def _copy_without_debug_tables(script: io.BytesIO, path: Path) -> None:
@@ -128,60 +147,57 @@ def _copy_without_debug_tables(script: io.BytesIO, path: Path) -> None:
                 target.writestr(entry, source.read(entry))
 
 
-def check_agreement(
-    manifest: Manifest, folder: Path, golden: dict[str, np.ndarray[Any, Any]], expected: np.ndarray[Any, Any]
-) -> None:
+def check_agreement(graph: Graph, folder: Path, golden: Arrays, expected: NDArray[np.float32]) -> None:
     """Compare every backend with eager, in one batch and row by row. Raises: ExportMismatch."""
-    for format in FILES:
-        backend = create_backend(manifest, folder, format=format, device="cpu")
-        together = backend.run(golden)["logits"]
-        alone = [backend.run({k: v[i : i + 1] for k, v in golden.items()})["logits"] for i in range(len(expected))]
+    output = graph.outputs[0].name
+    for format in SUFFIX:
+        backend = create_backend(graph, folder, format=format, device="cpu")
+        together = backend.run(golden)[output]
+        alone = [backend.run({k: v[i : i + 1] for k, v in golden.items()})[output] for i in range(len(expected))]
         for what, got in (("in one batch", together), ("row by row", np.concatenate(alone))):
             error = largest_error(got, expected)
-            if not error <= manifest.tolerance:
-                raise ExportMismatch(f"{format} {what} differs from eager by {error:.2e}; allowed {manifest.tolerance}")
+            if not error <= TOLERANCE:
+                raise ExportMismatch(f"{format} {what} differs from eager by {error:.2e}; allowed {TOLERANCE}")
 
 
-def _manifest(config: RunConfig, progress: Progress, labels: list[str], version: int, folder: Path) -> Manifest:
-    seq_len, last = config.model.seq_len, progress.history[-1]
-    terms, non_commercial = data_terms(config.data.name)
-    return Manifest.model_validate(
+def _manifest(
+    task: Task,
+    config: RunConfig,
+    progress: Progress,
+    version: int,
+    graphs: list[Graph],
+    folder: Path,
+    data_dir: Path,
+    device: str,
+) -> Manifest:
+    """Measure the export and describe it."""
+    runs = [backend_run(graph, folder, device) for graph in graphs]
+    results = task.measure(runs, data_dir)
+    last = progress.history[-1]
+    recipe = json.loads(json.dumps(config.to_dict()))
+    terms, non_commercial = task.terms()
+    return parse_manifest(
         {
             "schema_version": SCHEMA_VERSION,
             "name": config.name,
             "version": version,
-            "task": config.task,
-            "files": [
-                {
-                    "path": name,
-                    "sha256": sha256_of(folder / name),
-                    "format": format,
-                    "precision": "float32",
-                    "bucket": seq_len,
-                }
-                for format, name in FILES.items()
-            ],
+            "task": recipe["task"],
+            **graphs[0].model_dump(),
+            **({"head": graphs[1].model_dump()} if len(graphs) > 1 else {}),
             "golden": {"path": "golden.npz", "sha256": sha256_of(folder / "golden.npz")},
-            "inputs": [
-                {"name": "bytes", "datatype": "UINT8", "shape": (-1, seq_len)},
-                {"name": "lengths", "datatype": "INT32", "shape": (-1,)},
-            ],
-            "outputs": [{"name": "logits", "datatype": "FP32", "shape": (-1, len(labels))}],
-            "labels": labels,
-            "max_length": seq_len,
-            "window_overlap": seq_len // 8,
             "tolerance": TOLERANCE,
+            **task.manifest(runs, results, data_dir, folder),
             "training": {
-                "recipe": json.loads(json.dumps(config.to_dict())),
-                "data": config.data.name,
+                "recipe": recipe,
+                "data": recipe["data"]["name"],
                 "device": progress.device,
                 "seconds": round(progress.seconds, 1),
-                "documents_per_second": round(last["documents_per_second"], 1),
+                "examples_per_second": round(last["examples_per_second"], 1),
                 "peak_memory_bytes": int(last["peak_memory_bytes"]),
-                "validation_accuracy": round(progress.best_accuracy, 4),
+                "validation": {"metric": task.metric, "value": round(progress.best or 0.0, 4)},
                 "revision": progress.revision,
             },
-            "results": [],
+            "results": [result.model_dump() for result in results],
             "data_terms": terms,
             "non_commercial": non_commercial,
         }

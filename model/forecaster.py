@@ -1,26 +1,14 @@
 """S3Attention forecasters of multivariate series: as published, and on top of a linear map."""
 
-from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from model.attention.s3 import S3Attention
-from model.config import EncoderConfig
+from model.config import ForecasterConfig
 from model.encoder import Block
 from model.ops.fourier import extrapolation_matrix
-
-
-@dataclass(frozen=True)
-class ForecasterConfig:
-    """Shape of a forecaster; the paper publishes `num_harmonics` only."""
-
-    encoder: EncoderConfig
-    """Attention over the window, whose length is `encoder.seq_len`."""
-    num_channels: int
-    prediction_length: int
-    num_harmonics: int = 8
-    """Frequencies kept on either side of zero by Fourier extrapolation."""
 
 
 def instance_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -46,13 +34,15 @@ class PaperForecaster(nn.Module):
 
     extrapolation: Tensor
 
-    def __init__(self, config: ForecasterConfig) -> None:
+    rates: ClassVar[dict[str, float]] = {}
+
+    def __init__(self, config: ForecasterConfig, num_channels: int) -> None:
         super().__init__()
         encoder = config.encoder
         generator = torch.Generator().manual_seed(encoder.sampling_seed)
-        self.embedding = nn.Linear(config.num_channels, encoder.dim)
+        self.embedding = nn.Linear(num_channels, encoder.dim)
         self.layers = nn.ModuleList(S3Attention(encoder, generator) for _ in range(encoder.num_layers))
-        self.post = nn.Linear(encoder.dim, config.num_channels)
+        self.post = nn.Linear(encoder.dim, num_channels)
         matrix = extrapolation_matrix(encoder.seq_len, config.prediction_length, config.num_harmonics)
         self.register_buffer("extrapolation", matrix.float())
 
@@ -68,44 +58,53 @@ class PaperForecaster(nn.Module):
 class ResidualForecaster(nn.Module):
     """Linear map on the series minus its last value, corrected by an S3Attention encoder of each channel alone.
 
-    y = last + W (x - last) + b + gate * scale * (V post(encoder(z)) + c),  z = (x - mean) / scale
+    y = last + W (x - last) + b + gate * scale * (V_2 V_1 encoder(patches(z))),  z = (x - last) / scale
 
     The linear map starts as the least-squares solution (`set_linear`) and the gate at zero, so that training starts
-    from the linear yardstick; channels share all weights but their gate.
+    from the linear yardstick; channels share all weights but their gate. `scale` is that of `instance_statistics`.
 
     Shape:      x (B, N, C), standardised by the training data; returns (B, O, C).
-    Reference:  encoder as in Wang et al. 2024, arXiv:2408.08567, Figure 1; instance statistics as in Algorithm 3.
-    Deviates:   linear residual, channel independence and a linear horizon head are not in the paper: Fourier
-                extrapolation repeats the window and knows no trend.
+    Reference:  encoder as in Wang et al. 2024, arXiv:2408.08567, Figure 1; instance scale as in Algorithm 3; patches,
+                channel independence and a head over all tokens as in Nie et al. 2023, arXiv:2211.14730, sec. 3.1.
+    Deviates:   none of linear residual, patches, channel independence and linear head is in the S3Attention paper:
+                Fourier extrapolation repeats the window and knows no trend.
     """
 
-    def __init__(self, config: ForecasterConfig) -> None:
+    rates: ClassVar[dict[str, float]] = {"linear": 0.02}
+    """The linear map starts solved: it is only to give way a little."""
+
+    def __init__(self, config: ForecasterConfig, num_channels: int) -> None:
         super().__init__()
         encoder = config.encoder
         generator = torch.Generator().manual_seed(encoder.sampling_seed)
-        self.embedding = nn.Linear(1, encoder.dim)
+        self.tokens = (encoder.seq_len, config.patch_length)
+        self.share = config.linear_share
+        self.embedding = nn.Linear(config.patch_length, encoder.dim)
         self.position_embedding = nn.Parameter(torch.zeros(encoder.seq_len, encoder.dim))
         self.blocks = nn.Sequential(*(Block(encoder, generator) for _ in range(encoder.num_layers)))
         self.norm = nn.LayerNorm(encoder.dim)
-        self.post = nn.Linear(encoder.dim, 1)
         self.dropout = nn.Dropout(encoder.dropout.hidden)
-        self.head = nn.Linear(encoder.seq_len, config.prediction_length)
-        self.gate = nn.Parameter(torch.zeros(config.num_channels))
-        self.linear = nn.Linear(encoder.seq_len, config.prediction_length)
+        self.head = nn.Sequential(  # of low rank: most of a full one would be noise
+            nn.Linear(encoder.seq_len * encoder.dim, config.head_dim),
+            nn.Linear(config.head_dim, config.prediction_length),
+        )
+        self.gate = nn.Parameter(torch.zeros(num_channels))
+        self.linear = nn.Linear(config.context_length, config.prediction_length)
 
     @torch.no_grad()
     def set_linear(self, weight: Tensor, bias: Tensor) -> None:
-        """Start from a solved linear map: weight (O, N), bias (O,)."""
-        self.linear.weight.copy_(weight)
-        self.linear.bias.copy_(bias)
+        """Start from a solved linear map, scaled by `linear_share`: weight (O, N), bias (O,)."""
+        self.linear.weight.copy_(self.share * weight)
+        self.linear.bias.copy_(self.share * bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Forecast (B, N, C) -> (B, O, C)."""
         last = x[:, -1:]
-        mean, scale = instance_statistics(x)
-        series = ((x - mean) / scale).transpose(1, 2).flatten(0, 1).unsqueeze(-1)  # (B C, N, 1)
-        e = self.norm(self.blocks(self.embedding(series) + self.position_embedding))  # (B C, N, d)
-        correction = self.head(self.dropout(self.post(e).squeeze(-1)))  # (B C, O)
+        _, scale = instance_statistics(x)
+        series = ((x - last) / scale).transpose(1, 2).flatten(0, 1)  # (B C, N)
+        patches = series.reshape(-1, *self.tokens)  # (B C, T, p)
+        e = self.norm(self.blocks(self.embedding(patches) + self.position_embedding))  # (B C, T, d)
+        correction = self.head(self.dropout(e.flatten(1)))  # (B C, O)
         correction = correction.unflatten(0, (-1, x.shape[2])).transpose(1, 2)  # (B, O, C)
         linear = self.linear((x - last).transpose(1, 2)).transpose(1, 2)  # (B, O, C)
         return last + linear + self.gate * scale * correction  # type: ignore[no-any-return]

@@ -1,34 +1,39 @@
 """`python -m model train`: a recipe -> a run folder with checkpoints, metrics and a learning curve."""
 
 import argparse
+import re
 import subprocess
-from functools import partial
 from pathlib import Path
 
 import torch
-from torch import nn
 
-from model.classifier import TextClassifier
-from model.config import RunConfig
-from model.data.documents import Documents, DocumentSet, batches, load_training
+from model.config import RunConfig, load_recipe
+from model.data.series import read_csv
 from model.errors import UserError
-from model.evaluate import choose_device, document_logits, module_runner
+from model.evaluate import choose_device
+from model.tasks import task_of
 from model.training import checkpoint
 from model.training.checkpoint import Progress
 from model.training.loop import Fit, Job
 from model.training.plot import learning_curve
-from service.codec import combine
 
 RECIPES = Path(__file__).parent / "recipes"
-HEAD_DOCUMENTS = 256
-"""Documents the head is initialised from."""
+DEFAULTS = {
+    "text-classification": ("imdb-s3-cpu", "imdb-s3"),
+    "text-matching": ("aan-s3", "aan-s3"),
+    "forecasting": ("ettm2-s3", "ettm2-s3"),
+}
+"""Recipe of each task on a CPU and on a GPU."""
+CONTEXTS = (96, 48, 24, 12)
+"""Steps read from a series of one's own: the most of which it has ROWS_PER_STEP times as many."""
+ROWS_PER_STEP = 15
+PATCHES = 6
 
 
 def train(args: argparse.Namespace) -> Path:
     """Run or resume a training run; returns its folder. Raises: UserError."""
     device = choose_device(args.device)
-    recipe = args.recipe or ("imdb-s3" if device.type == "cuda" else "imdb-s3-cpu")
-    config = RunConfig.load(find_recipe(recipe), args.set)
+    config = choose_recipe(args, device)
     folder = Path(args.runs) / f"{config.name}-seed{config.seed}"
     progress = state = None
     if args.resume:
@@ -38,28 +43,58 @@ def train(args: argparse.Namespace) -> Path:
     elif folder.exists():
         raise UserError(f"{folder} exists; give --resume to go on with it, or remove it")
 
-    data = load_training(config.data, Path(args.data_dir))
-    if len(data.train) < config.training.batch_size:
-        raise UserError(f"{len(data.train)} training documents are fewer than one batch, {config.training.batch_size}")
+    task = task_of(config)
+    task.load(Path(args.data or args.data_dir))
+    print(f"{task.describe()}, on {device}")
     torch.manual_seed(config.seed)
     torch.use_deterministic_algorithms(device.type == "cpu")
-    model = TextClassifier(config.model, len(data.labels)).to(device)
+    model = task.build().to(device)
     if state is not None:
         checkpoint.load_weights(model, state, folder / "last.pt")
     else:
-        _standardise_head(model, config, data, device)
+        task.initialise(model, device)
     folder.mkdir(parents=True, exist_ok=True)
-    job = _job(config, model, data, folder, device)
-    print(f"{len(data.train)} training and {len(data.validation)} validation documents, on {device}")
     progress = progress or Progress(device=hardware(device), revision=git_revision())
-    result = Fit(job, progress, state)()
-    learning_curve(result.history, folder / "learning_curve.png")
+    result = Fit(Job(config, task, model, folder, device), progress, state)()
+    learning_curve(result.history, task.metric, folder / "learning_curve.png")
     last = result.history[-1]
     print(
-        f"{folder}: best validation accuracy {result.best_accuracy:.4f}, "
-        f"{last['documents_per_second']:.1f} documents/s, peak memory {last['peak_memory_bytes'] / 2**20:.0f} MiB"
+        f"{folder}: best validation {task.metric} {result.best:.4f}, {last['examples_per_second']:.1f} {task.unit}/s, "
+        f"peak memory {last['peak_memory_bytes'] / 2**20:.0f} MiB"
     )
     return folder
+
+
+def choose_recipe(args: argparse.Namespace, device: torch.device) -> RunConfig:
+    """The recipe named, or the task's own; for own data with what the file tells. Raises: UserError."""
+    overrides = list(args.set or [])
+    if args.data is not None:
+        if args.task != "forecasting":
+            raise UserError("--data is read by --task forecasting")
+        return load_recipe(RECIPES / "forecasting.toml", [*own_series(Path(args.data), args.time_column), *overrides])
+    if args.recipe is None:
+        on_gpu = device.type == "cuda"
+        args.recipe = DEFAULTS[args.task or "text-classification"][on_gpu]
+    config = load_recipe(find_recipe(args.recipe), overrides)
+    task = config.to_dict()["task"]
+    if args.task not in (None, task):
+        raise UserError(f"recipe {args.recipe} is for {task}, not {args.task}")
+    return config
+
+
+def own_series(path: Path, time_column: str) -> list[str]:
+    """Overrides for a CSV file of one's own: context and horizon that its rows allow."""
+    rows = len(read_csv(path, time_column)[2])
+    context = next((size for size in CONTEXTS if rows >= ROWS_PER_STEP * size), CONTEXTS[-1])
+    stem = re.sub(r"[^a-z0-9._-]+", "-", path.name.lower().partition(".")[0]).strip("._-") or "series"
+    return [
+        f'name="{stem[:64]}"',
+        f'data.time_column="{time_column}"',
+        f"model.context_length={context}",
+        f"model.prediction_length={context}",
+        f"model.patch_length={context // PATCHES}",
+        f"model.encoder.seq_len={PATCHES}",
+    ]
 
 
 def hardware(device: torch.device) -> str:
@@ -87,34 +122,3 @@ def find_recipe(name: str) -> Path:
         known = ", ".join(sorted(recipe.stem for recipe in RECIPES.glob("*.toml")))
         raise UserError(f"no recipe {name!r}; known: {known}, or give a .toml file")
     return RECIPES / f"{name}.toml"
-
-
-def accuracy(model: nn.Module, documents: Documents, seq_len: int, device: torch.device) -> float:
-    """Share of documents whose windows, combined as when served, give the right label."""
-    model.eval()
-    logits = document_logits(module_runner(model, device), documents, seq_len, seq_len // 8)
-    right = (int(combine(rows).argmax()) == label for rows, label in zip(logits, documents.labels, strict=True))
-    return sum(right) / len(documents)
-
-
-def _standardise_head(model: TextClassifier, config: RunConfig, data: DocumentSet, device: torch.device) -> None:
-    """Initialise the head from the first documents of an epoch that training does not use."""
-    count = min(HEAD_DOCUMENTS, len(data.train))
-    documents, lengths, _ = next(batches(data.train, config.model.seq_len, count, config.data.crop, (config.seed, -1)))
-    model.standardise_head(documents.to(device), lengths.to(device))
-
-
-def _job(config: RunConfig, model: nn.Module, data: DocumentSet, folder: Path, device: torch.device) -> Job:
-    training, seq_len = config.training, config.model.seq_len
-    return Job(
-        config=config,
-        model=model,
-        labels=data.labels,
-        steps_per_epoch=len(data.train) // training.batch_size,
-        training_batches=lambda epoch: batches(
-            data.train, seq_len, training.batch_size, config.data.crop, (config.seed, epoch)
-        ),
-        validate=partial(accuracy, documents=data.validation, seq_len=seq_len, device=device),
-        folder=folder,
-        device=device,
-    )

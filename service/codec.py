@@ -82,6 +82,15 @@ def combine(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     return softmax(logits.astype(np.float64).mean(axis=0))
 
 
+def pool(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Vector of a document from those of its rows: their mean.
+
+    Shape:  vectors (rows, dim); returns (dim,).
+    """
+    mean: NDArray[np.float32] = vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
+    return mean
+
+
 def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
     """Softmax over the last axis."""
     e = np.exp(logits - logits.max(axis=-1, keepdims=True))

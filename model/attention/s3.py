@@ -24,17 +24,22 @@ class Smoother(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.num_segments = config.num_segments
-        self.kernel = nn.Parameter(torch.empty(config.seq_len // 2 + 1, config.dim, 2))
-        nn.init.normal_(self.kernel, std=1 / math.sqrt(config.dim))
-        self.conv = nn.Conv1d(2 * config.dim, config.dim, kernel_size=3, padding=1)
+        self.use_fourier = config.use_fourier
+        if config.use_fourier:
+            self.kernel = nn.Parameter(torch.empty(config.seq_len // 2 + 1, config.dim, 2))
+            nn.init.normal_(self.kernel, std=1 / math.sqrt(config.dim))
+        width = 2 * config.dim if config.use_fourier else config.dim
+        self.conv = nn.Conv1d(width, config.dim, kernel_size=3, padding=1)
         self.norm = nn.BatchNorm1d(config.seq_len)
         self.dropout = nn.Dropout(config.dropout.smoother)
 
     def forward(self, x: Tensor) -> Tensor:
         """Smooth (B, N, C) -> (B, N, C)."""
-        smooth = fourier_convolution(segment_means(x, self.num_segments), self.kernel)  # (B, N, C)
-        h = torch.cat((smooth.to(x.dtype), x), dim=-1).transpose(1, 2)  # (B, 2C, N)
-        h = self.conv(h).transpose(1, 2)  # (B, N, C)
+        h = x
+        if self.use_fourier:
+            smooth = fourier_convolution(segment_means(x, self.num_segments), self.kernel)  # (B, N, C)
+            h = torch.cat((smooth.to(x.dtype), x), dim=-1)  # (B, N, 2C)
+        h = self.conv(h.transpose(1, 2)).transpose(1, 2)  # (B, N, C)
         h = self.norm(h)  # statistics of each position, over batch and width
         return self.dropout(torch.relu(h))  # type: ignore[no-any-return]  # nn.Module.__call__ is untyped
 

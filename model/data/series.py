@@ -3,13 +3,18 @@
 import csv
 import gzip
 import io
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model.config import SeriesConfig
 from model.errors import UserError
 
 Floats = NDArray[np.float32]
@@ -21,18 +26,25 @@ ETT_MONTH = 30 * 24 * 4
 
 @dataclass(frozen=True)
 class SeriesSource:
-    """A public benchmark file; its origin and terms are in docs/data.md."""
+    """A public benchmark file; its origin is in docs/data.md."""
 
     file: str
+    terms: str
     boundaries: tuple[int, int, int] | None = None
-    """Ends of train, validation and test in rows; None splits 7:1:2."""
+    """Ends of train, validation and test in rows; None splits by the recipe's shares."""
 
 
 SOURCES = {
-    "ettm2": SeriesSource("ETTm2.csv.gz", (12 * ETT_MONTH, 16 * ETT_MONTH, 20 * ETT_MONTH)),
-    "exchange": SeriesSource("exchange_rate.csv.gz"),
-    "weather": SeriesSource("weather.csv.gz"),
-    "ili": SeriesSource("national_illness.csv.gz"),
+    "ettm2": SeriesSource(
+        "ETTm2.csv.gz",
+        "ETDataset (Zhou et al., AAAI 2021): Creative Commons Attribution-NoDerivatives 4.0.",
+        (12 * ETT_MONTH, 16 * ETT_MONTH, 20 * ETT_MONTH),
+    ),
+    "exchange": SeriesSource("exchange_rate.csv.gz", "Exchange rates (Lai et al., SIGIR 2018): no licence stated."),
+    "weather": SeriesSource(
+        "weather.csv.gz", "Weather station of the Max Planck Institute for Biogeochemistry, Jena: no licence stated."
+    ),
+    "ili": SeriesSource("national_illness.csv.gz", "US Centers for Disease Control and Prevention, FluView."),
 }
 
 
@@ -63,25 +75,101 @@ class Series:
         return np.lib.stride_tricks.sliding_window_view(rows, length, axis=0)
 
 
-def load_series(name: str, data_dir: Path) -> Series:
-    """Read and scale a benchmark. Raises: UserError naming file, line and column of a bad cell."""
-    source = SOURCES[name]
-    channels, timestamps, raw = read_csv(data_dir / source.file)
-    rows = len(raw)
-    test = int(rows * 0.2)
-    boundaries = source.boundaries or (int(rows * 0.7), rows - test, rows)
-    if boundaries[-1] > rows:
-        raise UserError(f"{data_dir / source.file} has {rows} rows; {boundaries[-1]} are needed")
+def load_series(config: SeriesConfig, data_dir: Path) -> Series:
+    """Read, split and scale a series; for `csv`, `data_dir` is the file.
+
+    Raises: UserError naming file, line and column of a bad cell.
+    """
+    if config.name == "synthetic-series":
+        return _scaled("synthetic-series", *_synthetic(), _shares(config, SYNTHETIC_ROWS))
+    if config.name == "csv":
+        path = data_dir
+        channels, timestamps, raw = read_csv(path, config.time_column)
+        return _scaled(str(path), channels, timestamps, raw, _shares(config, len(raw)))
+    source = SOURCES[config.name]
+    path = data_dir / source.file
+    channels, timestamps, raw = read_csv(path)
+    boundaries = source.boundaries or _shares(config, len(raw))
+    if boundaries[-1] > len(raw):
+        raise UserError(f"{path} has {len(raw)} rows; {boundaries[-1]} are needed")
+    return _scaled(str(path), channels, timestamps, raw, boundaries)
+
+
+def data_terms(name: str) -> str:
+    """Terms of use of a series."""
+    if name == "synthetic-series":
+        return "Generated; no terms."
+    return SOURCES[name].terms if name in SOURCES else "Own data."
+
+
+def infer_frequency(timestamps: Sequence[str]) -> str:
+    """Most common step between time stamps, as in 15min or 7d; `irregular` if it makes up less than 95 %.
+
+    Raises: UserError for a time stamp that is neither ISO 8601 nor year/month/day hour:minute.
+    """
+    times = [_parse_time(text, row) for row, text in enumerate(timestamps, 2)]
+    steps = Counter(later - earlier for earlier, later in pairwise(times))
+    if not steps:
+        return "irregular"
+    step, count = steps.most_common(1)[0]
+    if count < 0.95 * len(times[1:]) or step <= timedelta(0):
+        return "irregular"
+    seconds = int(step.total_seconds())
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds % size == 0:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _parse_time(text: str, row: int) -> datetime:
+    for parse in (datetime.fromisoformat, lambda value: datetime.strptime(value, "%Y/%m/%d %H:%M")):
+        try:
+            return parse(text)
+        except ValueError:
+            continue
+    raise UserError(f"row {row}: not a time: {text[:40]!r}; expected ISO 8601, or year/month/day hour:minute")
+
+
+def _shares(config: SeriesConfig, rows: int) -> tuple[int, int, int]:
+    """Ends of train, validation and test; the test gets what rounding leaves, as in the published splits."""
+    test = int(rows * round(1 - config.train_fraction - config.validation_fraction, 9))
+    return int(rows * config.train_fraction), rows - test, rows
+
+
+def _scaled(
+    place: str,
+    channels: tuple[str, ...],
+    timestamps: tuple[str, ...],
+    raw: NDArray[np.float64],
+    boundaries: tuple[int, int, int],
+) -> Series:
+    """Scale by the training rows. Raises: UserError for a channel that is constant there."""
     train = raw[: boundaries[0]]
+    if len(train) < 2:
+        raise UserError(f"{place} leaves {len(train)} training rows")
     mean, scale = train.mean(0), train.std(0)
     if (scale == 0).any():
-        raise UserError(f"{data_dir / source.file}: column {channels[int(scale.argmin())]} is constant in training")
+        raise UserError(f"{place}: column {channels[int(scale.argmin())]} is constant in training")
     values = ((raw - mean) / scale).astype(np.float32)
     return Series(values, channels, timestamps, mean, scale, boundaries)
 
 
-def read_csv(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], NDArray[np.float64]]:
-    """Read a CSV file, gzip-packed or not, whose first column is time and whose others are numbers.
+SYNTHETIC_ROWS = 600
+
+
+def _synthetic() -> tuple[tuple[str, ...], tuple[str, ...], NDArray[np.float64]]:
+    """Generated for tests: two waves with noise, and their sum with a trend, by the hour."""
+    generator = np.random.default_rng(0)
+    time = np.arange(SYNTHETIC_ROWS)
+    noise = generator.normal(0, 0.1, (3, len(time)))
+    day, week = np.sin(2 * np.pi * time / 24), np.cos(2 * np.pi * time / 168)
+    values = np.stack([day, 5 + week, day + week + 0.002 * time]) + noise
+    start = datetime(2024, 1, 1)
+    return ("day", "week", "sum"), tuple((start + timedelta(hours=int(t))).isoformat() for t in time), values.T
+
+
+def read_csv(path: Path, time_column: str = "") -> tuple[tuple[str, ...], tuple[str, ...], NDArray[np.float64]]:
+    """Read a CSV file, gzip-packed or not: one column of time, by default the first, the others numbers.
 
     Returns:    names of the channels, timestamps, values (rows, channels).
     Raises:     UserError naming line and column of a cell that is not a finite number.
@@ -97,18 +185,22 @@ def read_csv(path: Path) -> tuple[tuple[str, ...], tuple[str, ...], NDArray[np.f
     header = next(reader, [])
     if len(header) < 2:
         raise UserError(f"{path}:1: expected a time column and at least one channel, not {len(header)} columns")
+    if len(set(header)) < len(header):
+        raise UserError(f"{path}:1: two columns have the same name")
+    if time_column and time_column not in header:
+        raise UserError(f"{path}:1: no column {time_column!r}; there are: {', '.join(header)}")
+    time_index = header.index(time_column) if time_column else 0
+    names = header[:time_index] + header[time_index + 1 :]
     timestamps, values = [], []
     for row in reader:
         place = f"{path}:{reader.line_num}"
         if len(row) != len(header):
             raise UserError(f"{place}: {len(row)} cells under {len(header)} columns")
-        timestamps.append(row[0])
-        values.append(
-            [_number(cell, f"{place}: column {name}") for name, cell in zip(header[1:], row[1:], strict=True)]
-        )
+        timestamps.append(row.pop(time_index))
+        values.append([_number(cell, f"{place}: column {name}") for name, cell in zip(names, row, strict=True)])
     if not values:
         raise UserError(f"{path} has no rows")
-    return tuple(header[1:]), tuple(timestamps), np.array(values, np.float64)
+    return tuple(names), tuple(timestamps), np.array(values, np.float64)
 
 
 def _number(cell: str, place: str) -> float:

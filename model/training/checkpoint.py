@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on, on a CPU bit for bit. Used by `model.train` and `model.export`."""
+"""Checkpoints: everything a run needs to go on, on a CPU bit for bit. Used by the commands."""
 
 import os
 import pickle
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from model.config import RunConfig
+from model.config import RunConfig, from_dict
 from model.errors import UserError
 
 
@@ -25,8 +25,8 @@ class Progress:
     """Time spent training, over all resumptions."""
     loss_sum: float = 0.0
     """Sum of the training losses of the current epoch's steps."""
-    best_accuracy: float = -1.0
-    """Best validation accuracy so far, in [0, 1]."""
+    best: float | None = None
+    """Best value of the validation metric so far."""
     peak_memory_bytes: int = 0
     device: str = ""
     """Hardware the run was made on."""
@@ -36,21 +36,21 @@ class Progress:
     """One record an epoch, as in metrics.jsonl."""
 
 
-def save(path: Path, config: RunConfig, progress: Progress, labels: list[str], state: dict[str, Any]) -> None:
+def save(path: Path, config: RunConfig, progress: Progress, facts: dict[str, Any], state: dict[str, Any]) -> None:
     """Write a checkpoint atomically; `state` holds model, optimiser, schedule and generator states."""
     partial = path.with_suffix(".partial")
-    torch.save({"config": config.to_dict(), "progress": vars(progress), "labels": labels, **state}, partial)
+    torch.save({"config": config.to_dict(), "progress": vars(progress), "facts": facts, **state}, partial)
     os.replace(partial, path)
 
 
-def load(path: Path) -> tuple[RunConfig, Progress, list[str], dict[str, Any]]:
+def load(path: Path) -> tuple[RunConfig, Progress, dict[str, Any], dict[str, Any]]:
     """Read what `save` wrote; tensors and plain values only, no code. Raises: UserError naming the file."""
     if not path.is_file():
         raise UserError(f"{path} does not exist")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-        config = RunConfig.from_dict(state.pop("config"))
-        return config, Progress(**state.pop("progress")), state.pop("labels"), state
+        config = from_dict(state.pop("config"))
+        return config, Progress(**state.pop("progress")), state.pop("facts"), state
     except pickle.UnpicklingError:
         raise UserError(f"{path} is not a checkpoint: it holds more than tensors and plain values") from None
     except (AttributeError, EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:

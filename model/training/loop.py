@@ -6,36 +6,29 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from tqdm import tqdm
 
 from model.config import RunConfig
+from model.tasks.base import Batch, Task
 from model.training import checkpoint
 from model.training.checkpoint import Progress
-
-Batch = tuple[Tensor, Tensor, Tensor]
-"""Documents (B, N) uint8, lengths (B,) int32, labels (B,) int64."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained, on what, and where its files go."""
+    """What is trained, and where its files go."""
 
     config: RunConfig
+    task: Task
     model: nn.Module
-    labels: list[str]
-    steps_per_epoch: int
-    training_batches: Callable[[int], Iterator[Batch]]
-    """Epoch -> its batches, the same each time it is called."""
-    validate: Callable[[nn.Module], float]
-    """Accuracy on the validation documents, in [0, 1]."""
     folder: Path
     device: torch.device
 
@@ -47,8 +40,9 @@ class Fit:
         training = job.config.training
         self.job = job
         self.progress = progress
+        self.steps_per_epoch = job.task.examples_per_epoch // training.batch_size
         self.optimiser = torch.optim.AdamW(
-            job.model.parameters(), lr=training.learning_rate, weight_decay=training.weight_decay
+            parameter_groups(job.model, training.learning_rate), weight_decay=training.weight_decay
         )
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimiser, self._rate)
         if state is not None:
@@ -59,7 +53,7 @@ class Fit:
     def _rate(self, step: int) -> float:
         """Learning rate as a share of its maximum: linear warm-up, then cosine to zero."""
         training = self.job.config.training
-        total = training.epochs * self.job.steps_per_epoch
+        total = training.epochs * self.steps_per_epoch
         if step < training.warmup_steps:
             return (step + 1) / training.warmup_steps
         done = (step - training.warmup_steps) / max(1, total - training.warmup_steps)
@@ -81,12 +75,12 @@ class Fit:
         job.model.train()
         batch_size = job.config.training.batch_size
         with tqdm(
-            total=job.steps_per_epoch * batch_size,
+            total=self.steps_per_epoch * batch_size,
             initial=progress.step * batch_size,
             desc=f"epoch {progress.epoch + 1}/{job.config.training.epochs}",
-            unit="doc",
+            unit=job.task.unit,
         ) as bar:
-            for index, batch in enumerate(job.training_batches(progress.epoch)):
+            for index, batch in enumerate(job.task.batches(progress.epoch)):
                 if index < progress.step:
                     continue
                 started = time.perf_counter()
@@ -96,40 +90,41 @@ class Fit:
                     progress.seconds += time.perf_counter() - started
                 bar.update(batch_size)
                 bar.set_postfix(loss=f"{progress.loss_sum / progress.step:.4f}", refresh=False)
-        accuracy = job.validate(job.model)
+        job.model.eval()
+        value = job.task.validate(job.model, job.device)
         with undivided():
-            self._finish_epoch(accuracy)
+            self._finish_epoch(value)
 
-    def _finish_epoch(self, accuracy: float) -> None:
+    def _finish_epoch(self, value: float) -> None:
         """Record the epoch in metrics.jsonl and save the checkpoints."""
         job, progress = self.job, self.progress
         progress.peak_memory_bytes = max(progress.peak_memory_bytes, peak_memory_bytes(job.device))
         loss = progress.loss_sum / progress.step
         progress.epoch, progress.step, progress.loss_sum = progress.epoch + 1, 0, 0.0
-        documents = progress.epoch * job.steps_per_epoch * job.config.training.batch_size
+        examples = progress.epoch * self.steps_per_epoch * job.config.training.batch_size
         progress.history.append(
             {
                 "epoch": progress.epoch,
                 "training_loss": loss,
-                "validation_accuracy": accuracy,
-                "documents_per_second": documents / progress.seconds,
+                f"validation_{job.task.metric}": value,
+                "examples_per_second": examples / progress.seconds,
                 "peak_memory_bytes": progress.peak_memory_bytes,
             }
         )
-        if accuracy > progress.best_accuracy:
-            progress.best_accuracy = accuracy
+        is_better = progress.best is None or (value < progress.best if job.task.is_error else value > progress.best)
+        if is_better:
+            progress.best = value
             self._save("best.pt")
         self._save("last.pt")
         lines = "".join(json.dumps(record) + "\n" for record in progress.history)
         (job.folder / "metrics.jsonl").write_text(lines)
-        tqdm.write(f"epoch {progress.epoch}: training loss {loss:.4f}, validation accuracy {accuracy:.4f}")
+        tqdm.write(f"epoch {progress.epoch}: training loss {loss:.4f}, validation {job.task.metric} {value:.4f}")
 
     def _step(self, batch: Batch) -> float:
         """One optimiser step; returns the loss."""
-        documents, lengths, labels = (tensor.to(self.job.device, non_blocking=True) for tensor in batch)
+        on_device = tuple(tensor.to(self.job.device, non_blocking=True) for tensor in batch)
         with torch.autocast(self.job.device.type, torch.bfloat16, enabled=self.job.device.type == "cuda"):
-            logits = self.job.model(documents, lengths)
-        loss = nn.functional.cross_entropy(logits.float(), labels)
+            loss = self.job.task.loss(self.job.model, on_device)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.job.model.parameters(), self.job.config.training.max_grad_norm)
@@ -145,7 +140,17 @@ class Fit:
             "schedule": self.schedule.state_dict(),
             "generator": torch.get_rng_state(),
         }
-        checkpoint.save(self.job.folder / name, self.job.config, self.progress, self.job.labels, state)
+        checkpoint.save(self.job.folder / name, self.job.config, self.progress, self.job.task.facts, state)
+
+
+def parameter_groups(model: nn.Module, learning_rate: float) -> list[dict[str, Any]]:
+    """Parameters with the learning rate of the recipe, times what the model's `rates` say of their names."""
+    rates: dict[str, float] = getattr(model, "rates", {})
+    groups: dict[float, list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        factors = [factor for prefix, factor in rates.items() if name.startswith(prefix)]
+        groups.setdefault(factors[0] if factors else 1.0, []).append(parameter)
+    return [{"params": group, "lr": learning_rate * factor} for factor, group in groups.items()]
 
 
 @contextmanager

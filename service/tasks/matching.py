@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from service.codec import OnOverflow, Span, bytes_used, cut, take
+from service.codec import OnOverflow, Span, bytes_used, cut, pool, take
 from service.engine import ServedMatcher
 from service.errors import InvalidInput
 from service.tasks.timing import Timing
@@ -81,7 +81,7 @@ async def _encode(
         queue_s, compute_s = outcome.queue_s, outcome.compute_s
         first = 0
         for key, rows in new.items():
-            vector = outcome.outputs[first : first + len(rows)].mean(axis=0, dtype=np.float64).astype(np.float32)
+            vector = pool(outcome.outputs[first : first + len(rows)])
             first += len(rows)
             found[key] = vector
             model.cache.put(key, vector)

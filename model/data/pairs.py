@@ -1,0 +1,106 @@
+"""Pairs of documents, their splits and terms. Used by `model.tasks.matching`."""
+
+import json
+import lzma
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.errors import UserError
+
+DOCUMENTS, PAIRS = "aan_retrieval_docs.jsonl.xz", "aan_retrieval_pairs.jsonl.xz"
+SPLITS = ("train", "val", "test")
+AAN_TERMS = (
+    "ACL Anthology papers before 2016: CC BY-NC-SA 3.0, non-commercial. ACL Anthology Network corpus (Radev et al., "
+    "Language Resources and Evaluation 47, 2013), which asks for citation."
+)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Documents and which of them belong together."""
+
+    texts: list[bytes]
+    table: dict[str, NDArray[np.int64]]
+    """Split -> (pairs, 3): index of a, index of b, label."""
+    folds: NDArray[np.int64]
+    """(documents,): those of fold 0 are cited in the disjoint test pairs, those of fold 1 in those of validation."""
+
+    def disjoint(self, split: str) -> NDArray[np.int64]:
+        """Pairs of a split none of whose papers is in another one's disjoint pairs."""
+        table = self.table[split]
+        cited = self.folds[table[:, 1]]
+        kept: NDArray[np.int64] = table[{"train": cited > 1, "val": cited == 1, "test": cited == 0}[split]]
+        return kept
+
+
+def load_pairs(name: str, data_dir: Path) -> Pairs:
+    """Read a data set. Raises: UserError naming file and line."""
+    return _synthetic() if name == "synthetic-pairs" else _aan(data_dir)
+
+
+def data_terms(name: str) -> tuple[str, bool]:
+    """Terms of use of a data set, and whether they forbid commercial use."""
+    return ("Generated; no terms.", False) if name == "synthetic-pairs" else (AAN_TERMS, True)
+
+
+def _aan(data_dir: Path) -> Pairs:
+    """The pairs of ACL Anthology papers."""
+    texts, folds, index = list[bytes](), list[int](), dict[str, int]()
+    for place, row in _lines(data_dir / DOCUMENTS):
+        key, text, fold = row.get("id"), row.get("text"), row.get("fold")
+        if not isinstance(key, str) or not isinstance(text, str) or not text or type(fold) is not int:
+            raise UserError(f"{place}: expected id, a text that is not empty, and fold")
+        index[key] = len(texts)
+        texts.append(text.encode())
+        folds.append(fold)
+    rows: dict[str, list[tuple[int, int, int]]] = {split: [] for split in SPLITS}
+    for place, row in _lines(data_dir / PAIRS):
+        split, a, b, label = row.get("split"), row.get("id_a"), row.get("id_b"), row.get("label")
+        if split not in SPLITS or label not in (0, 1):
+            raise UserError(f"{place}: expected split {', '.join(SPLITS)} and label 0 or 1")
+        if a not in index or b not in index:
+            raise UserError(f"{place}: {a if a not in index else b!r} is not in {DOCUMENTS}")
+        rows[split].append((index[a], index[b], label))
+    return Pairs(texts, {split: np.array(found) for split, found in rows.items()}, np.array(folds))
+
+
+def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Place and content of each line. Raises: UserError."""
+    try:
+        with lzma.open(path, "rb") as lines:
+            for number, line in enumerate(lines, 1):
+                row = json.loads(line)
+                if not isinstance(row, dict):
+                    raise UserError(f"{path}:{number}: expected an object, not {type(row).__name__}")
+                yield f"{path}:{number}", row
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist; --data-dir or LONGDOC_DATA says where the data lies") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON: {error}") from None
+    except (lzma.LZMAError, EOFError, OSError) as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _synthetic() -> Pairs:
+    """Generated for tests: two documents belong together if they draw their words from the same topic."""
+    generator = random.Random(0)
+    vocabulary = ["".join(generator.choices("abcdefghijklmnop", k=5)) for _ in range(80)]
+    topics = [vocabulary[8 * i : 8 * i + 8] for i in range(10)]
+    of = [generator.randrange(len(topics)) for _ in range(200)]
+    texts = [" ".join(generator.choices(topics[topic], k=generator.randint(5, 40))).encode() for topic in of]
+    folds = [generator.randrange(10) for _ in texts]
+    table = {}
+    for split, size in zip(SPLITS, (400, 100, 100), strict=True):
+        rows = list[tuple[int, int, int]]()
+        while len(rows) < size:
+            a, b = generator.sample(range(len(texts)), 2)
+            if (of[a] == of[b]) == (len(rows) % 2 == 0):
+                rows.append((a, b, int(of[a] == of[b])))
+        table[split] = np.array(rows)
+    return Pairs(texts, table, np.array(folds))

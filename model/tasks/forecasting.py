@@ -1,0 +1,266 @@
+"""Windows of a series -> their continuation. Used by the commands through `model.tasks`."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from model.config import ForecastingRun, SeriesName
+from model.data.series import Floats, Series, data_terms, infer_frequency, load_series
+from model.errors import UserError
+from model.forecaster import PaperForecaster, ResidualForecaster
+from model.tasks.base import Batch, GraphSource, Run, Task, module_runs
+from model.yardsticks import LinearMap, errors, solve_linear_map
+from service.manifest import ArrayFile, Result, sha256_of
+from service.series import Calibration, calibrate
+
+HORIZONS = (24, 36, 48, 60, 96, 192, 336, 720)
+"""Those of the published tables; a model is measured at each that it reaches, of the first four only below 96."""
+LEVELS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 0.95, 0.975, 0.99)
+BAND = (0.1, 0.9)
+RELIABLE = (0.70, 0.90)
+"""Coverage of the 80 % band on test beyond which its quantiles are not to be relied on."""
+BATCH = 128
+PUBLISHED: dict[SeriesName, dict[int, tuple[float, float]]] = {
+    "ettm2": {96: (0.192, 0.203), 192: (0.255, 0.269), 336: (0.324, 0.325), 720: (0.431, 0.421)},
+    "exchange": {96: (0.086, 0.139), 192: (0.188, 0.256), 336: (0.356, 0.426), 720: (0.727, 1.090)},
+    "weather": {96: (0.182, 0.217), 192: (0.228, 0.276), 336: (0.295, 0.339), 720: (0.383, 0.403)},
+    "ili": {24: (2.431, 2.203), 36: (2.287, 2.272), 48: (2.418, 2.209), 60: (2.425, 2.545)},
+}
+"""MSE of S3Attention and FEDformer by horizon (Wang et al. 2024, arXiv:2408.08567, Table 2, whose ETTh2 is ETTm2)."""
+
+
+class Forecasting(Task):
+    """One model for every horizon up to its longest; what is beyond the first half of validation calibrates it."""
+
+    metric = "mse_to_linear"
+    is_error = True
+    unit = "window"
+    series: Series
+    linear: LinearMap
+    step_mse: NDArray[np.float64]
+    """(prediction,): of the linear map, on the first half of validation."""
+
+    def __init__(self, config: ForecastingRun) -> None:
+        self.config = config
+        self.context, self.horizon = config.model.context_length, config.model.prediction_length
+
+    def load(self, data_dir: Path) -> None:
+        self.series = load_series(self.config.data, data_dir)
+        series = self.series
+        self.facts = {
+            "channels": list(series.channels),
+            "mean": series.mean.tolist(),
+            "scale": series.scale.tolist(),
+            "frequency": infer_frequency(series.timestamps),
+        }
+        windows = series.windows("train", self.context, self.horizon)
+        if len(windows) < self.config.training.batch_size:
+            raise UserError(
+                f"{len(windows)} training windows of {self.context} + {self.horizon} rows are fewer than one batch, "
+                f"{self.config.training.batch_size}"
+            )
+        self.linear = solve_linear_map(windows, self.context)
+        self.step_mse = self._step_mse(_linear_run(self.linear), *self._half(0))
+        trained = _linear_run(self.linear)
+        sample = windows[:: max(1, len(windows) // 2000)].transpose(0, 2, 1)
+        squared = (trained({"series": sample[:, : self.context]}) - sample[:, self.context :]) ** 2
+        inverse = 1 / squared.mean(axis=(0, 2), dtype=np.float64)
+        self.weights = torch.from_numpy((inverse / inverse.mean()).astype(np.float32))
+
+    def _half(self, half: int) -> tuple[int, int]:
+        """Rows of the first or second half of validation: the first chooses the epoch, the second calibrates."""
+        start, end, _ = self.series.boundaries
+        middle = (start + end) // 2
+        return (start, middle) if half == 0 else (middle, end)
+
+    def describe(self) -> str:
+        series, facts = self.series, self.facts
+        ends = series.boundaries
+        return (
+            f"{len(series.values)} rows of {len(series.channels)} channels, step {facts['frequency']}; training to row "
+            f"{ends[0]}, validation to {ends[1]}, test to {ends[2]}; {self.context} steps in, {self.horizon} out"
+        )
+
+    def build(self) -> nn.Module:
+        kind = PaperForecaster if self.config.model.kind == "paper" else ResidualForecaster
+        return kind(self.config.model, len(self.facts["channels"]))
+
+    def initialise(self, model: nn.Module, device: torch.device) -> None:
+        del device
+        if isinstance(model, ResidualForecaster):
+            model.set_linear(torch.from_numpy(self.linear.weight.T), torch.from_numpy(self.linear.bias))
+
+    @property
+    def _train_windows(self) -> int:
+        return self.series.boundaries[0] - self.context - self.horizon + 1
+
+    @property
+    def examples_per_epoch(self) -> int:
+        size = self.config.training.batch_size
+        wanted = min(self.config.training.examples_per_epoch or self._train_windows, self._train_windows)
+        return wanted // size * size
+
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        """Shape:  yields context (B, N, C), truth (B, O, C), both scaled."""
+        windows = self.series.windows("train", self.context, self.horizon)
+        order = np.random.default_rng([self.config.seed, epoch]).permutation(len(windows))
+        size = self.config.training.batch_size
+        for first in range(0, self.examples_per_epoch, size):
+            rows = torch.from_numpy(windows[order[first : first + size]].transpose(0, 2, 1))
+            yield rows[:, : self.context].contiguous(), rows[:, self.context :]
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Squared error, each step over that of the linear map, so that near steps count as much as far ones."""
+        context, truth = batch
+        squared = (model(context).float() - truth).square().mean(dim=(0, 2))  # (O,)
+        return torch.mean(squared * self.weights.to(squared.device))
+
+    def validate(self, model: nn.Module, device: torch.device) -> float:
+        run = module_runs(self.graphs(model), device)[0]
+        return float((self._step_mse(run, *self._half(0)) / self.step_mse).mean())
+
+    def graphs(self, model: nn.Module) -> Sequence[GraphSource]:
+        generator = np.random.default_rng(0)
+        channels = len(self.facts["channels"])
+        series = generator.standard_normal((6, self.context, channels)).cumsum(axis=1).astype(np.float32)
+        series[0], series[1], series[2, :-1] = 0.0, 3.0, 0.0
+        return [GraphSource("model", model, {"series": series}, "forecast", self.context)]
+
+    def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
+        """MSE and MAE on scaled data over all test windows, by horizon; coverage of the 80 % band over all steps."""
+        if not hasattr(self, "series"):
+            self.load(data_dir)
+        calibration = self.calibration(runs[0])
+        low, high = (calibration.error(level, self.horizon) for level in BAND)
+        results = []
+        for horizon in _horizons(self.horizon):
+            test = self.series.windows("test", self.context, horizon).transpose(0, 2, 1)
+            squared = absolute = covered = 0.0
+            for part, forecast in self._forecasts(runs[0], test):
+                error = part[:, self.context :] - forecast[:, :horizon]
+                squared += float((error.astype(np.float64) ** 2).sum())
+                absolute += float(np.abs(error).sum(dtype=np.float64))
+                covered += float(((low[:horizon] <= error) & (error <= high[:horizon])).sum())
+            count = test.shape[0] * horizon * test.shape[2]
+            figures = {"mse": squared / count, "mae": absolute / count, "coverage_80": covered / count}
+            compared = {"mse": self._compared(horizon), "coverage_80": "0.8"}
+            results += [
+                Result(
+                    metric=metric,
+                    value=round(value, 6),
+                    split="test",
+                    examples=len(test),
+                    condition=f"horizon {horizon}",
+                    seeds=(self.config.seed,),
+                    compared_with=compared.get(metric, "nothing"),
+                )
+                for metric, value in figures.items()
+            ]
+        return tuple(results)
+
+    def _compared(self, horizon: int) -> str:
+        """Published figures and the yardsticks on the same windows."""
+        windows = self.series.windows("train", self.context, horizon)
+        test = self.series.windows("test", self.context, horizon)
+        last = errors(test, self.context, None)[0]
+        linear = errors(test, self.context, solve_linear_map(windows, self.context))[0]
+        published = PUBLISHED.get(self.config.data.name, {}).get(horizon)
+        figures = f"repeat-last {last:.3f}, linear map {linear:.3f}"
+        if published is not None:
+            figures += f"; S3Attention {published[0]:.3f}, FEDformer {published[1]:.3f} (paper, Table 2)"
+        return figures
+
+    def manifest(self, runs: Sequence[Run], results: Sequence[Result], data_dir: Path, folder: Path) -> dict[str, Any]:
+        if not hasattr(self, "series"):
+            self.load(data_dir)
+        calibration = self.calibration(runs[0])
+        path = folder / "calibration.npz"
+        np.savez_compressed(path, allow_pickle=False, levels=calibration.levels, errors=calibration.errors)
+        return {
+            **self.facts,
+            "context_length": self.context,
+            "horizon": self.horizon,
+            "min_observations": max(2, self.context // 4),
+            "calibration": ArrayFile(path=path.name, sha256=sha256_of(path)).model_dump(),
+            "calibration_examples": calibration.count,
+            "quantiles_reliable": quantiles_are_reliable(results),
+        }
+
+    def calibration(self, run: Run) -> Calibration:
+        """Quantiles of the errors whose targets lie in the second half of validation."""
+        start, end = self._half(1)
+        forecasts = self._by_target(run, start, end)
+        truth = self.series.values[start:end, None]  # (m, 1, C)
+        return calibrate(truth - forecasts, LEVELS)
+
+    def terms(self) -> tuple[str, bool]:
+        return data_terms(self.config.data.name), False
+
+    def _step_mse(self, run: Run, start: int, end: int) -> NDArray[np.float64]:
+        """Mean squared error (prediction,) of the forecasts for rows start to end."""
+        error = self._by_target(run, start, end) - self.series.values[start:end, None]
+        step_mse: NDArray[np.float64] = np.square(error, dtype=np.float64).mean(axis=(0, 2))
+        return step_mse
+
+    def _by_target(self, run: Run, start: int, end: int) -> Floats:
+        """What was forecast for each row, at every distance.
+
+        Windows may begin before `start`, in the training rows: no target is used that was trained on, and every
+        distance gets the same number of targets, which whole windows within half a validation split would not.
+
+        Shape:  returns (end - start, O, C).
+        """
+        values, horizon = self.series.values, self.horizon
+        first = max(0, start - horizon - self.context + 1)
+        windows = np.lib.stride_tricks.sliding_window_view(values[first : end - 1], self.context, axis=0)
+        found = np.full((end - start, horizon, values.shape[1]), np.nan, np.float32)
+        origin = first + self.context  # row that the first forecast step is for
+        for part, forecast in self._forecasts(run, windows.transpose(0, 2, 1)):
+            for number in range(len(part)):
+                low, high = max(start, origin), min(end, origin + horizon)
+                steps = np.arange(low, high)
+                found[steps - start, steps - origin] = forecast[number, steps - origin]
+                origin += 1
+        if np.isnan(found).any():
+            raise UserError(
+                f"validation begins at row {start}; {self.context} + {horizon} rows are needed before it to calibrate"
+            )
+        return found
+
+    def _forecasts(self, run: Run, windows: Floats) -> Iterator[tuple[Floats, Floats]]:
+        """Windows (B, at least N, C) in parts, with their forecasts (B, O, C)."""
+        for first in tqdm(range(0, len(windows), BATCH), unit="batch", leave=False):
+            part = windows[first : first + BATCH]
+            yield part, run({"series": np.ascontiguousarray(part[:, : self.context])})
+
+
+def quantiles_are_reliable(results: Sequence[Result]) -> bool:
+    """Whether the 80 % band covers within RELIABLE at every horizon that was measured."""
+    coverage = [result.value for result in results if result.metric == "coverage_80"]
+    return all(RELIABLE[0] <= value <= RELIABLE[1] for value in coverage)
+
+
+def _horizons(longest: int) -> list[int]:
+    """Horizons to measure a model at."""
+    known = [horizon for horizon in HORIZONS if horizon <= longest and (horizon >= 96 or longest < 96)]
+    return known or [longest]
+
+
+def _linear_run(linear: LinearMap) -> Run:
+    """The linear map as a graph."""
+
+    def run(inputs: Any) -> Floats:
+        series = inputs["series"].astype(np.float64)
+        last = series[:, -1:]
+        forecast: Floats = (
+            last + np.einsum("bnc,no->boc", series - last, linear.weight) + linear.bias[:, None]
+        ).astype(np.float32)
+        return forecast
+
+    return run
