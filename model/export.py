@@ -58,6 +58,7 @@ def export(args: argparse.Namespace) -> Path:
     task.restore(facts)
     model = task.build()
     checkpoint.load_weights(model, state, path)
+    task.compress(model)
     model.eval()
 
     versions = Path(args.out) / config.name

@@ -100,7 +100,7 @@ class MatchingHead(nn.Module):
 class Matcher(nn.Module):
     """Encoder and head; trained as one, exported as two graphs so that a text is encoded once."""
 
-    rates: ClassVar[dict[str, float]] = {"encoder.stem.weight": 10.0}
+    rates: ClassVar[dict[str, float]] = {"encoder.stem.weight": 40.0}
     """Learning rates relative to the recipe's: a row of the table is seen in few steps only."""
 
     def __init__(self, config: MatcherConfig) -> None:

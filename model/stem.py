@@ -59,11 +59,15 @@ class NgramStem(nn.Module):
         batch, _, count = rows.shape
         size = self.config.patch_length * count
         rows = rows.reshape(-1, size)  # (B T, p k)
-        if torch.compiler.is_exporting():  # the same sum, in operators that ONNX has
-            summed = nn.functional.embedding(rows, self.weight).sum(1)
-        else:
+        if self.training:  # the same sum, without the gradient of each row in memory
             summed = nn.functional.embedding_bag(rows, self.weight, mode="sum", padding_idx=0)
+        else:
+            summed = nn.functional.embedding(rows, self.weight).float().sum(1)
         return summed.reshape(batch, -1, self.weight.shape[1]) / size
+
+    def halve(self) -> None:
+        """Keep the table in half precision from now on, for export; the sums stay in single precision."""
+        self.weight = nn.Parameter(self.weight.half(), requires_grad=False)
 
     @torch.no_grad()
     def initialise(self, frequencies: Tensor, count: int) -> None:

@@ -83,6 +83,9 @@ class Task(ABC):
     def validate(self, model: nn.Module, device: torch.device) -> float:
         """Value of the metric on validation data; the model is in evaluation mode."""
 
+    def compress(self, model: nn.Module) -> None:  # noqa: B027  # most tasks export what they trained
+        """Round a trained model to what its export holds."""
+
     @abstractmethod
     def graphs(self, model: nn.Module) -> Sequence[GraphSource]:
         """What is exported; the first is the model itself."""

@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from model.config import DropoutConfig, RunConfig
+from model.config import (
+    ClassificationRun,
+    DropoutConfig,
+    EncoderConfig,
+    ForecasterConfig,
+    MatcherConfig,
+    StemConfig,
+    from_dict,
+    load_recipe,
+)
 from model.errors import UserError
 from model.train import RECIPES, find_recipe
 
@@ -39,35 +48,37 @@ def recipe(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def table(recipe: Path) -> dict[str, Any]:
-    return RunConfig.load(recipe).to_dict()
+    return load_recipe(recipe).to_dict()
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
 def test_recipe_parses(path: Path) -> None:
-    config = RunConfig.load(find_recipe(path.stem))
-    assert RunConfig.from_dict(config.to_dict()) == config
+    config = load_recipe(find_recipe(path.stem))
+    assert from_dict(config.to_dict()) == config
 
 
 def test_recipe_sets_what_it_names_and_defaults_give_the_rest(recipe: Path) -> None:
-    config = RunConfig.load(recipe)
+    config = load_recipe(recipe)
+    assert isinstance(config, ClassificationRun)
     assert (config.name, config.seed, config.model.seq_len, config.model.dropout.hidden) == ("tiny", 3, 64, 0.1)
     assert (config.data.crop, config.model.num_heads, config.model.dropout.smoother) == ("random", 2, 0.0)
 
 
 def test_integer_is_read_as_float_where_one_is_wanted(recipe: Path) -> None:
-    assert type(RunConfig.load(recipe).training.learning_rate) is float
+    assert type(load_recipe(recipe).training.learning_rate) is float
 
 
 def test_dict_round_trip_keeps_every_field(table: dict[str, Any]) -> None:
-    config = RunConfig.from_dict(table)
+    config = from_dict(table)
+    assert isinstance(config, ClassificationRun)
     changed = dataclasses.replace(config, model=dataclasses.replace(config.model, dropout=DropoutConfig(attention=0.3)))
-    assert RunConfig.from_dict(changed.to_dict()) == changed != config
+    assert from_dict(changed.to_dict()) == changed != config
 
 
 @pytest.mark.parametrize("key", ["colour", "data.colour", "model.dropout.colour", "training.learning_rates"])
 def test_unknown_key_is_an_error_that_names_it(recipe: Path, key: str) -> None:
     with pytest.raises(UserError, match=rf"tiny\.toml: unknown key {key}; known: \w+"):
-        RunConfig.load(recipe, [f"{key}=1"])
+        load_recipe(recipe, [f"{key}=1"])
 
 
 @pytest.mark.parametrize("key", ["name", "seed", "data", "data.name", "training.epochs", "training.learning_rate"])
@@ -78,7 +89,7 @@ def test_missing_key_is_an_error_that_names_it(table: dict[str, Any], key: str) 
         section = section[name]
     del section[last]
     with pytest.raises(ValueError, match=f"^missing key {key}$"):
-        RunConfig.from_dict(table)
+        from_dict(table)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +108,7 @@ def test_missing_key_is_an_error_that_names_it(table: dict[str, Any], key: str) 
 )
 def test_value_of_the_wrong_type_is_an_error_that_names_the_key(recipe: Path, key: str, value: str) -> None:
     with pytest.raises(UserError, match=rf"tiny\.toml: {key} must be (of type|a section)"):
-        RunConfig.load(recipe, [f"{key}={value}"])
+        load_recipe(recipe, [f"{key}={value}"])
 
 
 @pytest.mark.parametrize(
@@ -135,7 +146,7 @@ def test_value_of_the_wrong_type_is_an_error_that_names_the_key(recipe: Path, ke
 def test_value_out_of_range_is_an_error_that_names_the_key(recipe: Path, key: str, value: str) -> None:
     place = key if key.count(".") < 2 else key.split(".", 1)[1]
     with pytest.raises(UserError, match=rf"tiny\.toml: {place} must "):
-        RunConfig.load(recipe, [f"{key}={value}"])
+        load_recipe(recipe, [f"{key}={value}"])
 
 
 @pytest.mark.parametrize(
@@ -152,30 +163,30 @@ def test_value_out_of_range_is_an_error_that_names_the_key(recipe: Path, key: st
 )
 def test_override_changes_one_key_only(recipe: Path, override: str, expected: object) -> None:
     key = override.partition("=")[0].strip()
-    before, after = RunConfig.load(recipe).to_dict(), RunConfig.load(recipe, [override]).to_dict()
+    before, after = load_recipe(recipe).to_dict(), load_recipe(recipe, [override]).to_dict()
     assert flat(after) == flat(before) | {key: expected}
 
 
 def test_last_override_of_a_key_wins(recipe: Path) -> None:
-    assert RunConfig.load(recipe, ["seed=1", "seed=2"]).seed == 2
+    assert load_recipe(recipe, ["seed=1", "seed=2"]).seed == 2
 
 
 @pytest.mark.parametrize("override", ["seed", "", "seed.low=1", "data.name.first=1"])
 def test_override_that_cannot_be_applied_is_an_error_that_quotes_it(recipe: Path, override: str) -> None:
     with pytest.raises(UserError, match=rf"--set '{override}'"):
-        RunConfig.load(recipe, [override])
+        load_recipe(recipe, [override])
 
 
 def test_recipe_that_is_not_toml_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "broken.toml"
     path.write_text("name = 'x'\nseed = ?\n")
     with pytest.raises(UserError, match=r"broken\.toml: .*line 2"):
-        RunConfig.load(path)
+        load_recipe(path)
 
 
 def test_recipe_that_does_not_exist_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"absent\.toml does not exist"):
-        RunConfig.load(find_recipe(str(tmp_path / "absent.toml")))
+        load_recipe(find_recipe(str(tmp_path / "absent.toml")))
     with pytest.raises(UserError, match=r"no recipe 'absent'; known: .*synthetic"):
         find_recipe("absent")
 

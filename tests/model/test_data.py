@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.config import DataConfig
+from model.config import ClassificationRun, DocumentsConfig, EncoderConfig, TrainingConfig
 from model.data import imdb, synthetic
-from model.data.documents import Documents, batches, load_test, load_training
+from model.data.documents import Documents, DocumentSet, load_test, load_training
 from model.errors import UserError
 
 Write = Callable[[list[object]], Path]
 """Rows -> the folder that holds them as the IMDb file."""
 
-IMDB = DataConfig("imdb", validation_fraction=0.3)
+IMDB = DocumentsConfig("imdb", validation_fraction=0.3)
 TEST_ROW = {"split": "test", "text": "seen by nobody", "label": 1}
 
 
@@ -126,13 +126,13 @@ def test_load_training_keeps_labels_with_their_texts(write: Write) -> None:
 def test_load_training_split_depends_on_its_seed_only(write: Write) -> None:
     folder = write([*(review(f"text {i}") for i in range(60)), TEST_ROW])
     first, again = load_training(IMDB, folder), load_training(IMDB, folder)
-    other = load_training(DataConfig("imdb", validation_fraction=0.3, split_seed=-1), folder)
+    other = load_training(DocumentsConfig("imdb", validation_fraction=0.3, split_seed=-1), folder)
     assert first == again
     assert first.validation.texts != other.validation.texts
 
 
 def test_load_training_without_validation_documents_is_an_error(write: Write) -> None:
-    config = DataConfig("imdb", validation_fraction=1e-9)
+    config = DocumentsConfig("imdb", validation_fraction=1e-9)
     with pytest.raises(UserError, match=r"validation_fraction"):
         load_training(config, write([review(), TEST_ROW]))
 

@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from model.config import SeriesConfig
 from model.data.series import SOURCES, load_series, read_csv
 from model.errors import UserError
 
@@ -23,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_splits_are_in_order_and_scaled_by_training_alone(folder: Path) -> None:
-    series = load_series("exchange", folder)
+    series = load_series(SeriesConfig("exchange"), folder)
     assert series.boundaries == (70, 80, 100)
     assert series.channels == ("ramp", "square")
     ramp = np.arange(100.0)
@@ -33,7 +34,7 @@ def test_splits_are_in_order_and_scaled_by_training_alone(folder: Path) -> None:
 
 
 def test_no_forecast_crosses_into_another_split(folder: Path) -> None:
-    series = load_series("exchange", folder)
+    series = load_series(SeriesConfig("exchange"), folder)
     bounds = {"train": (0, 70), "validation": (70, 80), "test": (80, 100)}
     for split, (first, end) in bounds.items():
         windows = series.windows(split, 10, 4)  # type: ignore[arg-type]
@@ -65,15 +66,15 @@ def test_bad_cells_are_named_with_line_and_column(tmp_path: Path, text: str, wor
 
 def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="exchange_rate"):
-        load_series("exchange", tmp_path)
+        load_series(SeriesConfig("exchange"), tmp_path)
     (tmp_path / "exchange_rate.csv.gz").write_bytes(b"not gzip")
     with pytest.raises(UserError, match="exchange_rate"):
-        load_series("exchange", tmp_path)
+        load_series(SeriesConfig("exchange"), tmp_path)
 
 
 def test_short_and_constant_series_are_refused(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(UserError, match="90 are needed"):
-        load_series("exchange", folder).windows("validation", 40, 50)
+        load_series(SeriesConfig("exchange"), folder).windows("validation", 40, 50)
     write(tmp_path, "ili", "date,a\n" + "1,5\n" * 50)
     with pytest.raises(UserError, match="column a is constant"):
-        load_series("ili", tmp_path)
+        load_series(SeriesConfig("ili"), tmp_path)
