@@ -24,6 +24,12 @@ log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound="ServedModel")
 
+DEFAULTS = {
+    "default_classifier": "text-classification",
+    "default_matcher": "text-matching",
+    "default_forecaster": "forecasting",
+}
+"""Setting -> task of the model it names."""
 CPU_BATCH_ROWS = 4
 CUDA_BATCH_ROWS = 64
 CUDA_SLOTS = 2
@@ -60,14 +66,6 @@ def _check_defaults(models: Sequence[LoadedModel], settings: Settings) -> None:
         if (name := getattr(settings, setting)) not in (None, *names):
             known = ", ".join(names) or "none"
             raise BadExport(f"{setting} {name!r} is not among the exports for {task}: {known}", "missing")
-
-
-DEFAULTS = {
-    "default_classifier": "text-classification",
-    "default_matcher": "text-matching",
-    "default_forecaster": "forecasting",
-}
-"""Setting -> task of the model it names."""
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from model.config import ForecastingRun, SeriesName
-from model.data.series import Floats, Series, data_terms, infer_frequency, load_series
+from model.data.series import Floats, Series, SplitName, data_terms, infer_frequency, load_series
 from model.errors import UserError
 from model.forecaster import PaperForecaster, ResidualForecaster
 from model.tasks.base import Batch, GraphSource, Run, Task, module_runs
-from model.yardsticks import LinearMap, errors, solve_linear_map
+from model.yardsticks import LinearMap, solve_linear_map
 from service.manifest import ArrayFile, Result, sha256_of
 from service.series import Calibration, calibrate
 
@@ -25,6 +25,8 @@ LEVELS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 
 BAND = (0.1, 0.9)
 RELIABLE = (0.70, 0.90)
 """Coverage of the 80 % band on test beyond which its quantiles are not to be relied on."""
+FIGURES = ("mse", "mae", "coverage_80", "last", "linear")
+"""What is summed over the test windows: ours, then the squared errors of the yardsticks."""
 BATCH = 128
 PUBLISHED: dict[SeriesName, dict[int, tuple[float, float]]] = {
     "ettm2": {96: (0.192, 0.203), 192: (0.255, 0.269), 336: (0.324, 0.325), 720: (0.431, 0.421)},
@@ -133,48 +135,74 @@ class Forecasting(Task):
         return [GraphSource("model", model, {"series": series}, "forecast", self.context)]
 
     def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
-        """MSE and MAE on scaled data over all test windows, by horizon; coverage of the 80 % band over all steps."""
+        """MSE, MAE and coverage of the 80 % band on scaled data over all test windows, by horizon.
+
+        Repeat-last and the linear map go through the same windows, to be compared with.
+        """
         if not hasattr(self, "series"):
             self.load(data_dir)
         calibration = self.calibration(runs[0])
         low, high = (calibration.error(level, self.horizon) for level in BAND)
-        results = []
-        for horizon in _horizons(self.horizon):
-            test = self.series.windows("test", self.context, horizon).transpose(0, 2, 1)
-            squared = absolute = covered = 0.0
-            for part, forecast in self._forecasts(runs[0], test):
-                error = part[:, self.context :] - forecast[:, :horizon]
-                squared += float((error.astype(np.float64) ** 2).sum())
-                absolute += float(np.abs(error).sum(dtype=np.float64))
-                covered += float(((low[:horizon] <= error) & (error <= high[:horizon])).sum())
-            count = test.shape[0] * horizon * test.shape[2]
-            figures = {"mse": squared / count, "mae": absolute / count, "coverage_80": covered / count}
-            compared = {"mse": self._compared(horizon), "coverage_80": "0.8"}
-            results += [
-                Result(
-                    metric=metric,
-                    value=round(value, 6),
-                    split="test",
-                    examples=len(test),
-                    condition=f"horizon {horizon}",
-                    seeds=(self.config.seed,),
-                    compared_with=compared.get(metric, "nothing"),
+        horizons = _horizons(self.horizon)
+        windows = self._windows_with_truth("test", horizons[0])
+        counts = {horizon: len(windows) + horizons[0] - horizon for horizon in horizons}
+        sums = {horizon: np.zeros(len(FIGURES)) for horizon in horizons}
+        first = 0
+        for part, forecast in self._forecasts(runs[0], windows):
+            context, truth = part[:, : self.context], part[:, self.context :]
+            linear = _linear_run(self.linear)({"series": context})
+            for horizon in horizons:
+                valid = slice(0, max(0, counts[horizon] - first)), slice(0, horizon)
+                error = truth[valid] - forecast[valid]
+                sums[horizon] += (
+                    np.square(error, dtype=np.float64).sum(),
+                    np.abs(error).sum(dtype=np.float64),
+                    ((low[:horizon] <= error) & (error <= high[:horizon])).sum(),
+                    np.square(truth[valid] - context[valid[0], -1:], dtype=np.float64).sum(),
+                    np.square(truth[valid] - linear[valid], dtype=np.float64).sum(),
                 )
-                for metric, value in figures.items()
-            ]
-        return tuple(results)
+            first += len(part)
+        channels = windows.shape[2]
+        return tuple(
+            result
+            for horizon in horizons
+            for result in self._results(
+                horizon, counts[horizon], sums[horizon] / (counts[horizon] * horizon * channels)
+            )
+        )
 
-    def _compared(self, horizon: int) -> str:
-        """Published figures and the yardsticks on the same windows."""
-        windows = self.series.windows("train", self.context, horizon)
-        test = self.series.windows("test", self.context, horizon)
-        last = errors(test, self.context, None)[0]
-        linear = errors(test, self.context, solve_linear_map(windows, self.context))[0]
+    def _results(self, horizon: int, windows: int, means: NDArray[np.float64]) -> list[Result]:
+        """The figures of one horizon; `means` are those of FIGURES."""
+        values = dict(zip(FIGURES, means.tolist(), strict=True))
         published = PUBLISHED.get(self.config.data.name, {}).get(horizon)
-        figures = f"repeat-last {last:.3f}, linear map {linear:.3f}"
+        compared = f"repeat-last {values['last']:.3f}, linear map {values['linear']:.3f}"
         if published is not None:
-            figures += f"; S3Attention {published[0]:.3f}, FEDformer {published[1]:.3f} (paper, Table 2)"
-        return figures
+            compared += f"; S3Attention {published[0]:.3f}, FEDformer {published[1]:.3f} (paper, Table 2)"
+        notes = {"mse": compared, "mae": "nothing", "coverage_80": "0.8"}
+        return [
+            Result(
+                metric=metric,
+                value=round(values[metric], 6),
+                split="test",
+                examples=windows,
+                condition=f"horizon {horizon}",
+                seeds=(self.config.seed,),
+                compared_with=note,
+            )
+            for metric, note in notes.items()
+        ]
+
+    def _windows_with_truth(self, split: SplitName, shortest: int) -> Floats:
+        """Every window of a split whose first `shortest` steps have happened, NaN after the split's end.
+
+        Shape:  returns (windows, context + prediction, C), a view.
+        """
+        rows = self.series.windows(split, self.context, shortest)
+        values = np.concatenate([rows[0].T, rows[1:, :, -1]])  # the split with its context
+        missing = np.full((self.horizon - shortest, values.shape[1]), np.nan, np.float32)
+        padded = np.concatenate([values, missing])
+        windows = np.lib.stride_tricks.sliding_window_view(padded, self.context + self.horizon, axis=0)
+        return windows.transpose(0, 2, 1)
 
     def manifest(self, runs: Sequence[Run], results: Sequence[Result], data_dir: Path, folder: Path) -> dict[str, Any]:
         if not hasattr(self, "series"):
