@@ -34,7 +34,7 @@ class DropoutConfig:
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
             if not 0.0 <= value < 1.0:
-                raise ValueError(f"dropout.{name} must be in [0, 1), not {value}")
+                raise ValueError(f"{name} must be in [0, 1), not {value}")
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class EncoderConfig:
     """Model width d."""
     num_heads: int = 2
     num_layers: int = 2
+    """Blocks; 0 leaves what is before them, for ablations."""
     ffn_dim: int = 128
     """Hidden width of the MLP in each block."""
     num_segments: int = 8
@@ -62,18 +63,20 @@ class EncoderConfig:
     dropout: DropoutConfig = field(default_factory=DropoutConfig)
 
     def __post_init__(self) -> None:
-        for name in ("seq_len", "dim", "num_heads", "num_layers", "ffn_dim", "num_segments"):
+        for name in ("seq_len", "dim", "num_heads", "ffn_dim", "num_segments"):
             if getattr(self, name) < 1:
-                raise ValueError(f"model.{name} must be at least 1, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.num_layers < 0:
+            raise ValueError(f"num_layers must not be negative, not {self.num_layers}")
         if self.seq_len % 2:
-            raise ValueError(f"model.seq_len must be even, not {self.seq_len}")
+            raise ValueError(f"seq_len must be even, not {self.seq_len}")
         for name in ("num_heads", "num_segments"):
             if self.dim % getattr(self, name):
-                raise ValueError(f"model.{name} must divide dim {self.dim}, not be {getattr(self, name)}")
+                raise ValueError(f"{name} must divide dim {self.dim}, not be {getattr(self, name)}")
         if not 1 <= self.num_rows <= self.seq_len:
-            raise ValueError(f"model.num_rows must be in 1..{self.seq_len} (seq_len), not {self.num_rows}")
+            raise ValueError(f"num_rows must be in 1..{self.seq_len} (seq_len), not {self.num_rows}")
         if not 1 <= self.num_columns <= self.head_dim:
-            raise ValueError(f"model.num_columns must be in 1..{self.head_dim} (head width), not {self.num_columns}")
+            raise ValueError(f"num_columns must be in 1..{self.head_dim} (head width), not {self.num_columns}")
 
     @property
     def head_dim(self) -> int:
@@ -95,11 +98,11 @@ class StemConfig:
 
     def __post_init__(self) -> None:
         if not 1 <= self.shortest <= self.longest <= 16:
-            raise ValueError(f"stem.shortest and stem.longest must be in 1..16, not {self.shortest}, {self.longest}")
+            raise ValueError(f"shortest and longest must be in 1..16, not {self.shortest}, {self.longest}")
         if self.num_buckets < 2 or self.num_buckets > 2**24 or self.num_buckets & (self.num_buckets - 1):
-            raise ValueError(f"stem.num_buckets must be a power of two in 2..2^24, not {self.num_buckets}")
+            raise ValueError(f"num_buckets must be a power of two in 2..2^24, not {self.num_buckets}")
         if self.patch_length < 1:
-            raise ValueError(f"stem.patch_length must be at least 1, not {self.patch_length}")
+            raise ValueError(f"patch_length must be at least 1, not {self.patch_length}")
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,10 @@ class MatcherConfig:
     encoder: EncoderConfig
     """Attention over patches, `encoder.seq_len` of them."""
     head_dim: int = 128
+
+    def __post_init__(self) -> None:
+        if self.head_dim < 1:
+            raise ValueError(f"head_dim must be at least 1, not {self.head_dim}")
 
     @property
     def max_length(self) -> int:
@@ -140,16 +147,16 @@ class ForecasterConfig:
     def __post_init__(self) -> None:
         for name in ("context_length", "prediction_length", "patch_length", "head_dim", "num_harmonics"):
             if getattr(self, name) < 1:
-                raise ValueError(f"model.{name} must be at least 1, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.encoder.seq_len * self.patch_length != self.context_length:
             raise ValueError(
-                f"model.context_length must be encoder.seq_len * patch_length = "
+                f"context_length must be encoder.seq_len * patch_length = "
                 f"{self.encoder.seq_len * self.patch_length}, not {self.context_length}"
             )
         if self.kind == "paper" and self.patch_length != 1:
-            raise ValueError(f"model.patch_length must be 1 in the paper's forecaster, not {self.patch_length}")
+            raise ValueError(f"patch_length must be 1 in the paper's forecaster, not {self.patch_length}")
         if not 0.0 <= self.linear_share <= 1.0:
-            raise ValueError(f"model.linear_share must be in [0, 1], not {self.linear_share}")
+            raise ValueError(f"linear_share must be in [0, 1], not {self.linear_share}")
 
 
 @dataclass(frozen=True)
@@ -167,7 +174,7 @@ class DocumentsConfig:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.validation_fraction < 1.0:
-            raise ValueError(f"data.validation_fraction must be in (0, 1), not {self.validation_fraction}")
+            raise ValueError(f"validation_fraction must be in (0, 1), not {self.validation_fraction}")
 
 
 @dataclass(frozen=True)
@@ -183,7 +190,7 @@ class PairsConfig:
 
     def __post_init__(self) -> None:
         if self.max_bytes < 1:
-            raise ValueError(f"data.max_bytes must be at least 1, not {self.max_bytes}")
+            raise ValueError(f"max_bytes must be at least 1, not {self.max_bytes}")
 
 
 SeriesName = Literal["ettm2", "exchange", "weather", "ili", "synthetic-series", "csv"]
@@ -204,9 +211,9 @@ class SeriesConfig:
     def __post_init__(self) -> None:
         for name in ("train_fraction", "validation_fraction"):
             if not 0.0 < getattr(self, name) < 1.0:
-                raise ValueError(f"data.{name} must be in (0, 1), not {getattr(self, name)}")
+                raise ValueError(f"{name} must be in (0, 1), not {getattr(self, name)}")
         if self.train_fraction + self.validation_fraction >= 1.0:
-            raise ValueError("data.train_fraction and data.validation_fraction must leave rows for the test")
+            raise ValueError("train_fraction and validation_fraction must leave rows for the test")
 
 
 @dataclass(frozen=True)
@@ -226,10 +233,10 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "learning_rate", "max_grad_norm"):
             if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"training.{name} must be positive and finite, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be positive and finite, not {getattr(self, name)}")
         for name in ("weight_decay", "warmup_steps", "examples_per_epoch"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"training.{name} must be finite and not negative, not {getattr(self, name)}")
+                raise ValueError(f"{name} must be finite and not negative, not {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
@@ -349,7 +356,11 @@ def _build(cls: type, table: object, prefix: str) -> object:
         required = spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING
         if required and key not in table:
             raise ValueError(f"missing key {prefix}{key}")
-    return cls(**{key: _convert(hints[key], value, prefix + key) for key, value in table.items()})
+    values = {key: _convert(hints[key], value, prefix + key) for key, value in table.items()}
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise ValueError(f"{prefix}{error}") from None
 
 
 def _convert(hint: Any, value: object, name: str) -> object:

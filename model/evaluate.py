@@ -12,6 +12,7 @@ from model.tasks import task_of
 from model.tasks.base import Run, module_runs
 from model.training import checkpoint
 from service.backends import create_backend
+from service.backends.base import Device
 from service.manifest import (
     ClassifierManifest,
     ForecasterManifest,
@@ -57,10 +58,12 @@ def evaluate_run(folder: Path, data_dir: Path, device: str) -> tuple[Result, ...
     task.restore(facts)
     model = task.build()
     checkpoint.load_weights(model, state, folder / "best.pt")
+    model.eval()
+    task.finish(model, data_dir)
     return task.measure(module_runs(task.graphs(model), choose_device(device)), data_dir)
 
 
-def evaluate_export(manifest: Manifest, folder: Path, data_dir: Path, device: str) -> tuple[Result, ...]:
+def evaluate_export(manifest: Manifest, folder: Path, data_dir: Path, device: Device) -> tuple[Result, ...]:
     """Measure an export with the backend that serves it."""
     task = task_of(from_dict(manifest.training.recipe))
     if isinstance(manifest, ClassifierManifest):
@@ -71,9 +74,9 @@ def evaluate_export(manifest: Manifest, folder: Path, data_dir: Path, device: st
     return task.measure([backend_run(graph, folder, device) for graph in manifest.graphs], data_dir)
 
 
-def backend_run(graph: Graph, folder: Path, device: str) -> Run:
+def backend_run(graph: Graph, folder: Path, device: Device) -> Run:
     """A graph of an export, computed by the backend that serves it."""
-    backend = create_backend(graph, folder, device="cpu" if device == "cpu" else "auto")
+    backend = create_backend(graph, folder, device=device)
     output = graph.outputs[0].name
     return lambda inputs: backend.run(inputs)[output]
 

@@ -24,7 +24,7 @@ from model.tasks.base import Arrays, GraphSource, Task, module_runs
 from model.training import checkpoint
 from model.training.checkpoint import Progress
 from service.backends import create_backend
-from service.backends.base import largest_error
+from service.backends.base import Device, largest_error
 from service.manifest import (
     MANIFEST,
     SCHEMA_VERSION,
@@ -58,8 +58,8 @@ def export(args: argparse.Namespace) -> Path:
     task.restore(facts)
     model = task.build()
     checkpoint.load_weights(model, state, path)
-    task.compress(model)
     model.eval()
+    task.finish(model, Path(args.data or args.data_dir))
 
     versions = Path(args.out) / config.name
     versions.mkdir(parents=True, exist_ok=True)
@@ -169,12 +169,12 @@ def _manifest(
     graphs: list[Graph],
     folder: Path,
     data_dir: Path,
-    device: str,
+    device: Device,
 ) -> Manifest:
     """Measure the export and describe it."""
     runs = [backend_run(graph, folder, device) for graph in graphs]
     results = task.measure(runs, data_dir)
-    last = progress.history[-1]
+    last = progress.history[-1] if progress.history else {}  # none if the untrained model was the best
     recipe = json.loads(json.dumps(config.to_dict()))
     terms, non_commercial = task.terms()
     return parse_manifest(
@@ -193,8 +193,8 @@ def _manifest(
                 "data": recipe["data"]["name"],
                 "device": progress.device,
                 "seconds": round(progress.seconds, 1),
-                "examples_per_second": round(last["examples_per_second"], 1),
-                "peak_memory_bytes": int(last["peak_memory_bytes"]),
+                "examples_per_second": round(last.get("examples_per_second", 0.0), 1),
+                "peak_memory_bytes": int(last.get("peak_memory_bytes", 0)),
                 "validation": {"metric": task.metric, "value": round(progress.best or 0.0, 4)},
                 "revision": progress.revision,
             },

@@ -91,6 +91,15 @@ class MatchingHead(nn.Module):
         dropout = nn.Dropout(config.encoder.dropout.hidden)
         self.mlp = nn.Sequential(nn.Linear(4 * dim, config.head_dim), nn.ReLU(), dropout, last)
 
+    @torch.no_grad()
+    def rescale(self, scale: float, shift: float) -> None:
+        """Make every logit scale * logit + shift."""
+        last = self.mlp[3]
+        assert isinstance(last, nn.Linear)
+        for parameter in (self.bilinear.weight, self.bilinear.bias, last.weight, last.bias):
+            parameter.mul_(scale)
+        self.bilinear.bias.add_(shift)
+
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         """Compare (B, C) with (B, C) -> (B, 1)."""
         features = torch.cat((a, b, a * b, a - b), dim=-1)  # (B, 4C)

@@ -1,6 +1,7 @@
 """`python -m model train`: a recipe -> a run folder with checkpoints, metrics and a learning curve."""
 
 import argparse
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -45,6 +46,11 @@ def train(args: argparse.Namespace) -> Path:
 
     task = task_of(config)
     task.load(Path(args.data or args.data_dir))
+    if task.examples_per_epoch < config.training.batch_size:
+        raise UserError(
+            f"an epoch has {task.examples_per_epoch} examples in whole batches of {config.training.batch_size}; "
+            "lower training.batch_size or raise training.examples_per_epoch"
+        )
     print(f"{task.describe()}, on {device}")
     torch.manual_seed(config.seed)
     torch.use_deterministic_algorithms(device.type == "cpu")
@@ -69,8 +75,8 @@ def choose_recipe(args: argparse.Namespace, device: torch.device) -> RunConfig:
     """The recipe named, or the task's own; for own data with what the file tells. Raises: UserError."""
     overrides = list(args.set or [])
     if args.data is not None:
-        if args.task != "forecasting":
-            raise UserError("--data is read by --task forecasting")
+        if args.task != "forecasting" or args.recipe is not None:
+            raise UserError("--data goes with --task forecasting, and without a recipe")
         return load_recipe(RECIPES / "forecasting.toml", [*own_series(Path(args.data), args.time_column), *overrides])
     if args.recipe is None:
         on_gpu = device.type == "cuda"
@@ -86,10 +92,10 @@ def own_series(path: Path, time_column: str) -> list[str]:
     """Overrides for a CSV file of one's own: context and horizon that its rows allow."""
     rows = len(read_csv(path, time_column)[2])
     context = next((size for size in CONTEXTS if rows >= ROWS_PER_STEP * size), CONTEXTS[-1])
-    stem = re.sub(r"[^a-z0-9._-]+", "-", path.name.lower().partition(".")[0]).strip("._-") or "series"
+    stem = re.sub(r"[^a-z0-9._-]+", "-", path.name.lower().partition(".")[0])[:64].strip("._-") or "series"
     return [
-        f'name="{stem[:64]}"',
-        f'data.time_column="{time_column}"',
+        f'name="{stem}"',
+        f"data.time_column={json.dumps(time_column, ensure_ascii=False)}",
         f"model.context_length={context}",
         f"model.prediction_length={context}",
         f"model.patch_length={context // PATCHES}",

@@ -32,7 +32,10 @@ class Pairs:
     """(documents,): those of fold 0 are cited in the disjoint test pairs, those of fold 1 in those of validation."""
 
     def disjoint(self, split: str) -> NDArray[np.int64]:
-        """Pairs of a split none of whose papers is in another one's disjoint pairs."""
+        """Pairs of a split whose cited papers are cited in no other one's disjoint pairs.
+
+        Citing papers are in one split each; in `aan` no paper at all is then in two.
+        """
         table = self.table[split]
         cited = self.folds[table[:, 1]]
         kept: NDArray[np.int64] = table[{"train": cited > 1, "val": cited == 1, "test": cited == 0}[split]]
@@ -56,17 +59,25 @@ def _aan(data_dir: Path) -> Pairs:
         key, text, fold = row.get("id"), row.get("text"), row.get("fold")
         if not isinstance(key, str) or not isinstance(text, str) or not text or type(fold) is not int:
             raise UserError(f"{place}: expected id, a text that is not empty, and fold")
+        if key in index:
+            raise UserError(f"{place}: id {key!r} was there before")
         index[key] = len(texts)
-        texts.append(text.encode())
+        try:
+            texts.append(text.encode())
+        except UnicodeEncodeError as error:
+            raise UserError(f"{place}: text is not valid Unicode: {error.reason}") from None
         folds.append(fold)
     rows: dict[str, list[tuple[int, int, int]]] = {split: [] for split in SPLITS}
     for place, row in _lines(data_dir / PAIRS):
-        split, a, b, label = row.get("split"), row.get("id_a"), row.get("id_b"), row.get("label")
-        if split not in SPLITS or label not in (0, 1):
+        split, label, ids = row.get("split"), row.get("label"), (row.get("id_a"), row.get("id_b"))
+        if split not in SPLITS or type(label) is not int or label not in (0, 1):
             raise UserError(f"{place}: expected split {', '.join(SPLITS)} and label 0 or 1")
-        if a not in index or b not in index:
-            raise UserError(f"{place}: {a if a not in index else b!r} is not in {DOCUMENTS}")
-        rows[split].append((index[a], index[b], label))
+        for key in ids:
+            if not isinstance(key, str) or key not in index:
+                raise UserError(f"{place}: {key!r} is not in {DOCUMENTS}")
+        rows[split].append((index[str(ids[0])], index[str(ids[1])], label))
+    if empty := [split for split, found in rows.items() if not found]:
+        raise UserError(f"{data_dir / PAIRS} has no pair of split {empty[0]!r}")
     return Pairs(texts, {split: np.array(found) for split, found in rows.items()}, np.array(folds))
 
 
@@ -75,14 +86,15 @@ def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         with lzma.open(path, "rb") as lines:
             for number, line in enumerate(lines, 1):
-                row = json.loads(line)
+                try:
+                    row = json.loads(line)
+                except ValueError as error:
+                    raise UserError(f"{path}:{number}: not JSON: {error}") from None
                 if not isinstance(row, dict):
                     raise UserError(f"{path}:{number}: expected an object, not {type(row).__name__}")
                 yield f"{path}:{number}", row
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; --data-dir or LONGDOC_DATA says where the data lies") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON: {error}") from None
     except (lzma.LZMAError, EOFError, OSError) as error:
         raise UserError(f"{path}: {error}") from None
 

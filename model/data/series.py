@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,24 +76,28 @@ class Series:
         return np.lib.stride_tricks.sliding_window_view(rows, length, axis=0)
 
 
-def load_series(config: SeriesConfig, data_dir: Path) -> Series:
-    """Read, split and scale a series; for `csv`, `data_dir` is the file.
+Scaler = tuple[Sequence[float], Sequence[float]]
+"""Mean and deviation of each channel."""
+
+
+def load_series(config: SeriesConfig, data_dir: Path, scaler: Scaler | None = None) -> Series:
+    """Read, split and scale a series; for `csv`, `data_dir` is the file. By default the scaler is fitted.
 
     Raises: UserError naming file, line and column of a bad cell.
     """
     if config.name == "synthetic-series":
-        return _scaled("synthetic-series", *_synthetic(), _shares(config, SYNTHETIC_ROWS))
+        return _scaled("synthetic-series", *_synthetic(), _shares(config, SYNTHETIC_ROWS), scaler)
     if config.name == "csv":
         path = data_dir
         channels, timestamps, raw = read_csv(path, config.time_column)
-        return _scaled(str(path), channels, timestamps, raw, _shares(config, len(raw)))
+        return _scaled(str(path), channels, timestamps, raw, _shares(config, len(raw)), scaler)
     source = SOURCES[config.name]
     path = data_dir / source.file
     channels, timestamps, raw = read_csv(path)
     boundaries = source.boundaries or _shares(config, len(raw))
     if boundaries[-1] > len(raw):
         raise UserError(f"{path} has {len(raw)} rows; {boundaries[-1]} are needed")
-    return _scaled(str(path), channels, timestamps, raw, boundaries)
+    return _scaled(str(path), channels, timestamps, raw, boundaries, scaler)
 
 
 def data_terms(name: str) -> str:
@@ -108,13 +113,17 @@ def infer_frequency(timestamps: Sequence[str]) -> str:
     Raises: UserError for a time stamp that is neither ISO 8601 nor year/month/day hour:minute.
     """
     times = [_parse_time(text, row) for row, text in enumerate(timestamps, 2)]
+    if len({time.tzinfo is None for time in times}) > 1:
+        raise UserError("some time stamps have a time zone and others have none")
     steps = Counter(later - earlier for earlier, later in pairwise(times))
     if not steps:
         return "irregular"
     step, count = steps.most_common(1)[0]
     if count < 0.95 * len(times[1:]) or step <= timedelta(0):
         return "irregular"
-    seconds = int(step.total_seconds())
+    seconds, rest = divmod(step, timedelta(seconds=1))
+    if rest:
+        return "irregular"
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds % size == 0:
             return f"{seconds // size}{unit}"
@@ -142,14 +151,18 @@ def _scaled(
     timestamps: tuple[str, ...],
     raw: NDArray[np.float64],
     boundaries: tuple[int, int, int],
+    scaler: Scaler | None,
 ) -> Series:
-    """Scale by the training rows. Raises: UserError for a channel that is constant there."""
+    """Scale, by default by the training rows. Raises: UserError for a channel that is constant there."""
     train = raw[: boundaries[0]]
     if len(train) < 2:
         raise UserError(f"{place} leaves {len(train)} training rows")
-    mean, scale = train.mean(0), train.std(0)
-    if (scale == 0).any():
-        raise UserError(f"{place}: column {channels[int(scale.argmin())]} is constant in training")
+    spread = np.ptp(train, axis=0)
+    if (spread == 0).any():
+        raise UserError(f"{place}: column {channels[int(spread.argmin())]} is constant in training")
+    mean, scale = (train.mean(0), train.std(0)) if scaler is None else map(np.array, scaler)
+    if len(mean) != len(channels):
+        raise UserError(f"{place} has {len(channels)} channels; the model was trained on {len(mean)}")
     values = ((raw - mean) / scale).astype(np.float32)
     return Series(values, channels, timestamps, mean, scale, boundaries)
 
@@ -176,12 +189,23 @@ def read_csv(path: Path, time_column: str = "") -> tuple[tuple[str, ...], tuple[
     """
     try:
         raw = path.read_bytes()
-        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
+        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; --data-dir or LONGDOC_DATA says where the data lies") from None
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(f"{path}: {error}") from None
-    reader = csv.reader(io.StringIO(text))
+    try:
+        names, timestamps, values = _parse_table(text, path, time_column)
+    except csv.Error as error:
+        raise UserError(f"{path}: {error}") from None
+    if not values:
+        raise UserError(f"{path} has no rows")
+    return tuple(names), tuple(timestamps), np.array(values, np.float64)
+
+
+def _parse_table(text: str, path: Path, time_column: str) -> tuple[list[str], list[str], list[list[float]]]:
+    """Names of the channels, time stamps and values. Raises: UserError naming line and column; csv.Error."""
+    reader = csv.reader(io.StringIO(text, newline=""))
     header = next(reader, [])
     if len(header) < 2:
         raise UserError(f"{path}:1: expected a time column and at least one channel, not {len(header)} columns")
@@ -191,16 +215,14 @@ def read_csv(path: Path, time_column: str = "") -> tuple[tuple[str, ...], tuple[
         raise UserError(f"{path}:1: no column {time_column!r}; there are: {', '.join(header)}")
     time_index = header.index(time_column) if time_column else 0
     names = header[:time_index] + header[time_index + 1 :]
-    timestamps, values = [], []
+    timestamps, values = list[str](), list[list[float]]()
     for row in reader:
         place = f"{path}:{reader.line_num}"
         if len(row) != len(header):
             raise UserError(f"{place}: {len(row)} cells under {len(header)} columns")
         timestamps.append(row.pop(time_index))
         values.append([_number(cell, f"{place}: column {name}") for name, cell in zip(names, row, strict=True)])
-    if not values:
-        raise UserError(f"{path} has no rows")
-    return tuple(names), tuple(timestamps), np.array(values, np.float64)
+    return names, timestamps, values
 
 
 def _number(cell: str, place: str) -> float:

@@ -41,6 +41,8 @@ class Task(ABC):
     """What validation measures."""
     is_error: ClassVar[bool] = False
     """Whether smaller is better."""
+    starts_useful: ClassVar[bool] = False
+    """Whether the model before the first step may turn out to be the best."""
     unit: ClassVar[str]
     """Of progress bars and speeds: doc, pair, window."""
 
@@ -83,8 +85,8 @@ class Task(ABC):
     def validate(self, model: nn.Module, device: torch.device) -> float:
         """Value of the metric on validation data; the model is in evaluation mode."""
 
-    def compress(self, model: nn.Module) -> None:  # noqa: B027  # most tasks export what they trained
-        """Round a trained model to what its export holds."""
+    def finish(self, model: nn.Module, data_dir: Path) -> None:  # noqa: B027  # most tasks serve what they trained
+        """Turn a trained model into what is measured and exported: calibrate on validation data, round."""
 
     @abstractmethod
     def graphs(self, model: nn.Module) -> Sequence[GraphSource]:

@@ -16,13 +16,17 @@ from model.errors import UserError
 from model.forecaster import PaperForecaster, ResidualForecaster
 from model.tasks.base import Batch, GraphSource, Run, Task, module_runs
 from model.yardsticks import LinearMap, solve_linear_map
-from service.manifest import ArrayFile, Result, sha256_of
+from service.manifest import ArrayFile, CalibrationSource, Result, sha256_of
 from service.series import Calibration, calibrate
 
 HORIZONS = (24, 36, 48, 60, 96, 192, 336, 720)
 """Those of the published tables; a model is measured at each that it reaches, of the first four only below 96."""
 LEVELS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975, 0.99)
 BAND = (0.1, 0.9)
+SMALLEST_HALF = 9
+"""Errors without which the levels of BAND cannot be bounded."""
+HISTORY_ROWS = 6000
+"""Rows before the test split whose errors may calibrate; at least all of validation."""
 RELIABLE = (0.70, 0.90)
 """Coverage of the 80 % band on test beyond which its quantiles are not to be relied on."""
 FIGURES = ("mse", "mae", "coverage_80", "last", "linear")
@@ -38,10 +42,11 @@ PUBLISHED: dict[SeriesName, dict[int, tuple[float, float]]] = {
 
 
 class Forecasting(Task):
-    """One model for every horizon up to its longest; what is beyond the first half of validation calibrates it."""
+    """One model for every horizon up to its longest; the first half of validation chooses its epoch."""
 
     metric = "mse_to_linear"
     is_error = True
+    starts_useful = True
     unit = "window"
     series: Series
     linear: LinearMap
@@ -53,8 +58,21 @@ class Forecasting(Task):
         self.context, self.horizon = config.model.context_length, config.model.prediction_length
 
     def load(self, data_dir: Path) -> None:
-        self.series = load_series(self.config.data, data_dir)
+        known = getattr(self, "facts", None)
+        self.series = load_series(self.config.data, data_dir, known and (known["mean"], known["scale"]))
         series = self.series
+        if known is not None and list(known["channels"]) != list(series.channels):
+            raise UserError(
+                f"the data have the channels {', '.join(series.channels)}; the model was trained on "
+                f"{', '.join(known['channels'])}"
+            )
+        series.windows("test", self.context, self.horizon)
+        start, middle, end = *self.validation_half(0), self.validation_half(1)[1]
+        if min(middle - start, end - middle) < SMALLEST_HALF:
+            raise UserError(
+                f"validation has {end - start} rows; {2 * SMALLEST_HALF} are needed to choose an epoch and to calibrate: "
+                "get more data, or raise data.validation_fraction"
+            )
         self.facts = {
             "channels": list(series.channels),
             "mean": series.mean.tolist(),
@@ -68,14 +86,14 @@ class Forecasting(Task):
                 f"{self.config.training.batch_size}"
             )
         self.linear = solve_linear_map(windows, self.context)
-        self.step_mse = self._step_mse(_linear_run(self.linear), *self._half(0))
+        self.step_mse = self._step_mse(_linear_run(self.linear), *self.validation_half(0))
         trained = _linear_run(self.linear)
         sample = windows[:: max(1, len(windows) // 2000)].transpose(0, 2, 1)
         squared = (trained({"series": sample[:, : self.context]}) - sample[:, self.context :]) ** 2
         inverse = 1 / squared.mean(axis=(0, 2), dtype=np.float64)
         self.weights = torch.from_numpy((inverse / inverse.mean()).astype(np.float32))
 
-    def _half(self, half: int) -> tuple[int, int]:
+    def validation_half(self, half: int) -> tuple[int, int]:
         """Rows of the first or second half of validation: the first chooses the epoch, the second calibrates."""
         start, end, _ = self.series.boundaries
         middle = (start + end) // 2
@@ -125,7 +143,7 @@ class Forecasting(Task):
 
     def validate(self, model: nn.Module, device: torch.device) -> float:
         run = module_runs(self.graphs(model), device)[0]
-        return float((self._step_mse(run, *self._half(0)) / self.step_mse).mean())
+        return float((self._step_mse(run, *self.validation_half(0)) / self.step_mse).mean())
 
     def graphs(self, model: nn.Module) -> Sequence[GraphSource]:
         generator = np.random.default_rng(0)
@@ -141,7 +159,7 @@ class Forecasting(Task):
         """
         if not hasattr(self, "series"):
             self.load(data_dir)
-        calibration = self.calibration(runs[0])
+        calibration, _ = self.calibration(runs[0])
         low, high = (calibration.error(level, self.horizon) for level in BAND)
         horizons = _horizons(self.horizon)
         windows = self._windows_with_truth("test", horizons[0])
@@ -207,7 +225,7 @@ class Forecasting(Task):
     def manifest(self, runs: Sequence[Run], results: Sequence[Result], data_dir: Path, folder: Path) -> dict[str, Any]:
         if not hasattr(self, "series"):
             self.load(data_dir)
-        calibration = self.calibration(runs[0])
+        calibration, source = self.calibration(runs[0])
         path = folder / "calibration.npz"
         np.savez_compressed(path, allow_pickle=False, levels=calibration.levels, errors=calibration.errors)
         return {
@@ -216,46 +234,64 @@ class Forecasting(Task):
             "horizon": self.horizon,
             "min_observations": max(2, self.context // 4),
             "calibration": ArrayFile(path=path.name, sha256=sha256_of(path)).model_dump(),
+            "calibration_source": source,
             "calibration_examples": calibration.count,
             "quantiles_reliable": quantiles_are_reliable(results),
         }
 
-    def calibration(self, run: Run) -> Calibration:
-        """Quantiles of the errors whose targets lie in the second half of validation."""
-        start, end = self._half(1)
-        forecasts = self._by_target(run, start, end)
-        truth = self.series.values[start:end, None]  # (m, 1, C)
-        return calibrate(truth - forecasts, LEVELS)
+    def calibration(self, run: Run) -> tuple[Calibration, CalibrationSource]:
+        """Quantiles of the errors on rows that chose no epoch: the second half of validation, or a longer history.
+
+        Half a validation split holds one regime of a series that drifts. The history ends with it too but begins
+        earlier, in the training rows, whose errors are a little too small. Which of the two is taken is decided on the
+        second half alone: by which of first half and history before it the 80 % band covers it better.
+        """
+        start, middle, end = *self.validation_half(0), self.validation_half(1)[1]
+        first = max(self.context + self.horizon, min(start, end - HISTORY_ROWS))
+        error = self.series.values[first:end, None] - self.by_target(run, first, end)  # (rows, O, C)
+        recent = error[middle - first :]
+        distance = {}
+        for source, rows in (
+            ("validation", error[start - first : middle - first]),
+            ("history", error[: middle - first]),
+        ):
+            low, high = (calibrate(rows, BAND).error(level, self.horizon) for level in BAND)
+            distance[source] = abs(float(((low <= recent) & (recent <= high)).mean()) - (BAND[1] - BAND[0]))
+        if distance["validation"] <= distance["history"]:
+            return calibrate(recent, LEVELS), "validation"
+        return calibrate(error, LEVELS), "history"
 
     def terms(self) -> tuple[str, bool]:
         return data_terms(self.config.data.name), False
 
     def _step_mse(self, run: Run, start: int, end: int) -> NDArray[np.float64]:
         """Mean squared error (prediction,) of the forecasts for rows start to end."""
-        error = self._by_target(run, start, end) - self.series.values[start:end, None]
+        error = self.by_target(run, start, end) - self.series.values[start:end, None]
         step_mse: NDArray[np.float64] = np.square(error, dtype=np.float64).mean(axis=(0, 2))
         return step_mse
 
-    def _by_target(self, run: Run, start: int, end: int) -> Floats:
+    def by_target(self, run: Run, start: int, end: int) -> Floats:
         """What was forecast for each row, at every distance.
 
-        Windows may begin before `start`, in the training rows: no target is used that was trained on, and every
-        distance gets the same number of targets, which whole windows within half a validation split would not.
+        Windows may begin before `start`: so every distance gets the same number of targets, which whole windows within
+        half a validation split would not.
 
         Shape:  returns (end - start, O, C).
         """
         values, horizon = self.series.values, self.horizon
         first = max(0, start - horizon - self.context + 1)
         windows = np.lib.stride_tricks.sliding_window_view(values[first : end - 1], self.context, axis=0)
-        found = np.full((end - start, horizon, values.shape[1]), np.nan, np.float32)
+        found = np.zeros((end - start, horizon, values.shape[1]), np.float32)
+        is_missing = np.ones((end - start, horizon), np.bool_)
         origin = first + self.context  # row that the first forecast step is for
         for part, forecast in self._forecasts(run, windows.transpose(0, 2, 1)):
             for number in range(len(part)):
                 low, high = max(start, origin), min(end, origin + horizon)
                 steps = np.arange(low, high)
                 found[steps - start, steps - origin] = forecast[number, steps - origin]
+                is_missing[steps - start, steps - origin] = False
                 origin += 1
-        if np.isnan(found).any():
+        if is_missing.any():
             raise UserError(
                 f"validation begins at row {start}; {self.context} + {horizon} rows are needed before it to calibrate"
             )

@@ -17,6 +17,7 @@ from torch import nn
 from tqdm import tqdm
 
 from model.config import RunConfig
+from model.errors import UserError
 from model.tasks.base import Batch, Task
 from model.training import checkpoint
 from model.training.checkpoint import Progress
@@ -62,12 +63,24 @@ class Fit:
     def __call__(self) -> Progress:
         """Train to the last epoch; Ctrl-C saves a checkpoint before it propagates."""
         try:
+            if self.job.task.starts_useful and self.progress.best is None:
+                self._validate_start()
             while self.progress.epoch < self.job.config.training.epochs:
                 self._epoch()
         except KeyboardInterrupt:
             self._save("last.pt")
             raise
         return self.progress
+
+    def _validate_start(self) -> None:
+        """Let the untrained model compete."""
+        job = self.job
+        job.model.eval()
+        value = job.task.validate(job.model, job.device)
+        with undivided():
+            self.progress.best = value
+            self._save("best.pt")
+        tqdm.write(f"start: validation {job.task.metric} {value:.4f}")
 
     def _epoch(self) -> None:
         """Finish the current epoch, validate, record, save."""
@@ -96,8 +109,13 @@ class Fit:
             self._finish_epoch(value)
 
     def _finish_epoch(self, value: float) -> None:
-        """Record the epoch in metrics.jsonl and save the checkpoints."""
+        """Record the epoch in metrics.jsonl and save the checkpoints. Raises: UserError if training has diverged."""
         job, progress = self.job, self.progress
+        if not math.isfinite(value):
+            raise UserError(
+                f"epoch {progress.epoch + 1}: validation {job.task.metric} is {value}: training has diverged; lower "
+                "training.learning_rate"
+            )
         progress.peak_memory_bytes = max(progress.peak_memory_bytes, peak_memory_bytes(job.device))
         loss = progress.loss_sum / progress.step
         progress.epoch, progress.step, progress.loss_sum = progress.epoch + 1, 0, 0.0
