@@ -23,12 +23,12 @@ from matplotlib import pyplot  # the backend must be chosen first
 
 METRICS = ("accuracy", "auc")
 KINDS = {
-    "all": ("all", ()),
-    "disjoint": ("paper-disjoint", ("data.disjoint=true",)),
-    "no-fourier": ("all", ("model.encoder.use_fourier=false",)),
-    "stem-alone": ("all", ("model.encoder.num_layers=0",)),
+    "all": ("all", 3, ()),
+    "disjoint": ("paper-disjoint", 2, ("data.disjoint=true",)),
+    "no-fourier": ("all", 1, ("model.encoder.use_fourier=false",)),
+    "stem-alone": ("all", 1, ("model.encoder.num_layers=0",)),
 }
-"""Test pairs and settings of each kind of run."""
+"""Test pairs, seeds and settings of each kind of run."""
 
 Figures = dict[str, list[dict[str, float]]]
 """Kind -> metrics of each seed."""
@@ -39,10 +39,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", default=os.environ.get("LONGDOC_DATA", "data"), type=Path)
     parser.add_argument("--runs", default="runs/matching", type=Path)
-    parser.add_argument("--seeds", default=3, type=int, help="of all and disjoint; the ablation has 1")
     parser.add_argument("--out", default=Path(__file__).parent / "results", type=Path)
     args = parser.parse_args()
-    jobs = [(kind, seed) for kind in KINDS for seed in range(args.seeds if kind in ("all", "disjoint") else 1)]
+    jobs = [(kind, seed) for kind, (_, seeds, _) in KINDS.items() for seed in range(seeds)]
     figures: Figures = {}
     for kind, seed in tqdm(jobs, unit="run"):
         figures.setdefault(kind, []).append(run(kind, seed, args))
@@ -62,7 +61,7 @@ def run(kind: str, seed: int, args: argparse.Namespace) -> dict[str, float]:
     """Metrics of one run, trained and measured if need be."""
     folder = args.runs / kind / f"aan-seed{seed}"
     if not (folder / "evaluation.json").is_file():
-        settings = [part for setting in (f"seed={seed}", *KINDS[kind][1]) for part in ("--set", setting)]
+        settings = [part for setting in (f"seed={seed}", *KINDS[kind][2]) for part in ("--set", setting)]
         resume = ["--resume"] if (folder / "last.pt").is_file() else []
         data = ["--data-dir", str(args.data_dir)]
         train = ["train", "aan-s3", "--runs", str(folder.parent), *settings, *resume]

@@ -86,13 +86,20 @@ def _predict(arguments: list[str]) -> int:
     parser.add_argument("--csv", type=Path, help="documents in the column `text`; pairs in `a` and `b`; or a series")
     parser.add_argument("--on-overflow", choices=["windows", "head", "tail", "head_tail", "error"], default="windows")
     parser.add_argument("--detail", action="store_true", help="add the scores of each window")
-    parser.add_argument("--horizon", type=int, help="steps to forecast (default: all the model can)")
+    parser.add_argument("--horizon", type=_positive, help="steps to forecast (default: all the model can)")
     parser.add_argument("--quantiles", type=float, nargs="*", default=[], help="levels of a forecast's error bands")
     args = parser.parse_args(arguments)
     sources = [bool(args.files), args.jsonl is not None, args.csv is not None]
     if sum(sources) != 1:
         parser.error("give files, or --jsonl, or --csv")
     return predict(args)
+
+
+def _positive(text: str) -> int:
+    """Parse a positive integer."""
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"not a positive integer: {text[:40]!r}")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -265,7 +265,7 @@ def _runner(model: LoadedModel) -> Run:
 
     def run_series(rows: Sequence[bytes], bucket: int) -> Floats:
         del bucket
-        windows = np.frombuffer(b"".join(rows), np.float32)
+        windows = np.frombuffer(bytearray().join(rows), np.float32)  # writable, else PyTorch warns
         return backend.run({names[0]: windows.reshape(len(rows), *manifest.inputs[0].shape[1:])})[output]
 
     return run_series if isinstance(manifest, ForecasterManifest) else run_text
@@ -274,7 +274,7 @@ def _runner(model: LoadedModel) -> Run:
 PUBLIC = {
     *("name", "version", "task", "labels", "max_length", "window_overlap"),
     *("channels", "context_length", "horizon", "min_observations", "frequency"),
-    *("calibration_examples", "quantiles_reliable"),
+    *("calibration_source", "calibration_examples", "quantiles_reliable"),
     *("results", "training", "data_terms", "non_commercial"),
 }
 

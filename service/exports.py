@@ -103,13 +103,13 @@ def _read_calibration(manifest: ForecasterManifest, folder: Path) -> Calibration
     place = f"{manifest.name}/{manifest.version}"
     arrays = _read_arrays(folder / manifest.calibration.path, place, "calibration")
     levels, errors = arrays.get("levels", np.empty(0)), arrays.get("errors", np.empty(0))
-    expected = (len(levels), manifest.horizon, len(manifest.channels))
+    expected = (levels.size, manifest.horizon, len(manifest.channels))
     is_sound = (
         levels.ndim == 1
         and levels.dtype == np.float64
         and errors.dtype == np.float32
         and errors.shape == expected
-        and len(levels) > 0
+        and levels.size > 0
         and bool(np.isfinite(levels).all() and np.isfinite(errors).all())
         and bool((np.diff(levels) > 0).all() and (np.diff(errors, axis=0) >= 0).all())
     )
@@ -117,13 +117,20 @@ def _read_calibration(manifest: ForecasterManifest, folder: Path) -> Calibration
         raise BadExport(
             f"{place}: {manifest.calibration.path} does not hold increasing levels and errors {expected}", "calibration"
         )
+    lowest = 1 / (manifest.calibration_examples + 1)
+    if not np.allclose([levels[0], 1 - levels[-1]], lowest, rtol=1e-6, atol=0):
+        raise BadExport(
+            f"{place}: {manifest.calibration.path} does not reach from 1 / (m + 1) to m / (m + 1) with the manifest's "
+            f"calibration_examples m = {manifest.calibration_examples}",
+            "calibration",
+        )
     return Calibration(levels, errors, manifest.calibration_examples)
 
 
 def _read_arrays(path: Path, place: str, reason: str) -> dict[str, Array]:
     """Read an archive of arrays; no pickles."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             return dict(arrays)
     except Exception:  # numpy and zipfile raise many kinds for damaged archives
         raise BadExport(f"{place}: {path.name} is not an archive of arrays", reason) from None

@@ -18,11 +18,11 @@ FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$")]
 Format = Literal["onnx", "torchscript"]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+CalibrationSource = Literal["validation", "history"]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class ModelFile(_Part):
@@ -70,7 +70,7 @@ class Validation(_Part):
     """What the best epoch was chosen by."""
 
     metric: str
-    value: Finite
+    value: float
 
 
 class Training(_Part):
@@ -138,8 +138,8 @@ class _TextExport(_Export):
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
         """What the engine relies on: it would fail only while serving."""
-        if len(self.inputs) != 2:
-            raise ValueError(f"a text model has 2 inputs, bytes and lengths, not {len(self.inputs)}")
+        if (types := [spec.datatype for spec in self.inputs]) != ["UINT8", "INT32"]:
+            raise ValueError(f"a text model's inputs are bytes UINT8 and lengths INT32, not {', '.join(types)}")
         if self.window_overlap >= self.max_length:
             raise ValueError(f"window_overlap {self.window_overlap} must be below max_length {self.max_length}")
         for format in {file.format for file in self.files}:
@@ -188,6 +188,8 @@ class MatcherManifest(_TextExport):
         expected = ((-1, self.dim), (-1, self.dim))
         if (shapes := tuple(spec.shape for spec in self.head.inputs)) != expected:
             raise ValueError(f"the head's inputs have shapes {shapes}; vectors need {expected}")
+        if self.head.outputs[0].shape != (-1, 1):
+            raise ValueError(f"the head's output has shape (-1, 1), not {self.head.outputs[0].shape}")
         if {file.format for file in self.head.files} != {file.format for file in self.files}:
             raise ValueError("encoder and head must come in the same formats")
         if {file.bucket for file in self.head.files} != {self.dim}:
@@ -200,9 +202,9 @@ class ForecasterManifest(_Export):
 
     task: Literal["forecasting"]
     channels: tuple[str, ...] = Field(min_length=1)
-    mean: tuple[Finite, ...]
+    mean: tuple[float, ...]
     """Of each channel in training: the model sees (value - mean) / scale."""
-    scale: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...]
+    scale: tuple[Annotated[float, Field(gt=0)], ...]
     context_length: int = Field(gt=1)
     """Steps the model reads."""
     horizon: int = Field(gt=0)
@@ -213,6 +215,8 @@ class ForecasterManifest(_Export):
     """Step of the training data, for people."""
     calibration: ArrayFile
     """`levels` (Q,) and `errors` (Q, horizon, channels), in scaled units."""
+    calibration_source: CalibrationSource
+    """Rows of the errors: the second half of validation, or a history that ends with it, training rows and all."""
     calibration_examples: int = Field(gt=0)
     """m: errors behind each quantile; levels outside [1 / (m + 1), m / (m + 1)] cannot be given."""
     quantiles_reliable: bool

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import csv
 import json
+import math
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from itertools import islice
@@ -13,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from service.engine import Engine, ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
-from service.errors import ServiceError
+from service.errors import InvalidInput, ServiceError
 from service.exports import load_export
 from service.manifest import newest_version
 from service.metrics import Metrics
@@ -23,7 +24,7 @@ from service.routes import matching
 from service.schemas import ClassifyOptions
 from service.settings import Settings
 from service.tasks.classification import classify
-from service.tasks.forecasting import check_channels, choose_horizon, forecast
+from service.tasks.forecasting import check_channels, check_levels, choose_horizon, forecast
 from service.tasks.matching import Text, score
 
 csv.field_size_limit(2**31 - 1)
@@ -52,8 +53,10 @@ def predict(args: argparse.Namespace) -> int:
     settings = Settings.model_construct(max_queue_rows=sys.maxsize, max_queue_bytes=sys.maxsize)
     engine = Engine([loaded], settings, Metrics())
     (model,) = engine.models.values()
-    failed = asyncio.run(_predict(_jobs(model, args)))
-    engine.close()
+    try:
+        failed = asyncio.run(_predict(_jobs(model, args)))
+    finally:
+        engine.close()
     return 1 if failed else 0
 
 
@@ -120,10 +123,14 @@ def _forecast_jobs(model: ServedForecaster, args: argparse.Namespace) -> Iterato
     if args.jsonl is not None:
         raise InputError(f"{model.manifest.name} forecasts series: give CSV files with its channels as columns")
     names = model.manifest.channels
+    try:
+        horizon = choose_horizon(model, args.horizon)
+        check_levels(model, args.quantiles)
+    except InvalidInput as error:
+        raise InputError(f"--{error}") from None
 
     async def answer(columns: dict[str, list[float | None]], deadline: float) -> dict[str, Any]:
         places = check_channels(model, list(columns), len(columns))
-        horizon = choose_horizon(model, args.horizon)
         values = list(columns.values())
         result, _ = await forecast(model, values, horizon=horizon, levels=args.quantiles, deadline=deadline)
         return forecasting.describe(result, list(columns), places, None, model.manifest.context_length)
@@ -166,7 +173,7 @@ def _texts(line: bytes, place: str, fields: tuple[str, ...]) -> tuple[bytes, ...
 
 def _csv(path: Path, fields: tuple[str, ...]) -> Iterator[tuple[str, tuple[bytes, ...]]]:
     for place, row in _table(path, fields):
-        yield place, tuple((row[field] or "").encode() for field in fields)
+        yield place, tuple(row[field].encode() for field in fields)
 
 
 def _columns(path: Path, names: tuple[str, ...]) -> dict[str, list[float | None]]:
@@ -174,23 +181,36 @@ def _columns(path: Path, names: tuple[str, ...]) -> dict[str, list[float | None]
     columns: dict[str, list[float | None]] = {name: [] for name in names}
     for place, row in _table(path, names):
         for name in names:
-            cell = (row[name] or "").strip()
-            try:
-                columns[name].append(float(cell) if cell else None)
-            except ValueError:
-                raise InputError(f"{place}: column {name}: not a number: {cell[:40]!r}") from None
+            cell = row[name].strip()
+            columns[name].append(_number(cell, f"{place}: column {name}") if cell else None)
     return columns
 
 
-def _table(path: Path, fields: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str | None]]]:
+def _number(cell: str, place: str) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        raise InputError(f"{place}: not a number: {cell[:40]!r}") from None
+    if not math.isfinite(value):
+        raise InputError(f"{place}: not a finite number: {cell[:40]!r}; leave the cell of a missing value empty")
+    return value
+
+
+def _table(path: Path, fields: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
     """Place and cells of each row of a CSV file that has certain columns."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream)
+            reader = csv.reader(stream)
+            header = next(reader, [])
             for field in fields:
-                if field not in (reader.fieldnames or []):
-                    raise InputError(f"{path}:1: no column `{field}`")
-            for row in reader:
-                yield f"{path}:{reader.line_num}", row
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+                if header.count(field) != 1:
+                    raise InputError(f"{path}:1: {'two columns' if field in header else 'no column'} `{field}`")
+            for row in filter(None, reader):
+                place = f"{path}:{reader.line_num}"
+                if len(row) != len(header):
+                    raise InputError(f"{place}: {len(row)} cells under {len(header)} columns")
+                yield place, dict(zip(header, row, strict=True))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: {error}") from None

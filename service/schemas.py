@@ -1,12 +1,15 @@
 """Wire types of the native routes: they check requests and make the OpenAPI document."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
 from service.codec import OnOverflow
 
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+Documents = Annotated[list[str], Field(fail_fast=True)]
+"""A body can hold millions of wrong values; to list them all would cost minutes and gigabytes."""
 
 
 class _Request(BaseModel):
@@ -29,7 +32,7 @@ class ClassifyOptions(_Request):
 class ClassifyRequest(ClassifyOptions):
     """Body of `POST /v1/classify` as JSON."""
 
-    inputs: str | list[str]
+    inputs: str | Documents
     """One document or several."""
 
 
@@ -78,7 +81,7 @@ class ClassifyResponse(BaseModel):
 class ScoreRequest(_Request):
     """Body of `POST /v1/score`."""
 
-    pairs: list[tuple[str, str]]
+    pairs: Annotated[list[tuple[str, str]], Field(fail_fast=True)]
     """Documents that may belong together, two and two."""
     model: ModelName | None = None
     """Name of the model; may be left out when one matcher is served or set as default."""
@@ -112,7 +115,7 @@ class RankRequest(_Request):
     """Body of `POST /v1/rank`."""
 
     query: str
-    documents: list[str]
+    documents: Documents
     """What is ranked by its score with the query."""
     model: ModelName | None = None
     """Name of the model; may be left out when one matcher is served or set as default."""
@@ -142,13 +145,16 @@ class RankResponse(BaseModel):
     query_coverage: Coverage
 
 
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Channel = list[Number | None]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Channel = Annotated[list[Number | None], Field(fail_fast=True)]
+Channels = Annotated[list[Channel], Field(fail_fast=True)]
 Series = Annotated[
-    Annotated[dict[str, Channel], Tag("named")] | Annotated[list[Channel], Tag("positional")],
+    Annotated[dict[str, Channel], Tag("named")] | Annotated[Channels, Tag("positional")],
     Discriminator(lambda value: "named" if isinstance(value, dict) else "positional"),
 ]
 """Values of each channel, oldest first, null where one is missing; by name, or in the model's order."""
+
+Levels = Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(fail_fast=True)]
 
 
 class ForecastRequest(_Request):
@@ -157,7 +163,7 @@ class ForecastRequest(_Request):
     series: Series
     horizon: int | None = Field(default=None, ge=1)
     """Steps to forecast; by default all the model can."""
-    quantiles: list[Annotated[float, Field(gt=0, lt=1)]] = []
+    quantiles: Levels = []
     """Levels of the error bands."""
     start: str | None = None
     """Time of the first value, ISO 8601; with `frequency` the forecast gets time stamps."""
@@ -206,3 +212,20 @@ class Problem(BaseModel):
     code: str
     request_id: str
     errors: list[FieldError] = []
+
+
+def self_contained(schema: type[BaseModel]) -> Any:
+    """JSON schema without references: those of pydantic lead nowhere within the OpenAPI document."""
+    content = schema.model_json_schema()
+    return _inline(content, content.pop("$defs", {}))
+
+
+def _inline(node: Any, definitions: Mapping[str, Any]) -> Any:
+    """Put definitions in the place of the references to them."""
+    if isinstance(node, list):
+        return [_inline(item, definitions) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _inline(definitions[node["$ref"].removeprefix("#/$defs/")], definitions)
+    return {key: _inline(value, definitions) for key, value in node.items()}

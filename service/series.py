@@ -71,7 +71,8 @@ def read_window(
         used += len(known)
         missing = context_length - (len(column) - first)
         steps = np.array([step + missing for step, _ in known])
-        scaled = (np.array([value for _, value in known], np.float64) - mean[index]) / scale[index]
+        with np.errstate(over="ignore"):
+            scaled = (np.array([value for _, value in known], np.float64) - mean[index]) / scale[index]
         if (far := np.abs(scaled) > LARGEST).any():
             place = first + known[int(far.argmax())][0]
             raise _invalid(
@@ -96,11 +97,11 @@ def conformal_rank(level: float, count: int) -> int:
     Reference:  Lei et al. 2018, arXiv:1604.04173, sec. 2.2 (split conformal), for each tail.
     Raises:     InvalidInput if so few errors cannot bound this level.
     """
-    lowest, highest = 1 / (count + 1), count / (count + 1)
-    product = round((count + 1) * level, 9)  # 0.9 * 10 is not 9 in binary
+    product = round((count + 1) * level, 9) if 0 < level < 1 else 0.0  # 0.9 * 10 is not 9 in binary
     rank = math.ceil(product) if level >= 0.5 else math.floor(product)
     if not 1 <= rank <= count:
-        raise _invalid(f"level {level:g} is outside [{lowest:.6g}, {highest:.6g}], what was calibrated", "quantiles")
+        lowest = math.ceil(1e6 / (count + 1)) / 1e6  # rounded so that it is allowed itself
+        raise _invalid(f"level {level} is outside [{lowest:g}, {1 - lowest:g}], what was calibrated", "quantiles")
     return rank
 
 
@@ -125,8 +126,8 @@ class Calibration:
         lower = max(0, upper - 1)
         width = self.levels[upper] - self.levels[lower]
         share = min(1.0, max(0.0, (level - self.levels[lower]) / width)) if width > 0 else 1.0
-        below, above = self.errors[lower, :horizon], self.errors[upper, :horizon]
-        between: NDArray[np.float32] = below + np.float32(share) * (above - below)
+        below, above = self.errors[[lower, upper], :horizon].astype(np.float64)  # float32 would end beside `above`
+        between: NDArray[np.float32] = (below + share * (above - below)).astype(np.float32)
         return between
 
 

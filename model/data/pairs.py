@@ -60,7 +60,7 @@ def _aan(data_dir: Path) -> Pairs:
         if not isinstance(key, str) or not isinstance(text, str) or not text or type(fold) is not int:
             raise UserError(f"{place}: expected id, a text that is not empty, and fold")
         if key in index:
-            raise UserError(f"{place}: id {key!r} was there before")
+            raise UserError(f"{place}: {key!r} is there twice")
         index[key] = len(texts)
         try:
             texts.append(text.encode())
@@ -77,7 +77,7 @@ def _aan(data_dir: Path) -> Pairs:
                 raise UserError(f"{place}: {key!r} is not in {DOCUMENTS}")
         rows[split].append((index[str(ids[0])], index[str(ids[1])], label))
     if empty := [split for split, found in rows.items() if not found]:
-        raise UserError(f"{data_dir / PAIRS} has no pair of split {empty[0]!r}")
+        raise UserError(f"{data_dir / PAIRS} has no row of split {empty[0]!r}")
     return Pairs(texts, {split: np.array(found) for split, found in rows.items()}, np.array(folds))
 
 

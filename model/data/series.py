@@ -113,8 +113,9 @@ def infer_frequency(timestamps: Sequence[str]) -> str:
     Raises: UserError for a time stamp that is neither ISO 8601 nor year/month/day hour:minute.
     """
     times = [_parse_time(text, row) for row, text in enumerate(timestamps, 2)]
-    if len({time.tzinfo is None for time in times}) > 1:
-        raise UserError("some time stamps have a time zone and others have none")
+    for row, time in enumerate(times, 2):
+        if (time.tzinfo is None) != (times[0].tzinfo is None):
+            raise UserError(f"row {row}: some time stamps have a time zone and others have none")
     steps = Counter(later - earlier for earlier, later in pairwise(times))
     if not steps:
         return "irregular"
@@ -194,10 +195,7 @@ def read_csv(path: Path, time_column: str = "") -> tuple[tuple[str, ...], tuple[
         raise UserError(f"{path} does not exist; --data-dir or LONGDOC_DATA says where the data lies") from None
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(f"{path}: {error}") from None
-    try:
-        names, timestamps, values = _parse_table(text, path, time_column)
-    except csv.Error as error:
-        raise UserError(f"{path}: {error}") from None
+    names, timestamps, values = _parse_table(text, path, time_column)
     if not values:
         raise UserError(f"{path} has no rows")
     return tuple(names), tuple(timestamps), np.array(values, np.float64)
@@ -216,12 +214,15 @@ def _parse_table(text: str, path: Path, time_column: str) -> tuple[list[str], li
     time_index = header.index(time_column) if time_column else 0
     names = header[:time_index] + header[time_index + 1 :]
     timestamps, values = list[str](), list[list[float]]()
-    for row in reader:
-        place = f"{path}:{reader.line_num}"
-        if len(row) != len(header):
-            raise UserError(f"{place}: {len(row)} cells under {len(header)} columns")
-        timestamps.append(row.pop(time_index))
-        values.append([_number(cell, f"{place}: column {name}") for name, cell in zip(names, row, strict=True)])
+    try:
+        for row in reader:
+            place = f"{path}:{reader.line_num}"
+            if len(row) != len(header):
+                raise UserError(f"{place}: {len(row)} cells under {len(header)} columns")
+            timestamps.append(row.pop(time_index))
+            values.append([_number(cell, f"{place}: column {name}") for name, cell in zip(names, row, strict=True)])
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.line_num}: {error}") from None
     return names, timestamps, values
 
 

@@ -66,12 +66,13 @@ class Forecasting(Task):
                 f"the data have the channels {', '.join(series.channels)}; the model was trained on "
                 f"{', '.join(known['channels'])}"
             )
-        series.windows("test", self.context, self.horizon)
+        windows = self._training_windows()
+        series.windows("test", self.context, self.horizon)  # raises where there is none
         start, middle, end = *self.validation_half(0), self.validation_half(1)[1]
         if min(middle - start, end - middle) < SMALLEST_HALF:
             raise UserError(
-                f"validation has {end - start} rows; {2 * SMALLEST_HALF} are needed to choose an epoch and to calibrate: "
-                "get more data, or raise data.validation_fraction"
+                f"validation has {end - start} rows; {2 * SMALLEST_HALF} are needed, to choose an epoch and to "
+                "calibrate: get more data, or raise data.validation_fraction"
             )
         self.facts = {
             "channels": list(series.channels),
@@ -79,12 +80,6 @@ class Forecasting(Task):
             "scale": series.scale.tolist(),
             "frequency": infer_frequency(series.timestamps),
         }
-        windows = series.windows("train", self.context, self.horizon)
-        if len(windows) < self.config.training.batch_size:
-            raise UserError(
-                f"{len(windows)} training windows of {self.context} + {self.horizon} rows are fewer than one batch, "
-                f"{self.config.training.batch_size}"
-            )
         self.linear = solve_linear_map(windows, self.context)
         self.step_mse = self._step_mse(_linear_run(self.linear), *self.validation_half(0))
         trained = _linear_run(self.linear)
@@ -92,6 +87,16 @@ class Forecasting(Task):
         squared = (trained({"series": sample[:, : self.context]}) - sample[:, self.context :]) ** 2
         inverse = 1 / squared.mean(axis=(0, 2), dtype=np.float64)
         self.weights = torch.from_numpy((inverse / inverse.mean()).astype(np.float32))
+
+    def _training_windows(self) -> Floats:
+        """Windows (W, C, context + prediction) of the training rows. Raises: UserError if they make no batch."""
+        windows = self.series.windows("train", self.context, self.horizon)
+        if len(windows) < self.config.training.batch_size:
+            raise UserError(
+                f"{len(windows)} training windows of {self.context} + {self.horizon} rows are fewer than one batch, "
+                f"{self.config.training.batch_size}"
+            )
+        return windows
 
     def validation_half(self, half: int) -> tuple[int, int]:
         """Rows of the first or second half of validation: the first chooses the epoch, the second calibrates."""
@@ -148,7 +153,7 @@ class Forecasting(Task):
     def graphs(self, model: nn.Module) -> Sequence[GraphSource]:
         generator = np.random.default_rng(0)
         channels = len(self.facts["channels"])
-        series = generator.standard_normal((4, self.context, channels)).cumsum(axis=1).astype(np.float32)
+        series = generator.standard_normal((3, self.context, channels)).cumsum(axis=1).astype(np.float32)
         series[0], series[1, :-1] = 3.0, 0.0
         return [GraphSource("model", model, {"series": series}, "forecast", self.context)]
 

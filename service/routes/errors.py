@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect
 
 from service import errors
 from service.log import request_id
-from service.schemas import Problem
+from service.schemas import Problem, self_contained
 
 STATUS: Mapping[type[errors.ServiceError], int] = {
     errors.MalformedInput: 400,
@@ -31,7 +31,10 @@ MEDIA_TYPE = "application/problem+json"
 CLIENT_LEFT = 499
 
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "content": {MEDIA_TYPE: {}}, "description": http.HTTPStatus(status).phrase}
+    status: {
+        "content": {MEDIA_TYPE: {"schema": self_contained(Problem)}},
+        "description": http.HTTPStatus(status).phrase,
+    }
     for status in sorted(set(STATUS.values()))
 }
 """For the OpenAPI document of a route."""

@@ -14,7 +14,7 @@ from service.routes.reading import JSON, deadline, json_body, media_type, parse_
 from service.schemas import ForecastRequest, ForecastResponse
 from service.series import Doubles, continue_timestamps, parse_frequency, parse_start
 from service.settings import Settings
-from service.tasks.forecasting import Forecast, check_channels, choose_horizon, forecast
+from service.tasks.forecasting import Forecast, check_channels, check_levels, choose_horizon, forecast
 
 router = APIRouter()
 
@@ -35,6 +35,7 @@ async def post_forecast(request: Request) -> JSONResponse:
     model = engine.forecaster(asked.model, names)
     places = check_channels(model, names, len(sent))
     horizon = choose_horizon(model, asked.horizon)
+    check_levels(model, asked.quantiles)
     timestamps = _timestamps(asked, max(map(len, sent)), horizon)
     columns = [sent[place] for place in places]
     work = forecast(model, columns, horizon=horizon, levels=asked.quantiles, deadline=until)
@@ -61,7 +62,7 @@ def describe(
 
     content: dict[str, Any] = {
         "forecast": shaped(answer.values),
-        "quantiles": {f"{level:g}": shaped(values) for level, values in answer.quantiles.items()},
+        "quantiles": {str(level): shaped(values) for level, values in answer.quantiles.items()},
         "quantiles_reliable": answer.quantiles_reliable,
         "coverage": {
             "observations_total": answer.window.observations_total,

@@ -5,27 +5,36 @@
 """
 
 import asyncio
+import contextlib
 import time
 import uuid
-from collections.abc import Coroutine, Iterable
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from service.engine import Engine, ServedForecaster
-from service.errors import InvalidInput, RetryableError, ServiceError
+from service.errors import InvalidInput, PayloadTooLarge, RetryableError, ServiceError
 from service.routes.answer import Stopwatch
 from service.routes.errors import STATUS
-from service.routes.reading import JSON, deadline, json_body, media_type, parse_json, read_body, while_connected
-from service.schemas import Channel
+from service.routes.reading import (
+    JSON,
+    check_count,
+    deadline,
+    json_body,
+    media_type,
+    parse_json,
+    read_body,
+    while_connected,
+)
+from service.schemas import Channel, Channels, Levels, ModelName
 from service.series import Doubles, continue_timestamps, parse_frequency, parse_start
 from service.settings import Settings
-from service.tasks.forecasting import Forecast, check_channels, choose_horizon, forecast
-
-T = TypeVar("T")
+from service.tasks.forecasting import Forecast, check_channels, check_levels, choose_horizon, forecast
+from service.tasks.timing import Timing
 
 STEPS = {
     **dict.fromkeys(("S", "second", "secondly"), "1s"),
@@ -35,6 +44,14 @@ STEPS = {
     **dict.fromkeys(("W", "week", "weekly"), "1w"),
 }
 """KServe's frequencies of fixed length; months, quarters and years have none."""
+MOST_NUMBERS = 1_000_000
+"""In one answer: a few short series can ask for many, and writing them stops everybody else."""
+
+NestedOrFlat = Annotated[
+    Annotated[Channels, Tag("nested")] | Annotated[Channel, Tag("flat")],
+    Discriminator(lambda value: "nested" if _is_nested(value) else "flat"),
+]
+"""A list for each channel or step, or the values of the only channel."""
 
 
 class _Part(BaseModel):
@@ -46,7 +63,7 @@ class Input(_Part):
 
     type: Literal["univariate_time_series", "multivariate_time_series"] = "multivariate_time_series"
     name: str = "series"
-    series: list[Channel] | Channel
+    series: NestedOrFlat
     frequency: str
     start_timestamp: str | None = None
     layout: Literal["channel_major", "time_major"] = "channel_major"
@@ -56,14 +73,14 @@ class Options(_Part):
     """What is wanted of every series."""
 
     horizon: int = Field(ge=1)
-    quantiles: list[Annotated[float, Field(gt=0, lt=1)]] = []
+    quantiles: Levels = []
 
 
 class KServeRequest(_Part):
     """Body of the request."""
 
-    model: str
-    inputs: list[Input] = Field(min_length=1)
+    model: ModelName
+    inputs: Annotated[list[Input], Field(fail_fast=True)]
     options: Options
 
 
@@ -112,23 +129,22 @@ async def post_forecast(request: Request) -> JSONResponse:
     settings: Settings = request.app.state.settings
     until = deadline(request, settings.deadline_s)
     media_type(request, (JSON,))
-    asked = parse_json(KServeRequest, await read_body(request, until), strict=False)
-    if len(asked.inputs) > settings.max_documents:
-        message = f"{len(asked.inputs)} series; at most {settings.max_documents} in one request"
-        raise InvalidInput(message, [("inputs", message)])
+    asked = parse_json(KServeRequest, await read_body(request, until), strict=None)
+    check_count("inputs", len(asked.inputs), settings.max_documents)
     model = engine.forecaster(asked.model)
-    horizon = choose_horizon(model, asked.options.horizon)
-    channels = [_columns(given, number) for number, given in enumerate(asked.inputs)]
-    for columns in channels:
-        check_channels(model, None, len(columns))
-    starts = [
-        _first_timestamp(given, len(columns[0]), number)
-        for number, (given, columns) in enumerate(zip(asked.inputs, channels, strict=True))
-    ]
-    levels = asked.options.quantiles
-    works = (forecast(model, columns, horizon=horizon, levels=levels, deadline=until) for columns in channels)
+    with _within("options"):
+        choose_horizon(model, asked.options.horizon)
+        check_levels(model, asked.options.quantiles)
+    _check_answer(model, asked)
+    series = []
+    for number, given in enumerate(asked.inputs):
+        with _within(f"inputs.{number}"):
+            columns = _columns(given)
+            check_channels(model, None, len(columns))
+            series.append((columns, _first_timestamp(given, len(columns[0]))))
+    work = _forecast_all(model, [columns for columns, _ in series], asked.options, until)
     with model.metrics.in_flight.track_inprogress():
-        answers = await while_connected(request, _together(works))
+        answers = await while_connected(request, work)
     watch.computed()
     outputs = [
         {
@@ -138,7 +154,7 @@ async def post_forecast(request: Request) -> JSONResponse:
             "content": [_content(given, answer, start)],
             "error": None,
         }
-        for given, (answer, _), start in zip(asked.inputs, answers, starts, strict=True)
+        for given, (answer, _), (_, start) in zip(asked.inputs, answers, series, strict=True)
     ]
     response = {
         "id": uuid.uuid4().hex,
@@ -150,9 +166,36 @@ async def post_forecast(request: Request) -> JSONResponse:
     return watch.respond(model, answers[-1][1], response)
 
 
-async def _together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Await works side by side, so that their rows share batches."""
-    return await asyncio.gather(*works)
+def _check_answer(model: ServedForecaster, asked: KServeRequest) -> None:
+    """Bound the size of the answer. Raises: PayloadTooLarge."""
+    steps = len(asked.inputs) * asked.options.horizon * (1 + len(asked.options.quantiles))
+    if (count := steps * len(model.manifest.channels)) > MOST_NUMBERS:
+        raise PayloadTooLarge(
+            f"the answer would hold {count} numbers, at most {MOST_NUMBERS}: send fewer series, or ask for a shorter "
+            "horizon or fewer quantiles"
+        )
+
+
+async def _forecast_all(
+    model: ServedForecaster, series: Sequence[Sequence[Channel]], options: Options, until: float
+) -> list[tuple[Forecast, Timing]]:
+    """Forecast side by side, so that the series share batches."""
+
+    async def one(number: int, columns: Sequence[Channel]) -> tuple[Forecast, Timing]:
+        with _within(f"inputs.{number}"):
+            return await forecast(model, columns, horizon=options.horizon, levels=options.quantiles, deadline=until)
+
+    return await asyncio.gather(*(one(number, columns) for number, columns in enumerate(series)))
+
+
+@contextlib.contextmanager
+def _within(part: str) -> Iterator[None]:
+    """Put the part of the request, and KServe's names, into the places of errors."""
+    try:
+        yield
+    except InvalidInput as error:
+        fields = [(f"{part}.{'start_timestamp' if place == 'start' else place}", why) for place, why in error.errors]
+        raise InvalidInput("; ".join(f"{place}: {why}" for place, why in fields), fields) from None
 
 
 def _content(given: Input, answer: Forecast, start: str | None) -> dict[str, Any]:
@@ -165,39 +208,41 @@ def _content(given: Input, answer: Forecast, start: str | None) -> dict[str, Any
         "start_timestamp": start,
     }
     if answer.quantiles:
-        content["quantiles"] = {f"{level:g}": _as_sent(values, given) for level, values in answer.quantiles.items()}
+        content["quantiles"] = {str(level): _as_sent(values, given) for level, values in answer.quantiles.items()}
     return content
 
 
-def _columns(given: Input, number: int) -> list[Channel]:
-    """The series as one list a channel. Raises: InvalidInput for ragged or mixed lists."""
-    place = f"inputs.{number}.series"
+def _is_nested(series: object) -> bool:
+    """Whether a series is a list of lists."""
+    return isinstance(series, list) and any(isinstance(item, list) for item in series)
+
+
+def _columns(given: Input) -> list[Channel]:
+    """The series as one list a channel. Raises: InvalidInput for steps of different width."""
     nested = [row for row in given.series if isinstance(row, list)]
     if not nested:
         return [[value for value in given.series if not isinstance(value, list)]]
     if given.layout == "time_major":
         if len({len(row) for row in nested}) != 1:
-            raise InvalidInput(f"{place}: every step must have as many values", [(place, "every step must be as long")])
+            message = "every step must have as many values"
+            raise InvalidInput(f"series: {message}", [("series", message)])
         return [list(column) for column in zip(*nested, strict=True)]
     return nested
 
 
 def _as_sent(values: Doubles, given: Input) -> list[list[float]] | list[float]:
     """A forecast (horizon, channels) in the layout of the series that was sent."""
-    is_flat = not any(isinstance(row, list) for row in given.series)
-    sent: list[list[float]] | list[float] = (
-        values[:, 0] if is_flat else values if given.layout == "time_major" else values.T
-    ).tolist()
+    sent: list[list[float]] | list[float]
+    if not _is_nested(given.series):
+        sent = values[:, 0].tolist()
+    else:
+        sent = (values if given.layout == "time_major" else values.T).tolist()
     return sent
 
 
-def _first_timestamp(given: Input, length: int, number: int) -> str | None:
+def _first_timestamp(given: Input, length: int) -> str | None:
     """Time of the first step forecast; None if the series has no start. Raises: InvalidInput for a bad frequency."""
-    try:
-        step = parse_frequency(STEPS.get(given.frequency, given.frequency))
-        if given.start_timestamp is None:
-            return None
-        return continue_timestamps(parse_start(given.start_timestamp), step, length, 1)[0]
-    except InvalidInput as error:
-        place = f"inputs.{number}"
-        raise InvalidInput(f"{place}.{error}", [(f"{place}.{where}", why) for where, why in error.errors]) from None
+    step = parse_frequency(STEPS.get(given.frequency, given.frequency))
+    if given.start_timestamp is None:
+        return None
+    return continue_timestamps(parse_start(given.start_timestamp), step, length, 1)[0]

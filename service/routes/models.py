@@ -30,6 +30,7 @@ def _describe(model: ServedModel, settings: Settings) -> dict[str, Any]:
         "body_bytes": settings.max_body_bytes,
         "document_bytes": settings.max_document_bytes,
         "documents": settings.max_documents,
+        "rank_documents": settings.max_rank_documents,
         "deadline_s": settings.deadline_s,
     }
     return {**public_facts(model.manifest), "ready": model.batcher.is_ready, "limits": limits}

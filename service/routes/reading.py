@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
 from service.errors import DeadlineExceeded, InvalidInput, MalformedInput, PayloadTooLarge, UnsupportedMedia
+from service.schemas import self_contained
 from service.settings import Settings
 
 T = TypeVar("T")
@@ -18,6 +19,8 @@ M = TypeVar("M", bound=BaseModel)
 JSON = "application/json"
 TIMEOUT = "x-request-timeout-ms"
 LONGEST_PLACE = 32
+MANY_ERRORS = 1000
+"""Beyond it they are counted, not listed: pydantic needs seconds to describe the million that a body can hold."""
 
 
 def media_type(request: Request, allowed: tuple[str, ...]) -> str:
@@ -36,7 +39,7 @@ def media_type(request: Request, allowed: tuple[str, ...]) -> str:
 
 def json_body(schema: type[BaseModel]) -> dict[str, object]:
     """OpenAPI of a JSON body that the route reads itself."""
-    return {"requestBody": {"required": True, "content": {JSON: {"schema": schema.model_json_schema()}}}}
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": self_contained(schema)}}}}
 
 
 def deadline(request: Request, longest_s: float) -> float:
@@ -61,8 +64,15 @@ async def read_body(request: Request, until: float) -> bytes:
         raise DeadlineExceeded("the deadline passed before the body had come") from None
 
 
-def parse_json(schema: type[M], body: bytes, *, strict: bool = True) -> M:
-    """Check a JSON body. Raises: MalformedInput if it is not JSON, InvalidInput naming the fields."""
+def parse_json(schema: type[M], body: bytes, *, strict: bool | None = True) -> M:
+    """Check a JSON body. Raises: MalformedInput if it is not JSON, InvalidInput naming the fields.
+
+    Args:
+        schema: what the body has to be.
+        body: as it came.
+        strict: whether 1.0 is no integer and "1" no number; None leaves it to each field.
+
+    """
     try:
         return schema.model_validate_json(body, strict=strict)
     except ValidationError as error:
@@ -83,6 +93,9 @@ def parse_query(schema: type[M], request: Request) -> M:
 
 def _invalid(error: ValidationError) -> Exception:
     """Turn pydantic's errors into ours, without the input."""
+    if (count := error.error_count()) > MANY_ERRORS:
+        message = f"{count} values are not allowed"
+        return InvalidInput(message, [("body", message)])
     found = error.errors(include_url=False, include_context=False, include_input=False)
     if found[0]["type"] == "json_invalid":
         return MalformedInput("the body is not valid JSON in UTF-8")

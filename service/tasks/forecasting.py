@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from service.batching import Outcome
 from service.engine import ServedForecaster
 from service.errors import InvalidInput
-from service.series import Column, Doubles, Window, read_window, unscale
+from service.series import Column, Doubles, Window, conformal_rank, read_window, unscale
 from service.tasks.timing import Timing
 
 MAX_LEVELS = 20
@@ -30,7 +30,7 @@ def choose_horizon(model: ServedForecaster, horizon: int | None) -> int:
     """Steps to forecast, by default all the model can. Raises: InvalidInput beyond them."""
     longest = model.manifest.horizon
     if horizon is not None and horizon > longest:
-        message = f"{horizon} steps are asked for; {model.manifest.name} forecasts at most {longest}"
+        message = f"must be at most {longest}, the steps that {model.manifest.name} forecasts"
         raise InvalidInput(f"horizon: {message}", [("horizon", message)])
     return horizon or longest
 
@@ -60,6 +60,15 @@ def check_channels(model: ServedForecaster, names: Sequence[str] | None, count: 
     return list(range(count))
 
 
+def check_levels(model: ServedForecaster, levels: Sequence[float]) -> None:
+    """Refuse too many levels, and those that the calibration cannot bound. Raises: InvalidInput."""
+    if len(levels) > MAX_LEVELS or len(set(levels)) < len(levels):
+        message = f"at most {MAX_LEVELS} different levels"
+        raise InvalidInput(f"quantiles: {message}", [("quantiles", message)])
+    for level in levels:
+        conformal_rank(level, model.calibration.count)
+
+
 async def forecast(
     model: ServedForecaster, columns: Sequence[Column], *, horizon: int, levels: Sequence[float], deadline: float
 ) -> tuple[Forecast, Timing]:
@@ -69,17 +78,14 @@ async def forecast(
         model: the forecaster.
         columns: one a channel, in the model's order.
         horizon: steps, at most the model's.
-        levels: of the quantiles, in (0, 1).
+        levels: of the quantiles, as `check_levels` allows them.
         deadline: on the clock of the event loop.
 
-    Raises: InvalidInput naming channel or level; what `Batcher.infer` raises.
+    Raises: InvalidInput naming the channel; what `Batcher.infer` raises.
 
     """
     started = time.perf_counter()
     manifest = model.manifest
-    if len(levels) > MAX_LEVELS or len(set(levels)) < len(levels):
-        message = f"at most {MAX_LEVELS} different levels"
-        raise InvalidInput(f"quantiles: {message}", [("quantiles", message)])
     bands = {level: model.calibration.error(level, horizon) for level in levels}
     window = read_window(
         columns,

@@ -17,6 +17,8 @@ from service.errors import InvalidInput
 from service.tasks.timing import Timing
 
 Vectors = NDArray[np.float32]
+CHUNK_ROWS = 512
+"""Rows encoded before their vectors are kept: a ranking that was too late goes on from there when asked again."""
 
 
 @dataclass(frozen=True)
@@ -76,20 +78,31 @@ async def _encode(
             new[key] = [take(text.document, spans) for spans in plan]
     decode_s = time.perf_counter() - started
     queue_s = compute_s = 0.0
-    if new:
-        outcome = await model.batcher.infer([row for rows in new.values() for row in rows], deadline)
-        queue_s, compute_s = outcome.queue_s, outcome.compute_s
+    while new:
+        chunk = _first_rows(new, CHUNK_ROWS)
+        outcome = await model.batcher.infer([row for rows in chunk.values() for row in rows], deadline)
+        queue_s, compute_s = max(queue_s, outcome.queue_s), compute_s + outcome.compute_s
         first = 0
-        for key, rows in new.items():
-            vector = pool(outcome.outputs[first : first + len(rows)])
+        for key, rows in chunk.items():
+            found[key] = pool(outcome.outputs[first : first + len(rows)])
             first += len(rows)
-            found[key] = vector
-            model.cache.put(key, vector)
+            model.cache.put(key, found[key])
     encodings = [
         Encoding(len(text.document), bytes_used(plan), len(plan)) for text, plan in zip(texts, plans, strict=True)
     ]
     _count(model, encodings)
     return np.stack([found[key] for key in keys]), encodings, Timing(decode_s, queue_s, compute_s)
+
+
+def _first_rows(new: dict[bytes, list[bytes]], limit: int) -> dict[bytes, list[bytes]]:
+    """Take the first texts with at most `limit` rows in all out of `new`; at least one."""
+    chunk: dict[bytes, list[bytes]] = {}
+    taken = 0
+    while new and (not chunk or taken + len(next(iter(new.values()))) <= limit):
+        key = next(iter(new))
+        chunk[key] = new.pop(key)
+        taken += len(chunk[key])
+    return chunk
 
 
 def _cut(text: Text, max_length: int, overlap: int, on_overflow: OnOverflow) -> list[list[Span]]:

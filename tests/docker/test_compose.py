@@ -110,6 +110,14 @@ def test_a_document_is_classified_and_prometheus_counts_it(project: Project) -> 
     assert float(found[0]["value"][1]) >= 1
 
 
+def test_the_examples_of_the_readme_are_answered(project: Project) -> None:
+    headers = {"content-type": "application/json"}
+    with project.client("service", 8000) as client:
+        for route, example in (("rank", "rank.json"), ("forecast", "series.json")):
+            answer = client.post(f"/v1/{route}", content=(ROOT / "docs" / example).read_bytes(), headers=headers)
+            assert answer.status_code == 200, answer.text
+
+
 def test_ports_are_published_on_the_loopback_only(project: Project) -> None:
     for service in ("service", "prometheus"):
         published = project.inspect(service)["NetworkSettings"]["Ports"].values()

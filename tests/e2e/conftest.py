@@ -10,16 +10,19 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from service.manifest import Manifest, read_manifest
-from tests.e2e.offline import Offline
+from service.manifest import Manifest, newest_version, read_manifest
+from tests.e2e.offline import Offline, OfflineForecaster, OfflineMatcher
 
 ROOT = Path(__file__).parents[2]
 EXPORTS = ROOT / "exports"
 START_S = 60
+SECRET = "my secret document, never to be echoed"
 
 
 @dataclass
@@ -72,6 +75,18 @@ def offline(export: Path) -> Offline:
     return Offline(export)
 
 
+@pytest.fixture(scope="session")
+def matcher() -> OfflineMatcher:
+    """The repository's matcher."""
+    return OfflineMatcher(newest_version(EXPORTS / "aan"))
+
+
+@pytest.fixture(scope="session")
+def forecaster() -> OfflineForecaster:
+    """The forecaster that the shared server takes by default."""
+    return OfflineForecaster(newest_version(EXPORTS / "ettm2"))
+
+
 @pytest.fixture
 def exports_copy(export: Path, tmp_path: Path) -> Path:
     """A folder of exports that a test may damage."""
@@ -99,10 +114,32 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
 @pytest.fixture(scope="session")
 def server(start: Callable[..., Server]) -> Server:
     """One server for all tests that only ask."""
-    return start("--drain-delay-s", "0")
+    return start("--drain-delay-s", "0", "--default-forecaster", "ettm2")
 
 
 @pytest.fixture
 def client(server: Server) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=server.url, timeout=30) as client:
         yield client
+    assert "Traceback" not in server.text()
+    assert "Warning" not in server.text()
+
+
+def check_problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """What every error of a native route has; its fields."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    body: dict[str, Any] = response.json()
+    assert (body["status"], body["code"]) == (status, code)
+    assert body["request_id"] == response.headers["x-request-id"]
+    assert body["title"]
+    assert body["detail"]
+    assert SECRET not in response.text
+    return body
+
+
+def sample(client: httpx.Client, name: str, **labels: str) -> float:
+    """Sum of the samples of that name with these labels; 0 if there is none."""
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    samples = (sample for family in families for sample in family.samples)
+    return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())

@@ -4,29 +4,15 @@ import contextlib
 import json
 import socket
 import time
-from typing import Any
 
 import httpx
 import pytest
 
 from service.manifest import Manifest
-from tests.e2e.conftest import Server
+from tests.e2e.conftest import SECRET, Server, check_problem
 
 TEXT = {"content-type": "text/plain"}
 JSON = {"content-type": "application/json"}
-SECRET = "my secret document, never to be echoed"
-
-
-def check_problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
-    assert response.status_code == status, response.text
-    assert response.headers["content-type"] == "application/problem+json"
-    body: dict[str, Any] = response.json()
-    assert (body["status"], body["code"]) == (status, code)
-    assert body["request_id"] == response.headers["x-request-id"]
-    assert body["title"]
-    assert body["detail"]
-    assert SECRET not in response.text
-    return body
 
 
 @pytest.mark.parametrize(

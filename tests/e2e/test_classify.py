@@ -2,11 +2,10 @@
 
 import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from service.codec import cut
 from service.manifest import Manifest
-from tests.e2e.conftest import Server
+from tests.e2e.conftest import Server, sample
 from tests.e2e.offline import Offline, agree, document, scores_of
 
 TEXT = {"content-type": "text/plain"}
@@ -88,7 +87,7 @@ def test_headers_carry_id_and_timing(client: httpx.Client) -> None:
 
 
 def test_models_tells_facts_and_limits(client: httpx.Client, manifest: Manifest) -> None:
-    (model,) = client.get("/v1/models").json()["models"]
+    (model,) = (m for m in client.get("/v1/models").json()["models"] if m["name"] == manifest.name)
     assert model == client.get(f"/v1/models/{manifest.name}").json()
     assert model["ready"] is True
     assert model["labels"] == list(manifest.labels)
@@ -113,14 +112,6 @@ def test_pages_work_without_internet(client: httpx.Client) -> None:
 
 
 def test_metrics_count_what_happened(client: httpx.Client, manifest: Manifest) -> None:
-    def sample(name: str, missing: float | None = None, **labels: str) -> float | None:
-        text = client.get("/metrics").text
-        for family in text_string_to_metric_families(text):
-            for s in family.samples:
-                if s.name == name and labels.items() <= s.labels.items():
-                    return s.value
-        return missing
-
     model = {"model": manifest.name}
     answered = {"route": "/v1/classify", "method": "POST", "code": "200"}
     names = {
@@ -131,14 +122,14 @@ def test_metrics_count_what_happened(client: httpx.Client, manifest: Manifest) -
         "longdoc_request_queue_seconds_count": model,
         "longdoc_http_requests_total": answered,
     }
-    before = {name: sample(name, 0.0, **labels) or 0.0 for name, labels in names.items()}
+    before = {name: sample(client, name, **labels) for name, labels in names.items()}
     body = document(manifest.max_length + 7)
     client.post("/v1/classify", content=body, headers=TEXT, params={"on_overflow": "head"})
-    grown = {name: (sample(name, **labels) or 0.0) - before[name] for name, labels in names.items()}
+    grown = {name: sample(client, name, **labels) - before[name] for name, labels in names.items()}
     assert grown == {name: 7 if name == "longdoc_bytes_dropped_total" else 1 for name in names}
-    assert sample("longdoc_model_ready", **model) == 1
-    assert sample("longdoc_model_info", **model, version=str(manifest.version)) == 1
-    assert sample("longdoc_queue_depth", **model) == 0
+    assert sample(client, "longdoc_model_ready", **model) == 1
+    assert sample(client, "longdoc_model_info", **model, version=str(manifest.version)) == 1
+    assert sample(client, "longdoc_queue_depth", **model) == 0
 
 
 def test_memory_stays_below_400_mb(client: httpx.Client, server: Server) -> None:

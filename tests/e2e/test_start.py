@@ -7,11 +7,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from service.exports import find_exports
 from tests.e2e.conftest import EXPORTS, ROOT, Server
+from tests.e2e.offline import OfflineForecaster, same_score
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -47,7 +50,7 @@ DAMAGE: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
     (lambda folder: (folder / "model.onnx").unlink(), ("imdb-s3/1", "model.onnx", "missing")),
     (lambda folder: (folder / "manifest.json").unlink(), ("imdb-s3/1", "manifest.json", "missing")),
     (lambda folder: (folder / "manifest.json").write_text("{"), ("imdb-s3/1", "manifest.json", "JSON")),
-    (lambda folder: edit_manifest(folder, schema_version=2), ("imdb-s3/1", "schema version 2")),
+    (lambda folder: edit_manifest(folder, schema_version=3), ("imdb-s3/1", "schema version 3")),
     (lambda folder: edit_manifest(folder, schema_version="new"), ("imdb-s3/1", "schema_version")),
     (lambda folder: edit_manifest(folder, labels=["one"]), ("imdb-s3/1", "labels")),
     (lambda folder: edit_manifest(folder, future=1), ("imdb-s3/1", "future")),
@@ -89,7 +92,8 @@ def test_taken_port_is_refused(server: Server) -> None:
 
 
 def test_device_that_is_not_there_is_refused() -> None:
-    check_refusal(run("--port", "0", "--device", "cuda"), "imdb-s3/1", "cuda")
+    first = find_exports(EXPORTS)[0]
+    check_refusal(run("--port", "0", "--device", "cuda"), f"{first.parent.name}/{first.name}", "cuda")
 
 
 def test_rest_is_served_when_asked_to(exports_copy: Path, start: Callable[..., Server]) -> None:
@@ -124,19 +128,32 @@ def test_several_models_need_a_name_or_a_default(exports_copy: Path, start: Call
     check_refusal(run("--exports", str(exports_copy), "--default-classifier", "third"), "third")
 
 
-def test_torchscript_gives_the_same_answers(server: Server, start: Callable[..., Server]) -> None:
-    other = start("--backend", "torchscript")
+def test_torchscript_gives_the_same_answers(
+    server: Server, start: Callable[..., Server], forecaster: OfflineForecaster
+) -> None:
+    other = start("--backend", "torchscript", "--default-forecaster", "ettm2")
+
+    def both(route: str, body: object) -> tuple[Any, Any]:
+        ours, theirs = (httpx.post(f"{s.url}{route}", json=body).json() for s in (server, other))
+        return ours, theirs
+
     for text in ("short", "long " * 1000):
-        ours, theirs = (httpx.post(f"{s.url}/v1/classify", json={"inputs": text}).json() for s in (server, other))
+        ours, theirs = both("/v1/classify", {"inputs": text})
         for a, b in zip(ours["results"][0]["scores"], theirs["results"][0]["scores"], strict=True):
             assert a["score"] == pytest.approx(b["score"], abs=1e-5)
+    ours, theirs = both("/v1/score", {"pairs": [["one text", "and another " * 1000]]})
+    assert same_score(ours["results"][0]["score"], theirs["results"][0]["score"])
+    ours, theirs = both("/v1/forecast", {"series": forecaster.series(forecaster.manifest.context_length)})
+    assert forecaster.agree(ours["forecast"], theirs["forecast"])
+    assert "Warning" not in other.text()
 
 
 def test_check_passes_on_the_repository() -> None:
     done = run("check", str(EXPORTS))
     assert done.returncode == 0, done.stderr
-    assert "imdb-s3" in done.stdout
-    assert run("check", str(EXPORTS / "imdb-s3")).stdout.split()[:2] == done.stdout.split()[:2]
+    names = [line.split()[0] for line in done.stdout.splitlines()]
+    assert names == [folder.parent.name for folder in find_exports(EXPORTS)]
+    assert run("check", str(EXPORTS / "imdb-s3")).stdout.split()[0] == "imdb-s3"
 
 
 def test_help_describes_every_setting() -> None:

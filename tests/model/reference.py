@@ -2,7 +2,8 @@
 
 `state` holds a layer's parameters and buffers under the names of its state_dict.
 
-Reference: Wang et al. 2024, arXiv:2408.08567, eqs. (1) to (4), Algorithms 1 and 2, Figure 1, sec. IV-A.
+Reference: Wang et al. 2024, arXiv:2408.08567, eqs. (1) to (4), Algorithms 1 and 2, Figure 1, sec. IV-A. N-gram stem,
+matcher and residual forecaster: the equations in their docstrings.
 """
 
 import math
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from model.config import EncoderConfig
+from model.config import EncoderConfig, ForecasterConfig, MatcherConfig, StemConfig
 
 Array = NDArray[np.float64]
 State = Mapping[str, Array]
@@ -67,9 +68,9 @@ def gelu(x: Array) -> Array:
 
 
 def smoother(x: Array, state: State, num_segments: int) -> Array:
-    """Algorithm 2 on x (N, C), with BatchNorm's running statistics of each position."""
-    smooth = fourier_convolution(x, state["kernel"], num_segments)
-    stem = conv1d(np.hstack([smooth, x]), state["conv.weight"], state["conv.bias"])
+    """Algorithm 2 on x (N, C), with BatchNorm's running statistics of each position; Table 7's without a kernel."""
+    smooth = [fourier_convolution(x, state["kernel"], num_segments)] if "kernel" in state else []
+    stem = conv1d(np.hstack([*smooth, x]), state["conv.weight"], state["conv.bias"])
     out = np.zeros_like(stem)
     for t in range(len(x)):
         scaled = (stem[t] - state["norm.running_mean"][t]) / math.sqrt(state["norm.running_var"][t] + 1e-5)
@@ -128,3 +129,76 @@ def classifier(document: bytes, state: State, config: EncoderConfig) -> Array:
     pooled = encoder(document, below(state, "encoder"), config).mean(axis=0)
     hidden = np.maximum(linear(pooled[None], below(state, "head.0")), 0)
     return linear(hidden, below(state, "head.2"))[0]
+
+
+def ngram_row(gram: bytes, num_buckets: int) -> int:
+    """Row of the table for one n-gram, from 1: polynomial hash, then the upper bits of a multiplicative one."""
+    letters = [byte + (32 if 65 <= byte <= 90 else 0) + 1 for byte in gram]
+    value = sum(letter * 257**power for power, letter in enumerate(reversed(letters))) % (2**31 - 1)
+    spread = (value * 2654435761 + len(gram) * 257) % 2**32
+    return 1 + spread * num_buckets // 2**32
+
+
+def ngram_rows(document: bytes, config: StemConfig) -> dict[tuple[int, int], int]:
+    """(end, length) of every n-gram of a document -> its row of the table."""
+    return {
+        (end, n): ngram_row(document[end - n + 1 : end + 1], config.num_buckets)
+        for end in range(len(document))
+        for n in range(config.shortest, config.longest + 1)
+        if n <= end + 1
+    }
+
+
+def stem(document: bytes, state: State, config: StemConfig, num_tokens: int) -> Array:
+    """Tokens (T, C) of one document."""
+    table = dict(enumerate(state["weight"]))
+    tokens = np.zeros((num_tokens, state["weight"].shape[1]))
+    for (end, _), row in ngram_rows(document, config).items():
+        tokens[end // config.patch_length] += table[row]
+    return tokens / (config.patch_length * (config.longest - config.shortest + 1))
+
+
+def document_vector(document: bytes, state: State, config: MatcherConfig) -> Array:
+    """Vector (C,) of one document."""
+    x = stem(document, below(state, "stem"), config.stem, config.encoder.seq_len) * state["scale"]
+    context = x
+    for i in range(config.encoder.num_layers):
+        context = block(context, below(state, f"blocks.{i}"), config.encoder)
+    context = layer_norm(context, below(state, "norm"))
+    count = math.ceil(len(document) / config.stem.patch_length)
+    v = sum(x[t] + state["gate"] * context[t] for t in range(count)) / count
+    v = (v - state["mean"]) / state["deviation"]
+    return v / math.sqrt((v**2).mean() + 1e-6)
+
+
+def matching_head(a: Array, b: Array, state: State) -> float:
+    """Logit of one pair of vectors (C,)."""
+    features = np.concatenate([a, b, a * b, a - b])
+    hidden = np.maximum(linear(features[None], below(state, "mlp.0")), 0)
+    bilinear = linear((a * b)[None], below(state, "bilinear"))
+    return float((bilinear + linear(hidden, below(state, "mlp.3")))[0, 0])
+
+
+def residual_forecast(x: Array, state: State, config: ForecasterConfig) -> Array:
+    """Forecast (O, C) of one window x (N, C)."""
+    channels = []
+    for c, series in enumerate(x.T):
+        change, scale = series - series[-1], math.sqrt(series.var(ddof=1) + 1.0)
+        patches = (change / scale).reshape(-1, config.patch_length)
+        e = linear(patches, below(state, "embedding")) + state["position_embedding"]
+        for i in range(config.encoder.num_layers):
+            e = block(e, below(state, f"blocks.{i}"), config.encoder)
+        e = layer_norm(e, below(state, "norm")).reshape(1, -1)
+        correction = linear(linear(e, below(state, "head.0")), below(state, "head.1"))[0]
+        mapped = linear(change[None], below(state, "linear"))[0]
+        channels.append(series[-1] + mapped + state["gate"][c] * scale * correction)
+    return np.stack(channels, axis=1)
+
+
+def paper_forecast(x: Array, state: State, config: ForecasterConfig) -> Array:
+    """Algorithm 3 on one window x (N, C); returns (O, C)."""
+    mean, scale = x.mean(axis=0), np.sqrt(x.var(axis=0, ddof=1) + 1)
+    e = linear((x - mean) / scale, below(state, "embedding"))
+    for i in range(config.encoder.num_layers):
+        e = e + attention(e, below(state, f"layers.{i}"), config.encoder)
+    return state["extrapolation"] @ linear(e, below(state, "post")) * scale + mean

@@ -7,10 +7,6 @@ import pytest
 from model.config import (
     ClassificationRun,
     DropoutConfig,
-    EncoderConfig,
-    ForecasterConfig,
-    MatcherConfig,
-    StemConfig,
     from_dict,
     load_recipe,
 )
@@ -127,6 +123,7 @@ def test_value_of_the_wrong_type_is_an_error_that_names_the_key(recipe: Path, ke
         ("model.seq_len", "0"),
         ("model.dim", "-64"),
         ("model.num_heads", "3"),
+        ("model.num_layers", "-1"),
         ("model.num_segments", "0"),
         ("model.num_segments", "-8"),
         ("model.num_segments", "5"),
@@ -144,9 +141,80 @@ def test_value_of_the_wrong_type_is_an_error_that_names_the_key(recipe: Path, ke
     ],
 )
 def test_value_out_of_range_is_an_error_that_names_the_key(recipe: Path, key: str, value: str) -> None:
-    place = key if key.count(".") < 2 else key.split(".", 1)[1]
-    with pytest.raises(UserError, match=rf"tiny\.toml: {place} must "):
+    with pytest.raises(UserError, match=rf"tiny\.toml: {key} must "):
         load_recipe(recipe, [f"{key}={value}"])
+
+
+@pytest.mark.parametrize(
+    ("recipe_name", "key", "value"),
+    [
+        ("synthetic-pairs", "data.max_bytes", "0"),
+        ("synthetic-pairs", "stem.shortest", "0"),
+        ("synthetic-pairs", "stem.longest", "2"),
+        ("synthetic-pairs", "stem.longest", "17"),
+        ("synthetic-pairs", "stem.num_buckets", "1"),
+        ("synthetic-pairs", "stem.num_buckets", "1000"),
+        ("synthetic-pairs", "stem.num_buckets", "33554432"),
+        ("synthetic-pairs", "stem.num_buckets", "-1024"),
+        ("synthetic-pairs", "stem.patch_length", "0"),
+        ("synthetic-pairs", "training.batch_size", "31"),
+        pytest.param("synthetic-pairs", "model.head_dim", "-1"),
+        pytest.param("synthetic-pairs", "model.head_dim", "0"),
+        ("synthetic-series", "data.train_fraction", "0"),
+        ("synthetic-series", "data.train_fraction", "1"),
+        ("synthetic-series", "data.train_fraction", "0.9"),
+        ("synthetic-series", "data.validation_fraction", "0.4"),
+        ("synthetic-series", "data.validation_fraction", "nan"),
+        ("synthetic-series", "model.kind", "linear"),
+        ("synthetic-series", "model.context_length", "47"),
+        ("synthetic-series", "model.patch_length", "0"),
+        ("synthetic-series", "model.prediction_length", "0"),
+        ("synthetic-series", "model.head_dim", "0"),
+        ("synthetic-series", "model.num_harmonics", "0"),
+        ("synthetic-series", "model.linear_share", "1.5"),
+        ("synthetic-series", "model.linear_share", "nan"),
+        ("synthetic-series", "training.examples_per_epoch", "-1"),
+    ],
+)
+def test_value_out_of_range_in_another_task_is_an_error_that_names_the_key(
+    recipe_name: str, key: str, value: str
+) -> None:
+    full = f"model.{key}" if key.startswith("stem.") else key
+    with pytest.raises(UserError, match=rf"{recipe_name}\.toml: .*\b{key.rpartition('.')[2]}\b.* must "):
+        load_recipe(find_recipe(recipe_name), [f"{full}={value}"])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.patch_length=7", r"model\.context_length must be encoder\.seq_len \* patch_length = 42, not 48"),
+        ("model.kind=paper", r"model\.patch_length must be 1 in the paper's forecaster, not 8"),
+    ],
+)
+def test_patches_that_do_not_fit_the_window_are_an_error(override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_recipe(find_recipe("synthetic-series"), [override])
+
+
+@pytest.mark.parametrize("recipe_name", ["synthetic-pairs", "synthetic-series"])
+def test_encoder_of_another_task_is_named_in_full(recipe_name: str) -> None:
+    with pytest.raises(UserError, match=r"toml: model\.encoder\.num_heads must divide"):
+        load_recipe(find_recipe(recipe_name), ["model.encoder.num_heads=3"])
+
+
+@pytest.mark.parametrize("task", ["translation", 3, None, ["forecasting"]])
+def test_task_that_is_none_of_ours_is_an_error_that_lists_them(table: dict[str, Any], task: object) -> None:
+    with pytest.raises(ValueError, match=r"^task must be one of text-classification, text-matching, forecasting, not"):
+        from_dict(table | {"task": task})
+    del table["task"]
+    with pytest.raises(ValueError, match=r"^task must be one of .*, not None$"):
+        from_dict(table)
+
+
+@pytest.mark.parametrize("task", ["text-matching", "forecasting"])
+def test_sections_of_another_task_are_an_error(recipe: Path, task: str) -> None:
+    with pytest.raises(UserError, match=r"tiny\.toml: (unknown|missing) key model\.|data\.name must be one of"):
+        load_recipe(recipe, [f"task={task}"])
 
 
 @pytest.mark.parametrize(

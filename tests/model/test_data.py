@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.config import ClassificationRun, DocumentsConfig, EncoderConfig, TrainingConfig
+from model.config import ClassificationRun, DocumentsConfig, from_dict
 from model.data import imdb, synthetic
 from model.data.documents import Documents, DocumentSet, load_test, load_training
 from model.errors import UserError
+from model.tasks.base import Batch
+from model.tasks.classification import Classification
 
 Write = Callable[[list[object]], Path]
 """Rows -> the folder that holds them as the IMDb file."""
@@ -151,11 +153,26 @@ def forty() -> Documents:
     return Documents([random.Random(i).randbytes(i + 1) for i in range(40)], [i % 3 for i in range(40)])
 
 
-def epoch(documents: Documents, crop: str = "random", seed: tuple[int, int] = (0, 0)) -> list[tuple[torch.Tensor, ...]]:
-    return list(batches(documents, 16, 8, crop, seed))
+def classification(
+    documents: Documents, batch_size: int = 8, crop: str = "random", seed: int = 0, examples: int = 0
+) -> Classification:
+    """The task of a recipe that reads 16 bytes, with these documents for training."""
+    training = {"epochs": 1, "batch_size": batch_size, "learning_rate": 1e-3, "examples_per_epoch": examples}
+    model = {"seq_len": 16, "dim": 8, "num_heads": 1, "num_segments": 1}
+    data = {"name": "synthetic", "crop": crop}
+    task = "text-classification"
+    config = from_dict({"name": "tiny", "task": task, "seed": seed, "training": training, "data": data, "model": model})
+    assert isinstance(config, ClassificationRun)
+    made = Classification(config)
+    made.data = DocumentSet(documents, documents, ["a", "b", "c"])
+    return made
 
 
-def same(left: list[tuple[torch.Tensor, ...]], right: list[tuple[torch.Tensor, ...]]) -> bool:
+def epoch(documents: Documents, crop: str = "random", seed: tuple[int, int] = (0, 0)) -> list[Batch]:
+    return list(classification(documents, crop=crop, seed=seed[0]).batches(seed[1]))
+
+
+def same(left: list[Batch], right: list[Batch]) -> bool:
     return all(torch.equal(a, b) for x, y in zip(left, right, strict=True) for a, b in zip(x, y, strict=True))
 
 
@@ -173,7 +190,7 @@ def test_batches_hold_every_document_once_with_its_label_and_drop_the_rest(forty
         for document, length, label in zip(*batch, strict=True)
     ]
     assert sorted(rows) == sorted(zip(short.texts, short.labels, strict=True))
-    assert [len(batch[0]) for batch in batches(forty, 16, 11, "head", (0, 0))] == [11, 11, 11]
+    assert [len(batch[0]) for batch in classification(forty, batch_size=11).batches(0)] == [11, 11, 11]
 
 
 @pytest.mark.parametrize("crop", ["head", "random"])
@@ -192,6 +209,18 @@ def test_batches_crop_within_the_document_and_pad_with_zeros(forty: Documents, c
 
 
 def test_batches_random_crops_reach_both_ends() -> None:
-    documents = Documents([bytes(range(20))], [0])
-    starts = {int(next(batches(documents, 16, 1, "random", (0, i)))[0][0, 0]) for i in range(100)}
+    task = classification(Documents([bytes(range(20))], [0]), batch_size=1)
+    starts = {int(next(task.batches(i))[0][0, 0]) for i in range(100)}
     assert starts == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(("examples", "batches"), [(0, 5), (8, 1), (23, 2), (24, 3), (1000, 5)])
+def test_batches_of_a_shorter_epoch_are_the_first_of_a_whole_one(forty: Documents, examples: int, batches: int) -> None:
+    task = classification(forty, examples=examples)
+    assert task.examples_per_epoch == 8 * batches
+    assert same(list(task.batches(2)), epoch(forty, seed=(0, 2))[:batches])
+
+
+def test_documents_fewer_than_a_batch_are_an_error(forty: Documents) -> None:
+    with pytest.raises(UserError, match=r"\d+ training documents are fewer than one batch, 5000"):
+        classification(forty, batch_size=5000).load(Path("absent"))

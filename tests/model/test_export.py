@@ -12,13 +12,16 @@ import torch
 
 import model.export
 from model.classifier import TextClassifier
-from model.config import RunConfig
+from model.config import from_dict
 from model.errors import ExportMismatch
+from model.tasks import task_of
+from model.tasks.base import GraphSource
+from model.tasks.classification import golden_documents
 from model.training import checkpoint
 from service.backends import create_backend
 from service.backends.base import largest_error
 from service.codec import pad_rows
-from service.manifest import Format, Manifest, read_manifest
+from service.manifest import ClassifierManifest, Format, read_manifest
 from tests.model.commands import call
 
 Inputs = dict[str, np.ndarray]
@@ -44,16 +47,25 @@ def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def manifest(exported: Path) -> Manifest:
-    return read_manifest(exported)
+def manifest(exported: Path) -> ClassifierManifest:
+    manifest = read_manifest(exported)
+    assert isinstance(manifest, ClassifierManifest)
+    return manifest
 
 
 @pytest.fixture(scope="module")
 def classifier(run: Path) -> TextClassifier:
-    config, _, labels, state = checkpoint.load(run / "best.pt")
-    classifier = TextClassifier(config.model, len(labels))
+    config, _, facts, state = checkpoint.load(run / "best.pt")
+    task = task_of(config)
+    task.restore(facts)
+    classifier = task.build()
+    assert isinstance(classifier, TextClassifier)
     checkpoint.load_weights(classifier, state, run / "best.pt")
     return classifier.eval()
+
+
+def eager(classifier: TextClassifier, inputs: Inputs) -> np.ndarray:
+    return model.export.eager(GraphSource("model", classifier, inputs, "logits", inputs["bytes"].shape[1]))
 
 
 def random_documents(count: int, seq_len: int) -> Inputs:
@@ -62,20 +74,21 @@ def random_documents(count: int, seq_len: int) -> Inputs:
     return {"bytes": padded, "lengths": lengths}
 
 
-def test_export_writes_four_files_that_the_manifest_names(exported: Path, manifest: Manifest) -> None:
+def test_export_writes_four_files_that_the_manifest_names(exported: Path, manifest: ClassifierManifest) -> None:
     assert sorted(path.name for path in exported.iterdir()) == FILES
     assert {file.format: file.path for file in manifest.files} == {"onnx": "model.onnx", "torchscript": "model.ts"}
     assert manifest.golden.path == "golden.npz"
     assert [path.name for path in exported.parent.iterdir()] == ["1"]
 
 
-def test_export_manifest_describes_the_run(run: Path, manifest: Manifest) -> None:
-    config, progress, labels, _ = checkpoint.load(run / "best.pt")
-    assert (manifest.name, manifest.version, list(manifest.labels)) == ("synthetic", 1, labels)
-    assert RunConfig.from_dict(manifest.training.recipe) == config
-    assert manifest.max_length == config.model.seq_len
+def test_export_manifest_describes_the_run(run: Path, manifest: ClassifierManifest) -> None:
+    config, progress, facts, _ = checkpoint.load(run / "best.pt")
+    assert (manifest.name, manifest.version, {"labels": list(manifest.labels)}) == ("synthetic", 1, facts)
+    assert from_dict(manifest.training.recipe) == config
+    assert (manifest.max_length, manifest.window_overlap) == (128, 16)
     assert [spec.shape for spec in (*manifest.inputs, *manifest.outputs)] == [(-1, 128), (-1,), (-1, 2)]
-    assert manifest.training.validation_accuracy == round(progress.best_accuracy, 4)
+    assert manifest.training.validation.metric == "accuracy"
+    assert manifest.training.validation.value == round(progress.best or 0, 4)
     assert (manifest.training.device, manifest.training.revision) == (progress.device, progress.revision)
     assert {result.condition for result in manifest.results} == {"windows", "head"}
 
@@ -83,15 +96,17 @@ def test_export_manifest_describes_the_run(run: Path, manifest: Manifest) -> Non
 @pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.parametrize("format", FORMATS)
 def test_backend_agrees_with_eager_at_other_batch_sizes(
-    exported: Path, manifest: Manifest, classifier: TextClassifier, format: Format, count: int
+    exported: Path, manifest: ClassifierManifest, classifier: TextClassifier, format: Format, count: int
 ) -> None:
     inputs = random_documents(count, manifest.max_length)
     got = create_backend(manifest, exported, format=format, device="cpu").run(inputs)["logits"]
-    assert largest_error(got, model.export.eager(classifier, inputs)) <= manifest.tolerance
+    assert largest_error(got, eager(classifier, inputs)) <= manifest.tolerance
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_backend_answer_does_not_depend_on_batch_mates(exported: Path, manifest: Manifest, format: Format) -> None:
+def test_backend_answer_does_not_depend_on_batch_mates(
+    exported: Path, manifest: ClassifierManifest, format: Format
+) -> None:
     backend = create_backend(manifest, exported, format=format, device="cpu")
     inputs = random_documents(6, manifest.max_length)
     together = backend.run(inputs)["logits"]
@@ -104,7 +119,8 @@ def test_backend_answer_does_not_depend_on_batch_mates(exported: Path, manifest:
 def test_export_golden_outputs_are_those_of_eager(exported: Path, classifier: TextClassifier) -> None:
     with np.load(exported / "golden.npz", allow_pickle=False) as golden:
         assert sorted(golden) == ["bytes", "lengths", "logits"]
-        assert np.array_equal(golden["logits"], model.export.eager(classifier, dict(golden)))
+        inputs = {name: golden[name] for name in ("bytes", "lengths")}
+        assert np.array_equal(golden["logits"], eager(classifier, inputs))
 
 
 def test_export_onnx_is_self_contained_standard_operators(exported: Path) -> None:
@@ -144,10 +160,10 @@ def test_export_again_becomes_the_next_version(run: Path, exported: Path, tmp_pa
 
 
 def test_check_agreement_gives_the_measured_error(
-    exported: Path, manifest: Manifest, classifier: TextClassifier
+    exported: Path, manifest: ClassifierManifest, classifier: TextClassifier
 ) -> None:
-    golden = model.export.golden_inputs(manifest.max_length)
-    logits = model.export.eager(classifier, golden)
+    golden = golden_documents(manifest.max_length)
+    logits = eager(classifier, golden)
     model.export.check_agreement(manifest, exported, golden, logits)
     tampered = logits.copy()
     tampered[3, 1] += 0.5
@@ -159,8 +175,8 @@ def test_check_agreement_gives_the_measured_error(
 def test_export_that_does_not_agree_is_refused_and_leaves_nothing(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    eager = model.export.eager
-    monkeypatch.setattr(model.export, "eager", lambda *arguments: eager(*arguments) + np.float32(0.25))
+    right = model.export.eager
+    monkeypatch.setattr(model.export, "eager", lambda source: right(source) + np.float32(0.25))
     assert call("export", run, "--out", tmp_path, "--device", "cpu") == 2
     assert re.search(r"^error: onnx in one batch differs from eager by \d\.\d\de-0\d; allowed", capsys.readouterr().err)
     assert list(tmp_path.iterdir()) == []
@@ -174,7 +190,7 @@ def test_export_interrupted_leaves_older_versions_alone(
         raise KeyboardInterrupt
 
     shutil.copytree(exported, tmp_path / "synthetic" / "1")
-    monkeypatch.setattr(model.export, "write_graphs", interrupt)
+    monkeypatch.setattr(model.export, "write_graph", interrupt)
     assert call("export", run, "--out", tmp_path, "--device", "cpu") == 130
     assert [path.name for path in (tmp_path / "synthetic").iterdir()] == ["1"]
     read_manifest(tmp_path / "synthetic" / "1")
@@ -187,7 +203,7 @@ def test_export_of_a_folder_without_checkpoint_is_an_error(tmp_path: Path, capsy
 
 
 def test_evaluate_reproduces_the_results_in_the_manifest(
-    exported: Path, manifest: Manifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    exported: Path, manifest: ClassifierManifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "evaluation.json"
     assert call("evaluate", exported, "--out", target, "--device", "cpu") == 0
@@ -205,7 +221,7 @@ def test_evaluate_reproduces_the_results_in_the_manifest(
 
 
 def test_evaluate_takes_the_newest_version_of_a_name(
-    exported: Path, manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exported: Path, manifest: ClassifierManifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in (2, 10):
         folder = tmp_path / "synthetic" / str(version)
@@ -222,7 +238,7 @@ def test_evaluate_works_inside_the_export(exported: Path, tmp_path: Path, monkey
     assert (tmp_path / "out.json").is_file()
 
 
-def test_evaluate_of_a_run_measures_its_best_checkpoint(run: Path, manifest: Manifest) -> None:
+def test_evaluate_of_a_run_measures_its_best_checkpoint(run: Path, manifest: ClassifierManifest) -> None:
     assert call("evaluate", run, "--device", "cpu") == 0
     assert json.loads((run / "evaluation.json").read_text()) == json.loads(manifest.model_dump_json())["results"]
 

@@ -1,6 +1,7 @@
 """Forecasters against the listings of the paper, in float64."""
 
 import cmath
+import dataclasses
 import math
 
 import numpy as np
@@ -9,26 +10,41 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.config import EncoderConfig
-from model.forecaster import ForecasterConfig, PaperForecaster, ResidualForecaster, instance_statistics
+from model.config import EncoderConfig, ForecasterConfig
+from model.forecaster import PaperForecaster, ResidualForecaster, instance_statistics
 from model.ops.fourier import extrapolation_matrix
+from tests.model import reference
+from tests.model.numerics import close, expect_gradient_everywhere, randomise
+
+Forecaster = PaperForecaster | ResidualForecaster
 
 # Float64 sums of some hundred terms of order one.
 RELATIVE = 1e-12
+CONTEXT, CHANNELS = 24, 3
 
 
-@pytest.fixture
-def config() -> ForecasterConfig:
+def paper(share: float = 1.0) -> ForecasterConfig:
     encoder = EncoderConfig(
-        seq_len=24, dim=8, num_heads=2, num_layers=2, ffn_dim=12, num_segments=4, num_rows=8, num_columns=4
+        seq_len=CONTEXT, dim=8, num_heads=2, num_layers=2, ffn_dim=12, num_segments=4, num_rows=8, num_columns=4
     )
-    return ForecasterConfig(encoder=encoder, num_channels=3, prediction_length=10)
+    return ForecasterConfig(
+        kind="paper", context_length=CONTEXT, prediction_length=10, encoder=encoder, linear_share=share
+    )
+
+
+def residual(share: float = 1.0) -> ForecasterConfig:
+    """Patches of 4 steps, and a head of rank 5."""
+    encoder = dataclasses.replace(paper().encoder, seq_len=6, num_rows=5)
+    return dataclasses.replace(paper(share), kind="residual", encoder=encoder, patch_length=4, head_dim=5)
+
+
+def build(kind: str) -> Forecaster:
+    return PaperForecaster(paper(), CHANNELS) if kind == "paper" else ResidualForecaster(residual(), CHANNELS)
 
 
 @pytest.fixture
-def x(config: ForecasterConfig) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(5)
-    return torch.randn(4, config.encoder.seq_len, config.num_channels, dtype=torch.float64, generator=generator)
+def x() -> torch.Tensor:
+    return torch.randn(4, CONTEXT, CHANNELS, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
 
 
 def listing(window: list[float], horizon: int, harmonics: int) -> list[float]:
@@ -64,57 +80,83 @@ def test_instance_statistics_add_one_to_the_unbiased_variance(x: torch.Tensor) -
     assert scale[:, 0].numpy() == pytest.approx(np.sqrt(x.numpy().var(1, ddof=1) + 1), rel=RELATIVE)
 
 
-def test_every_layer_changes_the_forecast(config: ForecasterConfig, x: torch.Tensor) -> None:
-    model = PaperForecaster(config).double().eval()
+def test_paper_forecaster_equals_reference(x: torch.Tensor) -> None:
+    model = build("paper")
+    state = randomise(model)
+    for b in range(len(x)):
+        assert close(model(x)[b], reference.paper_forecast(x[b].numpy(), state, paper()))
+
+
+def test_residual_forecaster_equals_reference(x: torch.Tensor) -> None:
+    config = residual()
+    model = ResidualForecaster(config, CHANNELS)
+    state = randomise(model)
+    for b in range(len(x)):
+        assert close(model(x)[b], reference.residual_forecast(x[b].numpy(), state, config))
+
+
+def test_every_layer_changes_the_forecast(x: torch.Tensor) -> None:
+    model = PaperForecaster(paper(), CHANNELS).double().eval()
     before = model(x)
     for layer in model.layers:
         saved = layer.out.bias.detach().clone()
-        layer.out.bias.data += 1.0 + torch.arange(config.encoder.dim)
+        layer.out.bias.data += 1.0 + torch.arange(paper().encoder.dim)
         assert (model(x) - before).abs().max() > 1e-3
         layer.out.bias.data = saved
 
 
-def test_paper_forecaster_follows_shift_and_scale_of_the_listing(config: ForecasterConfig, x: torch.Tensor) -> None:
-    """A constant added to a channel is added to its forecast: the mean is taken off and put back."""
-    model = PaperForecaster(config).double().eval()
+@pytest.mark.parametrize("kind", ["paper", "residual"])
+def test_forecast_follows_a_shift_of_its_window(x: torch.Tensor, kind: str) -> None:
+    """A constant added to a channel is added to its forecast: mean or last value is taken off and put back."""
+    model = build(kind)
+    randomise(model)
     assert torch.allclose(model(x + 7.0), model(x) + 7.0, rtol=0, atol=1e-10)
 
 
-def test_residual_forecaster_starts_as_its_linear_map(config: ForecasterConfig, x: torch.Tensor) -> None:
-    model = ResidualForecaster(config).double().eval()
-    weight = torch.randn(config.prediction_length, config.encoder.seq_len, dtype=torch.float64)
-    bias = torch.randn(config.prediction_length, dtype=torch.float64)
+@pytest.mark.parametrize("share", [1.0, 0.3, 0.0])
+def test_residual_forecaster_starts_as_its_share_of_the_linear_map(x: torch.Tensor, share: float) -> None:
+    model = ResidualForecaster(residual(share), CHANNELS).double().eval()
+    weight = torch.randn(10, CONTEXT, dtype=torch.float64)
+    bias = torch.randn(10, dtype=torch.float64)
     model.set_linear(weight, bias)
     y = model(x)
     for b in range(len(x)):
-        for c in range(config.num_channels):
+        for c in range(CHANNELS):
             series = x[b, :, c]
-            expected = series[-1] + weight @ (series - series[-1]) + bias
+            expected = series[-1] + share * (weight @ (series - series[-1]) + bias)
             assert torch.allclose(y[b, :, c], expected, rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("kind", [PaperForecaster, ResidualForecaster])
-def test_windows_and_channels_of_a_batch_do_not_mix(
-    config: ForecasterConfig, x: torch.Tensor, kind: type[PaperForecaster] | type[ResidualForecaster]
-) -> None:
-    model = kind(config).double().eval()
-    if isinstance(model, ResidualForecaster):
-        model.gate.data.fill_(1.0)
-        swapped = x.clone()
-        swapped[:, :, 1] = 0.0
-        assert torch.allclose(model(swapped)[:, :, 0], model(x)[:, :, 0], rtol=0, atol=1e-11)
+def test_residual_head_has_the_rank_of_the_recipe() -> None:
+    model = ResidualForecaster(residual(), CHANNELS)
+    randomise(model)
+    first, second = model.head
+    assert torch.linalg.matrix_rank(second.weight @ first.weight) == 5
+    assert (second.weight @ first.weight).shape == (10, 6 * 8)
+
+
+@pytest.mark.parametrize("kind", ["paper", "residual"])
+def test_windows_of_a_batch_do_not_mix(x: torch.Tensor, kind: str) -> None:
+    model = build(kind)
+    randomise(model)
     for b in range(len(x)):
         assert torch.allclose(model(x)[b], model(x[b : b + 1])[0], rtol=0, atol=1e-11)
 
 
-@pytest.mark.parametrize("kind", [PaperForecaster, ResidualForecaster])
-def test_gradient_reaches_every_parameter(
-    config: ForecasterConfig, x: torch.Tensor, kind: type[PaperForecaster] | type[ResidualForecaster]
-) -> None:
-    model = kind(config)
+def test_channels_of_the_residual_forecaster_do_not_mix(x: torch.Tensor) -> None:
+    model = build("residual")
+    randomise(model)
+    swapped = x.clone()
+    swapped[:, :, 1] = 0.0
+    changed, before = model(swapped), model(x)
+    assert torch.allclose(changed[:, :, [0, 2]], before[:, :, [0, 2]], rtol=0, atol=1e-11)
+    assert not torch.allclose(changed[:, :, 1], before[:, :, 1])
+
+
+@pytest.mark.parametrize("kind", ["paper", "residual"])
+def test_gradient_reaches_every_parameter(x: torch.Tensor, kind: str) -> None:
+    model = build(kind)
     if isinstance(model, ResidualForecaster):
         model.gate.data.fill_(0.5)
     (model(x.float()) ** 2).sum().backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.abs().sum() > 0, name
+    expect_gradient_everywhere(model)

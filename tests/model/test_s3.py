@@ -1,7 +1,7 @@
 import dataclasses
 from pathlib import Path
 
-import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -11,28 +11,9 @@ from model.config import EncoderConfig
 from model.encoder import Block
 from model.ops.fourier import fourier_convolution, segment_means
 from tests.model import reference
+from tests.model.numerics import close, expect_gradient_everywhere, randomise
 
 Documents = tuple[torch.Tensor, torch.Tensor]
-
-# Both sides in float64: sums of at most some hundred terms of order one.
-RELATIVE = 1e-12
-
-
-def close(ours: torch.Tensor, theirs: np.ndarray) -> bool:
-    difference = np.abs(ours.detach().numpy() - theirs).max()
-    return bool(difference <= RELATIVE * max(1.0, np.abs(theirs).max()))
-
-
-def randomise(module: nn.Module) -> dict[str, np.ndarray]:
-    """Give every parameter and statistic a random value, so that none can be left out unnoticed; returns the state."""
-    generator = torch.Generator().manual_seed(1)
-    module.double().eval()
-    for name, tensor in module.state_dict().items():
-        if name.endswith("running_var"):
-            tensor.uniform_(0.5, 1.5, generator=generator)
-        elif tensor.is_floating_point():
-            tensor.normal_(std=0.5, generator=generator)
-    return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
 
 
 def random_tokens(config: EncoderConfig) -> torch.Tensor:
@@ -54,6 +35,41 @@ def test_smoother_equals_reference(config: EncoderConfig) -> None:
     x = random_tokens(config)
     for b in range(2):
         assert close(smoother(x)[b], reference.smoother(x[b].numpy(), state, config.num_segments))
+
+
+@pytest.fixture
+def without_fourier(config: EncoderConfig) -> EncoderConfig:
+    return dataclasses.replace(config, use_fourier=False)
+
+
+def test_smoother_without_fourier_equals_reference(without_fourier: EncoderConfig) -> None:
+    smoother = Smoother(without_fourier)
+    state = randomise(smoother)
+    x = random_tokens(without_fourier)
+    for b in range(2):
+        assert close(smoother(x)[b], reference.smoother(x[b].numpy(), state, without_fourier.num_segments))
+
+
+def test_smoother_without_fourier_has_no_kernel_and_half_the_convolution(
+    config: EncoderConfig, without_fourier: EncoderConfig
+) -> None:
+    shapes = {name: tuple(parameter.shape) for name, parameter in Smoother(config).named_parameters()}
+    assert shapes.pop("kernel") == (config.seq_len // 2 + 1, config.dim, 2)
+    shapes["conv.weight"] = (config.dim, config.dim, 3)
+    assert {name: tuple(p.shape) for name, p in Smoother(without_fourier).named_parameters()} == shapes
+
+
+@pytest.mark.parametrize("use_fourier", [True, False])
+def test_smoother_mixes_distant_tokens_by_fourier_alone(config: EncoderConfig, use_fourier: bool) -> None:
+    smoother = Smoother(dataclasses.replace(config, use_fourier=use_fourier))
+    randomise(smoother)
+    smoother.norm.bias.data.fill_(100.0)  # above the threshold of the ReLU, so that no change is hidden
+    x = random_tokens(config)
+    changed = x.clone()
+    changed[:, 10] += 1.0
+    moved = (smoother(changed) - smoother(x)).abs().amax(dim=(0, 2)) > 1e-9
+    expected = set(range(config.seq_len)) if use_fourier else {9, 10, 11}
+    assert set(moved.nonzero().flatten().tolist()) == expected
 
 
 def test_skeleton_attention_equals_reference(config: EncoderConfig) -> None:
@@ -89,12 +105,25 @@ def test_classifier_equals_reference(config: EncoderConfig, documents: Documents
         assert close(logits[b], reference.classifier(bytes(document[:length].tolist()), state, config))
 
 
-def test_gradient_reaches_every_parameter(config: EncoderConfig, documents: Documents) -> None:
-    model = TextClassifier(config, 3)
+@pytest.mark.parametrize("use_fourier", [True, False])
+def test_gradient_reaches_every_parameter(config: EncoderConfig, documents: Documents, use_fourier: bool) -> None:
+    model = TextClassifier(dataclasses.replace(config, use_fourier=use_fourier), 3)
     nn.functional.cross_entropy(model(*documents), torch.tensor([0, 1, 2, 0, 1])).backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.abs().sum() > 0, name
+    expect_gradient_everywhere(model)
+
+
+def test_encoder_without_fourier_trains(without_fourier: EncoderConfig, documents: Documents) -> None:
+    torch.manual_seed(0)
+    model = TextClassifier(without_fourier, 3)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(30):
+        loss = nn.functional.cross_entropy(model(*documents), torch.tensor([0, 1, 2, 0, 1]))
+        losses.append(loss.item())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert losses[-1] < 0.1 * losses[0]
 
 
 def test_standardise_head_equals_standardised_inputs(config: EncoderConfig, documents: Documents) -> None:

@@ -15,10 +15,14 @@ import torch
 from matplotlib import image
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-import model.train
-from model.classifier import TextClassifier
-from model.data.documents import load_training
+from model.config import RUNS, load_recipe
+from model.forecaster import ResidualForecaster
+from model.matcher import Matcher
+from model.tasks import classification, task_of
+from model.tasks.classification import Classification
+from model.train import DEFAULTS, find_recipe
 from model.training import checkpoint
+from model.training.loop import parameter_groups
 from tests.model.commands import call
 
 # Dropout and random crops make the run depend on every generator; 9 steps an epoch.
@@ -34,9 +38,9 @@ RUN = "synthetic-seed0"
 FILES = ["best.pt", "last.pt", "learning_curve.png", "metrics.jsonl"]
 
 
-def train(runs: Path, *arguments: object, settings: list[str] = SETTINGS) -> int:
+def train(runs: Path, *arguments: object, recipe: str = "synthetic", settings: list[str] = SETTINGS) -> int:
     overrides = [part for setting in settings for part in ("--set", setting)]
-    return call("train", "synthetic", "--runs", runs, "--device", "cpu", *overrides, *arguments)
+    return call("train", recipe, "--runs", runs, "--device", "cpu", *overrides, *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -48,18 +52,18 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def outcome(folder: Path, name: str) -> dict[str, Any]:
     """What a checkpoint holds, less what was measured: times and memory."""
-    config, progress, labels, state = checkpoint.load(folder / name)
-    kept = {key: getattr(progress, key) for key in ("epoch", "step", "loss_sum", "best_accuracy")}
+    config, progress, facts, state = checkpoint.load(folder / name)
+    kept = {key: getattr(progress, key) for key in ("epoch", "step", "loss_sum", "best")}
     return {
         "config": config,
-        "labels": labels,
+        "facts": facts,
         **kept,
         "history": [results(record) for record in progress.history],
     } | state
 
 
 def results(record: dict[str, float]) -> dict[str, float]:
-    return {key: record[key] for key in ("epoch", "training_loss", "validation_accuracy")}
+    return {key: record[key] for key in record if key not in ("examples_per_second", "peak_memory_bytes")}
 
 
 def metrics(folder: Path) -> list[dict[str, float]]:
@@ -99,15 +103,14 @@ class Countdown:
 
 @contextmanager
 def before_batch(patch: pytest.MonkeyPatch, n: int) -> Iterator[None]:
-    original, countdown = model.train.batches, Countdown(n)
+    original, countdown = Classification.batches, Countdown(n)
 
-    def batches(documents: Any, *arguments: Any) -> Iterator[Any]:
-        for batch in original(documents, *arguments):
-            if len(batch[0]) == 48:  # not the large one that initialises the head
-                countdown()
+    def batches(task: Classification, epoch: int) -> Iterator[Any]:
+        for batch in original(task, epoch):
+            countdown()
             yield batch
 
-    patch.setattr(model.train, "batches", batches)
+    patch.setattr(Classification, "batches", batches)
     yield
 
 
@@ -125,13 +128,13 @@ def after_optimiser(_: pytest.MonkeyPatch, n: int) -> Iterator[None]:
 
 @contextmanager
 def in_validation(patch: pytest.MonkeyPatch, n: int) -> Iterator[None]:
-    original, countdown = model.train.document_logits, Countdown(n)
+    original, countdown = classification.in_parallel, Countdown(n)
 
-    def document_logits(*arguments: Any) -> Any:
+    def in_parallel(*arguments: Any) -> Any:
         countdown()
         return original(*arguments)
 
-    patch.setattr(model.train, "document_logits", document_logits)
+    patch.setattr(classification, "in_parallel", in_parallel)
     yield
 
 
@@ -191,6 +194,29 @@ def test_train_resumed_equals_uninterrupted(
     assert metrics(tmp_path / RUN) == metrics(uninterrupted)
 
 
+@pytest.mark.usefixtures("_ctrl_c")
+@pytest.mark.parametrize(
+    ("recipe", "settings"),
+    [
+        ("synthetic-pairs", ["training.batch_size=64", "model.encoder.dropout.hidden=0.2"]),
+        ("synthetic-series", ["training.examples_per_epoch=80", "model.encoder.dropout.hidden=0.2"]),
+    ],
+)
+def test_train_of_other_tasks_resumed_equals_uninterrupted(recipe: str, settings: list[str], tmp_path: Path) -> None:
+    runs = {name: tmp_path / name for name in ("whole", "resumed")}
+    settings = ["training.epochs=2", *settings]
+    assert train(runs["whole"], recipe=recipe, settings=settings) == 0
+    with removed(register_optimizer_step_post_hook(Countdown(8))):
+        assert train(runs["resumed"], recipe=recipe, settings=settings) == 130
+    last = f"{recipe}-seed0/last.pt"
+    assert checkpoint.load(runs["resumed"] / last)[1].step > 0
+    assert train(runs["resumed"], "--resume", recipe=recipe, settings=settings) == 0
+    whole, resumed = (folder / f"{recipe}-seed0" for folder in runs.values())
+    for name in ("last.pt", "best.pt"):
+        assert equal(outcome(resumed, name), outcome(whole, name))
+    assert metrics(resumed) == metrics(whole)
+
+
 def test_train_depends_on_its_seed(uninterrupted: Path, tmp_path: Path) -> None:
     assert train(tmp_path, "--set", "seed=1") == 0
     other = outcome(tmp_path / "synthetic-seed1", "last.pt")
@@ -217,7 +243,7 @@ def test_train_writes_metrics_and_a_learning_curve(uninterrupted: Path) -> None:
     assert records[0]["training_loss"] > records[1]["training_loss"]
     for record in records:
         assert 0.5 < record["validation_accuracy"] <= 1
-        assert record["documents_per_second"] > 0
+        assert record["examples_per_second"] > 0
         assert record["peak_memory_bytes"] > 2**20
     assert records == checkpoint.load(uninterrupted / "last.pt")[1].history
     height, width, _ = image.imread(uninterrupted / "learning_curve.png").shape
@@ -226,14 +252,52 @@ def test_train_writes_metrics_and_a_learning_curve(uninterrupted: Path) -> None:
 
 
 def test_best_checkpoint_loads_and_gives_its_recorded_accuracy(uninterrupted: Path) -> None:
-    config, progress, labels, state = checkpoint.load(uninterrupted / "best.pt")
-    assert labels == ["minus", "plus"]
-    assert progress.best_accuracy == max(record["validation_accuracy"] for record in metrics(uninterrupted))
-    classifier = TextClassifier(config.model, len(labels))
+    config, progress, facts, state = checkpoint.load(uninterrupted / "best.pt")
+    assert facts == {"labels": ["minus", "plus"]}
+    assert progress.best == max(record["validation_accuracy"] for record in metrics(uninterrupted))
+    task = task_of(config)
+    task.load(Path("absent"))
+    classifier = task.build()
     checkpoint.load_weights(classifier, state, uninterrupted / "best.pt")
-    validation = load_training(config.data, Path("absent")).validation
-    accuracy = model.train.accuracy(classifier, validation, config.model.seq_len, torch.device("cpu"))
-    assert accuracy == progress.best_accuracy
+    assert task.validate(classifier.eval(), torch.device("cpu")) == progress.best
+
+
+@pytest.mark.parametrize(
+    ("recipe", "values", "best"),
+    [
+        ("synthetic", [0.6, 0.8, 0.8, 0.7], 2),
+        ("synthetic-series", [1.3, 1.2, 0.9, 0.9, 1.0], 2),
+        ("synthetic-series", [1.0, 1.2, 1.0, 1.1, 1.3], 0),
+    ],
+    ids=["larger is better", "smaller is better", "the start is best"],
+)
+def test_best_checkpoint_is_the_first_of_the_best_epochs(
+    recipe: str, values: list[float], best: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_of(load_recipe(find_recipe(recipe)))
+    left = iter(values)
+    monkeypatch.setattr(type(task), "validate", lambda *_: next(left))
+    settings = ["training.epochs=4", "training.examples_per_epoch=16", "training.warmup_steps=0"]
+    assert train(tmp_path, recipe=recipe, settings=settings) == 0
+    _, progress, _, _ = checkpoint.load(tmp_path / f"{recipe}-seed0" / "best.pt")
+    assert list(left) == []
+    assert (progress.epoch, len(progress.history)) == (best, best)
+    assert progress.best == values[best if task.starts_useful else best - 1]
+
+
+@pytest.mark.parametrize("recipe", ["synthetic", "synthetic-pairs", "synthetic-series"])
+def test_parameter_groups_hold_every_parameter_once_at_its_rate(recipe: str) -> None:
+    task = task_of(load_recipe(find_recipe(recipe)))
+    task.restore({"labels": ["a", "b"], "channels": ["a"]})
+    model = task.build()
+    rates = type(model).rates if isinstance(model, (Matcher, ResidualForecaster)) else {}
+    expected = {name: 0.5 * rates.get(name, 1.0) for name, _ in model.named_parameters()}
+    if isinstance(model, ResidualForecaster):
+        expected["linear.weight"] = expected["linear.bias"] = 0.5 * rates["linear"]
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    found = [(names[id(p)], group["lr"]) for group in parameter_groups(model, 0.5) for p in group["params"]]
+    assert len(found) == len(names)
+    assert dict(found) == expected
 
 
 def test_train_resume_of_a_finished_run_changes_nothing(uninterrupted: Path, tmp_path: Path) -> None:
@@ -269,6 +333,30 @@ def test_train_with_too_few_documents_is_an_error_and_leaves_no_folder(
     assert train(tmp_path, settings=[setting]) == 2
     assert re.fullmatch(r"error: .*document.*\n", capsys.readouterr().err)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("recipe", "setting"),
+    [
+        ("synthetic", "training.examples_per_epoch=5"),
+        ("synthetic-pairs", "training.batch_size=1000"),
+        ("synthetic-pairs", "training.examples_per_epoch=5"),
+        ("synthetic-series", "training.examples_per_epoch=5"),
+    ],
+)
+def test_epoch_without_a_whole_batch_is_an_error(
+    recipe: str, setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tmp_path, recipe=recipe, settings=[setting]) == 2
+    assert re.search(r"(^|\r)error: .*fewer than one batch.*\n$", capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_train_refuses_a_recipe_beside_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "rows.csv").write_text("date,a\n" + "".join(f"2024-01-01T00:{i:02},{i % 7}\n" for i in range(60)))
+    arguments = ["--task", "forecasting", "--data", tmp_path / "rows.csv", "--set", "training.epochs=1"]
+    assert train(tmp_path / "runs", *arguments, recipe="weather-s3", settings=[]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -312,6 +400,26 @@ def test_checkpoint_of_another_shape_is_one_clear_error(
     torch.save(state, tmp_path / RUN / "last.pt")
     assert train(tmp_path, "--resume") == 2
     assert capsys.readouterr().err.startswith(f"error: {tmp_path / RUN}/last.pt does not fit its own recipe: ")
+
+
+@pytest.mark.parametrize("task", RUNS)
+def test_default_recipes_of_a_task_are_of_that_task(task: str) -> None:
+    for recipe in DEFAULTS[task]:
+        assert load_recipe(find_recipe(recipe)).to_dict()["task"] == task
+
+
+def test_train_refuses_a_recipe_of_another_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path, "--task", "text-matching") == 2
+    assert capsys.readouterr().err == "error: recipe synthetic is for text-classification, not text-matching\n"
+    assert train(tmp_path / "same", "--task", "text-classification", settings=["training.epochs=1"]) == 0
+
+
+@pytest.mark.parametrize("task", [[], ["--task", "text-matching"]])
+def test_train_refuses_a_file_for_tasks_that_read_none(
+    task: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("train", *task, "--data", tmp_path / "rows.csv", "--runs", tmp_path, "--device", "cpu") == 2
+    assert capsys.readouterr().err == "error: --data goes with --task forecasting, and without a recipe\n"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")

@@ -25,6 +25,8 @@ CONTRACT = {
     "longdoc_document_bytes": {"model"},
     "longdoc_documents_truncated": {"model"},
     "longdoc_bytes_dropped": {"model"},
+    "longdoc_encoding_cache_requests": {"model", "result"},
+    "longdoc_encoding_cache_bytes": {"model"},
     "longdoc_inference_errors": {"model", "kind"},
     "longdoc_exports_refused": {"model", "reason"},
     "longdoc_model_info": {"model", "version", "task", "format", "device", "precision", "sha256"},
@@ -40,6 +42,8 @@ def test_names_and_labels_are_those_of_the_contract() -> None:
     bound.batch_closed("full")
     bound.rejected("overloaded")
     bound.cancelled("queue")
+    bound.cache_requests("hit")
+    bound.watch_cache(lambda: 1)
     bound.inference_error("raised")
     bound.watch(lambda: 1, lambda: 2, lambda: 3, lambda: 1)
     metrics.http_requests.labels("/", "GET", 200).inc()

@@ -1,0 +1,308 @@
+"""`/v1/score` and `/v1/rank`: what a client gets for good requests and for bad ones."""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import pytest
+
+from service.codec import cut
+from tests.e2e.conftest import SECRET, Server, check_problem, sample
+from tests.e2e.offline import OfflineMatcher, same_score
+
+JSON = {"content-type": "application/json"}
+PROSE = (
+    "parsing of long sentences by machine translation and word alignment under a grammar whose trees were annotated "
+    "for speech recognition, where dialogue acts depend on sentiment, semantics, corpora and the summaries of news"
+)
+
+
+def text(seed: int, length: int) -> str:
+    return " ".join(random.Random(seed).choices(PROSE.split(), k=length))[:length]
+
+
+def score(client: httpx.Client, pairs: list[tuple[str, str]], **options: object) -> list[dict[str, Any]]:
+    response = client.post("/v1/score", json={"pairs": pairs, **options})
+    assert response.status_code == 200, response.text
+    results: list[dict[str, Any]] = response.json()["results"]
+    return results
+
+
+def rank(client: httpx.Client, query: str, documents: list[str], **options: object) -> list[dict[str, Any]]:
+    response = client.post("/v1/rank", json={"query": query, "documents": documents, **options})
+    assert response.status_code == 200, response.text
+    results: list[dict[str, Any]] = response.json()["results"]
+    return results
+
+
+def by_index(results: list[dict[str, Any]]) -> list[float]:
+    return [result["score"] for result in sorted(results, key=lambda result: result["index"])]
+
+
+@pytest.fixture(scope="module")
+def texts(matcher: OfflineMatcher) -> list[str]:
+    longest = matcher.manifest.max_length
+    return [text(seed, length) for seed, length in enumerate((1, 20, 300, 1500, longest, longest + 1, 2 * longest + 9))]
+
+
+def test_scores_equal_the_offline_ones(client: httpx.Client, matcher: OfflineMatcher, texts: list[str]) -> None:
+    pairs = [*pairwise(texts), (texts[0], texts[-1]), (texts[2], texts[2])]
+    response = client.post("/v1/score", json={"pairs": pairs})
+    assert (response.json()["model"], response.json()["version"]) == (matcher.manifest.name, matcher.manifest.version)
+    for (a, b), result in zip(pairs, response.json()["results"], strict=True):
+        assert same_score(result["score"], matcher(a, b))
+        assert [result["coverage"][side]["bytes_total"] for side in "ab"] == [len(a), len(b)]
+
+
+def test_ranking_equals_the_offline_one(client: httpx.Client, matcher: OfflineMatcher, texts: list[str]) -> None:
+    query = text(100, 400)
+    results = rank(client, query, texts)
+    assert [result["score"] for result in results] == sorted((r["score"] for r in results), reverse=True)
+    for document, found in zip(texts, by_index(results), strict=True):
+        assert same_score(found, matcher(query, document))
+
+
+def test_rank_and_score_agree(client: httpx.Client, texts: list[str]) -> None:
+    query = text(101, 400)
+    scores = [result["score"] for result in score(client, [(query, document) for document in texts])]
+    assert by_index(rank(client, query, texts)) == scores
+
+
+def test_order_and_company_change_no_bit_of_a_score(client: httpx.Client, texts: list[str]) -> None:
+    """The vectors are those of the cache, and the head computes as many pairs at once whatever is asked."""
+    query = text(102, 400)
+    scores = by_index(rank(client, query, texts))
+    order = random.Random(0).sample(range(len(texts)), len(texts))
+    assert by_index(rank(client, query, [texts[i] for i in order])) == [scores[i] for i in order]
+    assert [rank(client, query, [document])[0]["score"] for document in texts] == scores
+    crowd = [text(103, 30)] * 300
+    assert by_index(rank(client, query, [*crowd, *texts]))[300:] == scores
+
+
+def test_without_a_cache_company_changes_a_score_by_rounding_at_most(
+    start: Callable[..., Server], texts: list[str]
+) -> None:
+    server = start("--max-cache-bytes", "0", "--drain-delay-s", "0")
+    query = text(104, 400)
+    with httpx.Client(base_url=server.url, timeout=30) as client:
+        together = by_index(rank(client, query, texts))
+        alone = [rank(client, query, [document])[0]["score"] for document in texts]
+        assert together == pytest.approx(alone, abs=1e-6)
+        assert sample(client, "longdoc_encoding_cache_bytes") == 0
+        assert sample(client, "longdoc_encoding_cache_requests_total", result="hit") == 0
+
+
+def test_concurrent_requests_do_not_disturb_each_other(server: Server, texts: list[str]) -> None:
+    queries = [text(200 + i, 300) for i in range(12)]
+
+    async def ask() -> list[httpx.Response]:
+        async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+            bodies = [{"query": query, "documents": texts} for query in queries]
+            return await asyncio.gather(*(client.post("/v1/rank", json=body) for body in bodies))
+
+    answers = asyncio.run(ask())
+    with httpx.Client(base_url=server.url, timeout=30) as client:
+        for query, answer in zip(queries, answers, strict=True):
+            alone = by_index(rank(client, query, texts))
+            assert by_index(answer.json()["results"]) == pytest.approx(alone, abs=1e-6)
+
+
+def test_equal_documents_have_equal_scores_in_the_order_they_came(client: httpx.Client) -> None:
+    document, other = text(300, 200), text(301, 200)
+    results = rank(client, text(302, 100), [document, other, document, document])
+    same = [result for result in results if result["index"] != 1]
+    assert [result["index"] for result in same] == [0, 2, 3]
+    assert len({result["score"] for result in same}) == 1
+
+
+def test_query_may_be_one_of_the_documents(client: httpx.Client, matcher: OfflineMatcher) -> None:
+    query, other = text(310, 200), text(311, 200)
+    before = sample(client, "longdoc_encoding_cache_requests_total", result="miss")
+    found = by_index(rank(client, query, [other, query]))
+    assert same_score(found[1], matcher(query, query))
+    assert sample(client, "longdoc_encoding_cache_requests_total", result="miss") == before + 2
+
+
+def test_texts_seen_before_are_not_encoded_again(client: httpx.Client) -> None:
+    documents = [text(400 + i, 100) for i in range(20)]
+
+    def counts() -> dict[str, float]:
+        return {
+            "rows": sample(client, "longdoc_batch_size_sum", model="aan"),
+            "hit": sample(client, "longdoc_encoding_cache_requests_total", model="aan", result="hit"),
+            "miss": sample(client, "longdoc_encoding_cache_requests_total", model="aan", result="miss"),
+        }
+
+    def grown(query: str) -> dict[str, float]:
+        before = counts()
+        rank(client, query, documents)
+        after = counts()
+        return {name: after[name] - before[name] for name in before}
+
+    first, second = text(450, 100), text(451, 100)
+    assert grown(first) == {"rows": 21, "hit": 0, "miss": 21}
+    assert grown(first) == {"rows": 0, "hit": 21, "miss": 0}
+    assert grown(second) == {"rows": 1, "hit": 20, "miss": 1}
+    assert sample(client, "longdoc_encoding_cache_bytes", model="aan") > 0
+
+
+def test_top_n_gives_the_best(client: httpx.Client, texts: list[str]) -> None:
+    query = text(600, 200)
+    everything = rank(client, query, texts)
+    for count in (1, 3, len(texts), 10**9):
+        assert rank(client, query, texts, top_n=count) == everything[:count]
+
+
+def test_documents_come_back_when_asked_for(client: httpx.Client) -> None:
+    documents = ["plain", "Ünïcödé \0 and\nmore", "😀"]
+    for result in rank(client, "a query", documents, return_documents=True):
+        assert result["document"] == documents[result["index"]]
+        assert result["coverage"]["bytes_total"] == len(documents[result["index"]].encode())
+    assert all("document" not in result for result in rank(client, "a query", documents))
+
+
+@pytest.mark.parametrize("strategy", ["windows", "head", "tail", "head_tail"])
+def test_overflow_is_reported(client: httpx.Client, matcher: OfflineMatcher, strategy: str) -> None:
+    m = matcher.manifest
+    short, long = text(700, 100), text(701, 3 * m.max_length + 5)
+    windows = len(cut(len(long), m.max_length, m.window_overlap, "windows"))
+    expected = {
+        "bytes_total": len(long),
+        "bytes_used": len(long) if strategy == "windows" else m.max_length,
+        "strategy": strategy,
+        "windows": windows if strategy == "windows" else 1,
+    }
+    whole = {"bytes_total": len(short), "bytes_used": len(short), "strategy": "whole", "windows": 1}
+    (result,) = score(client, [(short, long)], on_overflow=strategy)
+    assert result["coverage"] == {"a": whole, "b": expected}
+    assert same_score(result["score"], matcher(short, long, strategy))
+    ranking = client.post("/v1/rank", json={"query": long, "documents": [short], "on_overflow": strategy}).json()
+    assert ranking["query_coverage"] == expected
+    assert ranking["results"][0]["coverage"] == whole
+    assert same_score(ranking["results"][0]["score"], matcher(long, short, strategy))
+
+
+def test_overflow_can_be_an_error(client: httpx.Client, matcher: OfflineMatcher) -> None:
+    long = "x" * (matcher.manifest.max_length + 1)
+    body = {"pairs": [["fine", long]], "on_overflow": "error"}
+    problem = check_problem(client.post("/v1/score", json=body), 422, "invalid_input")
+    assert problem["errors"][0]["loc"] == "pairs.0.1"
+    ranking = {"query": long[1:], "documents": ["fine", long], "on_overflow": "error"}
+    problem = check_problem(client.post("/v1/rank", json=ranking), 422, "invalid_input")
+    assert problem["errors"][0]["loc"] == "documents.1"
+    assert str(matcher.manifest.max_length) in problem["detail"]
+
+
+def pairs(*given: object, **options: object) -> dict[str, object]:
+    return {"pairs": given, **options}
+
+
+def ranking(*documents: object, query: object = "a query", **options: object) -> dict[str, object]:
+    return {"query": query, "documents": documents, **options}
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "status", "place"),
+    [
+        ("score", {}, 422, "pairs"),
+        ("score", [], 422, "body"),
+        ("score", pairs(), 422, "pairs"),
+        ("score", {"pairs": SECRET}, 422, "pairs"),
+        ("score", pairs(SECRET), 422, "pairs.0"),
+        ("score", pairs([SECRET]), 422, "pairs.0.1"),
+        ("score", pairs([SECRET] * 3), 422, "pairs.0"),
+        ("score", pairs({"a": SECRET, "b": SECRET}), 422, "pairs.0"),
+        ("score", pairs([SECRET, 5]), 422, "pairs.0.1"),
+        ("score", pairs(["a", "b"], [None, SECRET]), 422, "pairs.1.0"),
+        ("score", pairs([SECRET, ""]), 422, "pairs.0.1"),
+        ("score", pairs(["a", "b"], ["", SECRET]), 422, "pairs.1.0"),
+        ("score", pairs(["a", SECRET], colour=SECRET), 422, "colour"),
+        ("score", pairs(["a", SECRET], top_n=1), 422, "top_n"),
+        ("score", pairs(["a", SECRET], on_overflow=SECRET), 422, "on_overflow"),
+        ("score", pairs(["a", SECRET], model=SECRET), 404, None),
+        ("score", pairs(["a", SECRET], model="imdb-s3"), 422, "model"),
+        ("score", pairs(["a", SECRET], model="ettm2"), 422, "model"),
+        ("score", pairs(["a", SECRET], model=""), 422, "model"),
+        ("score", pairs(*[["a", "b"]] * 257), 413, None),
+        ("score", pairs(["a", "x" * (2**20 + 1)]), 413, None),
+        ("rank", {}, 422, "query"),
+        ("rank", {"query": SECRET}, 422, "documents"),
+        ("rank", ranking(), 422, "documents"),
+        ("rank", {"query": "a", "documents": SECRET}, 422, "documents"),
+        ("rank", ranking(SECRET, query=""), 422, "query"),
+        ("rank", ranking(SECRET, query=[SECRET]), 422, "query"),
+        ("rank", ranking(SECRET, ""), 422, "documents.1"),
+        ("rank", ranking(SECRET, 5), 422, "documents.1"),
+        ("rank", ranking(SECRET, None), 422, "documents.1"),
+        ("rank", ranking(SECRET, [SECRET]), 422, "documents.1"),
+        ("rank", ranking(SECRET, top_n=0), 422, "top_n"),
+        ("rank", ranking(SECRET, top_n=1.0), 422, "top_n"),
+        ("rank", ranking(SECRET, top_n=True), 422, "top_n"),
+        ("rank", ranking(SECRET, return_documents=1), 422, "return_documents"),
+        ("rank", ranking(SECRET, colour=1), 422, "colour"),
+        ("rank", ranking(SECRET, model=SECRET), 404, None),
+        ("rank", ranking(SECRET, model="imdb-s3"), 422, "model"),
+        ("rank", ranking("x" * (2**20 + 1)), 413, None),
+        ("rank", ranking("a", query="x" * (2**20 + 1)), 413, None),
+        ("classify", {"inputs": SECRET, "model": "aan"}, 422, "model"),
+        ("forecast", {"series": [[1]], "model": "aan"}, 422, "model"),
+    ],
+)
+def test_bad_bodies(client: httpx.Client, route: str, body: object, status: int, place: str | None) -> None:
+    codes = {404: "model_not_found", 413: "payload_too_large", 422: "invalid_input"}
+    problem = check_problem(client.post(f"/v1/{route}", json=body), status, codes[status])
+    if place is not None:
+        assert problem["errors"][0]["loc"] == place
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b'{"query": "a", "documents": ["b"]',
+        b'{"query": "\\ud800", "documents": ["b"]}',
+        b'{"query": "a", "documents": ["\\udfff"]}',
+        b'{"query": "a", "documents": ["\xff"]}',
+        b'{"query": "a", "documents": ["b"], "\\ud800": 1}',
+        b'{"query": "a", "documents": ["b"], "top_n": 1' + b"0" * 5000 + b"}",
+    ],
+)
+def test_bodies_that_are_no_json_in_utf8(client: httpx.Client, body: bytes) -> None:
+    check_problem(client.post("/v1/rank", content=body, headers=JSON), 400, "malformed_input")
+
+
+@pytest.mark.parametrize("count", [10_001, 100_000])
+def test_too_many_documents_are_refused_fast(client: httpx.Client, count: int) -> None:
+    body = json.dumps(ranking(*[SECRET] * count, query=SECRET)).encode()
+    started = time.monotonic()
+    problem = check_problem(client.post("/v1/rank", content=body, headers=JSON), 413, "payload_too_large")
+    assert time.monotonic() - started < 3
+    assert "10000" in problem["detail"]
+
+
+def test_most_documents_are_ranked(client: httpx.Client) -> None:
+    """As many as a request may hold; most of them alike, since each distinct one costs an encoding."""
+    documents = [text(900 + i % 5, 40) for i in range(10_000)]
+    results = rank(client, text(910, 40), documents)
+    assert sorted(result["index"] for result in results) == list(range(10_000))
+    assert len({result["score"] for result in results}) <= 5
+
+
+@pytest.mark.parametrize("route", ["score", "rank", "forecast"])
+def test_only_json_is_read(client: httpx.Client, route: str) -> None:
+    for kind in ("text/plain", "application/octet-stream", "application/json; charset=utf-16"):
+        response = client.post(f"/v1/{route}", content=SECRET, headers={"content-type": kind})
+        check_problem(response, 415, "unsupported_media_type")
+    assert client.get(f"/v1/{route}").status_code == 405
+
+
+def test_deadline_is_answered_with_504(client: httpx.Client) -> None:
+    body = ranking(*(text(1000 + i, 4000) for i in range(200)))
+    response = client.post("/v1/rank", json=body, headers={"X-Request-Timeout-Ms": "20"})
+    check_problem(response, 504, "deadline_exceeded")
+    assert rank(client, "still", ["there"])

@@ -1,0 +1,66 @@
+"""Bodies with very many wrong values: a client must not stop the server with them."""
+
+import time
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from service.errors import InvalidInput
+from service.routes.kserve import KServeRequest
+from service.routes.reading import json_body, parse_json
+from service.schemas import ClassifyRequest, ForecastRequest, RankRequest, ScoreRequest
+
+COUNT = 300_000
+NUMBERS = ",".join(["1"] * COUNT)
+STRINGS = ",".join(['""'] * COUNT)
+FIELDS = ",".join(f'"{i:x}":1' for i in range(COUNT))
+
+
+def kserve(inputs: str) -> str:
+    return f'{{"model":"a","options":{{"horizon":1}},"inputs":[{inputs}]}}'
+
+
+@pytest.mark.parametrize(
+    ("schema", "body"),
+    [
+        (ClassifyRequest, f'{{"inputs":[{NUMBERS}]}}'),
+        (ScoreRequest, f'{{"pairs":[{NUMBERS}]}}'),
+        (RankRequest, f'{{"query":"a","documents":[{NUMBERS}]}}'),
+        (RankRequest, f'{{"query":"a","documents":["a"],{FIELDS}}}'),
+        (ForecastRequest, f'{{"series":[{NUMBERS}]}}'),
+        (ForecastRequest, f'{{"series":[[{STRINGS}]]}}'),
+        (ForecastRequest, f'{{"series":{{{FIELDS}}}}}'),
+        (ForecastRequest, f'{{"series":[[1]],"quantiles":[{STRINGS}]}}'),
+        (KServeRequest, kserve(NUMBERS)),
+        (KServeRequest, kserve(f'{{"frequency":"H","series":[{STRINGS}]}}')),
+        (KServeRequest, kserve(f'{{"frequency":"H","series":[[],{NUMBERS}]}}')),
+    ],
+)
+def test_very_many_wrong_values_are_refused_fast(schema: type[BaseModel], body: str) -> None:
+    """Listing them all would take three seconds and more for each of these bodies."""
+    started = time.process_time()
+    with pytest.raises(InvalidInput) as caught:
+        parse_json(schema, body.encode())
+    assert time.process_time() - started < 2
+    assert 1 <= len(caught.value.errors) <= 2
+    assert len(str(caught.value)) < 200
+
+
+def references(schema: Any) -> list[str]:
+    if isinstance(schema, list):
+        return [found for item in schema for found in references(item)]
+    if isinstance(schema, dict):
+        own = [schema["$ref"]] if "$ref" in schema else []
+        return own + [found for value in schema.values() for found in references(value)]
+    return []
+
+
+def test_documented_bodies_hold_no_references() -> None:
+    """Those of pydantic point into its own document, not into ours."""
+    assert references(KServeRequest.model_json_schema())
+    body = json_body(KServeRequest)["requestBody"]
+    assert references(body) == []
+    schema = body["content"]["application/json"]["schema"]  # type: ignore[index]
+    assert schema["properties"]["options"]["properties"]["horizon"]["type"] == "integer"
+    assert "$defs" not in schema
