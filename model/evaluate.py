@@ -4,12 +4,14 @@ import argparse
 import json
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from model.config import from_dict
 from model.errors import UserError
 from model.tasks import task_of
 from model.tasks.base import Run, module_runs
+from model.tasks.forecasting import Forecasting
 from model.training import checkpoint
 from service.backends import create_backend
 from service.backends.base import Device
@@ -22,6 +24,7 @@ from service.manifest import (
     newest_version,
     read_manifest,
 )
+from service.series import Calibration
 
 
 def evaluate(args: argparse.Namespace) -> None:
@@ -68,7 +71,9 @@ def evaluate_export(manifest: Manifest, folder: Path, data_dir: Path, device: De
     task = task_of(from_dict(manifest.training.recipe))
     if isinstance(manifest, ClassifierManifest):
         task.restore({"labels": list(manifest.labels)})
-    if isinstance(manifest, ForecasterManifest):
+    if isinstance(manifest, ForecasterManifest) and isinstance(task, Forecasting):
+        with np.load(folder / manifest.calibration.path, allow_pickle=False) as arrays:
+            task.shipped = Calibration(arrays["levels"], arrays["errors"], manifest.calibration_examples)
         keys = ("channels", "mean", "scale", "frequency")
         task.restore({key: getattr(manifest, key) for key in keys})
     return task.measure([backend_run(graph, folder, device) for graph in manifest.graphs], data_dir)

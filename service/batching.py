@@ -277,6 +277,11 @@ class Batcher:
         """Hand the outputs of a batch to its requests, and start the next one."""
         self._free += 1
         bucket, entries = batch
+        if done.cancelled():  # the executor was shut down before a thread took the batch
+            for _, ticket, _ in entries:
+                if not ticket.future.done():
+                    ticket.future.set_exception(ShuttingDown("the server stopped before the answer was ready"))
+            return
         error = done.exception()
         if error is None and len(done.result()) != len(entries):
             error = ValueError(f"the backend gave {len(done.result())} outputs for {len(entries)} rows")

@@ -272,7 +272,7 @@ def _runner(model: LoadedModel) -> Run:
 
 
 PUBLIC = {
-    *("name", "version", "task", "labels", "max_length", "window_overlap"),
+    *("name", "version", "task", "labels", "min_length", "max_length", "window_overlap"),
     *("channels", "context_length", "horizon", "min_observations", "frequency"),
     *("calibration_source", "calibration_examples", "quantiles_reliable"),
     *("results", "training", "data_terms", "non_commercial"),

@@ -168,6 +168,8 @@ class MatcherManifest(_TextExport):
     """Documents -> vectors; pairs of vectors -> scores."""
 
     task: Literal["text-matching"]
+    min_length: int = Field(gt=0)
+    """Bytes below which a document holds nothing that the model reads."""
     head: Graph
     """Vectors of two documents -> logit that they belong together."""
 

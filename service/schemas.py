@@ -145,11 +145,14 @@ class RankResponse(BaseModel):
     query_coverage: Coverage
 
 
+MOST_CHANNELS = 10_000
+"""More than any model has; a body could hold millions."""
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Channel = Annotated[list[Number | None], Field(fail_fast=True)]
-Channels = Annotated[list[Channel], Field(fail_fast=True)]
+Channels = Annotated[list[Channel], Field(fail_fast=True, max_length=MOST_CHANNELS)]
 Series = Annotated[
-    Annotated[dict[str, Channel], Tag("named")] | Annotated[Channels, Tag("positional")],
+    Annotated[dict[str, Channel], Field(max_length=MOST_CHANNELS), Tag("named")]
+    | Annotated[Channels, Tag("positional")],
     Discriminator(lambda value: "named" if isinstance(value, dict) else "positional"),
 ]
 """Values of each channel, oldest first, null where one is missing; by name, or in the model's order."""

@@ -107,7 +107,7 @@ def conformal_rank(level: float, count: int) -> int:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Quantiles of the model's errors on data it was not trained on."""
+    """Quantiles of the model's errors on the rows that the manifest's `calibration_source` names."""
 
     levels: Doubles
     """(Q,), increasing; first and last are 1 / (m + 1) and m / (m + 1)."""

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import signal
 import socket
+import time
 from collections.abc import Iterator
 
 import uvicorn
@@ -21,8 +22,10 @@ KEEP_ALIVE_S = 65
 """Longer than the 60 s after which common load balancers close, so that the side that sends closes first."""
 BACKLOG = 2048
 """Connections the kernel holds before they are accepted; uvicorn's default."""
-LAST_REQUESTS_S = 0.5
-"""Time for connections made just before listening ended to send their request."""
+LAST_REQUESTS_S = 2.0
+"""Time for connections made just before listening ended to send their request; over once all have."""
+ARRIVAL_S = 0.1
+"""Time for those connections to reach the event loop."""
 
 
 class _Server(uvicorn.Server):
@@ -47,8 +50,15 @@ class _Server(uvicorn.Server):
         for connection in waiting:
             await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
         if not self.force_exit:
-            await asyncio.sleep(LAST_REQUESTS_S)
+            await asyncio.sleep(ARRIVAL_S)
+            until = time.monotonic() + LAST_REQUESTS_S
+            while self._somebody_is_silent() and time.monotonic() < until:  # noqa: ASYNC110  # uvicorn has no event
+                await asyncio.sleep(0.02)
         await super().shutdown(sockets)
+
+    def _somebody_is_silent(self) -> bool:
+        """Whether a connection has not sent its first request yet."""
+        return any(getattr(connection, "cycle", None) is None for connection in self.server_state.connections)
 
     def _accept_rest(self) -> Iterator[socket.socket]:
         with contextlib.suppress(BlockingIOError):

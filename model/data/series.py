@@ -93,6 +93,8 @@ def load_series(config: SeriesConfig, data_dir: Path, scaler: Scaler | None = No
         return _scaled(str(path), channels, timestamps, raw, _shares(config, len(raw)), scaler)
     source = SOURCES[config.name]
     path = data_dir / source.file
+    if not path.exists():
+        raise UserError(f"{path} does not exist; --data-dir or LONGDOC_DATA says where the data lies")
     channels, timestamps, raw = read_csv(path)
     boundaries = source.boundaries or _shares(config, len(raw))
     if boundaries[-1] > len(raw):
@@ -120,6 +122,8 @@ def infer_frequency(timestamps: Sequence[str]) -> str:
     if not steps:
         return "irregular"
     step, count = steps.most_common(1)[0]
+    if step < timedelta(0):
+        raise UserError("the rows go back in time; sort them, oldest first")
     if count < 0.95 * len(times[1:]) or step <= timedelta(0):
         return "irregular"
     seconds, rest = divmod(step, timedelta(seconds=1))
@@ -192,7 +196,9 @@ def read_csv(path: Path, time_column: str = "") -> tuple[tuple[str, ...], tuple[
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist; --data-dir or LONGDOC_DATA says where the data lies") from None
+        raise UserError(f"{path} does not exist") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder; --data names the file that the model was trained on") from None
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(f"{path}: {error}") from None
     names, timestamps, values = _parse_table(text, path, time_column)

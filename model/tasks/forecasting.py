@@ -50,6 +50,8 @@ class Forecasting(Task):
     unit = "window"
     series: Series
     linear: LinearMap
+    shipped: Calibration | None = None
+    """That of the export which is measured; otherwise it is computed."""
     step_mse: NDArray[np.float64]
     """(prediction,): of the linear map, on the first half of validation."""
 
@@ -78,7 +80,7 @@ class Forecasting(Task):
             "channels": list(series.channels),
             "mean": series.mean.tolist(),
             "scale": series.scale.tolist(),
-            "frequency": infer_frequency(series.timestamps),
+            "frequency": self._frequency(data_dir),
         }
         self.linear = solve_linear_map(windows, self.context)
         self.step_mse = self._step_mse(_linear_run(self.linear), *self.validation_half(0))
@@ -87,6 +89,15 @@ class Forecasting(Task):
         squared = (trained({"series": sample[:, : self.context]}) - sample[:, self.context :]) ** 2
         inverse = 1 / squared.mean(axis=(0, 2), dtype=np.float64)
         self.weights = torch.from_numpy((inverse / inverse.mean()).astype(np.float32))
+
+    def _frequency(self, data_dir: Path) -> str:
+        """Step of the series. Raises: UserError naming the file."""
+        try:
+            return infer_frequency(self.series.timestamps)
+        except UserError as error:
+            raise UserError(
+                f"{data_dir if self.config.data.name == 'csv' else self.config.data.name}: {error}"
+            ) from None
 
     def _training_windows(self) -> Floats:
         """Windows (W, C, context + prediction) of the training rows. Raises: UserError if they make no batch."""
@@ -164,7 +175,7 @@ class Forecasting(Task):
         """
         if not hasattr(self, "series"):
             self.load(data_dir)
-        calibration, _ = self.calibration(runs[0])
+        calibration = self.shipped or self.calibration(runs[0])[0]
         low, high = (calibration.error(level, self.horizon) for level in BAND)
         horizons = _horizons(self.horizon)
         windows = self._windows_with_truth("test", horizons[0])
@@ -245,11 +256,12 @@ class Forecasting(Task):
         }
 
     def calibration(self, run: Run) -> tuple[Calibration, CalibrationSource]:
-        """Quantiles of the errors on rows that chose no epoch: the second half of validation, or a longer history.
+        """Quantiles of the errors on the second half of validation, which chose no epoch, or on a longer history.
 
         Half a validation split holds one regime of a series that drifts. The history ends with it too but begins
-        earlier, in the training rows, whose errors are a little too small. Which of the two is taken is decided on the
-        second half alone: by which of first half and history before it the 80 % band covers it better.
+        earlier, in rows that chose the epoch or were trained on, whose errors are a little too small. Which of the two
+        is taken is decided on the second half alone: by which of first half and history before it the 80 % band covers
+        it better.
         """
         start, middle, end = *self.validation_half(0), self.validation_half(1)[1]
         first = max(self.context + self.horizon, min(start, end - HISTORY_ROWS))

@@ -191,7 +191,11 @@ class Matching(Task):
 
     def manifest(self, runs: Sequence[Run], results: Sequence[Result], data_dir: Path, folder: Path) -> dict[str, Any]:
         del runs, results, data_dir, folder
-        return {"max_length": self.length, "window_overlap": self.overlap}
+        return {
+            "min_length": self.config.model.stem.shortest,
+            "max_length": self.length,
+            "window_overlap": self.overlap,
+        }
 
     def terms(self) -> tuple[str, bool]:
         return data_terms(self.config.data.name)

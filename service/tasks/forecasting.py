@@ -11,6 +11,8 @@ from service.series import Column, Doubles, Window, conformal_rank, read_window,
 from service.tasks.timing import Timing
 
 MAX_LEVELS = 20
+MOST_IMPUTED = 0.1
+"""Share of the context beyond which the bands are no longer what was calibrated."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Forecast:
     quantiles: dict[float, Doubles]
     """Level -> (horizon, channels)."""
     quantiles_reliable: bool
-    """Whether the bands are what was calibrated: measured to cover, and no step before the series had to be filled."""
+    """Whether the bands are what was calibrated: measured to cover, and hardly a value had to be filled in."""
     window: Window
 
 
@@ -99,7 +101,7 @@ async def forecast(
     outcome: Outcome = await model.batcher.infer([window.values.tobytes()], deadline)
     scaled = outcome.outputs[0, :horizon]
     model.metrics.documents.inc()
-    is_whole = min(map(len, columns)) >= manifest.context_length
+    is_whole = window.imputed <= MOST_IMPUTED * window.values.size
     answer = Forecast(
         unscale(scaled, manifest.mean, manifest.scale),
         {level: unscale(scaled + band, manifest.mean, manifest.scale) for level, band in bands.items()},

@@ -69,7 +69,9 @@ async def _encode(
     """Vectors (texts, dim) of documents of any length: the mean of their rows' vectors."""
     started = time.perf_counter()
     manifest = model.manifest
-    plans = [_cut(text, manifest.max_length, manifest.window_overlap, on_overflow) for text in texts]
+    plans = [
+        _cut(text, manifest.min_length, manifest.max_length, manifest.window_overlap, on_overflow) for text in texts
+    ]
     keys = [hashlib.blake2b(text.document, key=on_overflow.encode(), digest_size=32).digest() for text in texts]
     found = {key: vector for key in dict.fromkeys(keys) if (vector := model.cache.get(key)) is not None}
     new: dict[bytes, list[bytes]] = {}
@@ -105,9 +107,11 @@ def _first_rows(new: dict[bytes, list[bytes]], limit: int) -> dict[bytes, list[b
     return chunk
 
 
-def _cut(text: Text, max_length: int, overlap: int, on_overflow: OnOverflow) -> list[list[Span]]:
+def _cut(text: Text, min_length: int, max_length: int, overlap: int, on_overflow: OnOverflow) -> list[list[Span]]:
     """Cut one document, naming it in the error."""
     try:
+        if 0 < len(text.document) < min_length:
+            raise InvalidInput(f"the document has {len(text.document)} bytes; the model needs at least {min_length}")
         return cut(len(text.document), max_length, overlap, on_overflow)
     except InvalidInput as error:
         raise InvalidInput(f"{text.place}: {error}", [(text.place, str(error))]) from None

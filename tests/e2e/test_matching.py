@@ -47,7 +47,7 @@ def by_index(results: list[dict[str, Any]]) -> list[float]:
 @pytest.fixture(scope="module")
 def texts(matcher: OfflineMatcher) -> list[str]:
     longest = matcher.manifest.max_length
-    return [text(seed, length) for seed, length in enumerate((1, 20, 300, 1500, longest, longest + 1, 2 * longest + 9))]
+    return [text(seed, length) for seed, length in enumerate((3, 20, 300, 1500, longest, longest + 1, 2 * longest + 9))]
 
 
 def test_scores_equal_the_offline_ones(client: httpx.Client, matcher: OfflineMatcher, texts: list[str]) -> None:
@@ -220,7 +220,8 @@ def ranking(*documents: object, query: object = "a query", **options: object) ->
         ("score", pairs([SECRET, 5]), 422, "pairs.0.1"),
         ("score", pairs(["a", "b"], [None, SECRET]), 422, "pairs.1.0"),
         ("score", pairs([SECRET, ""]), 422, "pairs.0.1"),
-        ("score", pairs(["a", "b"], ["", SECRET]), 422, "pairs.1.0"),
+        ("score", pairs(["abc", "abc"], ["", SECRET]), 422, "pairs.1.0"),
+        ("score", pairs(["abc", SECRET], ["ab", SECRET]), 422, "pairs.1.0"),
         ("score", pairs(["a", SECRET], colour=SECRET), 422, "colour"),
         ("score", pairs(["a", SECRET], top_n=1), 422, "top_n"),
         ("score", pairs(["a", SECRET], on_overflow=SECRET), 422, "on_overflow"),

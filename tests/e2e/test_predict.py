@@ -147,7 +147,7 @@ def test_series_have_the_servers_forecasts(
 def test_bad_pair_or_series_becomes_its_own_line(
     forecaster: OfflineForecaster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "in.jsonl").write_text('{"a": "", "b": "x"}\n{"a": "x", "b": "y"}\n')
+    (tmp_path / "in.jsonl").write_text('{"a": "", "b": "x"}\n{"a": "one", "b": "two"}\n')
     assert call(MATCHER, "--jsonl", tmp_path / "in.jsonl") == 1
     bad, good = lines_of(capsys.readouterr().out)
     assert bad["error"]["code"] == "invalid_input"

@@ -141,7 +141,16 @@ def shifted(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def differing(left: dict[str, Any], right: dict[str, Any]) -> set[str]:
-    return {key for key in left if left[key] != right[key]}
+    return {key for key in left if not same(left[key], right[key])}
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equality but for the last bits, which depend on where the arrays of a matrix product lie in memory."""
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == pytest.approx(right, rel=1e-5, abs=1e-7)) if isinstance(left, float) else bool(left == right)
 
 
 @pytest.fixture(scope="module")
@@ -554,7 +563,7 @@ def lines_with(number: int, line: str) -> Callable[[list[str]], list[str]]:
         (lines_with(9, "2024-01-01T07:00:00,,1.5"), [], "{path}:9: column c0: not a number: ''"),
         (lines_with(9, "2024-01-01T07:00:00,1.5,NaN"), [], "{path}:9: column c1: not a finite number: 'NaN'"),
         (lines_with(9, "2024-01-01T07:00:00,1.5"), [], "{path}:9: 2 cells under 3 columns"),
-        (lines_with(9, "on Tuesday,1.5,1.5"), [], "row 9: not a time: 'on Tuesday'; expected ISO 8601"),
+        (lines_with(9, "on Tuesday,1.5,1.5"), [], "{path}: row 9: not a time: 'on Tuesday'; expected ISO 8601"),
         (lines_with(1, "time,c0,c0"), [], "{path}:1: two columns have the same name"),
         (lambda lines: lines, ["--time-column", "date"], "{path}:1: no column 'date'; there are: time, c0, c1"),
         (lambda lines: [line.rpartition(",")[0] + ",3" for line in lines], [], "{path}: column 3 is constant"),
@@ -588,7 +597,7 @@ def test_own_series_that_does_not_exist_is_an_error_that_names_it(
     assert own(tmp_path / "absent.csv", tmp_path / "runs") == 2
     assert re.fullmatch(rf"error: {tmp_path}/absent\.csv does not exist.*\n", capsys.readouterr().err)
     assert own(tmp_path, tmp_path / "runs") == 2
-    assert re.fullmatch(rf"error: {tmp_path}: .*directory.*\n", capsys.readouterr().err)
+    assert re.fullmatch(rf"error: {tmp_path} is a folder.*\n", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(("column", "name"), [('the "time"', "quotes"), ("t\\ime", "x" * 63 + "-y"), ("naïve", "Ä")])

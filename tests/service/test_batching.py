@@ -65,13 +65,13 @@ class ManualExecutor(Executor):
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()
         self.jobs.append((future, lambda: function(*args, **kwargs)))
         self.batches.append(list(args[0]))
         return future
 
     async def finish(self, index: int = 0) -> None:
         future, job = self.jobs.pop(index)
+        future.set_running_or_notify_cancel()
         try:
             future.set_result(job())
         except BaseException as error:
@@ -380,6 +380,18 @@ def test_every_request_ends_exactly_once(script: Script, slots: int) -> None:
             check_end(rows, task)
 
     simulate(scenario, slots=slots, queue_bytes=60)
+
+
+def test_batch_that_a_closing_executor_drops_is_answered() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        task = ask(batcher, b"a", b"b")
+        await settle()
+        future, _ = executor.jobs.pop()
+        assert future.cancel()
+        with refused(ShuttingDown, "stopped"):
+            await task
+
+    simulate(scenario)
 
 
 @settings(max_examples=100, deadline=None)
