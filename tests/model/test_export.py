@@ -26,6 +26,8 @@ from tests.model.commands import call
 
 Inputs = dict[str, np.ndarray]
 
+ROUNDING = 1e-6
+"""Of single precision: the last bits depend on where arrays lie in memory."""
 FORMATS = ["onnx", "torchscript"]
 FILES = ["golden.npz", "manifest.json", "model.onnx", "model.ts"]
 
@@ -120,7 +122,7 @@ def test_export_golden_outputs_are_those_of_eager(exported: Path, classifier: Te
     with np.load(exported / "golden.npz", allow_pickle=False) as golden:
         assert sorted(golden) == ["bytes", "lengths", "logits"]
         inputs = {name: golden[name] for name in ("bytes", "lengths")}
-        assert np.array_equal(golden["logits"], eager(classifier, inputs))
+        assert largest_error(eager(classifier, inputs), golden["logits"]) <= ROUNDING
 
 
 def test_export_onnx_is_self_contained_standard_operators(exported: Path) -> None:

@@ -29,6 +29,9 @@ from service.codec import pad_rows, sigmoid
 from service.manifest import Format, MatcherManifest, read_manifest
 from tests.model.commands import call
 
+ROUNDING = 1e-6
+"""Of single precision: the last bits depend on where arrays lie in memory."""
+
 Row = dict[str, Any]
 Write = Callable[[list[Row | str], list[Row | str]], Path]
 """Documents and pairs -> the folder that holds them as the AAN files."""
@@ -461,7 +464,8 @@ def test_golden_outputs_are_those_of_eager(exported: Path, matcher: Matcher) -> 
     with np.load(exported / "golden.npz", allow_pickle=False) as golden:
         assert sorted(golden) == ["a", "b", "bytes", "lengths", "logits", "vectors"]
         for source, run in zip(sources, module_runs(sources, torch.device("cpu")), strict=True):
-            assert np.array_equal(golden[source.output], run({name: golden[name] for name in source.golden}))
+            again = run({name: golden[name] for name in source.golden})
+            assert largest_error(again, golden[source.output]) <= ROUNDING
 
 
 def test_evaluate_reproduces_the_results_in_the_manifest(
