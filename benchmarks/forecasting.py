@@ -49,8 +49,8 @@ def main() -> None:
     text = (
         f"# Forecasting: ours mean ± sd over {KINDS['ours']} seeds, literal {KINDS['literal']}\n\n"
         "MSE on scaled data over all test windows; input 96, ILI 36; one model a set for all its horizons. Splits: "
-        "ETTm2 12/4/4 months, the others 7:1:2. Chosen on the first half of validation, the recipe of Exchange by "
-        "rolling origin within the training rows. `literal` is the paper's forecaster, trained by us; S3Attention and "
+        "ETTm2 12/4/4 months, the others 7:1:2. Chosen on the first half of validation, the recipe of Exchange on "
+        "the end of the training rows. `literal` is the paper's forecaster, trained by us; S3Attention and "
         "FEDformer are quoted (Wang et al. 2024, arXiv:2408.08567, Table 2); repeat-last and linear map are in "
         "`forecasting_yardsticks.md`.\n\n"
         f"- revision {git_revision()}\n- command: `python -m benchmarks.forecasting`\n\n{table(figures, args.out)}\n"

@@ -69,7 +69,7 @@ class Forecasting(Task):
                 f"{', '.join(known['channels'])}"
             )
         windows = self._training_windows()
-        series.windows("test", self.context, self.horizon)  # raises where there is none
+        series.windows("test", self.context, _horizons(self.horizon)[0])  # raises where there is none
         start, middle, end = *self.validation_half(0), self.validation_half(1)[1]
         if min(middle - start, end - middle) < SMALLEST_HALF:
             raise UserError(
@@ -171,21 +171,22 @@ class Forecasting(Task):
     def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
         """MSE, MAE and coverage of the 80 % band on scaled data over all test windows, by horizon.
 
-        Repeat-last and the linear map go through the same windows, to be compared with.
+        Horizons longer than the test split are left out. Repeat-last and the linear map go through the same windows, to
+        be compared with.
         """
         if not hasattr(self, "series"):
             self.load(data_dir)
         calibration = self.shipped or self.calibration(runs[0])[0]
         low, high = (calibration.error(level, self.horizon) for level in BAND)
-        horizons = _horizons(self.horizon)
-        windows = self._windows_with_truth("test", horizons[0])
-        counts = {horizon: len(windows) + horizons[0] - horizon for horizon in horizons}
-        sums = {horizon: np.zeros(len(FIGURES)) for horizon in horizons}
+        known = _horizons(self.horizon)
+        windows = self._windows_with_truth("test", known[0])
+        counts = {horizon: count for horizon in known if (count := len(windows) + known[0] - horizon) > 0}
+        sums = {horizon: np.zeros(len(FIGURES)) for horizon in counts}
         first = 0
         for part, forecast in self._forecasts(runs[0], windows):
             context, truth = part[:, : self.context], part[:, self.context :]
             linear = _linear_run(self.linear)({"series": context})
-            for horizon in horizons:
+            for horizon in counts:
                 valid = slice(0, max(0, counts[horizon] - first)), slice(0, horizon)
                 error = truth[valid] - forecast[valid]
                 sums[horizon] += (
@@ -199,7 +200,7 @@ class Forecasting(Task):
         channels = windows.shape[2]
         return tuple(
             result
-            for horizon in horizons
+            for horizon in counts
             for result in self._results(
                 horizon, counts[horizon], sums[horizon] / (counts[horizon] * horizon * channels)
             )

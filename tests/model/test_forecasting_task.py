@@ -361,8 +361,15 @@ def test_results_are_those_of_every_test_window_at_every_horizon() -> None:
         assert results[f"horizon {horizon}", "mse"].compared_with == yardsticks
 
 
-def test_horizon_longer_than_the_test_split_is_an_error() -> None:
+def test_horizons_longer_than_the_test_split_are_not_measured() -> None:
     task = forecasting("model.prediction_length=60", "data.train_fraction=0.8", "data.validation_fraction=0.15")
+    task.load(Path("absent"))
+    results = task.measure([lambda inputs: np.repeat(inputs["series"][:, -1:], 60, axis=1)], Path("absent"))
+    assert {(result.condition, result.examples) for result in results} == {("horizon 24", 30 - 24 + 1)}
+
+
+def test_test_split_shorter_than_every_horizon_is_an_error() -> None:
+    task = forecasting("model.prediction_length=60", "data.train_fraction=0.8", "data.validation_fraction=0.18")
     with pytest.raises(UserError, match=r"test split"):
         task.load(Path("absent"))
 
