@@ -10,10 +10,9 @@ from service.engine import Engine
 from service.errors import InvalidInput
 from service.routes.answer import Stopwatch
 from service.routes.errors import DOCUMENTED
-from service.routes.reading import JSON, deadline, json_body, media_type, parse_json, read_body, while_connected
+from service.routes.reading import json_body, read_json, while_connected
 from service.schemas import ForecastRequest, ForecastResponse
 from service.series import Doubles, continue_timestamps, parse_frequency, parse_start
-from service.settings import Settings
 from service.tasks.forecasting import Forecast, check_channels, check_levels, choose_horizon, forecast
 
 router = APIRouter()
@@ -26,10 +25,7 @@ async def post_forecast(request: Request) -> JSONResponse:
     """Continue a series; nulls and steps before its start are filled in and counted in `coverage`."""
     watch = Stopwatch(request)
     engine: Engine = request.app.state.engine
-    settings: Settings = request.app.state.settings
-    until = deadline(request, settings.deadline_s)
-    media_type(request, (JSON,))
-    asked = parse_json(ForecastRequest, await read_body(request, until))
+    asked, until = await read_json(request, ForecastRequest)
     names = list(asked.series) if isinstance(asked.series, dict) else None
     sent = list(asked.series.values()) if isinstance(asked.series, dict) else asked.series
     model = engine.forecaster(asked.model, names)

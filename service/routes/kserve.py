@@ -21,13 +21,9 @@ from service.errors import InvalidInput, PayloadTooLarge, RetryableError, Servic
 from service.routes.answer import Stopwatch
 from service.routes.errors import STATUS
 from service.routes.reading import (
-    JSON,
     check_count,
-    deadline,
     json_body,
-    media_type,
-    parse_json,
-    read_body,
+    read_json,
     while_connected,
 )
 from service.schemas import Channel, Channels, Levels, ModelName
@@ -127,9 +123,7 @@ async def post_forecast(request: Request) -> JSONResponse:
     watch = Stopwatch(request)
     engine: Engine = request.app.state.engine
     settings: Settings = request.app.state.settings
-    until = deadline(request, settings.deadline_s)
-    media_type(request, (JSON,))
-    asked = parse_json(KServeRequest, await read_body(request, until), strict=None)
+    asked, until = await read_json(request, KServeRequest, strict=None)
     check_count("inputs", len(asked.inputs), settings.max_documents)
     model = engine.forecaster(asked.model)
     with _within("options"):

@@ -10,14 +10,10 @@ from service.engine import Engine
 from service.routes.answer import Stopwatch, coverage
 from service.routes.errors import DOCUMENTED
 from service.routes.reading import (
-    JSON,
     check_count,
     check_size,
-    deadline,
     json_body,
-    media_type,
-    parse_json,
-    read_body,
+    read_json,
     while_connected,
 )
 from service.schemas import RankRequest, RankResponse, ScoreRequest, ScoreResponse
@@ -33,9 +29,7 @@ async def post_score(request: Request) -> JSONResponse:
     watch = Stopwatch(request)
     engine: Engine = request.app.state.engine
     settings: Settings = request.app.state.settings
-    until = deadline(request, settings.deadline_s)
-    media_type(request, (JSON,))
-    asked = parse_json(ScoreRequest, await read_body(request, until))
+    asked, until = await read_json(request, ScoreRequest)
     check_count("pairs", len(asked.pairs), settings.max_documents)
     pairs = [
         (_text(f"pairs.{i}.0", a, settings), _text(f"pairs.{i}.1", b, settings)) for i, (a, b) in enumerate(asked.pairs)
@@ -61,9 +55,7 @@ async def post_rank(request: Request) -> JSONResponse:
     watch = Stopwatch(request)
     engine: Engine = request.app.state.engine
     settings: Settings = request.app.state.settings
-    until = deadline(request, settings.deadline_s)
-    media_type(request, (JSON,))
-    asked = parse_json(RankRequest, await read_body(request, until))
+    asked, until = await read_json(request, RankRequest)
     check_count("documents", len(asked.documents), settings.max_rank_documents)
     query = _text("query", asked.query, settings)
     documents = [_text(f"documents.{i}", document, settings) for i, document in enumerate(asked.documents)]

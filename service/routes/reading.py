@@ -79,6 +79,17 @@ def parse_json(schema: type[M], body: bytes, *, strict: bool | None = True) -> M
         raise _invalid(error) from None
 
 
+async def read_json(request: Request, schema: type[M], *, strict: bool | None = True) -> tuple[M, float]:
+    """A checked JSON body, and the deadline of its request on the clock of the event loop.
+
+    Raises: UnsupportedMedia, DeadlineExceeded, and what `parse_json` raises.
+    """
+    settings: Settings = request.app.state.settings
+    until = deadline(request, settings.deadline_s)
+    media_type(request, (JSON,))
+    return parse_json(schema, await read_body(request, until), strict=strict), until
+
+
 def parse_query(schema: type[M], request: Request) -> M:
     """Check a query string. Raises: InvalidInput naming the fields."""
     names = [name for name, _ in request.query_params.multi_items()]
