@@ -1,7 +1,7 @@
 """`python -m benchmarks.forecasting`: our forecasters beside the published table, on all test windows.
 
-Trains what is not there yet, three seeds of each recipe and of the paper's own forecaster, into `runs/forecasting/`
-(about half an hour on one core; interrupted, it goes on), measures every run once and writes `forecasting.md` and
+Trains what is not there yet into `runs/forecasting/`: three seeds of each recipe, one of the paper's own forecaster
+(about half an hour on one core; interrupted, it goes on). Measures every run once and writes `forecasting.md` and
 `.png` into `benchmarks/results/`.
 """
 
