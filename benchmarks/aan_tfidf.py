@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from model.config import PairsConfig
 from model.data.pairs import load_pairs
 from model.tasks.matching import area_under_roc
 from model.train import git_revision
@@ -28,7 +29,7 @@ def main() -> None:
     parser.add_argument("--data-dir", default=os.environ.get("LONGDOC_DATA", "data"), type=Path)
     parser.add_argument("--out", default=Path(__file__).parent / "results", type=Path)
     args = parser.parse_args()
-    pairs = load_pairs("aan", args.data_dir)
+    pairs = load_pairs(PairsConfig(name="aan"), args.data_dir)
     texts = [text[:MAX_BYTES].decode(errors="ignore") for text in pairs.texts]
     vectorizer = TfidfVectorizer(sublinear_tf=True, min_df=2, max_df=0.5)
     vectorizer.fit([text for text, fold in zip(texts, pairs.folds, strict=True) if fold > 1])

@@ -37,7 +37,7 @@ def main() -> None:
         for strength in tqdm(STRENGTHS, unit="fit")
     }
     chosen = max(scores, key=lambda strength: scores[strength])
-    test = load_test("imdb", args.data_dir)
+    test = load_test(DocumentsConfig(name="imdb"), args.data_dir)
     started = time.perf_counter()
     measure = fit(chosen, data.train.texts + data.validation.texts, data.train.labels + data.validation.labels)
     seconds = time.perf_counter() - started

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from model.classifier import TextClassifier
+from model.classifier import ByteClassifier
 from model.config import EncoderConfig
 from model.export import eager, write_graph
 from model.tasks.base import GraphSource, module_runs
@@ -91,9 +91,9 @@ def random_documents(batch: int, seq_len: int) -> Inputs:
 def build(config: EncoderConfig, threads: int) -> list[Candidate]:
     """Make every path from one model; the first is eager, which the others are compared with."""
     torch.manual_seed(0)
-    model = TextClassifier(config, num_classes=2).eval()
+    model = ByteClassifier(config, num_classes=2).eval()
     with tempfile.TemporaryDirectory() as folder:
-        source = GraphSource("model", model, golden_documents(config.seq_len), "logits", config.seq_len)
+        source = GraphSource("model", model, golden_documents(config.seq_len), "logits", (config.seq_len,))
         write_graph(source, eager(source), Path(folder))
         session = onnx_session(Path(folder) / "model.onnx", threads)
         scripted = torch.jit.load(Path(folder) / "model.ts")  # type: ignore[no-untyped-call]

@@ -18,7 +18,7 @@ def main() -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--data-dir", default=os.environ.get("LONGDOC_DATA", "data"), help="where the data sets lie")
-    shared.add_argument("--data", metavar="PATH", help="a file of your own, instead of a data set")
+    shared.add_argument("--data", metavar="PATH", help="a file or folder of your own, instead of a data set")
     shared.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
 
     command = commands.add_parser("train", parents=[shared], help="recipe -> run folder")
@@ -28,6 +28,8 @@ def main() -> int:
         help="a .toml file, or the name of one in model/recipes (default: that of the task)",
     )
     command.add_argument("--task", choices=list(RUNS), help="take this task's default recipe")
+    command.add_argument("--text-column", nargs="+", help="of --data (default: text; for pairs: text_a text_b)")
+    command.add_argument("--label-column", default="label", help="of --data (default: %(default)s)")
     command.add_argument("--time-column", default="", help="of --data (default: its first column)")
     command.add_argument("--set", action="append", metavar="KEY=VALUE", help="override one key of the recipe")
     command.add_argument("--runs", default="runs", help="folder of run folders (default: %(default)s)")

@@ -41,8 +41,10 @@ class DropoutConfig:
 class EncoderConfig:
     """Shape of the S3Attention encoder (paper, Algorithms 1 and 2; model.encoder)."""
 
+    mode: Literal["length-aware", "paper"] = "length-aware"
+    """Whether padding is left out of everything, or an ordinary input as published."""
     seq_len: int = 4096
-    """Positions n the model is built for; shorter inputs are padded to it."""
+    """Tokens n the model is built for; as published, shorter inputs are padded to it."""
     dim: int = 64
     """Model width d."""
     num_heads: int = 2
@@ -58,14 +60,21 @@ class EncoderConfig:
     """s2: features of each head sampled for column attention."""
     sampling_seed: int = 0
     """Seed of the sampled row and column indices, which are part of the model."""
+    use_smoother: bool = True
+    """Whether tokens are smoothed before the attention."""
     use_fourier: bool = True
     """Whether the smoother has its Fourier convolution; without it, what the paper's ablation (Table 7) leaves."""
+    use_rows: bool = True
+    use_columns: bool = True
+    """Whether the attention has its two parts; at least one of them."""
     dropout: DropoutConfig = field(default_factory=DropoutConfig)
 
     def __post_init__(self) -> None:
         for name in ("seq_len", "dim", "num_heads", "ffn_dim", "num_segments"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not (self.use_rows or self.use_columns):
+            raise ValueError("use_rows and use_columns must not both be false")
         if self.num_layers < 0:
             raise ValueError(f"num_layers must not be negative, not {self.num_layers}")
         if self.seq_len % 2:
@@ -82,6 +91,11 @@ class EncoderConfig:
     def head_dim(self) -> int:
         """Width D of one head."""
         return self.dim // self.num_heads
+
+    @property
+    def is_length_aware(self) -> bool:
+        """Whether padding is left out."""
+        return self.mode == "length-aware"
 
 
 @dataclass(frozen=True)
@@ -106,6 +120,64 @@ class StemConfig:
 
 
 @dataclass(frozen=True)
+class WordStemConfig:
+    """Words and runs of words, pooled over patches (model.words)."""
+
+    longest: int = 3
+    """Words in the longest run."""
+    num_slots: int = 65536
+    """Rows of the table; a power of two. Each belongs to the run that tells most of those hashed to it."""
+    patch_length: int = 16
+    """Bytes that make one token of the encoder."""
+    dropout: float = 0.5
+    """Share of the runs that training leaves out, others each time."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.longest <= 8:
+            raise ValueError(f"longest must be in 1..8, not {self.longest}")
+        if self.num_slots < 2 or self.num_slots > 2**24 or self.num_slots & (self.num_slots - 1):
+            raise ValueError(f"num_slots must be a power of two in 2..2^24, not {self.num_slots}")
+        if self.patch_length < 1:
+            raise ValueError(f"patch_length must be at least 1, not {self.patch_length}")
+        if not 0.0 <= self.dropout < 1.0:
+            raise ValueError(f"dropout must be in [0, 1), not {self.dropout}")
+
+
+SHORTEST_BUCKET = 256
+
+
+def buckets_of(max_length: int, multiple: int) -> tuple[int, ...]:
+    """Lengths that rows are padded to: powers of two that are multiples, from SHORTEST_BUCKET on, and max_length."""
+    sizes = (SHORTEST_BUCKET << i for i in range(max_length.bit_length()))
+    return (*(size for size in sizes if size < max_length and size % multiple == 0), max_length)
+
+
+@dataclass(frozen=True)
+class ClassifierConfig:
+    """Text classifier (model.classifier)."""
+
+    kind: Literal["bytes", "words"]
+    """One token a byte, as published, or one a patch of words."""
+    encoder: EncoderConfig
+    stem: WordStemConfig = field(default_factory=WordStemConfig)
+    """Of `words`."""
+
+    @property
+    def max_length(self) -> int:
+        """Bytes that are read at once."""
+        return self.encoder.seq_len * self._bytes_a_token
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """Lengths that documents are padded to; as published, the longest alone."""
+        return buckets_of(self.max_length, self._bytes_a_token) if self.encoder.is_length_aware else (self.max_length,)
+
+    @property
+    def _bytes_a_token(self) -> int:
+        return self.stem.patch_length if self.kind == "words" else 1
+
+
+@dataclass(frozen=True)
 class MatcherConfig:
     """Dual encoder of byte documents (model.matcher)."""
 
@@ -122,6 +194,13 @@ class MatcherConfig:
     def max_length(self) -> int:
         """Bytes that are read at once."""
         return self.encoder.seq_len * self.stem.patch_length
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """Lengths that documents are padded to."""
+        if not self.encoder.is_length_aware:
+            return (self.max_length,)
+        return buckets_of(self.max_length, self.stem.patch_length)
 
 
 @dataclass(frozen=True)
@@ -153,6 +232,8 @@ class ForecasterConfig:
                 f"context_length must be encoder.seq_len * patch_length = "
                 f"{self.encoder.seq_len * self.patch_length}, not {self.context_length}"
             )
+        if self.encoder.mode != "paper":
+            raise ValueError(f"encoder.mode must be 'paper', for windows have one length, not {self.encoder.mode!r}")
         if self.kind == "paper" and self.patch_length != 1:
             raise ValueError(f"patch_length must be 1 in the paper's forecaster, not {self.patch_length}")
         if not 0.0 <= self.linear_share <= 1.0:
@@ -163,32 +244,48 @@ class ForecasterConfig:
 class DocumentsConfig:
     """Which documents are read and how they are cut."""
 
-    name: Literal["imdb", "synthetic"]
-    """Data set; `--data-dir` or LONGDOC_DATA says where its files lie."""
+    name: Literal["imdb", "20newsgroups", "20newsgroups-stripped", "synthetic", "own"]
+    """Data set; `--data-dir` or LONGDOC_DATA says where its files lie. `own` is the file or folder given by --data."""
     validation_fraction: float = 0.1
-    """Share of the training documents held out for model selection."""
+    """Share of the training documents held out for model selection; of all of `own`."""
+    test_fraction: float = 0.1
+    """Share of `own` held out for measuring; the other data sets have their own."""
+    text_column: str = "text"
+    label_column: str = "label"
+    """Columns of `own`."""
     crop: Literal["head", "random"] = "random"
     """What training sees of a document longer than seq_len: its head, or another stretch of it each time."""
     split_seed: int = 0
     """Seed of the validation split, apart from the training seed so that runs share it."""
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.validation_fraction < 1.0:
-            raise ValueError(f"validation_fraction must be in (0, 1), not {self.validation_fraction}")
+        for name in ("validation_fraction", "test_fraction"):
+            if not 0.0 < getattr(self, name) < 1.0:
+                raise ValueError(f"{name} must be in (0, 1), not {getattr(self, name)}")
+        if self.validation_fraction + self.test_fraction >= 1.0:
+            raise ValueError("validation_fraction and test_fraction must leave documents for training")
 
 
 @dataclass(frozen=True)
 class PairsConfig:
     """Which pairs of documents are read."""
 
-    name: Literal["aan", "synthetic-pairs"]
-    """Data set; `--data-dir` or LONGDOC_DATA says where its files lie."""
+    name: Literal["aan", "synthetic-pairs", "own"]
+    """Data set; `--data-dir` or LONGDOC_DATA says where its files lie. `own` is the file given by --data."""
     max_bytes: int = 4000
     """What is used of each document, in training and when measured."""
     disjoint: bool = False
     """Whether training leaves out the papers of the disjoint validation and test pairs."""
+    text_column: str = "text_a"
+    other_column: str = "text_b"
+    label_column: str = "label"
+    """Columns of `own`; labels are 0 and 1."""
+    split_seed: int = 0
+    """Seed of the splits of `own`."""
 
     def __post_init__(self) -> None:
+        if self.disjoint and self.name == "own":
+            raise ValueError("disjoint must be false for pairs of one's own")
         if self.max_bytes < 1:
             raise ValueError(f"max_bytes must be at least 1, not {self.max_bytes}")
 
@@ -229,12 +326,14 @@ class TrainingConfig:
     warmup_steps: int = 0
     max_grad_norm: float = 1.0
     """Global norm above which gradients are scaled down."""
+    patience: int = 0
+    """Epochs without a better validation after which training ends; 0 goes on to the last."""
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "learning_rate", "max_grad_norm"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be positive and finite, not {getattr(self, name)}")
-        for name in ("weight_decay", "warmup_steps", "examples_per_epoch"):
+        for name in ("weight_decay", "warmup_steps", "examples_per_epoch", "patience"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be finite and not negative, not {getattr(self, name)}")
 
@@ -266,7 +365,7 @@ class ClassificationRun(RunConfig):
 
     task: Literal["text-classification"]
     data: DocumentsConfig
-    model: EncoderConfig
+    model: ClassifierConfig
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import argparse
 import io
 import json
 import logging
+import math
 import os
 import shutil
 import tempfile
@@ -23,11 +24,13 @@ from model.tasks import task_of
 from model.tasks.base import Arrays, GraphSource, Task, module_runs
 from model.training import checkpoint
 from model.training.checkpoint import Progress
+from model.training.plot import reliability_diagram
 from service.backends import create_backend
 from service.backends.base import Device, largest_error
 from service.manifest import (
     MANIFEST,
     SCHEMA_VERSION,
+    ClassifierManifest,
     Format,
     Graph,
     Manifest,
@@ -74,7 +77,8 @@ def export(args: argparse.Namespace) -> Path:
             output = eager(source)
             golden |= {**source.golden, source.output: output}
             graphs.append(write_graph(source, output, partial))
-            check_agreement(graphs[-1], partial, source.golden, output)
+            for bucket in source.buckets:
+                check_agreement(graphs[-1], partial, *fitting(source.golden, output, bucket))
         np.savez_compressed(partial / "golden.npz", allow_pickle=False, **golden)
         manifest = _manifest(
             task, config, progress, version, graphs, partial, Path(args.data or args.data_dir), args.device
@@ -86,8 +90,18 @@ def export(args: argparse.Namespace) -> Path:
         if not any(versions.iterdir()):
             versions.rmdir()
         raise
+    if isinstance(manifest, ClassifierManifest):
+        reliability_diagram(manifest.reliability, Path(args.run_folder) / "reliability.png")
     print(f"exported {versions / str(version)}")
     return versions / str(version)
+
+
+def fitting(golden: Arrays, output: NDArray[np.float32], bucket: int) -> tuple[Arrays, NDArray[np.float32]]:
+    """Golden inputs and output of the rows that a bucket shorter than theirs can hold."""
+    if "lengths" not in golden or golden["bytes"].shape[1] == bucket:
+        return golden, output
+    kept = golden["lengths"] <= bucket
+    return {"bytes": golden["bytes"][kept, :bucket], "lengths": golden["lengths"][kept]}, output[kept]
 
 
 def eager(source: GraphSource) -> NDArray[np.float32]:
@@ -99,20 +113,24 @@ def write_graph(source: GraphSource, output: NDArray[np.float32], folder: Path) 
     """Write NAME.onnx (dynamic batch, weights inside) and NAME.ts (traced, frozen); returns their description."""
     names = list(source.golden)
     example = tuple(torch.from_numpy(source.golden[name][:3]) for name in names)
-    batch = torch.export.Dim("batch")
+    dynamic: dict[int, Any] = {0: torch.export.Dim("batch")}
+    if len(source.buckets) > 1:
+        unit = math.gcd(*source.buckets)
+        dynamic[1] = unit * torch.export.Dim("units", min=1, max=source.buckets[-1] // unit)
     paths: dict[Format, Path] = {format: folder / f"{source.name}.{suffix}" for format, suffix in SUFFIX.items()}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
         warnings.filterwarnings("ignore", "# The axis name: batch will not be used", UserWarning)
         warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
-        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        for name in ("torch.onnx", "onnx_ir"):
+            logging.getLogger(name).setLevel(logging.ERROR)
         program = torch.onnx.export(
             source.module,
             example,
             dynamo=True,
             input_names=names,
             output_names=[source.output],
-            dynamic_shapes=tuple({0: batch} for _ in names),
+            dynamic_shapes=tuple({axis: dynamic[axis] for axis in dynamic if axis < t.ndim} for t in example),
             verbose=False,
         )
         assert program is not None
@@ -125,19 +143,19 @@ def write_graph(source: GraphSource, output: NDArray[np.float32], folder: Path) 
     _copy_without_debug_tables(scripted, paths["torchscript"])
     return Graph(
         files=tuple(
-            ModelFile(path=path.name, sha256=sha256_of(path), format=format, precision="float32", bucket=source.bucket)
+            ModelFile(path=path.name, sha256=sha256_of(path), format=format, precision="float32", bucket=bucket)
             for format, path in paths.items()
+            for bucket in source.buckets
         ),
-        inputs=tuple(_spec(name, source.golden[name]) for name in names),
+        inputs=tuple(_spec(name, source.golden[name], len(source.buckets) > 1) for name in names),
         outputs=(_spec(source.output, output),),
     )
 
 
-def _spec(name: str, array: NDArray[Any]) -> TensorSpec:
-    """Describe a tensor whose first axis is the batch."""
-    return TensorSpec.model_validate(
-        {"name": name, "datatype": DATATYPES[str(array.dtype)], "shape": (-1, *array.shape[1:])}
-    )
+def _spec(name: str, array: NDArray[Any], is_dynamic: bool = False) -> TensorSpec:
+    """Describe a tensor whose first axis is the batch, and whose second one may be a bucket of any length."""
+    shape = (-1, *((-1,) * (array.ndim - 1) if is_dynamic else array.shape[1:]))
+    return TensorSpec.model_validate({"name": name, "datatype": DATATYPES[str(array.dtype)], "shape": shape})
 
 
 def _copy_without_debug_tables(script: io.BytesIO, path: Path) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from model.attention.s3 import S3Attention
 from model.config import ForecasterConfig
-from model.encoder import Block
+from model.encoder import Blocks
 from model.ops.fourier import extrapolation_matrix
 
 
@@ -76,12 +76,11 @@ class ResidualForecaster(nn.Module):
     def __init__(self, config: ForecasterConfig, num_channels: int) -> None:
         super().__init__()
         encoder = config.encoder
-        generator = torch.Generator().manual_seed(encoder.sampling_seed)
         self.tokens = (encoder.seq_len, config.patch_length)
         self.share = config.linear_share
         self.embedding = nn.Linear(config.patch_length, encoder.dim)
         self.position_embedding = nn.Parameter(torch.zeros(encoder.seq_len, encoder.dim))
-        self.blocks = nn.Sequential(*(Block(encoder, generator) for _ in range(encoder.num_layers)))
+        self.blocks = Blocks(encoder)
         self.norm = nn.LayerNorm(encoder.dim)
         self.dropout = nn.Dropout(encoder.dropout.hidden)
         self.head = nn.Sequential(  # of low rank: most of a full one would be noise

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from model.config import MatcherConfig
-from model.encoder import Block
+from model.encoder import Blocks, masked_mean
 from model.stem import NgramStem
 
 
@@ -28,31 +28,26 @@ class DocumentEncoder(nn.Module):
     scale: Tensor
     mean: Tensor
     deviation: Tensor
-    positions: Tensor
 
     def __init__(self, config: MatcherConfig) -> None:
         super().__init__()
         encoder = config.encoder
-        generator = torch.Generator().manual_seed(encoder.sampling_seed)
         self.patch_length = config.stem.patch_length
         self.stem = NgramStem(config.stem, encoder.seq_len, encoder.dim)
         self.dropout = nn.Dropout(encoder.dropout.embedding)
-        self.blocks = nn.Sequential(*(Block(encoder, generator) for _ in range(encoder.num_layers)))
+        self.blocks = Blocks(encoder)
         self.norm = nn.LayerNorm(encoder.dim)
         self.gate = nn.Parameter(torch.full((encoder.dim,), 0.1))
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("mean", torch.zeros(encoder.dim))
         self.register_buffer("deviation", torch.ones(encoder.dim))
-        self.register_buffer("positions", torch.arange(encoder.seq_len), persistent=False)
 
     def pooled(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Vector before it is standardised: (B, N) -> (B, C)."""
         x = self.stem(document, lengths) * self.scale  # (B, T, C)
         count = (lengths + self.patch_length - 1) // self.patch_length  # (B,)
-        is_real = (self.positions < count.unsqueeze(1)).to(x.dtype)  # (B, T)
-        share = (is_real / count.unsqueeze(1)).unsqueeze(1)  # (B, 1, T)
-        context = self.norm(self.blocks(self.dropout(x)))  # (B, T, C)
-        return (share @ (x + self.gate * context)).squeeze(1)  # type: ignore[no-any-return]
+        context = self.norm(self.blocks(self.dropout(x), count))  # (B, T, C)
+        return masked_mean(x + self.gate * context, count)
 
     def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Encode (B, N) bytes -> (B, C)."""

@@ -16,12 +16,27 @@ BATCH = 16
 Padded = tuple[NDArray[np.uint8], NDArray[np.int32]]
 
 
-def in_parallel(run: Callable[[Padded], NDArray[Any]], rows: Sequence[bytes], length: int) -> NDArray[Any]:
-    """Outputs (rows, ...) of a graph for rows of at most `length` bytes, in their order."""
+def in_parallel(run: Callable[[Padded], NDArray[Any]], rows: Sequence[bytes], buckets: Sequence[int]) -> NDArray[Any]:
+    """Outputs (rows, ...) of a graph, in the order of the rows; those of one length bucket are computed together.
 
-    def batch_of(first: int) -> NDArray[Any]:
-        return run(pad_rows(rows[first : first + BATCH], length))
+    `buckets` are the lengths that the graph computes, ascending; no row is longer than the last.
+    """
 
+    def outputs_of(batch: tuple[NDArray[np.int64], int]) -> NDArray[Any]:
+        chosen, bucket = batch
+        return run(pad_rows([rows[i] for i in chosen], bucket))
+
+    of = np.searchsorted(buckets, [len(row) for row in rows])
+    batches = [
+        (chosen[first : first + BATCH], bucket)
+        for number, bucket in enumerate(buckets)
+        for chosen in (np.flatnonzero(of == number),)
+        for first in range(0, len(chosen), BATCH)
+    ]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        starts = range(0, len(rows), BATCH)
-        return np.concatenate(list(tqdm(pool.map(batch_of, starts), total=len(starts), unit="batch", leave=False)))
+        outputs = np.concatenate(
+            list(tqdm(pool.map(outputs_of, batches), total=len(batches), unit="batch", leave=False))
+        )
+    ordered = np.empty_like(outputs)
+    ordered[np.concatenate([chosen for chosen, _ in batches])] = outputs
+    return ordered

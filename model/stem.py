@@ -27,6 +27,7 @@ class NgramStem(nn.Module):
     """
 
     fold: Tensor
+    scale: Tensor
     positions: Tensor
 
     def __init__(self, config: StemConfig, num_tokens: int, dim: int) -> None:
@@ -36,12 +37,14 @@ class NgramStem(nn.Module):
         fold = torch.arange(NUM_BYTES)
         fold[ord("A") : ord("Z") + 1] += ord("a") - ord("A")
         self.register_buffer("fold", fold, persistent=False)
+        self.register_buffer("scale", torch.ones(dim), persistent=False)
         self.register_buffer("positions", torch.arange(num_tokens * config.patch_length), persistent=False)
 
     def buckets(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Row of the table for every n-gram: (B, N) bytes -> (B, N, k), 0 where there is none."""
         config = self.config
         letters = self.fold[document.long()] + 1  # (B, N)
+        positions = self.positions[: document.shape[1]]
         rows, value = [], letters
         for n in range(1, config.longest + 1):
             if n > 1:  # hash of bytes i-n+1 ... i from that of i-n+1 ... i-1
@@ -49,7 +52,7 @@ class NgramStem(nn.Module):
                 value = (value * BASE + letters) % MODULUS
             if n >= config.shortest:
                 spread = (value * SPREAD + n * BASE) % 2**32
-                is_real = (self.positions >= n - 1) & (self.positions < lengths.unsqueeze(1))  # (B, N)
+                is_real = (positions >= n - 1) & (positions < lengths.unsqueeze(1))  # (B, N)
                 rows.append((spread // (2**32 // config.num_buckets) + 1) * is_real)
         return torch.stack(rows, dim=-1)
 
@@ -63,11 +66,14 @@ class NgramStem(nn.Module):
             summed = nn.functional.embedding_bag(rows, self.weight, mode="sum", padding_idx=0)
         else:
             summed = nn.functional.embedding(rows, self.weight).float().sum(1)
-        return summed.reshape(batch, -1, self.weight.shape[1]) / size
+        return (summed * self.scale).reshape(batch, -1, self.weight.shape[1]) / size
 
-    def halve(self) -> None:
-        """Keep the table in half precision from now on, for export; the sums stay in single precision."""
-        self.weight = nn.Parameter(self.weight.half(), requires_grad=False)
+    @torch.no_grad()
+    def quantise(self) -> None:
+        """Keep the table in 8 bits from now on, for export: each column in steps of 1/127 of its largest value."""
+        table, step = in_steps(self.weight)
+        self.weight = nn.Parameter(table, requires_grad=False)
+        self.scale.copy_(step)
 
     @torch.no_grad()
     def initialise(self, frequencies: Tensor, count: int) -> None:
@@ -80,3 +86,9 @@ class NgramStem(nn.Module):
         """
         idf = torch.log((1 + count) / (1 + frequencies.float()))
         self.weight[1:] = torch.randn_like(self.weight[1:]) * idf.unsqueeze(1)
+
+
+def in_steps(table: Tensor) -> tuple[Tensor, Tensor]:
+    """A table (R, C) in 8 bits, and the step of each column (C,): 1/127 of its largest value."""
+    step = table.abs().amax(0).clamp(min=1e-12) / 127
+    return (table / step).round().to(torch.int8), step

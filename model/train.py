@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from model.config import RunConfig, load_recipe
+from model.data import own
 from model.data.series import read_csv
 from model.errors import UserError
 from model.evaluate import choose_device
@@ -19,12 +20,17 @@ from model.training.loop import Fit, Job
 from model.training.plot import learning_curve
 
 RECIPES = Path(__file__).parent / "recipes"
-DEFAULTS = {
-    "text-classification": ("imdb-s3-cpu", "imdb-s3"),
-    "text-matching": ("aan-s3", "aan-s3"),
-    "forecasting": ("ettm2-s3", "ettm2-s3"),
-}
-"""Recipe of each task on a CPU and on a GPU."""
+DEFAULTS = {"text-classification": "imdb-s3", "text-matching": "aan-s3", "forecasting": "ettm2-s3"}
+OWN = {"text-classification": "documents", "text-matching": "pairs", "forecasting": "forecasting"}
+"""Recipe of each task for data of one's own."""
+LARGEST_BATCH = 64
+FEWEST_STEPS = 700
+"""Steps below which a small file is gone through more often."""
+MOST_EPOCHS = 20
+LONGEST_READ = 4096
+"""Bytes read at once at most; windows cover what is longer."""
+COVERED = 0.95
+"""Share of the documents that are to fit."""
 CONTEXTS = (96, 48, 24, 12)
 """Steps read from a series of one's own: the most of which it has ROWS_PER_STEP times as many."""
 ROWS_PER_STEP = 15
@@ -36,7 +42,7 @@ SHORT_ROWS = 400
 def train(args: argparse.Namespace) -> Path:
     """Run or resume a training run; returns its folder. Raises: UserError."""
     device = choose_device(args.device)
-    config = choose_recipe(args, device)
+    config = choose_recipe(args)
     folder = Path(args.runs) / f"{config.name}-seed{config.seed}"
     progress = state = None
     if args.resume:
@@ -73,16 +79,20 @@ def train(args: argparse.Namespace) -> Path:
     return folder
 
 
-def choose_recipe(args: argparse.Namespace, device: torch.device) -> RunConfig:
+def choose_recipe(args: argparse.Namespace) -> RunConfig:
     """The recipe named, or the task's own; for own data with what the file tells. Raises: UserError."""
     overrides = list(args.set or [])
     if args.data is not None:
-        if args.task != "forecasting" or args.recipe is not None:
-            raise UserError("--data goes with --task forecasting, and without a recipe")
-        return load_recipe(RECIPES / "forecasting.toml", [*own_series(Path(args.data), args.time_column), *overrides])
+        if args.task is None or args.recipe is not None:
+            raise UserError(f"--data goes with --task ({', '.join(OWN)}), and without a recipe")
+        path, recipe = Path(args.data), RECIPES / f"{OWN[args.task]}.toml"
+        if args.task == "forecasting":
+            chosen = own_series(path, args.time_column)
+        else:
+            chosen = own_texts(path, args.task, tuple(args.text_column or ()), args.label_column)
+        return load_recipe(recipe, [*chosen, *overrides])
     if args.recipe is None:
-        on_gpu = device.type == "cuda"
-        args.recipe = DEFAULTS[args.task or "text-classification"][on_gpu]
+        args.recipe = DEFAULTS[args.task or "text-classification"]
     config = load_recipe(find_recipe(args.recipe), overrides)
     task = config.to_dict()["task"]
     if args.task not in (None, task):
@@ -95,9 +105,8 @@ def own_series(path: Path, time_column: str) -> list[str]:
     rows = len(read_csv(path, time_column)[2])
     validation = 0.1 if rows >= SHORT_ROWS else 0.2
     context = next((size for size in CONTEXTS if rows >= ROWS_PER_STEP * size), CONTEXTS[-1])
-    stem = re.sub(r"[^a-z0-9._-]+", "-", path.name.lower().partition(".")[0])[:64].strip("._-") or "series"
     return [
-        f'name="{stem}"',
+        f'name="{_name(path, "series")}"',
         f"data.time_column={json.dumps(time_column, ensure_ascii=False)}",
         f"data.train_fraction={0.8 - validation:.1f}",
         f"data.validation_fraction={validation}",
@@ -106,6 +115,40 @@ def own_series(path: Path, time_column: str) -> list[str]:
         f"model.patch_length={context // PATCHES}",
         f"model.encoder.seq_len={PATCHES}",
     ]
+
+
+def own_texts(path: Path, task: str, text_columns: tuple[str, ...], label_column: str) -> list[str]:
+    """Overrides for documents or pairs of one's own: batch, epochs and length that their number and lengths ask for."""
+    is_pairs = task == "text-matching"
+    columns = text_columns or (("text_a", "text_b") if is_pairs else ("text",))
+    if len(columns) != 1 + is_pairs:
+        raise UserError(f"--text-column: {task} needs {1 + is_pairs}, not {len(columns)}: {' '.join(columns)}")
+    rows = own.read(path, columns, label_column)
+    sizes = sorted(len(text) for _, texts, _ in rows for text in texts)
+    wanted = sizes[min(len(sizes) - 1, int(COVERED * len(sizes)))]
+    length = next(size for size in (512, 1024, 2048, LONGEST_READ) if size >= min(wanted, LONGEST_READ))
+    training = max(1, int(0.8 * len(rows)))
+    batch = max(2, min(LARGEST_BATCH, training // 32 * 2))
+    epochs = max(2, min(MOST_EPOCHS, round(FEWEST_STEPS * batch / training)))
+    print(
+        f"{len(rows)} rows, {sizes[len(sizes) // 2]:,} bytes in the median, {wanted:,} at {COVERED:.0%}: "
+        f"{length:,} bytes are read at once, {batch} rows a batch, {epochs} epochs at most"
+    )
+    names = ("text_column", "other_column") if is_pairs else ("text_column",)
+    return [
+        f'name="{_name(path, "pairs" if is_pairs else "documents")}"',
+        *(f"data.{key}={json.dumps(name, ensure_ascii=False)}" for key, name in zip(names, columns, strict=True)),
+        f"data.label_column={json.dumps(label_column, ensure_ascii=False)}",
+        *((f"data.max_bytes={length}",) if is_pairs else ()),
+        f"model.encoder.seq_len={length // 16}",
+        f"training.batch_size={batch}",
+        f"training.epochs={epochs}",
+    ]
+
+
+def _name(path: Path, default: str) -> str:
+    """Name of a model after its file."""
+    return re.sub(r"[^a-z0-9._-]+", "-", path.name.lower().partition(".")[0])[:64].strip("._-") or default
 
 
 def hardware(device: torch.device) -> str:

@@ -33,7 +33,8 @@ class ModelFile(_Part):
     format: Format
     precision: Literal["float32"]
     bucket: int = Field(gt=0)
-    """Length of the inputs' second axis that the file computes: bytes of a row, steps of a window."""
+    """Length of the inputs' second axis that the file computes: bytes of a row, steps of a window. A file that computes
+    several is listed once for each."""
 
 
 class ArrayFile(_Part):
@@ -101,6 +102,16 @@ class Result(_Part):
     compared_with: str
 
 
+class ReliabilityBin(_Part):
+    """Test documents whose answers have about one score."""
+
+    score: float
+    """Mean score of the answers."""
+    accuracy: float
+    """Share of them that are right."""
+    examples: int
+
+
 class _Export(Graph):
     """What every task's manifest has; the files, inputs and outputs are those of the model."""
 
@@ -154,6 +165,10 @@ class ClassifierManifest(_TextExport):
 
     task: Literal["text-classification"]
     labels: tuple[str, ...] = Field(min_length=2)
+    temperature: float = Field(default=1.0, gt=0)
+    """What the logits were divided by, so that scores are probabilities; it is part of the weights."""
+    reliability: tuple[ReliabilityBin, ...] = ()
+    """How scores and accuracy went together on the test split, by score."""
 
     @model_validator(mode="after")
     def _check_labels(self) -> Self:
@@ -281,8 +296,8 @@ def read_manifest(folder: Path) -> Manifest:
     if (manifest.name, str(manifest.version)) != (folder.parent.name, folder.name):
         raise BadExport(f"{place}: {MANIFEST} names {manifest.name}/{manifest.version}", "manifest")
     named: list[ModelFile | ArrayFile] = [file for graph in manifest.graphs for file in graph.files]
-    for file in (*named, *manifest.archives):
-        _check_hash(folder / file.path, file.sha256, place)
+    for path, sha256 in dict.fromkeys((file.path, file.sha256) for file in (*named, *manifest.archives)):
+        _check_hash(folder / path, sha256, place)
     return manifest
 
 

@@ -1,5 +1,6 @@
 """Pairs of documents, their splits and terms. Used by `model.tasks.matching`."""
 
+import hashlib
 import json
 import lzma
 import random
@@ -11,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model.config import PairsConfig
+from model.data import own
 from model.errors import UserError
 
 DOCUMENTS, PAIRS = "aan_retrieval_docs.jsonl.xz", "aan_retrieval_pairs.jsonl.xz"
@@ -42,14 +45,42 @@ class Pairs:
         return kept
 
 
-def load_pairs(name: str, data_dir: Path) -> Pairs:
-    """Read a data set. Raises: UserError naming file and line."""
-    return _synthetic() if name == "synthetic-pairs" else _aan(data_dir)
+def load_pairs(config: PairsConfig, data_dir: Path) -> Pairs:
+    """Read a data set; `data_dir` is the file itself for pairs of one's own. Raises: UserError naming file and line."""
+    if config.name == "own":
+        return _own(config, data_dir)
+    return _synthetic() if config.name == "synthetic-pairs" else _aan(data_dir)
 
 
 def data_terms(name: str) -> tuple[str, bool]:
     """Terms of use of a data set, and whether they forbid commercial use."""
+    if name == "own":
+        return "Own data.", False
     return ("Generated; no terms.", False) if name == "synthetic-pairs" else (AAN_TERMS, True)
+
+
+def _own(config: PairsConfig, path: Path) -> Pairs:
+    """Pairs of a file, split by their first text: 8 of 10 to train on, one each to validate and test."""
+    texts, index = list[bytes](), dict[bytes, int]()
+    rows: dict[str, list[tuple[int, int, int]]] = {split: [] for split in SPLITS}
+    for place, pair, label in own.read(path, (config.text_column, config.other_column), config.label_column):
+        if label not in ("0", "1"):
+            raise UserError(f"{place}: {config.label_column} must be 0 or 1, not {label!r}")
+        for text in pair:
+            if text not in index:
+                index[text] = len(texts)
+                texts.append(text)
+        seed = config.split_seed.to_bytes(8, "little", signed=True)
+        part = hashlib.sha256(seed + pair[0]).digest()[0] * 10 // 256
+        rows[("test", "val")[part] if part < 2 else "train"].append((index[pair[0]], index[pair[1]], int(label)))
+    for split, found in rows.items():
+        labels = [label for _, _, label in found]
+        if set(labels) != {0, 1}:
+            raise UserError(
+                f"{path}: the {split} split, by the first text of each pair, has {labels.count(1)} pairs of label 1, "
+                f"{labels.count(0)} of label 0; it needs both"
+            )
+    return Pairs(texts, {split: np.array(found) for split, found in rows.items()}, np.zeros(len(texts), np.int64))
 
 
 def _aan(data_dir: Path) -> Pairs:

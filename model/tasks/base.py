@@ -31,17 +31,18 @@ class GraphSource:
     golden: Arrays
     """Synthetic inputs, in the order of the module's arguments."""
     output: str
-    bucket: int
+    buckets: tuple[int, ...]
+    """Lengths of the inputs' second axis that it computes, ascending; the golden inputs have the last."""
 
 
 class Task(ABC):
     """One task with one recipe; `load` or `restore` gives it its facts."""
 
-    metric: ClassVar[str]
+    metric: str
     """What validation measures."""
     is_error: ClassVar[bool] = False
     """Whether smaller is better."""
-    starts_useful: ClassVar[bool] = False
+    starts_useful: bool = False
     """Whether the model before the first step may turn out to be the best."""
     unit: ClassVar[str]
     """Of progress bars and speeds: doc, pair, window."""

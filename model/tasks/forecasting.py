@@ -166,7 +166,7 @@ class Forecasting(Task):
         channels = len(self.facts["channels"])
         series = generator.standard_normal((3, self.context, channels)).cumsum(axis=1).astype(np.float32)
         series[0], series[1, :-1] = 3.0, 0.0
-        return [GraphSource("model", model, {"series": series}, "forecast", self.context)]
+        return [GraphSource("model", model, {"series": series}, "forecast", (self.context,))]
 
     def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
         """MSE, MAE and coverage of the 80 % band on scaled data over all test windows, by horizon.

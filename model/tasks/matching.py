@@ -48,7 +48,7 @@ class Matching(Task):
         self.facts = {}
 
     def load(self, data_dir: Path) -> None:
-        self.data = load_pairs(self.config.data.name, data_dir)
+        self.data = load_pairs(self.config.data, data_dir)
         self.texts = [text[: self.config.data.max_bytes] for text in self.data.texts]
         self.train, self.validation = (self._pairs(split) for split in ("train", "val"))
         self.known = {(a, b) for x, y, label in self.train.tolist() if label for a, b in ((x, y), (y, x))}
@@ -133,11 +133,11 @@ class Matching(Task):
         return area_under_roc(logits, labels)
 
     def finish(self, model: nn.Module, data_dir: Path) -> None:
-        """Keep the table in half precision; calibrate the head, so that 0.5 is where validation is split best."""
+        """Keep the table in 8 bits; calibrate the head, so that 0.5 is where validation is split best."""
         assert isinstance(model, Matcher)
         if not hasattr(self, "data"):
             self.load(data_dir)
-        model.encoder.stem.halve()
+        model.encoder.stem.quantise()
         logits, labels = self._logits(module_runs(self.graphs(model), torch.device("cpu")), self.validation)
         model.head.rescale(*platt(logits, labels))
 
@@ -146,8 +146,8 @@ class Matching(Task):
         dim = self.config.model.encoder.dim
         vectors = np.random.default_rng(0).standard_normal((2, 8, dim)).astype(np.float32)
         return [
-            GraphSource("model", model.encoder, golden_documents(self.length), "vectors", self.length),
-            GraphSource("head", model.head, dict(zip("ab", vectors, strict=True)), "logits", dim),
+            GraphSource("model", model.encoder, golden_documents(self.length), "vectors", self.config.model.buckets),
+            GraphSource("head", model.head, dict(zip("ab", vectors, strict=True)), "logits", (dim,)),
         ]
 
     def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
@@ -180,7 +180,9 @@ class Matching(Task):
         index = index.reshape(-1, 2)
         cuts = [cut(len(self.texts[i]), self.length, self.overlap, "windows") for i in needed]
         rows = [take(self.texts[i], spans) for i, plan in zip(needed, cuts, strict=True) for spans in plan]
-        table = in_parallel(lambda part: encode(dict(zip(("bytes", "lengths"), part, strict=True))), rows, self.length)
+        table = in_parallel(
+            lambda part: encode(dict(zip(("bytes", "lengths"), part, strict=True))), rows, self.config.model.buckets
+        )
         ends = np.cumsum([len(plan) for plan in cuts])
         vectors = np.stack([pool(part) for part in np.split(table, ends[:-1])])
         logits = [

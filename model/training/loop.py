@@ -65,12 +65,22 @@ class Fit:
         try:
             if self.job.task.starts_useful and self.progress.best is None:
                 self._validate_start()
-            while self.progress.epoch < self.job.config.training.epochs:
+            while self.progress.epoch < self.job.config.training.epochs and not self._is_stuck():
                 self._epoch()
         except KeyboardInterrupt:
             self._save("last.pt")
             raise
         return self.progress
+
+    def _is_stuck(self) -> bool:
+        """Whether the last `patience` epochs have brought nothing better than what was before them."""
+        patience, history = self.job.config.training.patience, self.progress.history
+        if not patience or len(history) <= patience:
+            return False
+        values = [record[f"validation_{self.job.task.metric}"] for record in history]
+        if self.job.task.is_error:
+            return min(values[-patience:]) >= min(values[:-patience])
+        return max(values[-patience:]) <= max(values[:-patience])
 
     def _validate_start(self) -> None:
         """Let the untrained model compete."""

@@ -1,8 +1,11 @@
-"""Plots of a run. Called by `model.train`."""
+"""Plots of a run. Called by `model.train` and `model.export`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
+
+from service.manifest import ReliabilityBin
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first
@@ -18,6 +21,22 @@ def learning_curve(history: list[dict[str, float]], metric: str, path: Path) -> 
     right.set(xlabel="epoch", ylabel=f"validation {metric}")
     for axes in (left, right):
         axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def reliability_diagram(bins: Sequence[ReliabilityBin], path: Path) -> None:
+    """Accuracy against score on the test split, and how many documents have each score, as a PNG."""
+    scores = [part.score for part in bins]
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    left.plot([0, 1], [0, 1], color="gray", linestyle="--", label="score = accuracy")
+    left.plot(scores, [part.accuracy for part in bins], marker="o", label="test documents")
+    left.set(xlabel="score of the answer", ylabel="share of right answers", xlim=(0, 1), ylim=(0, 1))
+    left.legend()
+    right.bar(scores, [part.examples for part in bins], width=0.04, color="C1")
+    right.set(xlabel="score of the answer", ylabel="test documents", xlim=(0, 1))
+    for axes in (left, right):
         axes.grid(alpha=0.3)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)

@@ -15,13 +15,14 @@ from service.manifest import Graph
 
 
 class OnnxBackend:
-    """One session a bucket; ONNX Runtime's `run` is thread-safe and releases the GIL."""
+    """One session a file, which may compute several buckets; ONNX Runtime's `run` is thread-safe, without the GIL."""
 
     def __init__(self, files: dict[int, Path], graph: Graph, *, device: Device, threads: int) -> None:
         self.device = _device(device)
         self._input = graph.inputs[0].name
         self._outputs = [spec.name for spec in graph.outputs]
-        self._sessions = {bucket: self._load(path, threads) for bucket, path in files.items()}
+        sessions = {path: self._load(path, threads) for path in set(files.values())}
+        self._sessions = {bucket: sessions[path] for bucket, path in files.items()}
         if self.device == "cuda" and any(
             "CUDAExecutionProvider" not in session.get_providers() for session in self._sessions.values()
         ):  # ONNX Runtime falls back to the CPU with no more than a line on standard error

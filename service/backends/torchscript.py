@@ -11,7 +11,7 @@ from service.manifest import Graph
 
 
 class TorchScriptBackend:
-    """One frozen module a bucket."""
+    """One frozen module a file, which may compute several buckets."""
 
     def __init__(self, files: dict[int, Path], graph: Graph, *, device: Device, threads: int) -> None:
         if device == "cuda" and not torch.cuda.is_available():
@@ -21,12 +21,13 @@ class TorchScriptBackend:
         self._output = graph.outputs[0].name
         torch.set_num_threads(threads)
         try:
-            self._modules = {
-                bucket: torch.jit.load(path, map_location=self.device).eval()  # type: ignore[no-untyped-call]
-                for bucket, path in files.items()
+            modules = {
+                path: torch.jit.load(path, map_location=self.device).eval()  # type: ignore[no-untyped-call]
+                for path in set(files.values())
             }
         except RuntimeError as error:
             raise BadExport(f"a TorchScript file cannot be loaded: {str(error).splitlines()[0]}", "backend") from None
+        self._modules = {bucket: modules[path] for bucket, path in files.items()}
 
     def run(self, inputs: Tensors) -> dict[str, Array]:
         """Compute one batch padded to a bucket."""

@@ -6,9 +6,17 @@ from model.config import EncoderConfig
 
 @pytest.fixture
 def config() -> EncoderConfig:
-    """A small encoder whose every size differs from the others."""
+    """A small encoder as published, whose every size differs from the others."""
     return EncoderConfig(
-        seq_len=24, dim=12, num_heads=2, num_layers=2, ffn_dim=20, num_segments=3, num_rows=5, num_columns=4
+        mode="paper",
+        seq_len=24,
+        dim=12,
+        num_heads=2,
+        num_layers=2,
+        ffn_dim=20,
+        num_segments=3,
+        num_rows=5,
+        num_columns=4,
     )
 
 

@@ -4,7 +4,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from model.attention.s3 import Smoother
+from model.ops.fourier import dft_matrices
 from model.stem import NgramStem
+from model.words import WordStem
 
 # Both sides in float64: sums of at most some hundred terms of order one.
 RELATIVE = 1e-12
@@ -18,7 +21,8 @@ def close(ours: torch.Tensor, theirs: np.ndarray) -> bool:
 def randomise(module: nn.Module) -> dict[str, np.ndarray]:
     """Give every parameter and statistic a random value, so that none can be left out unnoticed; returns the state.
 
-    The row of a stem that stands for no n-gram stays zero.
+    The row of a stem that stands for no n-gram or run stays zero. Matrices of the Fourier transform, which modules
+    hold in single precision, become exact.
     """
     generator = torch.Generator().manual_seed(1)
     module.double().eval()
@@ -30,6 +34,11 @@ def randomise(module: nn.Module) -> dict[str, np.ndarray]:
     for layer in module.modules():
         if isinstance(layer, NgramStem):
             layer.weight.data[0] = 0.0
+        if isinstance(layer, WordStem):
+            layer.table.data[0] = 0.0
+            layer.evidence[:, 0] = 0.0
+        if isinstance(layer, Smoother) and layer.use_fourier and layer.is_dense:
+            layer.forward_dft, layer.inverse_dft = dft_matrices(layer.seq_len)
     return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
 
 

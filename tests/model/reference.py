@@ -2,17 +2,26 @@
 
 `state` holds a layer's parameters and buffers under the names of its state_dict.
 
+Length-aware layers get one document without padding, tokens (l, C); as published, they get it padded to seq_len.
+
 Reference: Wang et al. 2024, arXiv:2408.08567, eqs. (1) to (4), Algorithms 1 and 2, Figure 1, sec. IV-A. N-gram stem,
-matcher and residual forecaster: the equations in their docstrings.
+words, matcher and residual forecaster: the equations in their docstrings.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.config import EncoderConfig, ForecasterConfig, MatcherConfig, StemConfig
+from model.config import (
+    ClassifierConfig,
+    EncoderConfig,
+    ForecasterConfig,
+    MatcherConfig,
+    StemConfig,
+    WordStemConfig,
+)
 
 Array = NDArray[np.float64]
 State = Mapping[str, Array]
@@ -67,10 +76,18 @@ def gelu(x: Array) -> Array:
     return x * np.array([0.5 * (1 + math.erf(value / math.sqrt(2))) for value in x.flat]).reshape(x.shape)
 
 
-def smoother(x: Array, state: State, num_segments: int) -> Array:
-    """Algorithm 2 on x (N, C), with BatchNorm's running statistics of each position; Table 7's without a kernel."""
-    smooth = [fourier_convolution(x, state["kernel"], num_segments)] if "kernel" in state else []
+def smoother(x: Array, state: State, config: EncoderConfig) -> Array:
+    """Algorithm 2 on x (N, C), with BatchNorm's running statistics of each position; Table 7's without a kernel.
+
+    Length-aware: the convolution is that of the document and as many zeros as make seq_len, LayerNorm of each token.
+    """
+    padded = np.vstack([x, np.zeros((config.seq_len - len(x), x.shape[1]))])
+    smooth = []
+    if "kernel" in state:
+        smooth = [fourier_convolution(padded, state["kernel"], config.num_segments)[: len(x)]]
     stem = conv1d(np.hstack([*smooth, x]), state["conv.weight"], state["conv.bias"])
+    if config.is_length_aware:
+        return np.maximum(layer_norm(stem, below(state, "norm")), 0)
     out = np.zeros_like(stem)
     for t in range(len(x)):
         scaled = (stem[t] - state["norm.running_mean"][t]) / math.sqrt(state["norm.running_var"][t] + 1e-5)
@@ -78,7 +95,7 @@ def smoother(x: Array, state: State, num_segments: int) -> Array:
     return out
 
 
-def skeleton_head(q: Array, k: Array, v: Array, rows: Array, columns: Array) -> tuple[Array, Array]:
+def skeleton_head(q: Array, k: Array, v: Array, rows: Iterable[int], columns: Iterable[int]) -> tuple[Array, Array]:
     """Row and column attention (before their LayerNorms) of one head, q, k, v (N, D)."""
     n, d = q.shape
     row = np.zeros((n, d))
@@ -92,19 +109,27 @@ def skeleton_head(q: Array, k: Array, v: Array, rows: Array, columns: Array) -> 
     return row, column
 
 
-def skeleton_attention(q: list[Array], k: list[Array], v: list[Array], state: State) -> Array:
+def sampled_rows(length: int, config: EncoderConfig) -> list[int]:
+    """Tokens of a length-aware document that row attention looks at: the middles of s1 equal parts."""
+    return [math.floor((k + 0.5) * length / config.num_rows) for k in range(config.num_rows)]
+
+
+def skeleton_attention(
+    q: list[Array], k: list[Array], v: list[Array], state: State, config: EncoderConfig
+) -> Array:
     """Algorithm 1 on the heads' q, k, v (N, D) each: half of each part, normalised over all heads together."""
-    heads = [skeleton_head(*head, state["rows"], state["columns"]) for head in zip(q, k, v, strict=True)]
+    rows = sampled_rows(len(q[0]), config) if config.is_length_aware else state["rows"]
+    heads = [skeleton_head(*head, rows, state["columns"]) for head in zip(q, k, v, strict=True)]
     row, column = (np.hstack([head[part] for head in heads]) for part in (0, 1))
     return layer_norm(row, below(state, "row_norm")) / 2 + layer_norm(column, below(state, "column_norm")) / 2
 
 
 def attention(x: Array, state: State, config: EncoderConfig) -> Array:
     """Smoother, projections, skeleton attention, output projection on x (N, C)."""
-    h = smoother(x, below(state, "smoother"), config.num_segments)
+    h = smoother(x, below(state, "smoother"), config)
     q, k, v = np.split(linear(h, below(state, "qkv")), 3, axis=1)
     heads = [np.split(part, config.num_heads, axis=1) for part in (q, k, v)]
-    return linear(skeleton_attention(*heads, below(state, "skeleton")), below(state, "out"))
+    return linear(skeleton_attention(*heads, below(state, "skeleton"), config), below(state, "out"))
 
 
 def block(x: Array, state: State, config: EncoderConfig) -> Array:
@@ -115,10 +140,10 @@ def block(x: Array, state: State, config: EncoderConfig) -> Array:
 
 
 def encoder(document: bytes, state: State, config: EncoderConfig) -> Array:
-    """Token vectors (N, C) of one document, padded here to seq_len."""
-    tokens = [byte + 1 for byte in document] + [0] * (config.seq_len - len(document))
-    embeddings = zip(tokens, state["position_embedding"], strict=True)
-    x = np.array([state["byte_embedding.weight"][token] + position for token, position in embeddings])
+    """Token vectors (N, C) of one document, as published padded here to seq_len."""
+    padding = 0 if config.is_length_aware else config.seq_len - len(document)
+    tokens = [byte + 1 for byte in document] + [0] * padding
+    x = np.array([state["byte_embedding.weight"][token] + state["position_embedding"][t] for t, token in enumerate(tokens)])
     for i in range(config.num_layers):
         x = block(x, below(state, f"blocks.{i}"), config)
     return layer_norm(x, below(state, "norm"))
@@ -158,14 +183,102 @@ def stem(document: bytes, state: State, config: StemConfig, num_tokens: int) -> 
     return tokens / (config.patch_length * (config.longest - config.shortest + 1))
 
 
+def words(document: bytes) -> list[tuple[bytes, int]]:
+    """Words of a document as they are hashed, and the position of the last byte of each."""
+    found: list[tuple[bytes, int]] = []
+    is_open = False  # whether the next byte may go on with the last word
+    for position, byte in enumerate(document):
+        letter = bytes([byte]).lower()
+        is_letter = byte > 127 or letter.isalnum() or letter == b"'"
+        if not is_letter and not 33 <= byte <= 126:  # a space or control character
+            is_open = False
+            continue
+        so_far = found.pop()[0] if is_letter and is_open and byte < 0xE0 else b""
+        found.append((so_far + letter.replace(b"'", b""), position))
+        is_open = is_letter
+    return found
+
+
+def word_hash(word: bytes) -> int:
+    """Polynomial hash of the letters of one word."""
+    return sum((byte + 1) * 1_000_003**power for power, byte in enumerate(word, start=1)) % (2**31 - 1)
+
+
+def run_hash(run: list[bytes]) -> int:
+    """Hash of a run of words."""
+    value = word_hash(run[0])
+    for n, word in enumerate(run[1:], start=2):
+        value = value * 69_621 + word_hash(word) + n
+    return value % (2**31 - 1)
+
+
+def word_runs(document: bytes, longest: int) -> dict[tuple[int, int], int]:
+    """(end, number of words) of every run of a document -> its hash."""
+    found = words(document)
+    return {
+        (end, n): run_hash([word for word, _ in found[i + 1 - n : i + 1]])
+        for i, (_, end) in enumerate(found)
+        for n in range(1, longest + 1)
+        if n <= i + 1
+    }
+
+
+def slot_of(value: int, num_slots: int) -> int:
+    """Slot of a hash: the upper bits of a multiplicative one."""
+    return value * 2654435761 % 2**32 * num_slots // 2**32
+
+
+def word_stem(document: bytes, state: State, config: WordStemConfig, num_tokens: int, fold: int) -> tuple[Array, int]:
+    """Tokens (T, C) of one document that sees the evidence of a fold, and the number of its runs that have a row."""
+    tags, table = state["tags"].tolist(), state["table"]
+    tokens, count = np.zeros((num_tokens, table.shape[1])), 0
+    for (end, _), value in word_runs(document, config.longest).items():
+        slot = slot_of(value, config.num_slots)
+        if tags[slot] == value:
+            tokens[end // config.patch_length] += table[1 + slot] + state["evidence"][fold, 1 + slot] @ state["directions"]
+            count += 1
+    return tokens, count
+
+
+def word_classifier(document: bytes, state: State, config: ClassifierConfig, fold: int) -> Array:
+    """Logits (classes,) of one document that sees the evidence of a fold."""
+    length = math.ceil(len(document) / config.stem.patch_length)
+    x, count = word_stem(document, below(state, "stem"), config.stem, length, fold)
+    pooled = x.sum(axis=0) / math.sqrt(max(1, count))
+    if config.encoder.num_layers:
+        context = x / state["token_scale"]
+        for i in range(config.encoder.num_layers):
+            context = block(context, below(state, f"blocks.{i}"), config.encoder)
+        pooled = pooled + state["gate"] * layer_norm(context, below(state, "norm")).mean(axis=0)
+    return linear(pooled[None], below(state, "head"))[0]
+
+
+def g_square(held: list[int], documents: list[int]) -> float:
+    """G^2 of a run: documents of each class that hold it, of how many."""
+    total = 0.0
+    for count, size in zip(held, documents, strict=True):
+        if count:
+            total += 2 * count * math.log(count * sum(documents) / (sum(held) * size))
+    return total
+
+
+def log_ratios(held: list[int], documents: list[int]) -> list[float]:
+    """Evidence of a run for each class, less its mean."""
+    classes = len(held)
+    logs = [
+        math.log((count + classes * size / sum(documents)) / size) for count, size in zip(held, documents, strict=True)
+    ]
+    return [value - sum(logs) / classes for value in logs]
+
+
 def document_vector(document: bytes, state: State, config: MatcherConfig) -> Array:
     """Vector (C,) of one document."""
     x = stem(document, below(state, "stem"), config.stem, config.encoder.seq_len) * state["scale"]
-    context = x
+    count = math.ceil(len(document) / config.stem.patch_length)
+    context = x[:count] if config.encoder.is_length_aware else x
     for i in range(config.encoder.num_layers):
         context = block(context, below(state, f"blocks.{i}"), config.encoder)
     context = layer_norm(context, below(state, "norm"))
-    count = math.ceil(len(document) / config.stem.patch_length)
     v = sum(x[t] + state["gate"] * context[t] for t in range(count)) / count
     v = (v - state["mean"]) / state["deviation"]
     return v / math.sqrt((v**2).mean() + 1e-6)

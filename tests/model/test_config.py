@@ -22,10 +22,13 @@ seed = 3
 name = "synthetic"
 
 [model]
+kind = "bytes"
+
+[model.encoder]
 seq_len = 64
 dim = 16
 
-[model.dropout]
+[model.encoder.dropout]
 hidden = 0.1
 
 [training]
@@ -56,8 +59,8 @@ def test_recipe_parses(path: Path) -> None:
 def test_recipe_sets_what_it_names_and_defaults_give_the_rest(recipe: Path) -> None:
     config = load_recipe(recipe)
     assert isinstance(config, ClassificationRun)
-    assert (config.name, config.seed, config.model.seq_len, config.model.dropout.hidden) == ("tiny", 3, 64, 0.1)
-    assert (config.data.crop, config.model.num_heads, config.model.dropout.smoother) == ("random", 2, 0.0)
+    assert (config.name, config.seed, config.model.encoder.seq_len, config.model.encoder.dropout.hidden) == ("tiny", 3, 64, 0.1)
+    assert (config.data.crop, config.model.encoder.num_heads, config.model.encoder.dropout.smoother) == ("random", 2, 0.0)
 
 
 def test_integer_is_read_as_float_where_one_is_wanted(recipe: Path) -> None:
@@ -67,17 +70,18 @@ def test_integer_is_read_as_float_where_one_is_wanted(recipe: Path) -> None:
 def test_dict_round_trip_keeps_every_field(table: dict[str, Any]) -> None:
     config = from_dict(table)
     assert isinstance(config, ClassificationRun)
-    changed = dataclasses.replace(config, model=dataclasses.replace(config.model, dropout=DropoutConfig(attention=0.3)))
+    encoder = dataclasses.replace(config.model.encoder, dropout=DropoutConfig(attention=0.3))
+    changed = dataclasses.replace(config, model=dataclasses.replace(config.model, encoder=encoder))
     assert from_dict(changed.to_dict()) == changed != config
 
 
-@pytest.mark.parametrize("key", ["colour", "data.colour", "model.dropout.colour", "training.learning_rates"])
+@pytest.mark.parametrize("key", ["colour", "data.colour", "model.encoder.dropout.colour", "training.learning_rates"])
 def test_unknown_key_is_an_error_that_names_it(recipe: Path, key: str) -> None:
     with pytest.raises(UserError, match=rf"tiny\.toml: unknown key {key}; known: \w+"):
         load_recipe(recipe, [f"{key}=1"])
 
 
-@pytest.mark.parametrize("key", ["name", "seed", "data", "data.name", "training.epochs", "training.learning_rate"])
+@pytest.mark.parametrize("key", ["name", "seed", "data", "data.name", "model.kind", "model.encoder", "training.epochs", "training.learning_rate"])
 def test_missing_key_is_an_error_that_names_it(table: dict[str, Any], key: str) -> None:
     *sections, last = key.split(".")
     section = table
@@ -94,10 +98,10 @@ def test_missing_key_is_an_error_that_names_it(table: dict[str, Any], key: str) 
         ("name", "3"),
         ("seed", "0.5"),
         ("seed", "true"),
-        ("model.dim", '"wide"'),
-        ("model.dim", "64.0"),
-        ("model.dropout", "0.1"),
-        ("model.dropout.hidden", "false"),
+        ("model.encoder.dim", '"wide"'),
+        ("model.encoder.dim", "64.0"),
+        ("model.encoder.dropout", "0.1"),
+        ("model.encoder.dropout.hidden", "false"),
         ("training", "[1, 2]"),
         ("training.learning_rate", '"fast"'),
     ],
@@ -119,18 +123,18 @@ def test_value_of_the_wrong_type_is_an_error_that_names_the_key(recipe: Path, ke
         ("data.validation_fraction", "0"),
         ("data.validation_fraction", "nan"),
         ("data.split_seed", "-9223372036854775809"),
-        ("model.seq_len", "63"),
-        ("model.seq_len", "0"),
-        ("model.dim", "-64"),
-        ("model.num_heads", "3"),
-        ("model.num_layers", "-1"),
-        ("model.num_segments", "0"),
-        ("model.num_segments", "-8"),
-        ("model.num_segments", "5"),
-        ("model.num_rows", "65"),
-        ("model.num_columns", "9"),
-        ("model.dropout.smoother", "1.0"),
-        ("model.dropout.smoother", "nan"),
+        ("model.encoder.seq_len", "63"),
+        ("model.encoder.seq_len", "0"),
+        ("model.encoder.dim", "-64"),
+        ("model.encoder.num_heads", "3"),
+        ("model.encoder.num_layers", "-1"),
+        ("model.encoder.num_segments", "0"),
+        ("model.encoder.num_segments", "-8"),
+        ("model.encoder.num_segments", "5"),
+        ("model.encoder.num_rows", "65"),
+        ("model.encoder.num_columns", "9"),
+        ("model.encoder.dropout.smoother", "1.0"),
+        ("model.encoder.dropout.smoother", "nan"),
         ("training.epochs", "0"),
         ("training.batch_size", "-1"),
         ("training.learning_rate", "nan"),
@@ -225,8 +229,8 @@ def test_sections_of_another_task_are_an_error(recipe: Path, task: str) -> None:
         ('name="other"', "other"),
         ("training.learning_rate=5e-4", 5e-4),
         ("data.crop=head", "head"),
-        ("model.dropout.attention=0.25", 0.25),
-        (" model.dropout.hidden = 0.5", 0.5),
+        ("model.encoder.dropout.attention=0.25", 0.25),
+        (" model.encoder.dropout.hidden = 0.5", 0.5),
     ],
 )
 def test_override_changes_one_key_only(recipe: Path, override: str, expected: object) -> None:

@@ -144,7 +144,7 @@ def test_synthetic_splits_differ_and_follow_their_rule() -> None:
     assert not {text for text, _ in train} & {text for text, _ in test}
     right = sum((text.count(b"+") > text.count(b"-")) == label for text, label in train + test)
     assert right >= 0.95 * len(train + test)  # a short document may draw a tie or the rarer mark
-    assert load_test("synthetic", Path("absent")).texts == [text for text, _ in test]
+    assert load_test(DocumentsConfig("synthetic"), Path("absent")).texts == [text for text, _ in test]
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def classification(
 ) -> Classification:
     """The task of a recipe that reads 16 bytes, with these documents for training."""
     training = {"epochs": 1, "batch_size": batch_size, "learning_rate": 1e-3, "examples_per_epoch": examples}
-    model = {"seq_len": 16, "dim": 8, "num_heads": 1, "num_segments": 1}
+    model = {"kind": "bytes", "encoder": {"seq_len": 16, "dim": 8, "num_heads": 1, "num_segments": 1}}
     data = {"name": "synthetic", "crop": crop}
     task = "text-classification"
     config = from_dict({"name": "tiny", "task": task, "seed": seed, "training": training, "data": data, "model": model})
@@ -187,7 +187,7 @@ def test_batches_hold_every_document_once_with_its_label_and_drop_the_rest(forty
     rows = [
         (bytes(document[:length].tolist()), int(label))
         for batch in epoch(short)
-        for document, length, label in zip(*batch, strict=True)
+        for document, length, label, _ in zip(*batch, strict=True)
     ]
     assert sorted(rows) == sorted(zip(short.texts, short.labels, strict=True))
     assert [len(batch[0]) for batch in classification(forty, batch_size=11).batches(0)] == [11, 11, 11]
@@ -196,7 +196,7 @@ def test_batches_hold_every_document_once_with_its_label_and_drop_the_rest(forty
 @pytest.mark.parametrize("crop", ["head", "random"])
 def test_batches_crop_within_the_document_and_pad_with_zeros(forty: Documents, crop: str) -> None:
     starts = set()
-    for documents, lengths, _ in epoch(forty, crop) + epoch(forty, crop, (0, 1)):
+    for documents, lengths, _, _ in epoch(forty, crop) + epoch(forty, crop, (0, 1)):
         assert documents.dtype == torch.uint8
         assert documents.shape == (8, 16)
         for document, length in zip(documents, lengths.tolist(), strict=True):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import model.export
-from model.classifier import TextClassifier
+from model.classifier import ByteClassifier
 from model.config import from_dict
 from model.errors import ExportMismatch
 from model.tasks import task_of
@@ -56,18 +56,18 @@ def manifest(exported: Path) -> ClassifierManifest:
 
 
 @pytest.fixture(scope="module")
-def classifier(run: Path) -> TextClassifier:
+def classifier(run: Path) -> ByteClassifier:
     config, _, facts, state = checkpoint.load(run / "best.pt")
     task = task_of(config)
     task.restore(facts)
     classifier = task.build()
-    assert isinstance(classifier, TextClassifier)
+    assert isinstance(classifier, ByteClassifier)
     checkpoint.load_weights(classifier, state, run / "best.pt")
     return classifier.eval()
 
 
-def eager(classifier: TextClassifier, inputs: Inputs) -> np.ndarray:
-    return model.export.eager(GraphSource("model", classifier, inputs, "logits", inputs["bytes"].shape[1]))
+def eager(classifier: ByteClassifier, inputs: Inputs) -> np.ndarray:
+    return model.export.eager(GraphSource("model", classifier, inputs, "logits", (inputs["bytes"].shape[1],)))
 
 
 def random_documents(count: int, seq_len: int) -> Inputs:
@@ -98,7 +98,7 @@ def test_export_manifest_describes_the_run(run: Path, manifest: ClassifierManife
 @pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.parametrize("format", FORMATS)
 def test_backend_agrees_with_eager_at_other_batch_sizes(
-    exported: Path, manifest: ClassifierManifest, classifier: TextClassifier, format: Format, count: int
+    exported: Path, manifest: ClassifierManifest, classifier: ByteClassifier, format: Format, count: int
 ) -> None:
     inputs = random_documents(count, manifest.max_length)
     got = create_backend(manifest, exported, format=format, device="cpu").run(inputs)["logits"]
@@ -118,7 +118,7 @@ def test_backend_answer_does_not_depend_on_batch_mates(
         assert largest_error(alone, together[i : i + 1]) <= manifest.tolerance
 
 
-def test_export_golden_outputs_are_those_of_eager(exported: Path, classifier: TextClassifier) -> None:
+def test_export_golden_outputs_are_those_of_eager(exported: Path, classifier: ByteClassifier) -> None:
     with np.load(exported / "golden.npz", allow_pickle=False) as golden:
         assert sorted(golden) == ["bytes", "lengths", "logits"]
         inputs = {name: golden[name] for name in ("bytes", "lengths")}
@@ -162,7 +162,7 @@ def test_export_again_becomes_the_next_version(run: Path, exported: Path, tmp_pa
 
 
 def test_check_agreement_gives_the_measured_error(
-    exported: Path, manifest: ClassifierManifest, classifier: TextClassifier
+    exported: Path, manifest: ClassifierManifest, classifier: ByteClassifier
 ) -> None:
     golden = golden_documents(manifest.max_length)
     logits = eager(classifier, golden)

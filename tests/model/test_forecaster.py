@@ -25,7 +25,15 @@ CONTEXT, CHANNELS = 24, 3
 
 def paper(share: float = 1.0) -> ForecasterConfig:
     encoder = EncoderConfig(
-        seq_len=CONTEXT, dim=8, num_heads=2, num_layers=2, ffn_dim=12, num_segments=4, num_rows=8, num_columns=4
+        mode="paper",
+        seq_len=CONTEXT,
+        dim=8,
+        num_heads=2,
+        num_layers=2,
+        ffn_dim=12,
+        num_segments=4,
+        num_rows=8,
+        num_columns=4,
     )
     return ForecasterConfig(
         kind="paper", context_length=CONTEXT, prediction_length=10, encoder=encoder, linear_share=share

@@ -13,11 +13,11 @@ from tests.model.numerics import close, expect_gradient_everywhere, randomise
 TEXTS = (b"a", b"abc", bytes(4), b"A document of some patches, not all", bytes(range(96)), b"x" * 95)
 
 
-@pytest.fixture
-def matcher_config(config: EncoderConfig) -> MatcherConfig:
+@pytest.fixture(params=["paper", "length-aware"])
+def matcher_config(config: EncoderConfig, request: pytest.FixtureRequest) -> MatcherConfig:
     """24 patches of 4 bytes."""
     stem = StemConfig(shortest=2, longest=4, num_buckets=64, patch_length=4)
-    return MatcherConfig(stem=stem, encoder=config, head_dim=7)
+    return MatcherConfig(stem=stem, encoder=dataclasses.replace(config, mode=request.param), head_dim=7)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_document_shorter_than_a_patch_is_pooled_over_its_one_token(
     texts = padded(b"abc", b"abcd", b"abcde")
     encoder = matcher.encoder
     x = encoder.stem(*texts) * encoder.scale
-    tokens = x + encoder.gate * encoder.norm(encoder.blocks(x))
+    tokens = x + encoder.gate * encoder.norm(encoder.blocks(x, torch.tensor([1, 1, 2])))
     expected = [tokens[0, 0], tokens[1, 0], (tokens[2, 0] + tokens[2, 1]) / 2]
     assert matcher_config.max_length == 96
     for vector, mean in zip(encoder.pooled(*texts), expected, strict=True):

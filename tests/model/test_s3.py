@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from model.attention.s3 import S3Attention, SkeletonAttention, Smoother
-from model.classifier import TextClassifier
+from model.classifier import ByteClassifier
 from model.config import EncoderConfig
 from model.encoder import Block
 from model.ops.fourier import fourier_convolution, segment_means
@@ -24,7 +24,7 @@ def random_tokens(config: EncoderConfig) -> torch.Tensor:
 def test_fourier_convolution_uses_each_channels_own_segment(config: EncoderConfig) -> None:
     x = random_tokens(config)
     kernel = torch.randn(config.seq_len // 2 + 1, config.dim, 2, dtype=torch.float64)
-    ours = fourier_convolution(segment_means(x, config.num_segments), kernel)
+    ours = fourier_convolution(segment_means(x, config.num_segments), kernel, config.seq_len)
     for b in range(2):
         assert close(ours[b], reference.fourier_convolution(x[b].numpy(), kernel.numpy(), config.num_segments))
 
@@ -34,7 +34,7 @@ def test_smoother_equals_reference(config: EncoderConfig) -> None:
     state = randomise(smoother)
     x = random_tokens(config)
     for b in range(2):
-        assert close(smoother(x)[b], reference.smoother(x[b].numpy(), state, config.num_segments))
+        assert close(smoother(x)[b], reference.smoother(x[b].numpy(), state, config))
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_smoother_without_fourier_equals_reference(without_fourier: EncoderConfi
     state = randomise(smoother)
     x = random_tokens(without_fourier)
     for b in range(2):
-        assert close(smoother(x)[b], reference.smoother(x[b].numpy(), state, without_fourier.num_segments))
+        assert close(smoother(x)[b], reference.smoother(x[b].numpy(), state, without_fourier))
 
 
 def test_smoother_without_fourier_has_no_kernel_and_half_the_convolution(
@@ -78,7 +78,7 @@ def test_skeleton_attention_equals_reference(config: EncoderConfig) -> None:
     q, k, v = (torch.randn(2, config.num_heads, config.seq_len, config.head_dim, dtype=torch.float64) for _ in "qkv")
     for b in range(2):
         heads = [list(part[b].numpy()) for part in (q, k, v)]
-        assert close(layer(q, k, v)[b], reference.skeleton_attention(*heads, state))
+        assert close(layer(q, k, v)[b], reference.skeleton_attention(*heads, state, config))
 
 
 def test_attention_equals_reference(config: EncoderConfig) -> None:
@@ -98,7 +98,7 @@ def test_block_equals_reference(config: EncoderConfig) -> None:
 
 
 def test_classifier_equals_reference(config: EncoderConfig, documents: Documents) -> None:
-    model = TextClassifier(config, 3)
+    model = ByteClassifier(config, 3)
     state = randomise(model)
     logits = model(*documents)
     for b, (document, length) in enumerate(zip(*documents, strict=True)):
@@ -107,14 +107,14 @@ def test_classifier_equals_reference(config: EncoderConfig, documents: Documents
 
 @pytest.mark.parametrize("use_fourier", [True, False])
 def test_gradient_reaches_every_parameter(config: EncoderConfig, documents: Documents, use_fourier: bool) -> None:
-    model = TextClassifier(dataclasses.replace(config, use_fourier=use_fourier), 3)
+    model = ByteClassifier(dataclasses.replace(config, use_fourier=use_fourier), 3)
     nn.functional.cross_entropy(model(*documents), torch.tensor([0, 1, 2, 0, 1])).backward()
     expect_gradient_everywhere(model)
 
 
 def test_encoder_without_fourier_trains(without_fourier: EncoderConfig, documents: Documents) -> None:
     torch.manual_seed(0)
-    model = TextClassifier(without_fourier, 3)
+    model = ByteClassifier(without_fourier, 3)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
     losses = []
     for _ in range(30):
@@ -127,7 +127,7 @@ def test_encoder_without_fourier_trains(without_fourier: EncoderConfig, document
 
 
 def test_standardise_head_equals_standardised_inputs(config: EncoderConfig, documents: Documents) -> None:
-    model = TextClassifier(config, 2)
+    model = ByteClassifier(config, 2)
     randomise(model)
     first = model.head[0]
     weight = first.weight.clone()
@@ -140,7 +140,7 @@ def test_standardise_head_equals_standardised_inputs(config: EncoderConfig, docu
 def test_standardise_head_changes_nothing_but_the_first_layer_of_the_head(
     config: EncoderConfig, documents: Documents
 ) -> None:
-    model = TextClassifier(config, 2)
+    model = ByteClassifier(config, 2)
     randomise(model)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.standardise_head(*documents)
@@ -149,10 +149,10 @@ def test_standardise_head_changes_nothing_but_the_first_layer_of_the_head(
 
 
 def test_reloaded_model_is_identical(config: EncoderConfig, documents: Documents, tmp_path: Path) -> None:
-    model = TextClassifier(config, 2).eval()
+    model = ByteClassifier(config, 2).eval()
     torch.save(model.state_dict(), tmp_path / "model.pt")
     # Another seed draws other rows and columns: only the file can bring the right ones back.
-    other = TextClassifier(dataclasses.replace(config, sampling_seed=9), 2).eval()
+    other = ByteClassifier(dataclasses.replace(config, sampling_seed=9), 2).eval()
     rows = "encoder.blocks.0.attention.skeleton.rows"
     assert not torch.equal(model.state_dict()[rows], other.state_dict()[rows])
     other.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
@@ -160,7 +160,7 @@ def test_reloaded_model_is_identical(config: EncoderConfig, documents: Documents
 
 
 def test_answer_does_not_depend_on_batch_mates(config: EncoderConfig, documents: Documents) -> None:
-    model = TextClassifier(config, 2).double().eval()
+    model = ByteClassifier(config, 2).double().eval()
     document, lengths = documents
     together = model(document, lengths)
     for i in range(len(lengths)):
@@ -169,14 +169,14 @@ def test_answer_does_not_depend_on_batch_mates(config: EncoderConfig, documents:
 
 
 def test_nul_is_not_padding(config: EncoderConfig) -> None:
-    model = TextClassifier(config, 2).double().eval()
+    model = ByteClassifier(config, 2).double().eval()
     document = torch.zeros(2, config.seq_len, dtype=torch.uint8)
     short, long = model(document, torch.tensor([3, 4], dtype=torch.int32))
     assert not torch.allclose(short, long)
 
 
 def test_bytes_beyond_the_length_are_not_read(config: EncoderConfig, documents: Documents) -> None:
-    model = TextClassifier(config, 2).double().eval()
+    model = ByteClassifier(config, 2).double().eval()
     document, lengths = documents
     dirty = torch.where(torch.arange(config.seq_len) < lengths[:, None], document, 77)
     assert not torch.equal(dirty, document)
@@ -185,7 +185,7 @@ def test_bytes_beyond_the_length_are_not_read(config: EncoderConfig, documents: 
 
 def test_bfloat16_stays_close_to_float32(config: EncoderConfig, documents: tuple[torch.Tensor, torch.Tensor]) -> None:
     """Mixed precision as on a GPU: the Fourier convolution stays in float32, gradients are finite."""
-    model = TextClassifier(config, 3)
+    model = ByteClassifier(config, 3)
     model.eval()
     expected = model(*documents).detach()
     with torch.autocast("cpu", torch.bfloat16):

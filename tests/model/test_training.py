@@ -30,7 +30,7 @@ SETTINGS = [
     "training.epochs=2",
     "training.batch_size=48",
     "training.warmup_steps=4",
-    "model.dropout.hidden=0.2",
+    "model.encoder.dropout.hidden=0.2",
     "data.crop=random",
 ]
 STEPS = 9
