@@ -114,9 +114,7 @@ def sampled_rows(length: int, config: EncoderConfig) -> list[int]:
     return [math.floor((k + 0.5) * length / config.num_rows) for k in range(config.num_rows)]
 
 
-def skeleton_attention(
-    q: list[Array], k: list[Array], v: list[Array], state: State, config: EncoderConfig
-) -> Array:
+def skeleton_attention(q: list[Array], k: list[Array], v: list[Array], state: State, config: EncoderConfig) -> Array:
     """Algorithm 1 on the heads' q, k, v (N, D) each: half of each part, normalised over all heads together."""
     rows = sampled_rows(len(q[0]), config) if config.is_length_aware else state["rows"]
     heads = [skeleton_head(*head, rows, state["columns"]) for head in zip(q, k, v, strict=True)]
@@ -143,7 +141,9 @@ def encoder(document: bytes, state: State, config: EncoderConfig) -> Array:
     """Token vectors (N, C) of one document, as published padded here to seq_len."""
     padding = 0 if config.is_length_aware else config.seq_len - len(document)
     tokens = [byte + 1 for byte in document] + [0] * padding
-    x = np.array([state["byte_embedding.weight"][token] + state["position_embedding"][t] for t, token in enumerate(tokens)])
+    x = np.array(
+        [state["byte_embedding.weight"][token] + state["position_embedding"][t] for t, token in enumerate(tokens)]
+    )
     for i in range(config.num_layers):
         x = block(x, below(state, f"blocks.{i}"), config)
     return layer_norm(x, below(state, "norm"))
@@ -235,7 +235,9 @@ def word_stem(document: bytes, state: State, config: WordStemConfig, num_tokens:
     for (end, _), value in word_runs(document, config.longest).items():
         slot = slot_of(value, config.num_slots)
         if tags[slot] == value:
-            tokens[end // config.patch_length] += table[1 + slot] + state["evidence"][fold, 1 + slot] @ state["directions"]
+            tokens[end // config.patch_length] += (
+                table[1 + slot] + state["evidence"][fold, 1 + slot] @ state["directions"]
+            )
             count += 1
     return tokens, count
 

@@ -6,7 +6,13 @@ import pytest
 
 from model.config import (
     ClassificationRun,
+    ClassifierConfig,
     DropoutConfig,
+    EncoderConfig,
+    MatcherConfig,
+    StemConfig,
+    WordStemConfig,
+    buckets_of,
     from_dict,
     load_recipe,
 )
@@ -59,8 +65,17 @@ def test_recipe_parses(path: Path) -> None:
 def test_recipe_sets_what_it_names_and_defaults_give_the_rest(recipe: Path) -> None:
     config = load_recipe(recipe)
     assert isinstance(config, ClassificationRun)
-    assert (config.name, config.seed, config.model.encoder.seq_len, config.model.encoder.dropout.hidden) == ("tiny", 3, 64, 0.1)
-    assert (config.data.crop, config.model.encoder.num_heads, config.model.encoder.dropout.smoother) == ("random", 2, 0.0)
+    assert (config.name, config.seed, config.model.encoder.seq_len, config.model.encoder.dropout.hidden) == (
+        "tiny",
+        3,
+        64,
+        0.1,
+    )
+    assert (config.data.crop, config.model.encoder.num_heads, config.model.encoder.dropout.smoother) == (
+        "random",
+        2,
+        0.0,
+    )
 
 
 def test_integer_is_read_as_float_where_one_is_wanted(recipe: Path) -> None:
@@ -81,7 +96,10 @@ def test_unknown_key_is_an_error_that_names_it(recipe: Path, key: str) -> None:
         load_recipe(recipe, [f"{key}=1"])
 
 
-@pytest.mark.parametrize("key", ["name", "seed", "data", "data.name", "model.kind", "model.encoder", "training.epochs", "training.learning_rate"])
+@pytest.mark.parametrize(
+    "key",
+    ["name", "seed", "data", "data.name", "model.kind", "model.encoder", "training.epochs", "training.learning_rate"],
+)
 def test_missing_key_is_an_error_that_names_it(table: dict[str, Any], key: str) -> None:
     *sections, last = key.split(".")
     section = table
@@ -135,6 +153,16 @@ def test_value_of_the_wrong_type_is_an_error_that_names_the_key(recipe: Path, ke
         ("model.encoder.num_columns", "9"),
         ("model.encoder.dropout.smoother", "1.0"),
         ("model.encoder.dropout.smoother", "nan"),
+        ("model.kind", "letters"),
+        ("model.encoder.mode", "published"),
+        ("model.stem.longest", "0"),
+        ("model.stem.longest", "9"),
+        ("model.stem.num_slots", "1"),
+        ("model.stem.num_slots", "1000"),
+        ("model.stem.num_slots", "33554432"),
+        ("model.stem.patch_length", "0"),
+        ("model.stem.dropout", "1.0"),
+        ("model.stem.dropout", "-0.1"),
         ("training.epochs", "0"),
         ("training.batch_size", "-1"),
         ("training.learning_rate", "nan"),
@@ -198,6 +226,39 @@ def test_value_out_of_range_in_another_task_is_an_error_that_names_the_key(
 def test_patches_that_do_not_fit_the_window_are_an_error(override: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         load_recipe(find_recipe("synthetic-series"), [override])
+
+
+@pytest.mark.parametrize(
+    ("max_length", "multiple", "buckets"),
+    [
+        (4096, 16, (256, 512, 1024, 2048, 4096)),
+        (3000, 8, (256, 512, 1024, 2048, 3000)),
+        (4096, 512, (512, 1024, 2048, 4096)),
+        (2400, 24, (2400,)),
+        (257, 1, (256, 257)),
+        (256, 1, (256,)),
+        (24, 1, (24,)),
+        (1, 1, (1,)),
+    ],
+)
+def test_buckets_are_powers_of_two_and_the_longest(max_length: int, multiple: int, buckets: tuple[int, ...]) -> None:
+    assert buckets_of(max_length, multiple) == buckets
+
+
+def test_buckets_of_a_model_are_those_that_its_patches_fill() -> None:
+    encoder, paper = EncoderConfig(seq_len=64), EncoderConfig(seq_len=64, mode="paper")
+    words, ngrams = WordStemConfig(patch_length=16), StemConfig(patch_length=16)
+    assert ClassifierConfig("words", encoder, words).buckets == (256, 512, 1024)
+    assert ClassifierConfig("words", paper, words).buckets == (1024,)
+    assert ClassifierConfig("bytes", encoder, words).buckets == (64,)
+    assert ClassifierConfig("bytes", EncoderConfig(seq_len=512)).buckets == (256, 512)
+    assert MatcherConfig(ngrams, encoder).buckets == (256, 512, 1024)
+    assert MatcherConfig(ngrams, paper).buckets == (1024,)
+
+
+def test_forecaster_that_is_length_aware_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"model\.encoder\.mode must be 'paper', for windows have one length"):
+        load_recipe(find_recipe("synthetic-series"), ["model.encoder.mode=length-aware"])
 
 
 @pytest.mark.parametrize("recipe_name", ["synthetic-pairs", "synthetic-series"])

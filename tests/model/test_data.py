@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,6 +12,7 @@ from model.config import ClassificationRun, DocumentsConfig, from_dict
 from model.data import imdb, synthetic
 from model.data.documents import Documents, DocumentSet, load_test, load_training
 from model.errors import UserError
+from model.rows import BATCH, in_parallel
 from model.tasks.base import Batch
 from model.tasks.classification import Classification
 
@@ -154,11 +156,11 @@ def forty() -> Documents:
 
 
 def classification(
-    documents: Documents, batch_size: int = 8, crop: str = "random", seed: int = 0, examples: int = 0
+    documents: Documents, batch_size: int = 8, crop: str = "random", seed: int = 0, examples: int = 0, seq_len: int = 16
 ) -> Classification:
-    """The task of a recipe that reads 16 bytes, with these documents for training."""
+    """The task of a recipe that reads `seq_len` bytes, with these documents for training."""
     training = {"epochs": 1, "batch_size": batch_size, "learning_rate": 1e-3, "examples_per_epoch": examples}
-    model = {"kind": "bytes", "encoder": {"seq_len": 16, "dim": 8, "num_heads": 1, "num_segments": 1}}
+    model = {"kind": "bytes", "encoder": {"seq_len": seq_len, "dim": 8, "num_heads": 1, "num_segments": 1}}
     data = {"name": "synthetic", "crop": crop}
     task = "text-classification"
     config = from_dict({"name": "tiny", "task": task, "seed": seed, "training": training, "data": data, "model": model})
@@ -224,3 +226,46 @@ def test_batches_of_a_shorter_epoch_are_the_first_of_a_whole_one(forty: Document
 def test_documents_fewer_than_a_batch_are_an_error(forty: Documents) -> None:
     with pytest.raises(UserError, match=r"\d+ training documents are fewer than one batch, 5000"):
         classification(forty, batch_size=5000).load(Path("absent"))
+
+
+def test_batches_are_padded_to_the_bucket_of_their_longest_document() -> None:
+    """Documents of about one length go together, so that most batches are short."""
+    sizes = [random.Random(i).choice([20, 250, 256, 257, 600, 2000]) for i in range(400)]
+    texts = [random.Random(i).randbytes(size) for i, size in enumerate(sizes)]
+    task = classification(Documents(texts, [i % 3 for i in range(400)]), seq_len=1024)
+    seen = list(task.batches(0))
+    buckets = (256, 512, 1024)
+    assert task.config.model.buckets == buckets
+    for documents, lengths, labels, folds in seen:
+        assert documents.shape[1] == next(bucket for bucket in buckets if bucket >= int(lengths.max()))
+        for document, length, label, fold in zip(
+            documents, lengths.tolist(), labels.tolist(), folds.tolist(), strict=True
+        ):
+            row = bytes(document[:length].tolist())
+            (i,) = (i for i, text in enumerate(texts) if row in text)
+            assert (label, fold, length) == (i % 3, i % 5, min(1024, sizes[i]))
+    widths = [documents.shape[1] for documents, *_ in seen]
+    assert len(widths) == 50
+    assert widths != sorted(widths)
+    # Half of the documents have up to 256 bytes, and only one batch of a group can hold both kinds.
+    assert sum(width == 256 for width in widths) >= 50 * sum(size <= 256 for size in sizes) / 400 - 3
+
+
+def test_rows_in_parallel_keep_their_order_and_go_in_the_shortest_bucket() -> None:
+    rows = [bytes([i % 256]) * (1 + 37 * i % 300) for i in range(100)]
+    shapes = []
+
+    def run(padded: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        documents, lengths = padded
+        shapes.append(documents.shape)
+        assert (documents[np.arange(len(documents)), lengths - 1] == documents[:, 0]).all()
+        return np.stack([documents[:, 0], lengths], axis=1)
+
+    outputs = in_parallel(run, rows, (64, 128, 300))
+    assert outputs.tolist() == [[row[0], len(row)] for row in rows]
+    assert all(count <= BATCH for count, _ in shapes)
+    expected = [next(b for b in (64, 128, 300) if b >= len(row)) for row in rows]
+    assert {b: sum(count for count, width in shapes if width == b) for b in (64, 128, 300)} == {
+        b: expected.count(b) for b in (64, 128, 300)
+    }
+    assert in_parallel(run, rows[:1], (300,)).tolist() == [[0, 1]]

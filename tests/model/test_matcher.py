@@ -146,3 +146,14 @@ def test_standardise_changes_nothing_else(matcher: Matcher) -> None:
     matcher.encoder.standardise(*padded(*TEXTS))
     changed = {name for name, tensor in matcher.state_dict().items() if not torch.equal(tensor, before[name])}
     assert changed == {"encoder.scale", "encoder.mean", "encoder.deviation"}
+
+
+def test_length_aware_vector_is_the_same_in_any_number_of_patches(matcher_config: MatcherConfig) -> None:
+    encoder = dataclasses.replace(matcher_config.encoder, mode="length-aware")
+    matcher = Matcher(dataclasses.replace(matcher_config, encoder=encoder))
+    randomise(matcher)
+    matcher.encoder.stem.train()
+    for text, expected in zip(TEXTS, matcher(*padded(*TEXTS)), strict=True):
+        for length in {-(-len(text) // 4) * 4, 48, 92} - set(range(len(text))):
+            document, lengths = pad_rows([text], length)
+            assert close(matcher(torch.from_numpy(document), torch.from_numpy(lengths))[0], expected.detach().numpy())

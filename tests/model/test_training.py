@@ -15,12 +15,13 @@ import torch
 from matplotlib import image
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from model.classifier import WordClassifier
 from model.config import RUNS, load_recipe
 from model.forecaster import ResidualForecaster
 from model.matcher import Matcher
 from model.tasks import classification, task_of
 from model.tasks.classification import Classification
-from model.train import DEFAULTS, find_recipe
+from model.train import DEFAULTS, OWN, find_recipe
 from model.training import checkpoint
 from model.training.loop import parameter_groups
 from tests.model.commands import call
@@ -253,7 +254,7 @@ def test_train_writes_metrics_and_a_learning_curve(uninterrupted: Path) -> None:
 
 def test_best_checkpoint_loads_and_gives_its_recorded_accuracy(uninterrupted: Path) -> None:
     config, progress, facts, state = checkpoint.load(uninterrupted / "best.pt")
-    assert facts == {"labels": ["minus", "plus"]}
+    assert facts == {"labels": ["minus", "plus"], "metric": "accuracy"}
     assert progress.best == max(record["validation_accuracy"] for record in metrics(uninterrupted))
     task = task_of(config)
     task.load(Path("absent"))
@@ -285,7 +286,7 @@ def test_best_checkpoint_is_the_first_of_the_best_epochs(
     assert progress.best == values[best if task.starts_useful else best - 1]
 
 
-@pytest.mark.parametrize("recipe", ["synthetic", "synthetic-pairs", "synthetic-series"])
+@pytest.mark.parametrize("recipe", ["synthetic", "synthetic-pairs", "synthetic-series", "imdb-s3"])
 def test_parameter_groups_hold_every_parameter_once_at_its_rate(recipe: str) -> None:
     task = task_of(load_recipe(find_recipe(recipe)))
     task.restore({"labels": ["a", "b"], "channels": ["a"]})
@@ -294,6 +295,8 @@ def test_parameter_groups_hold_every_parameter_once_at_its_rate(recipe: str) -> 
     expected = {name: 0.5 * rates.get(name, 1.0) for name, _ in model.named_parameters()}
     if isinstance(model, ResidualForecaster):
         expected["linear.weight"] = expected["linear.bias"] = 0.5 * rates["linear"]
+    if isinstance(model, WordClassifier):
+        expected |= {"stem.table": 0.5 * 50, "head.weight": 0.5 * 5, "head.bias": 0.5 * 5}
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     found = [(names[id(p)], group["lr"]) for group in parameter_groups(model, 0.5) for p in group["params"]]
     assert len(found) == len(names)
@@ -404,7 +407,7 @@ def test_checkpoint_of_another_shape_is_one_clear_error(
 
 @pytest.mark.parametrize("task", RUNS)
 def test_default_recipes_of_a_task_are_of_that_task(task: str) -> None:
-    for recipe in DEFAULTS[task]:
+    for recipe in (DEFAULTS[task], OWN[task]):
         assert load_recipe(find_recipe(recipe)).to_dict()["task"] == task
 
 
@@ -414,12 +417,9 @@ def test_train_refuses_a_recipe_of_another_task(tmp_path: Path, capsys: pytest.C
     assert train(tmp_path / "same", "--task", "text-classification", settings=["training.epochs=1"]) == 0
 
 
-@pytest.mark.parametrize("task", [[], ["--task", "text-matching"]])
-def test_train_refuses_a_file_for_tasks_that_read_none(
-    task: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call("train", *task, "--data", tmp_path / "rows.csv", "--runs", tmp_path, "--device", "cpu") == 2
-    assert capsys.readouterr().err == "error: --data goes with --task forecasting, and without a recipe\n"
+def test_train_refuses_a_file_without_a_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("train", "--data", tmp_path / "rows.csv", "--runs", tmp_path, "--device", "cpu") == 2
+    assert capsys.readouterr().err == f"error: --data goes with --task ({', '.join(RUNS)}), and without a recipe\n"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
