@@ -72,7 +72,7 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     header = environment(args)  # before the run, whose own load is not of interest
     inputs = random_documents(args.batch, args.seq_len)
-    candidates = build(EncoderConfig(seq_len=args.seq_len), args.threads)
+    candidates = build(EncoderConfig(mode="paper", seq_len=args.seq_len), args.threads)
     measure(candidates, inputs, args.rounds)
     report = f"{header}\n{table(candidates, args.batch)}"
     print(report)

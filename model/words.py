@@ -34,9 +34,9 @@ class WordStem(nn.Module):
     documents are in FOLDS folds, and each sees what the other folds say (f = its fold), as a new document would:
     a document's own words would tell its class by heart. After training, the evidence of all is added to E (`fuse`).
 
-    A word is a run of letters, digits and bytes above 127, a punctuation mark, or one character of three or four
-    bytes. ASCII letters are folded to lower case, apostrophes are left out. A row of the table belongs to one run
-    alone, whose hash is its tag; runs without a row count as zero.
+    A word is a run of letters, digits and bytes above 127, or a punctuation mark; a character of three or four bytes
+    begins a new one. ASCII letters are folded to lower case, apostrophes are left out. A row of the table belongs to
+    one run alone, whose hash is its tag; runs without a row count as zero.
 
     Shape:      document (B, N) uint8, zero-padded, N a multiple of patch_length and at most max_length;
                 lengths (B,) int32; folds (B,) int64, of training documents; returns tokens (B, N / patch_length, C)
@@ -202,8 +202,9 @@ def choose(
     evidence = []
     for f in range(FOLDS + 1):
         rest, documents = table.sum(0) - (table[f] if f < FOLDS else 0), sizes.sum(0) - (sizes[f] if f < FOLDS else 0)
+        documents = np.maximum(documents, 1)  # a small class may lie in one fold altogether
         ratio = np.log((rest + documents / documents.mean()) / documents)
-        needed = told[order[-1]] * documents.sum() / sizes.sum()
+        needed = told[order[-1]] * documents.sum() / sizes.sum() if f < FOLDS else 0.0
         evidence.append((ratio - ratio.mean(1, keepdims=True)) * (_told(rest, documents) >= needed)[:, None])
     return hashes[order], torch.from_numpy(np.stack(evidence)).float()
 

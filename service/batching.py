@@ -148,6 +148,11 @@ class Batcher:
         """Whether requests are taken."""
         return not (self._closed or self._failed)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether every accepted request has ended."""
+        return not self._tickets
+
     def oldest_s(self) -> float:
         """Age of the oldest request with a row that waits; 0 if none does."""
         arrived = [ticket.arrived for ticket in self._tickets if ticket.waiting_rows]

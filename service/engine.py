@@ -147,27 +147,47 @@ class Engine:
         is_cuda = any(model.backend.device == "cuda" for model in models)
         slots = CUDA_SLOTS if is_cuda else cpu_count()
         self._executor = ThreadPoolExecutor(slots, thread_name_prefix="inference")
-        limits = Limits(
+        self._limits = Limits(
             batch_rows=settings.max_batch_rows or (CUDA_BATCH_ROWS if is_cuda else CPU_BATCH_ROWS),
             queue_rows=settings.max_queue_rows,
             queue_bytes=settings.max_queue_bytes,
             slots=slots,
         )
-        self.models = {model.manifest.name: self._serve(model, limits, metrics) for model in models}
+        self._metrics = metrics
+        self._announced: dict[str, tuple[str, ...]] = {}
+        self._replaced: list[Batcher] = []
+        self.models = {model.manifest.name: self._serve(model) for model in models}
 
-    def _serve(self, model: LoadedModel, limits: Limits, metrics: Metrics) -> ServedModel:
+    def put(self, model: LoadedModel) -> None:
+        """Serve a model from now on, instead of the one of its name; requests that have begun end with the old one.
+
+        Raises: BadExport if the old one is of another task.
+        """
+        name, task = model.manifest.name, model.manifest.task
+        old = self.models.get(name)
+        if old is not None and old.manifest.task != task:
+            raise BadExport(
+                f"{name}/{model.manifest.version} does {task}; {name} is served for {old.manifest.task}", "task"
+            )
+        self.models[name] = self._serve(model)
+        if old is not None:
+            self._replaced = [*(batcher for batcher in self._replaced if not batcher.is_idle), old.batcher]
+
+    def _serve(self, model: LoadedModel) -> ServedModel:
         """Put a batcher before a model and announce it."""
-        manifest, bound = model.manifest, metrics.of(model.manifest.name)
+        manifest, bound = model.manifest, self._metrics.of(model.manifest.name)
         files = manifest.files_of(model.format)
-        batcher = Batcher(_runner(model), _row_lengths(manifest, sorted(files)), limits, self._executor, bound)
+        batcher = Batcher(_runner(model), _row_lengths(manifest, sorted(files)), self._limits, self._executor, bound)
         bound.watch(
             lambda: batcher.waiting_rows, lambda: batcher.waiting_bytes, batcher.oldest_s, lambda: batcher.is_ready
         )
         bound.load_seconds.set(model.load_seconds)
         file, device = files[max(files)], model.backend.device
-        metrics.model_info.labels(
-            manifest.name, manifest.version, manifest.task, model.format, device, file.precision, file.sha256
-        ).set(1)
+        info = (manifest.name, str(manifest.version), manifest.task, model.format, device, file.precision, file.sha256)
+        if manifest.name in self._announced:
+            self._metrics.model_info.remove(*self._announced[manifest.name])
+        self._announced[manifest.name] = info
+        self._metrics.model_info.labels(*info).set(1)
         if isinstance(manifest, ClassifierManifest):
             return ServedClassifier(manifest, batcher, bound)
         if isinstance(manifest, ForecasterManifest):
@@ -239,9 +259,10 @@ class Engine:
     async def drain(self) -> None:
         """Take no more requests and wait for those accepted."""
         self._is_draining = True
-        for model in self.models.values():
-            model.batcher.close()
-        await asyncio.gather(*(model.batcher.drain() for model in self.models.values()))
+        batchers = [*self._replaced, *(model.batcher for model in self.models.values())]
+        for batcher in batchers:
+            batcher.close()
+        await asyncio.gather(*(batcher.drain() for batcher in batchers))
 
     def close(self) -> None:
         """Give the threads back; what still computes is left behind."""

@@ -14,6 +14,7 @@ import uvloop
 from service.app import create_app
 from service.engine import Engine, load_models
 from service.metrics import Metrics
+from service.reload import Reloader
 from service.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -131,11 +132,15 @@ class _Lifecycle:
             loop.add_signal_handler(number, self._signals.put_nowait, number)
         server = _Server(config, listener)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
+        reloader = Reloader(engine, self._settings, metrics)
+        reloading = asyncio.create_task(reloader.run()) if self._settings.reload_s else None
         stopping = asyncio.create_task(self._stop(engine, server))
         host, port = listener.getsockname()[:2]
         log.info("listening on http://%s:%d", host, port)
         await serving
         stopping.cancel()
+        if reloading is not None:
+            reloading.cancel()
         if server.force_exit:
             engine.close()
             return

@@ -71,5 +71,7 @@ class Settings(BaseSettings):
     """Time between SIGTERM, when readiness ends, and the end of listening; load balancers need it."""
     drain_timeout_s: float = Field(default=20.0, gt=0)
     """Time that requests in flight have to finish after listening ends."""
+    reload_s: float = Field(default=2.0, ge=0)
+    """Time between two looks for new versions below `exports`; 0 never looks."""
     log_format: Literal["text", "json"] = "text"
     """Form of the log lines on standard error."""

@@ -32,7 +32,10 @@ def fourier_convolution(segments: Tensor, kernel: Tensor, seq_len: int) -> Tenso
     with torch.autocast(segments.device.type, enabled=False):
         length = segments.shape[1]
         size = seq_len
-        if length < seq_len:
+        # One graph serves every length: no branch of it may depend on one.
+        if torch.compiler.is_exporting() or torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
+            segments = torch.nn.functional.pad(segments, (0, 0, 0, seq_len - length))
+        elif length < seq_len:
             size = 2 * length
             taps = torch.fft.irfft(torch.view_as_complex(kernel), n=seq_len, dim=0)  # (n, C)
             taps = torch.cat((taps[:length], taps[seq_len - length :]))  # (2b, C): lags 0 ... b-1, -b ... -1

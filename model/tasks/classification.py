@@ -90,7 +90,7 @@ class Classification(Task):
         num_classes = len(self.data.labels)
         hashes, evidence = choose(self._runs(model.stem), num_classes, CANDIDATES * self.config.model.stem.num_slots)
         priors = torch.bincount(torch.tensor(self.data.train.labels), minlength=num_classes) / len(self.data.train)
-        model.initialise(hashes, evidence, priors)
+        model.initialise(hashes, evidence, priors.clamp(min=0.5 / len(self.data.train)))
         model.eval().standardise(documents, lengths)
 
     def _runs(self, stem: WordStem) -> Iterator[tuple[NDArray[np.int64], int, int]]:

@@ -261,7 +261,6 @@ def test_evaluate_reproduces_the_results_in_the_manifest(run: Path, exported: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="the ONNX exporter fixes the length where the Fourier convolution asks for it", strict=False)
 def test_bytes_beyond_dense_lengths_are_exported_in_every_bucket(tmp_path: Path) -> None:
     run = trained(tmp_path, "bytes", 512)
     assert call("export", run, "--out", tmp_path, "--device", "cpu") == 0

@@ -1,0 +1,69 @@
+"""New versions of exports, served without a restart. Started by `service.server`."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+from service.engine import Engine
+from service.errors import BadExport
+from service.exports import LoadedModel, find_exports, load_export
+from service.manifest import MANIFEST
+from service.metrics import Metrics
+from service.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class Reloader:
+    """Looks for new names and higher versions below `exports`; what cannot be served is refused once."""
+
+    def __init__(self, engine: Engine, settings: Settings, metrics: Metrics) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._metrics = metrics
+        self._refused: set[tuple[Path, int]] = set()
+
+    async def run(self) -> None:
+        """Look every `reload_s`, until cancelled."""
+        while True:
+            await asyncio.sleep(self._settings.reload_s)
+            try:
+                await self.look()
+            except Exception:  # one look that fails must not end the looking
+                log.exception("looking for new exports failed")
+
+    async def look(self) -> None:
+        """Load what is new and swap it in."""
+        for folder in await asyncio.to_thread(self._found):
+            served = self._engine.models.get(folder.parent.name)
+            if served is not None and served.manifest.version >= int(folder.name):
+                continue
+            key = (folder, _modified(folder))
+            if key in self._refused:
+                continue
+            try:
+                self._engine.put(await asyncio.to_thread(self._load, folder))
+            except BadExport as error:
+                self._refused.add(key)
+                self._metrics.exports_refused.labels(folder.parent.name, error.reason).inc()
+                log.error("refused: %s", error)
+            else:
+                log.info("%s %s: serving", folder.parent.name, folder.name)
+
+    def _found(self) -> list[Path]:
+        """Highest versions; none while the folder is gone or empty."""
+        try:
+            return find_exports(self._settings.exports)
+        except BadExport:
+            return []
+
+    def _load(self, folder: Path) -> LoadedModel:
+        return load_export(folder, format=self._settings.backend, device=self._settings.device)
+
+
+def _modified(folder: Path) -> int:
+    """When the manifest was written last, in nanoseconds: what is repaired is tried again."""
+    try:
+        return (folder / MANIFEST).stat().st_mtime_ns
+    except OSError:
+        return 0
