@@ -2,7 +2,7 @@
 PYTHON ?= python3
 DEV := .venv/dev/bin
 SERVE := .venv/serve/bin
-RECIPE ?= imdb-s3-cpu
+RECIPE ?= imdb-s3
 RUN ?= runs/imdb-s3-seed0
 # PyTorch's CPU wheels, where that index can be reached; elsewhere pip's own settings decide.
 TORCH_INDEX = $(shell $(PYTHON) -c "import socket; socket.create_connection(('download.pytorch.org', 443), 3)" 2>/dev/null && echo --extra-index-url https://download.pytorch.org/whl/cpu)
@@ -40,7 +40,7 @@ check: .venv/dev/.installed  ## format, lint, types, import rules
 	$(DEV)/mypy
 	$(DEV)/lint-imports
 
-train: .venv/dev/.installed  ## train RECIPE=imdb-s3-cpu on the data in LONGDOC_DATA
+train: .venv/dev/.installed  ## train RECIPE=imdb-s3 on the data in LONGDOC_DATA
 	$(DEV)/python -m model train $(RECIPE)
 
 export: .venv/dev/.installed  ## export RUN=runs/imdb-s3-seed0 to exports/
