@@ -123,7 +123,8 @@ def own_texts(path: Path, task: str, text_columns: tuple[str, ...], label_column
     columns = text_columns or (("text_a", "text_b") if is_pairs else ("text",))
     if len(columns) != 1 + is_pairs:
         raise UserError(f"--text-column: {task} needs {1 + is_pairs}, not {len(columns)}: {' '.join(columns)}")
-    rows = own.read(path, columns, label_column)
+    found = own.read(path, columns, label_column)
+    rows = [row for row in found if row[2]] or found  # what has no label is left out
     sizes = sorted(len(text) for _, texts, _ in rows for text in texts)
     wanted = sizes[min(len(sizes) - 1, int(COVERED * len(sizes)))]
     length = next(size for size in (512, 1024, 2048, LONGEST_READ) if size >= min(wanted, LONGEST_READ))

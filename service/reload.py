@@ -7,7 +7,6 @@ from pathlib import Path
 from service.engine import Engine
 from service.errors import BadExport
 from service.exports import LoadedModel, find_exports, load_export
-from service.manifest import MANIFEST
 from service.metrics import Metrics
 from service.settings import Settings
 
@@ -62,8 +61,8 @@ class Reloader:
 
 
 def _modified(folder: Path) -> int:
-    """When the manifest was written last, in nanoseconds: what is repaired is tried again."""
+    """When the folder or a file in it was changed last, in nanoseconds: what is repaired or grows is tried again."""
     try:
-        return (folder / MANIFEST).stat().st_mtime_ns
+        return max(path.stat().st_ctime_ns for path in (folder, *folder.iterdir()))
     except OSError:
         return 0

@@ -74,22 +74,20 @@ def _table(path: Path, text_columns: tuple[str, ...], label_column: str) -> Iter
     """Rows of a CSV or TSV file whose first line names the columns."""
     csv.field_size_limit(sys.maxsize)
     with path.open("rb") as raw:
-        lines = (_decode(line, f"{path}:{number}").removeprefix("\ufeff") for number, line in enumerate(raw, 1))
+        lines = (_decode(line, f"{path}:{i + 1}").removeprefix("" if i else "\ufeff") for i, line in enumerate(raw))
         reader = csv.DictReader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
         try:
             names = list(reader.fieldnames or [])
             for column in (*text_columns, label_column):
                 if column not in names:
                     raise UserError(f"{path}:1: no column {column!r}; there are: {', '.join(names) or 'none'}")
-            start = reader.line_num + 1
-            for row in reader:
-                place = f"{path}:{start}"  # where the row begins: its texts may have lines
-                start = reader.line_num + 1
+            for row in reader:  # begins before the lines within its texts
+                place = f"{path}:{reader.reader.line_num - sum(str(value).count(chr(10)) for value in row.values())}"
                 if None in row or None in row.values():
                     raise UserError(f"{place}: expected {len(names)} columns, not {_width(row)}")
                 yield place, _texts(row, text_columns, place), _label(row, label_column, place)
         except csv.Error as error:
-            raise UserError(f"{path}:{reader.line_num}: {error}") from None
+            raise UserError(f"{path}:{reader.reader.line_num}: {error}") from None
 
 
 def _width(row: dict[Any, Any]) -> int:

@@ -62,7 +62,7 @@ class Server:
 @pytest.fixture(scope="session")
 def export() -> Path:
     """The repository's classifier."""
-    return EXPORTS / "imdb-s3" / "1"
+    return newest_version(EXPORTS / "imdb-s3")
 
 
 @pytest.fixture(scope="session")

@@ -45,7 +45,7 @@ JSON = {"content-type": "application/json"}
         (json.dumps({"inputs": SECRET, "detail": SECRET}).encode(), 422, "invalid_input", "detail"),
         (json.dumps({"inputs": SECRET, "model": 3}).encode(), 422, "invalid_input", "model"),
         (json.dumps({"inputs": SECRET, "model": SECRET}).encode(), 404, "model_not_found", None),
-        (json.dumps({"inputs": SECRET * 100, "on_overflow": "error"}).encode(), 422, "invalid_input", "inputs.0"),
+        (json.dumps({"inputs": SECRET * 200, "on_overflow": "error"}).encode(), 422, "invalid_input", "inputs.0"),
         (json.dumps({"inputs": ["a"] * 257}).encode(), 413, "payload_too_large", None),
         (json.dumps({"inputs": "a" * (2**20 + 1)}).encode(), 413, "payload_too_large", None),
     ],

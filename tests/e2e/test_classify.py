@@ -4,16 +4,18 @@ import httpx
 import pytest
 
 from service.codec import cut
-from service.manifest import Manifest
+from service.manifest import ClassifierManifest, Manifest
 from tests.e2e.conftest import Server, sample
 from tests.e2e.offline import Offline, agree, document, scores_of
 
 TEXT = {"content-type": "text/plain"}
 
 
-@pytest.mark.parametrize(
-    "length", [1, 2, 100, 511, 512, 513, 4096, 4097, 10_000, pytest.param(2**20, marks=pytest.mark.slow)]
-)
+EDGES = [size + step for size in (256, 512, 1024, 2048, 4096) for step in (-1, 0, 1)]
+"""Lengths about each bucket of the classifier."""
+
+
+@pytest.mark.parametrize("length", [1, 2, 100, *EDGES, 10_000, pytest.param(2**20, marks=pytest.mark.slow)])
 def test_answer_equals_the_offline_one(client: httpx.Client, offline: Offline, length: int) -> None:
     body = document(length)
     response = client.post("/v1/classify", content=body, headers=TEXT)
@@ -56,7 +58,7 @@ def test_json_text_and_bytes_give_the_same_answer(client: httpx.Client) -> None:
 
 
 def test_many_inputs_are_answered_in_their_order(client: httpx.Client, offline: Offline) -> None:
-    texts = [document(length).decode() for length in (5, 3000, 1, 700, 1500)]
+    texts = [document(length).decode() for length in (5, 3000, 1, 700, 5000, 200)]
     results = client.post("/v1/classify", json={"inputs": texts}).json()["results"]
     for text, result in zip(texts, results, strict=True):
         assert agree(result, offline(text.encode()))
@@ -130,6 +132,23 @@ def test_metrics_count_what_happened(client: httpx.Client, manifest: Manifest) -
     assert sample(client, "longdoc_model_ready", **model) == 1
     assert sample(client, "longdoc_model_info", **model, version=str(manifest.version)) == 1
     assert sample(client, "longdoc_queue_depth", **model) == 0
+
+
+@pytest.mark.parametrize(
+    ("lengths", "bucket"),
+    [([1], 256), ([256], 256), ([257], 512), ([1025, 2048], 2048), ([2049], 4096), ([4096], 4096), ([4097], 4096)],
+)
+def test_batch_is_padded_to_the_smallest_bucket_that_fits(
+    client: httpx.Client, manifest: ClassifierManifest, lengths: list[int], bucket: int
+) -> None:
+    model = {"model": manifest.name}
+    names = ("longdoc_batch_size_sum", "longdoc_batch_padding_ratio_count", "longdoc_batch_padding_ratio_sum")
+    before = [sample(client, name, **model) for name in names]
+    client.post("/v1/classify", json={"inputs": [document(length).decode() for length in lengths]})
+    rows, batches, padding = (sample(client, name, **model) - b for name, b in zip(names, before, strict=True))
+    sizes = [end - start for n in lengths for ((start, end),) in cut(n, 4096, manifest.window_overlap, "windows")]
+    assert (rows, batches) == (len(sizes), 1)
+    assert padding == pytest.approx(1 - sum(sizes) / (bucket * len(sizes)), abs=1e-9)
 
 
 def test_memory_stays_below_400_mb(client: httpx.Client, server: Server) -> None:

@@ -59,7 +59,7 @@ def test_concurrent_clients_get_their_own_answers(
     clients: int,
     seconds: int,
 ) -> None:
-    bodies = documents(40, 3000)
+    bodies = documents(40, 6000)
     expected = [offline(body) for body in bodies]
     answered = 0
 

@@ -13,8 +13,12 @@ import httpx
 import pytest
 
 from service.exports import find_exports
+from service.manifest import newest_version
 from tests.e2e.conftest import EXPORTS, ROOT, Server
 from tests.e2e.offline import OfflineForecaster, same_score
+
+VERSION = newest_version(EXPORTS / "imdb-s3").name
+PLACE = f"imdb-s3/{VERSION}"
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -44,25 +48,25 @@ def flip_byte(path: Path) -> None:
 
 
 DAMAGE: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
-    (lambda folder: flip_byte(folder / "model.onnx"), ("imdb-s3/1", "model.onnx", "sha256")),
-    (lambda folder: flip_byte(folder / "model.ts"), ("imdb-s3/1", "model.ts", "sha256")),
-    (lambda folder: flip_byte(folder / "golden.npz"), ("imdb-s3/1", "golden.npz", "sha256")),
-    (lambda folder: (folder / "model.onnx").unlink(), ("imdb-s3/1", "model.onnx", "missing")),
-    (lambda folder: (folder / "manifest.json").unlink(), ("imdb-s3/1", "manifest.json", "missing")),
-    (lambda folder: (folder / "manifest.json").write_text("{"), ("imdb-s3/1", "manifest.json", "JSON")),
-    (lambda folder: edit_manifest(folder, schema_version=3), ("imdb-s3/1", "schema version 3")),
-    (lambda folder: edit_manifest(folder, schema_version="new"), ("imdb-s3/1", "schema_version")),
-    (lambda folder: edit_manifest(folder, labels=["one"]), ("imdb-s3/1", "labels")),
-    (lambda folder: edit_manifest(folder, future=1), ("imdb-s3/1", "future")),
-    (lambda folder: edit_manifest(folder, name="other"), ("imdb-s3/1", "other/1")),
-    (lambda folder: edit_manifest(folder, tolerance=1e-30), ("imdb-s3/1", "golden")),
-    (lambda folder: edit_manifest(folder, tolerance=1e300), ("imdb-s3/1", "tolerance")),
-    (lambda folder: edit_manifest(folder, max_length=5000), ("imdb-s3/1", "max_length 5000")),
-    (lambda folder: edit_manifest(folder, window_overlap=512), ("imdb-s3/1", "window_overlap 512")),
-    (lambda folder: edit_manifest(folder, labels=["a", "b", "c"]), ("imdb-s3/1", "3 labels")),
-    (lambda folder: edit_manifest(folder, labels=["a", "a"]), ("imdb-s3/1", "labels must differ")),
-    (lambda folder: edit_manifest(folder, inputs=[]), ("imdb-s3/1", "inputs")),
-    (lambda folder: (folder / "manifest.json").write_text("[" * 100_000), ("imdb-s3/1", "manifest.json")),
+    (lambda folder: flip_byte(folder / "model.onnx"), (PLACE, "model.onnx", "sha256")),
+    (lambda folder: flip_byte(folder / "model.ts"), (PLACE, "model.ts", "sha256")),
+    (lambda folder: flip_byte(folder / "golden.npz"), (PLACE, "golden.npz", "sha256")),
+    (lambda folder: (folder / "model.onnx").unlink(), (PLACE, "model.onnx", "missing")),
+    (lambda folder: (folder / "manifest.json").unlink(), (PLACE, "manifest.json", "missing")),
+    (lambda folder: (folder / "manifest.json").write_text("{"), (PLACE, "manifest.json", "JSON")),
+    (lambda folder: edit_manifest(folder, schema_version=3), (PLACE, "schema version 3")),
+    (lambda folder: edit_manifest(folder, schema_version="new"), (PLACE, "schema_version")),
+    (lambda folder: edit_manifest(folder, labels=["one"]), (PLACE, "labels")),
+    (lambda folder: edit_manifest(folder, future=1), (PLACE, "future")),
+    (lambda folder: edit_manifest(folder, name="other"), (PLACE, f"other/{VERSION}")),
+    (lambda folder: edit_manifest(folder, tolerance=1e-30), (PLACE, "golden")),
+    (lambda folder: edit_manifest(folder, tolerance=1e300), (PLACE, "tolerance")),
+    (lambda folder: edit_manifest(folder, max_length=5000), (PLACE, "max_length 5000")),
+    (lambda folder: edit_manifest(folder, window_overlap=4096), (PLACE, "window_overlap 4096")),
+    (lambda folder: edit_manifest(folder, labels=["a", "b", "c"]), (PLACE, "3 labels")),
+    (lambda folder: edit_manifest(folder, labels=["a", "a"]), (PLACE, "labels must differ")),
+    (lambda folder: edit_manifest(folder, inputs=[]), (PLACE, "inputs")),
+    (lambda folder: (folder / "manifest.json").write_text("[" * 100_000), (PLACE, "manifest.json")),
 ]
 
 
@@ -70,7 +74,7 @@ DAMAGE: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
 def test_damaged_export_is_refused(
     exports_copy: Path, damage: Callable[[Path], object], words: tuple[str, ...]
 ) -> None:
-    damage(exports_copy / "imdb-s3" / "1")
+    damage(exports_copy / "imdb-s3" / VERSION)
     check_refusal(run("--port", "0", "--exports", str(exports_copy)), *words)
     check_refusal(run("check", str(exports_copy)), *words)
 
@@ -98,16 +102,16 @@ def test_device_that_is_not_there_is_refused() -> None:
 
 def test_rest_is_served_when_asked_to(exports_copy: Path, start: Callable[..., Server]) -> None:
     shutil.copytree(exports_copy / "imdb-s3", exports_copy / "broken")
-    server = start("--exports", str(exports_copy), "--skip-bad-exports")
+    server = start("--exports", str(exports_copy), "--skip-bad-exports", "--reload-s", "0")
     assert [m["name"] for m in httpx.get(f"{server.url}/v1/models").json()["models"]] == ["imdb-s3"]
     refused = 'longdoc_exports_refused_total{model="broken",reason="manifest"} 1.0'
     assert refused in httpx.get(f"{server.url}/metrics").text
-    assert "broken/1" in server.text()
+    assert f"broken/{VERSION}" in server.text()
 
 
 def test_highest_version_is_served(exports_copy: Path, start: Callable[..., Server]) -> None:
     for version in (9, 10):
-        shutil.copytree(exports_copy / "imdb-s3" / "1", exports_copy / "imdb-s3" / str(version))
+        shutil.copytree(exports_copy / "imdb-s3" / VERSION, exports_copy / "imdb-s3" / str(version))
         edit_manifest(exports_copy / "imdb-s3" / str(version), version=version)
     (exports_copy / "imdb-s3" / ".partial-x").mkdir()
     server = start("--exports", str(exports_copy))
@@ -116,7 +120,7 @@ def test_highest_version_is_served(exports_copy: Path, start: Callable[..., Serv
 
 def test_several_models_need_a_name_or_a_default(exports_copy: Path, start: Callable[..., Server]) -> None:
     shutil.copytree(exports_copy / "imdb-s3", exports_copy / "second")
-    edit_manifest(exports_copy / "second" / "1", name="second")
+    edit_manifest(exports_copy / "second" / VERSION, name="second")
     server = start("--exports", str(exports_copy))
     unnamed = httpx.post(f"{server.url}/v1/classify", json={"inputs": "x"})
     assert unnamed.status_code == 422

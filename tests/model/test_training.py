@@ -286,6 +286,41 @@ def test_best_checkpoint_is_the_first_of_the_best_epochs(
     assert progress.best == values[best if task.starts_useful else best - 1]
 
 
+@pytest.mark.parametrize(
+    ("recipe", "patience", "values", "epochs"),
+    [
+        ("synthetic", 0, [0.8, 0.7, 0.7, 0.7, 0.7, 0.7], 6),
+        ("synthetic", 1, [0.6, 0.7, 0.7], 3),
+        ("synthetic", 2, [0.6, 0.8, 0.8, 0.7], 4),
+        ("synthetic", 2, [0.8, 0.7, 0.9, 0.8, 0.9], 5),
+        ("synthetic", 2, [0.8, 0.7, 0.75], 3),
+        ("synthetic", 3, [0.8, 0.7, 0.75, 0.7], 4),
+        ("synthetic", 3, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], 6),
+        ("synthetic", 9, [0.6, 0.5, 0.4, 0.3, 0.2, 0.1], 6),
+        ("synthetic-series", 2, [1.5, 1.0, 0.9, 0.9, 1.2], 4),
+        ("synthetic-series", 2, [1.5, 1.0, 1.2, 0.8, 0.9, 0.8], 5),
+        ("synthetic-series", 1, [1.5, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4], 6),
+    ],
+)
+def test_training_ends_when_patience_does(
+    recipe: str, patience: int, values: list[float], epochs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first value of a series is that of the start, which is no epoch."""
+    task = task_of(load_recipe(find_recipe(recipe)))
+    left = iter(values)
+    monkeypatch.setattr(type(task), "validate", lambda *_: next(left))
+    settings = ["training.epochs=6", "training.examples_per_epoch=16", "training.warmup_steps=0"]
+    settings.append(f"training.patience={patience}")
+    assert train(tmp_path, recipe=recipe, settings=settings) == 0
+    assert list(left) == []
+    folder = tmp_path / f"{recipe}-seed0"
+    history = [record[f"validation_{task.metric}"] for record in metrics(folder)]
+    assert history == values[-epochs:]
+    assert checkpoint.load(folder / "best.pt")[1].best == (min if task.is_error else max)(values)
+    assert train(tmp_path, "--resume", recipe=recipe, settings=settings) == 0
+    assert len(metrics(folder)) == epochs
+
+
 @pytest.mark.parametrize("recipe", ["synthetic", "synthetic-pairs", "synthetic-series", "imdb-s3"])
 def test_parameter_groups_hold_every_parameter_once_at_its_rate(recipe: str) -> None:
     task = task_of(load_recipe(find_recipe(recipe)))
