@@ -242,14 +242,13 @@ FIGURES = {"accuracy": accuracy, "macro_f1": macro_f1}
 def temperature(logits: Logits, labels: NDArray[np.int64]) -> float:
     """The T that makes softmax(logits / T) likeliest, within a factor of 20 of 1.
 
-    One document more of each class, classified by chance, is assumed: answers that happen to be all right are no reason
-    to be certain.
+    One document more, classified by chance, is assumed: that all answers are right is no reason to be certain.
 
-    Reference:  Guo et al. 2017, arXiv:1706.04599, sec. 4.2; the added documents: Platt 1999, sec. 2.2.
+    Reference:  Guo et al. 2017, arXiv:1706.04599, sec. 4.2; the added document: Platt 1999, sec. 2.2.
     """
     inputs, target = torch.from_numpy(logits.astype(np.float64)), torch.from_numpy(labels)
     low, high = -math.log(20), math.log(20)
-    doubt = logits.shape[1] / (len(labels) + logits.shape[1])
+    doubt = 1 / (len(labels) + 1)
     for _ in range(60):  # the loss is convex in 1 / T, so its slope has one sign on either side of the best T
         middle = torch.tensor((low + high) / 2, dtype=torch.float64, requires_grad=True)
         (slope,) = torch.autograd.grad(

@@ -73,11 +73,11 @@ def test_score_of_one_is_in_the_last_bin() -> None:
 
 
 def loss_of(logits: np.ndarray, labels: np.ndarray, t: float) -> float:
-    """Cross-entropy of the documents, and of one more for each class that is as likely of any class."""
+    """Cross-entropy of the documents, and of one more that is as likely of any class."""
     documents, classes = logits.shape
     scaled = logits.astype(np.float64) / t
     scores = scaled - np.logaddexp.reduce(scaled, axis=1, keepdims=True)
-    doubt = classes / (documents + classes)
+    doubt = 1 / (documents + 1)
     return float(-((1 - doubt) * scores[np.arange(documents), labels] + doubt * scores.mean(axis=1)).mean())
 
 
@@ -106,8 +106,8 @@ def test_temperature_undoes_what_logits_were_multiplied_by(scale: float) -> None
 
 
 def test_temperature_of_answers_that_are_all_right_leaves_doubt() -> None:
-    """Ten right answers are no reason to be certain: about 1 of 12 is wrong, as with two more documents by chance."""
+    """Ten right answers are no reason to be certain: about 1 of 22 is wrong, as with one more document by chance."""
     labels = np.array([0, 1] * 5)
     logits = np.where(np.eye(2)[labels] == 1, 5, -5).astype(np.float32)
     scores = softmax(logits.astype(np.float64) / temperature(logits, labels))
-    assert scores.max(axis=1) == pytest.approx([11 / 12] * 10, abs=1e-3)
+    assert scores.max(axis=1) == pytest.approx([21 / 22] * 10, abs=1e-3)

@@ -132,6 +132,29 @@ def test_a_batch_holds_rows_of_one_bucket() -> None:
     simulate(scenario)
 
 
+@pytest.mark.parametrize(("length", "bucket"), [(1, 4), (3, 4), (4, 4), (5, 16), (15, 16), (16, 16)])
+def test_row_is_computed_in_the_smallest_bucket_that_fits(length: int, bucket: int) -> None:
+    computed = []
+
+    async def scenario(_: Batcher, executor: ManualExecutor) -> None:
+        metrics = Metrics()
+
+        def note(rows: Sequence[bytes], bucket: int) -> Floats:
+            computed.append(bucket)
+            return run(rows, bucket)
+
+        batcher = Batcher(note, [4, 16], Limits(4, 8, 1000, 1), executor, metrics.of("m"))
+        task = ask(batcher, b"x" * length)
+        await settle()
+        await executor.finish()
+        await task
+        padding = metrics.registry.get_sample_value("longdoc_batch_padding_ratio_sum", {"model": "m"})
+        assert padding == pytest.approx(1 - length / bucket)
+
+    simulate(scenario)
+    assert computed == [bucket]
+
+
 def test_full_queue_refuses_with_the_time_to_come_again() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         tasks = [ask(batcher, b"1"), ask(batcher, *[b"2"] * 8)]

@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import service.exports
+from service.backends import create_backend
+from service.backends.base import InferenceBackend, Tensors
 from service.errors import BadExport
 from service.exports import load_export
 from service.manifest import newest_version, sha256_of
@@ -32,6 +35,11 @@ def place(source: str, target: str) -> None:
 def copy(name: str, folder: Path) -> Path:
     source = newest_version(EXPORTS / name)
     return Path(shutil.copytree(source, folder / name / source.name, copy_function=place))
+
+
+@pytest.fixture
+def classifier(tmp_path: Path) -> Path:
+    return copy(CLASSIFIER, tmp_path)
 
 
 @pytest.fixture
@@ -185,6 +193,65 @@ def test_wrong_field_of_a_forecaster_is_refused(forecaster: Path, change: Callab
         load_export(forecaster, device="cpu")
     check_refusal(forecaster, caught.value.reason, words)
     assert caught.value.reason in {"manifest", "missing", "hash", "calibration"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda raw: raw.update(temperature=0), "temperature"),
+        (lambda raw: raw.update(temperature=-1.0), "temperature"),
+        (lambda raw: raw.update(temperature=float("nan")), "temperature"),
+        (lambda raw: raw.update(reliability=[{"score": 0.5}]), "reliability.0.accuracy"),
+        (lambda raw: raw["reliability"][0].update(score=float("inf")), "reliability.0.score"),
+        (lambda raw: raw.update(files=raw["files"][:-1]), "the longest torchscript bucket is 2048, below max_length"),
+        (lambda raw: raw["files"][0].update(bucket=0), "files.0.bucket"),
+        (lambda raw: raw["files"][0].update(precision="float16"), "files.0.precision"),
+        (lambda raw: raw["files"][0].update(sha256="0" * 64), "model.onnx has sha256"),
+        (lambda raw: raw.update(min_length=1), "min_length"),
+        (lambda raw: raw["inputs"][0].update(shape=[-1, 4096], name="text"), "golden.npz has no tensor text"),
+    ],
+)
+def test_wrong_field_of_a_classifier_is_refused(classifier: Path, change: Callable[[Raw], object], words: str) -> None:
+    edit(classifier, change)
+    with pytest.raises(BadExport) as caught:
+        load_export(classifier, device="cpu")
+    check_refusal(classifier, caught.value.reason, words)
+    assert caught.value.reason in {"manifest", "hash", "golden"}
+
+
+@pytest.mark.parametrize("row", range(8))
+def test_classifier_with_another_golden_output_is_refused(classifier: Path, row: int) -> None:
+    def change(arrays: Arrays) -> Arrays:
+        arrays["logits"][row] += np.float32(0.01)
+        return arrays
+
+    rewrite(classifier, "golden.npz", change)
+    check_refusal(classifier, "golden", "logits is ", "from its golden output; allowed 1e-05")
+
+
+def test_golden_rows_are_computed_in_every_bucket_that_they_fit(
+    classifier: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = []
+
+    def create(*arguments: Any, **options: Any) -> InferenceBackend:
+        backend = create_backend(*arguments, **options)
+        right = backend.run
+
+        def run(inputs: Tensors) -> Arrays:
+            shapes.append((inputs["bytes"].shape, int(inputs["lengths"].max())))
+            return right(inputs)
+
+        monkeypatch.setattr(backend, "run", run)
+        return backend
+
+    monkeypatch.setattr(service.exports, "create_backend", create)
+    load_export(classifier, device="cpu")
+    with np.load(classifier / "golden.npz") as archive:
+        lengths = archive["lengths"]
+    buckets = [256, 512, 1024, 2048, 4096]
+    assert [shape for shape, _ in shapes] == [(int((lengths <= bucket).sum()), bucket) for bucket in buckets]
+    assert all(longest <= shape[1] for shape, longest in shapes)
 
 
 def spoiled(arrays: Arrays) -> Arrays:

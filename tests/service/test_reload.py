@@ -282,15 +282,14 @@ async def test_request_that_has_begun_ends_with_its_version(
     for version in (3, 4):
         exports.put(f"a/{version}")
         await reloader.look()
-        exports.backends[version].door.clear()
         asked[version] = [asyncio.create_task(ask(engine)) for _ in range(20)]
         await asyncio.sleep(0.05)
     assert served(engine) == {"a": 4}
     draining = asyncio.create_task(engine.drain())
+    await asyncio.sleep(0.05)
+    assert not draining.done()
+    assert not any(task.done() for task in asked[2])
+    exports.backends[2].door.set()
     for version, tasks in asked.items():
-        await asyncio.sleep(0.05)
-        assert not draining.done()
-        assert not any(task.done() for task in tasks)
-        exports.backends[version].door.set()
         assert await asyncio.gather(*tasks) == [version] * 20
     await asyncio.wait_for(draining, 10)
