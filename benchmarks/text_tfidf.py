@@ -46,7 +46,7 @@ def main() -> None:
             for strength in tqdm(STRENGTHS, desc=name, unit="fit")
         }
         chosen = max(scores, key=lambda strength: scores[strength])
-        test = load_test(config, args.data_dir)
+        test = load_test(config, args.data_dir, data.labels)
         started = time.perf_counter()
         measure = fit(chosen, data.train.texts + data.validation.texts, data.train.labels + data.validation.labels)
         seconds = time.perf_counter() - started

@@ -77,10 +77,21 @@ def load_training(config: DocumentsConfig, data_dir: Path) -> DocumentSet:
     return DocumentSet(_documents(train), _documents(validation), source.labels)
 
 
-def load_test(config: DocumentsConfig, data_dir: Path) -> Documents:
-    """Read the test split; only measuring calls this."""
-    rows = _own(config, data_dir).test if config.name == "own" else _SOURCES[config.name].read(data_dir, "test")
-    return _documents(rows)
+def load_test(config: DocumentsConfig, data_dir: Path, labels: list[str]) -> Documents:
+    """Read the test split; only measuring calls this. Raises: UserError if the data have other labels."""
+    if config.name == "own":
+        parts = _own(config, data_dir)
+        check_labels(parts.labels, labels, data_dir)
+        return _documents(parts.test)
+    source = _SOURCES[config.name]
+    check_labels(source.labels, labels, data_dir)
+    return _documents(source.read(data_dir, "test"))
+
+
+def check_labels(found: list[str], expected: list[str], path: Path) -> None:
+    """Raises: UserError if data have other labels than a model."""
+    if found != expected:
+        raise UserError(f"{path} has the labels {', '.join(found)}; the model knows {', '.join(expected)}")
 
 
 def data_terms(name: str) -> tuple[str, bool]:

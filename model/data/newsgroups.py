@@ -25,13 +25,13 @@ QUOTE = re.compile(r"(writes in|writes:|wrote:|says:|said:|^In article|^Quoted f
 def read(data_dir: Path, split: str) -> list[tuple[bytes, int]]:
     """Read one split, posts as they are, as (UTF-8 bytes, label). Raises: UserError naming file and line."""
     path = data_dir / FILE
-    rows = []
+    rows = list[tuple[bytes, int]]()
     try:
         with lzma.open(path, "rb") as lines:
             for number, line in enumerate(lines, 1):
                 found, text, label = _parse(line, f"{path}:{number}")
                 if found == split:
-                    rows.append((text.encode(), label))
+                    rows.append((text, label))
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; --data-dir or LONGDOC_DATA says where the data lies") from None
     except (lzma.LZMAError, EOFError, OSError) as error:
@@ -51,7 +51,8 @@ def strip(post: str) -> str:
     """Leave the body of a post: no headers, no lines that quote, no signature.
 
     Headers end at the first empty line; the signature begins at the last line that is empty or a rule of dashes,
-    unless that is the whole post. The rules are those of scikit-learn's `fetch_20newsgroups(remove=...)`.
+    unless that is the whole post. The rules are those of scikit-learn's `fetch_20newsgroups(remove=...)`, but that
+    lines that quote go before the signature.
     """
     _, _, body = post.partition("\n\n")
     lines = [line for line in body.split("\n") if not QUOTE.search(line)]
@@ -63,7 +64,7 @@ def strip(post: str) -> str:
     return text
 
 
-def _parse(line: bytes, place: str) -> tuple[str, str, int]:
+def _parse(line: bytes, place: str) -> tuple[str, bytes, int]:
     """Check one line and return (split, text, label)."""
     try:
         row = json.loads(line)
@@ -74,4 +75,7 @@ def _parse(line: bytes, place: str) -> tuple[str, str, int]:
         raise UserError(f"{place}: expected split train or test, and a text that is not empty")
     if type(label) is not int or not 0 <= label < len(LABELS):
         raise UserError(f"{place}: label must be in 0..{len(LABELS) - 1}, not {label!r}")
-    return split, text, label
+    try:
+        return split, text.encode(), label
+    except UnicodeEncodeError as error:
+        raise UserError(f"{place}: text is not valid Unicode: {error.reason}") from None

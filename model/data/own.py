@@ -79,8 +79,9 @@ def _table(path: Path, text_columns: tuple[str, ...], label_column: str) -> Iter
         try:
             names = list(reader.fieldnames or [])
             for column in (*text_columns, label_column):
-                if column not in names:
-                    raise UserError(f"{path}:1: no column {column!r}; there are: {', '.join(names) or 'none'}")
+                if names.count(column) != 1:
+                    found = "two columns" if column in names else "no column"
+                    raise UserError(f"{path}:1: {found} {column!r}; there are: {', '.join(names) or 'none'}")
             for row in reader:  # begins before the lines within its texts
                 place = f"{path}:{reader.reader.line_num - sum(str(value).count(chr(10)) for value in row.values())}"
                 if None in row or None in row.values():
@@ -129,4 +130,8 @@ def _label(row: dict[str, Any], column: str, place: str) -> str:
         return ""
     if isinstance(label, bool) or not isinstance(label, str | int):
         raise UserError(f"{place}: {column} must be a text or an integer, not {type(label).__name__}")
+    try:
+        str(label).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{place}: {column} is not valid Unicode: {error.reason}") from None
     return str(label).strip()

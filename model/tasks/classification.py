@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from model.classifier import ByteClassifier, WordClassifier
 from model.config import ClassificationRun
-from model.data.documents import Documents, DocumentSet, data_terms, load_test, load_training
+from model.data.documents import Documents, DocumentSet, check_labels, data_terms, load_test, load_training
 from model.errors import UserError
 from model.rows import in_parallel
 from model.tasks.base import Batch, Facts, GraphSource, Run, Task, module_runs
@@ -163,7 +163,9 @@ class Classification(Task):
         """Keep the table of words in 8 bits; divide the logits by the temperature that fits validation best."""
         assert isinstance(model, WordClassifier | ByteClassifier)
         if not hasattr(self, "data"):
+            labels = self.facts["labels"]
             self.load(data_dir)
+            check_labels(self.data.labels, labels, data_dir)
         if isinstance(model, WordClassifier):
             model.stem.fuse()
         self.temperature = temperature(*self._validation_logits(model, torch.device("cpu")))
@@ -174,7 +176,7 @@ class Classification(Task):
 
     def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
         """Figures with windows, as served by default, and with the head alone, from one pass; long documents apart."""
-        documents = load_test(self.config.data, data_dir)
+        documents = load_test(self.config.data, data_dir, self.facts["labels"])
         rows, labels = self._logits(runs[0], documents), np.array(documents.labels)
         windows, head = np.stack([part.mean(0) for part in rows]), np.stack([part[0] for part in rows])
         is_long = np.array([len(text) > self.length for text in documents.texts])

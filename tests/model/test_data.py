@@ -146,7 +146,7 @@ def test_synthetic_splits_differ_and_follow_their_rule() -> None:
     assert not {text for text, _ in train} & {text for text, _ in test}
     right = sum((text.count(b"+") > text.count(b"-")) == label for text, label in train + test)
     assert right >= 0.95 * len(train + test)  # a short document may draw a tie or the rarer mark
-    assert load_test(DocumentsConfig("synthetic"), Path("absent")).texts == [text for text, _ in test]
+    assert load_test(DocumentsConfig("synthetic"), Path("absent"), synthetic.LABELS).texts == [text for text, _ in test]
 
 
 @pytest.fixture

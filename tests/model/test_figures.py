@@ -74,7 +74,7 @@ def test_score_of_one_is_in_the_last_bin() -> None:
 
 def loss_of(logits: np.ndarray, labels: np.ndarray, t: float) -> float:
     """Cross-entropy of the documents, and of one more that is as likely of any class."""
-    documents, classes = logits.shape
+    documents = len(logits)
     scaled = logits.astype(np.float64) / t
     scores = scaled - np.logaddexp.reduce(scaled, axis=1, keepdims=True)
     doubt = 1 / (documents + 1)

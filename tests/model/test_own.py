@@ -219,7 +219,7 @@ def test_wrong_number_of_text_columns_is_an_error(
 def parts_of(path: Path, config: DocumentsConfig = CONFIG) -> tuple[DocumentSet, dict[str, list[tuple[bytes, int]]]]:
     """What training sees, and the rows of every split."""
     data = load_training(config, path)
-    splits = {"train": data.train, "validation": data.validation, "test": load_test(config, path)}
+    splits = {"train": data.train, "validation": data.validation, "test": load_test(config, path, data.labels)}
     return data, {name: list(zip(part.texts, part.labels, strict=True)) for name, part in splits.items()}
 
 
@@ -498,3 +498,19 @@ def test_pairs_go_from_a_file_to_an_answer(write: Write, tmp_path: Path, capsys:
     asked = write("asked.jsonl", json_lines([{"a": tea, "b": sentence(generator, "tea")}, {"a": tea, "b": rail}]))
     alike, different = predicted(capsys, exports / "links", "--jsonl", asked)
     assert float(str(alike["score"])) > float(str(different["score"]))
+
+
+def test_data_with_other_labels_than_the_model_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [
+        {"text": f"{word} number {i}", "label": label} for i in range(20) for word, label in (("a", "x"), ("b", "y"))
+    ]
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    first.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    second.write_text("".join(json.dumps({**row, "label": {"x": "z"}.get(row["label"], "y")}) + "\n" for row in rows))
+    common = ["--task", "text-classification", "--device", "cpu", "--runs", tmp_path, "--set", "training.epochs=1"]
+    assert call("train", "--data", first, *common) == 0
+    run = tmp_path / "first-seed0"
+    for command in (["export", run, "--out", tmp_path / "exports"], ["evaluate", run]):
+        capsys.readouterr()
+        assert call(*command, "--data", second, "--device", "cpu") == 2
+        assert "has the labels y, z; the model knows x, y" in capsys.readouterr().err
