@@ -53,7 +53,7 @@ class Limits:
     """What may wait and run."""
 
     batch_rows: int
-    """Rows in one batch."""
+    """Rows of the longest bucket in one batch; of shorter ones as many more as have the same length together."""
     queue_rows: int
     """Rows that may wait."""
     queue_bytes: int
@@ -265,8 +265,9 @@ class Batcher:
             return None
         _, (_, bucket), chosen = min(waiting, key=lambda item: item[:2])
         entries, batch = chosen.buckets[bucket], list[_Entry]()
+        limit = self._limits.batch_rows * (self._buckets[-1] // bucket)
         now = time.monotonic()
-        while entries and len(batch) < self._limits.batch_rows:
+        while entries and len(batch) < limit:
             entry = entries.popleft()
             _, ticket, index = entry
             if ticket.future.done():
@@ -275,7 +276,7 @@ class Batcher:
             ticket.queue_s = max(ticket.queue_s, now - ticket.arrived)
             batch.append(entry)
         chosen.passed += len(batch) / chosen.weight
-        self._metrics.batch_closed("full" if len(batch) == self._limits.batch_rows else "drained")
+        self._metrics.batch_closed("full" if len(batch) == limit else "drained")
         return bucket, batch
 
     def _finish(self, batch: tuple[int, list[_Entry]], started: float, done: asyncio.Future[Floats]) -> None:

@@ -117,7 +117,20 @@ def test_rows_that_wait_become_one_batch() -> None:
         assert [len(batch) for batch in executor.batches] == [1, 4, 1]
         assert [values(await task) for task in tasks] == [[float(i)] for i in range(6)]
 
-    simulate(scenario)
+    simulate(scenario, batch_rows=1)
+
+
+@pytest.mark.parametrize(("row", "sizes"), [(b"long", [1, 12]), (b"longest", [1, 3, 3, 3, 3])])
+def test_a_batch_holds_as_many_more_rows_as_they_are_shorter(row: bytes, sizes: list[int]) -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks = [ask(batcher, row) for _ in range(13)]
+        await settle()
+        while executor.jobs:
+            await executor.finish()
+        assert [len(batch) for batch in executor.batches] == sizes
+        await asyncio.gather(*tasks)
+
+    simulate(scenario, batch_rows=3, queue_rows=100)
 
 
 def test_a_batch_holds_rows_of_one_bucket() -> None:
@@ -343,7 +356,7 @@ def test_interactive_requests_pass_bulk_by_weight() -> None:
         assert len(kinds) == 18
         await asyncio.gather(*tasks)
 
-    simulate(scenario, queue_rows=1000)
+    simulate(scenario, batch_rows=1, queue_rows=1000)
 
 
 Script = list[tuple[str, int, list[bytes]]]
@@ -398,7 +411,7 @@ def test_every_request_ends_exactly_once(script: Script, slots: int) -> None:
             await executor.finish()
         await batcher.drain()
         assert (batcher.waiting_rows, batcher.waiting_bytes) == (0, 0)
-        assert all(len(batch) <= 4 for batch in executor.batches)
+        assert all(len(batch) <= (16 if max(map(len, batch)) <= 4 else 4) for batch in executor.batches)
         for rows, task in requests:
             check_end(rows, task)
 
