@@ -156,7 +156,7 @@ class Classification(Task):
     def _validation_logits(self, model: nn.Module, device: torch.device) -> tuple[Logits, NDArray[np.int64]]:
         """Logits (documents, classes) and labels of the validation documents."""
         documents = self.data.validation
-        logits = self._logits(module_runs(self.graphs(model), device)[0], documents)
+        logits = self.logits(module_runs(self.graphs(model), device)[0], documents)
         return np.stack([rows.mean(0) for rows in logits]), np.array(documents.labels)
 
     def finish(self, model: nn.Module, data_dir: Path) -> None:
@@ -177,7 +177,7 @@ class Classification(Task):
     def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
         """Figures with windows, as served by default, and with the head alone, from one pass; long documents apart."""
         documents = load_test(self.config.data, data_dir, self.facts["labels"])
-        rows, labels = self._logits(runs[0], documents), np.array(documents.labels)
+        rows, labels = self.logits(runs[0], documents), np.array(documents.labels)
         windows, head = np.stack([part.mean(0) for part in rows]), np.stack([part[0] for part in rows])
         is_long = np.array([len(text) > self.length for text in documents.texts])
         self.reliability = reliability(windows, labels)
@@ -214,7 +214,7 @@ class Classification(Task):
     def terms(self) -> tuple[str, bool]:
         return data_terms(self.config.data.name)
 
-    def _logits(self, run: Run, documents: Documents) -> list[NDArray[np.float32]]:
+    def logits(self, run: Run, documents: Documents) -> list[NDArray[np.float32]]:
         """Logits (rows, classes) of the windows of every document; the first window is its head."""
         cuts = [cut(len(text), self.length, self.overlap, "windows") for text in documents.texts]
         rows = [take(text, spans) for text, windows in zip(documents.texts, cuts, strict=True) for spans in windows]
