@@ -118,6 +118,8 @@ class WordClassifier(nn.Module):
         directions = torch.randn(num_classes, dim) / math.sqrt(dim)
         if num_classes <= dim:
             directions = torch.linalg.qr(directions.T)[0].T
+        else:  # of length 1, so that each class is nearest to its own
+            directions /= directions.norm(dim=1, keepdim=True)
         self.head.weight.copy_(directions)
         self.head.bias.copy_(torch.log(priors))
         self.stem.directions.copy_(directions)
