@@ -1,10 +1,10 @@
 """20 Newsgroups, split by date (Lang, ICML 1995; version of J. Rennie): `20newsgroups_bydate.jsonl.xz`."""
 
-import json
-import lzma
 import re
 from pathlib import Path
+from typing import Any
 
+from model.data.lines import encode, read_lines
 from model.errors import UserError
 
 FILE = "20newsgroups_bydate.jsonl.xz"
@@ -25,17 +25,7 @@ QUOTE = re.compile(r"(writes in|writes:|wrote:|says:|said:|^In article|^Quoted f
 def read(data_dir: Path, split: str) -> list[tuple[bytes, int]]:
     """Read one split, posts as they are, as (UTF-8 bytes, label). Raises: UserError naming file and line."""
     path = data_dir / FILE
-    rows = list[tuple[bytes, int]]()
-    try:
-        with lzma.open(path, "rb") as lines:
-            for number, line in enumerate(lines, 1):
-                found, text, label = _parse(line, f"{path}:{number}")
-                if found == split:
-                    rows.append((text, label))
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist; --data-dir or LONGDOC_DATA says where the data lies") from None
-    except (lzma.LZMAError, EOFError, OSError) as error:
-        raise UserError(f"{path}: {error}") from None
+    rows = [row[1:] for place, raw in read_lines(path) if (row := _parse(raw, place))[0] == split]
     if not rows:
         raise UserError(f"{path} has no row of split {split!r}")
     return rows
@@ -64,18 +54,11 @@ def strip(post: str) -> str:
     return text
 
 
-def _parse(line: bytes, place: str) -> tuple[str, bytes, int]:
-    """Check one line and return (split, text, label)."""
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise UserError(f"{place}: not JSON: {error}") from None
-    split, text, label = (row.get(key) for key in ("split", "text", "label")) if isinstance(row, dict) else (None,) * 3
+def _parse(row: dict[str, Any], place: str) -> tuple[str, bytes, int]:
+    """Check one row and return (split, text, label)."""
+    split, text, label = row.get("split"), row.get("text"), row.get("label")
     if split not in ("train", "test") or not isinstance(text, str) or not text:
         raise UserError(f"{place}: expected split train or test, and a text that is not empty")
     if type(label) is not int or not 0 <= label < len(LABELS):
         raise UserError(f"{place}: label must be in 0..{len(LABELS) - 1}, not {label!r}")
-    try:
-        return split, text.encode(), label
-    except UnicodeEncodeError as error:
-        raise UserError(f"{place}: text is not valid Unicode: {error.reason}") from None
+    return split, encode(text, place), label

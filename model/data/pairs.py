@@ -1,19 +1,16 @@
 """Pairs of documents, their splits and terms. Used by `model.tasks.matching`."""
 
 import hashlib
-import json
-import lzma
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.config import PairsConfig
 from model.data import own
+from model.data.lines import encode, read_lines
 from model.errors import UserError
 
 DOCUMENTS, PAIRS = "aan_retrieval_docs.jsonl.xz", "aan_retrieval_pairs.jsonl.xz"
@@ -86,20 +83,17 @@ def _own(config: PairsConfig, path: Path) -> Pairs:
 def _aan(data_dir: Path) -> Pairs:
     """The pairs of ACL Anthology papers."""
     texts, folds, index = list[bytes](), list[int](), dict[str, int]()
-    for place, row in _lines(data_dir / DOCUMENTS):
+    for place, row in read_lines(data_dir / DOCUMENTS):
         key, text, fold = row.get("id"), row.get("text"), row.get("fold")
         if not isinstance(key, str) or not isinstance(text, str) or not text or type(fold) is not int:
             raise UserError(f"{place}: expected id, a text that is not empty, and fold")
         if key in index:
             raise UserError(f"{place}: {key!r} is there twice")
         index[key] = len(texts)
-        try:
-            texts.append(text.encode())
-        except UnicodeEncodeError as error:
-            raise UserError(f"{place}: text is not valid Unicode: {error.reason}") from None
+        texts.append(encode(text, place))
         folds.append(fold)
     rows: dict[str, list[tuple[int, int, int]]] = {split: [] for split in SPLITS}
-    for place, row in _lines(data_dir / PAIRS):
+    for place, row in read_lines(data_dir / PAIRS):
         split, label, ids = row.get("split"), row.get("label"), (row.get("id_a"), row.get("id_b"))
         if split not in SPLITS or type(label) is not int or label not in (0, 1):
             raise UserError(f"{place}: expected split {', '.join(SPLITS)} and label 0 or 1")
@@ -110,24 +104,6 @@ def _aan(data_dir: Path) -> Pairs:
     if empty := [split for split, found in rows.items() if not found]:
         raise UserError(f"{data_dir / PAIRS} has no row of split {empty[0]!r}")
     return Pairs(texts, {split: np.array(found) for split, found in rows.items()}, np.array(folds))
-
-
-def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Place and content of each line. Raises: UserError."""
-    try:
-        with lzma.open(path, "rb") as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    row = json.loads(line)
-                except ValueError as error:
-                    raise UserError(f"{path}:{number}: not JSON: {error}") from None
-                if not isinstance(row, dict):
-                    raise UserError(f"{path}:{number}: expected an object, not {type(row).__name__}")
-                yield f"{path}:{number}", row
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist; --data-dir or LONGDOC_DATA says where the data lies") from None
-    except (lzma.LZMAError, EOFError, OSError) as error:
-        raise UserError(f"{path}: {error}") from None
 
 
 def _synthetic() -> Pairs:

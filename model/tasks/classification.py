@@ -101,8 +101,9 @@ class Classification(Task):
         for i in tqdm(order[:COUNTED_DOCUMENTS], desc="words", unit="doc", leave=False):
             text = documents.texts[i][: self.length]
             document, lengths = pad_rows([text], len(text))
-            hashes, _, _ = stem.runs(torch.from_numpy(document), torch.from_numpy(lengths))
-            yield np.unique(hashes.numpy()), documents.labels[i], i % FOLDS
+            device = stem.tags.device
+            hashes, _, _ = stem.runs(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
+            yield np.unique(hashes.cpu().numpy()), documents.labels[i], i % FOLDS
 
     @property
     def examples_per_epoch(self) -> int:

@@ -43,7 +43,7 @@ def test_read_gives_utf8_bytes_and_labels_of_one_split(write: Write) -> None:
     ("row", "message"),
     [
         ('{"split": "train", "te', "not JSON"),
-        ([1, 2], "expected split train or test, and a text that is not empty"),
+        ([1, 2], "expected an object, not list"),
         (post(split="dev"), "expected split train or test"),
         (post(text=""), "expected split train or test, and a text that is not empty"),
         (post(text=7), "expected split train or test, and a text that is not empty"),
