@@ -1,5 +1,7 @@
 """The FastAPI application: routes and handlers around an engine. Created by `service.server`."""
 
+from itertools import chain
+
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
@@ -11,8 +13,8 @@ from service.routes.middleware import RequestContext
 from service.settings import Settings
 
 
-def create_app(engine: Engine, settings: Settings, metrics: Metrics) -> FastAPI:
-    """Put routes, error handlers and middleware together; the pages of `/docs` need no internet."""
+def create_app(engine: Engine, settings: Settings, metrics: Metrics) -> RequestContext:
+    """Put routes, error handlers and what surrounds them together; the pages of `/docs` need no internet."""
     app: FastAPI = FastAPIOffline(
         title="longdoc-serve",
         version=__version__,
@@ -22,8 +24,9 @@ def create_app(engine: Engine, settings: Settings, metrics: Metrics) -> FastAPI:
     app.state.engine = engine
     app.state.settings = settings
     app.state.metrics = metrics
-    for module in (classify, matching, forecast, kserve, models, health):
-        app.include_router(module.router)
+    app.state.dialects = {"/v1/timeseries/": kserve.error_body}
+    routers = [module.router for module in (classify, matching, forecast, kserve, models, health)]
+    for router in routers:
+        app.include_router(router)
     errors.install(app)
-    app.add_middleware(RequestContext, metrics=metrics, max_body_bytes=settings.max_body_bytes)
-    return app
+    return RequestContext(app, chain(*(router.routes for router in routers)), metrics=metrics, settings=settings)

@@ -1,12 +1,15 @@
 """The batching engine: rows of requests in, batches of one length bucket out. Used by `service.engine`.
 
 There is no timer. While every slot computes, rows pile up; when one is free, the next batch is whatever waits.
+What a row of each bucket costs is measured all the time; a request that would be late is refused at once, and one that
+has become hopeless in the queue is not computed.
 
 Invariants, each a property test in tests/service/test_batching.py:
 - every accepted request ends exactly once: outputs, an error, or its caller's cancellation;
 - rows and bytes that wait never exceed the limits, but for one request that is larger than them, alone;
 - rows of one class and bucket are computed in the order they came;
-- a request that is cancelled, late or failed changes nothing for those batched with it.
+- a request that is cancelled, late or failed changes nothing for those batched with it;
+- while interactive requests come, bulk leaves them a slot.
 """
 
 import asyncio
@@ -41,11 +44,15 @@ Run = Callable[[Sequence[bytes], int], Floats]
 
 BULK_ROWS = 32
 """Requests with more rows are bulk: they give way to interactive ones."""
-WEIGHTS = {"interactive": 4, "bulk": 1}
-"""Shares of the batches when both classes wait."""
+INTERACTIVE_WEIGHT, BULK_WEIGHT = 4, 1
+"""Shares of the slots' time when both classes wait."""
+ACTIVE_S = 1.0
+"""After an interactive request, bulk leaves a slot free for the next one this long, and keeps its batches short."""
 LONGEST_RETRY_S = 60
 RATE_MEMORY = 0.9
 """Weight of the past in the running mean of a row's compute time."""
+STUCK_S = 60.0
+"""A batch that computes for longer will not end: no request waits that long by default."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +86,15 @@ class _Ticket:
     """One accepted request."""
 
     rows: list[bytes]
+    chosen: "_Class"
     arrived: float
+    deadline: float
+    """On the clock of the event loop."""
     future: asyncio.Future[Floats]
     outputs: list[Floats | None]
     waiting_rows: int = 0
     waiting_bytes: int = 0
+    waiting_cost: int = 0
     missing: int = 0
     queue_s: float = 0.0
     compute_s: float = 0.0
@@ -95,12 +106,16 @@ _Entry = tuple[int, _Ticket, int]
 
 @dataclass
 class _Class:
-    """Rows of one priority, by bucket."""
+    """Rows of one priority, by bucket. The cost of a row is the length of its bucket, which it is padded to."""
 
     weight: int
     buckets: dict[int, deque[_Entry]] = field(default_factory=dict)
+    cost: int = 0
+    """Of the rows that wait."""
     passed: float = 0.0
-    """Rows served divided by weight: the class that has passed least is next."""
+    """Cost served, divided by weight: the class that has passed least is next."""
+    running: int = 0
+    """Batches that compute."""
 
     def first(self) -> tuple[int, int] | None:
         """Arrival number and bucket of the earliest row that somebody still waits for."""
@@ -113,6 +128,17 @@ class _Class:
         return min(heads, default=None)
 
 
+@dataclass(eq=False)
+class _Batch:
+    """Rows of one bucket that are computed together."""
+
+    bucket: int
+    entries: list[_Entry]
+    chosen: _Class
+    started: float = 0.0
+    watchdog: asyncio.TimerHandle | None = None
+
+
 class Batcher:
     """Queue and slots of one model; lives on one event loop.
 
@@ -122,23 +148,35 @@ class Batcher:
         limits: what may wait and run.
         executor: threads for `run`, at least `limits.slots` of them.
         metrics: of the model.
+        on_crash: called when the backend is gone.
+        clock: seconds, for what is measured.
 
     """
 
     def __init__(
-        self, run: Run, buckets: Sequence[int], limits: Limits, executor: Executor, metrics: ModelMetrics
+        self,
+        run: Run,
+        buckets: Sequence[int],
+        limits: Limits,
+        executor: Executor,
+        metrics: ModelMetrics,
+        on_crash: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run = run
         self._buckets = tuple(buckets)
         self._limits = limits
         self._executor = executor
         self._metrics = metrics
-        self._classes = {name: _Class(weight) for name, weight in WEIGHTS.items()}
-        self._retries: deque[tuple[int, list[_Entry]]] = deque()
+        self._on_crash = on_crash
+        self._clock = clock
+        self._interactive, self._bulk = _Class(INTERACTIVE_WEIGHT), _Class(BULK_WEIGHT)
+        self._retries: deque[_Batch] = deque()
         self._tickets: set[_Ticket] = set()
         self._free = limits.slots
         self._arrivals = 0
-        self._row_seconds = 0.0
+        self._cost_seconds = 0.0
+        self._last_interactive = -math.inf
         self._closed = self._failed = False
         self.waiting_rows = 0
         self.waiting_bytes = 0
@@ -156,20 +194,22 @@ class Batcher:
     def oldest_s(self) -> float:
         """Age of the oldest request with a row that waits; 0 if none does."""
         arrived = [ticket.arrived for ticket in self._tickets if ticket.waiting_rows]
-        return time.monotonic() - min(arrived) if arrived else 0.0
+        return self._clock() - min(arrived) if arrived else 0.0
 
-    async def infer(self, rows: list[bytes], deadline: float) -> Outcome:
+    async def infer(self, rows: list[bytes], deadline: float, *, bulk: bool = False) -> Outcome:
         """Compute the rows of one request; cancel the caller and they are forgotten.
 
         Args:
             rows: each at most as long as the longest bucket.
             deadline: on the clock of the event loop.
+            bulk: whether it gives way to interactive requests, as those with more than BULK_ROWS rows do anyway.
 
         Raises: Overloaded, ShuttingDown, NotReady at once; DeadlineExceeded, InferenceFailed, NonFiniteOutput later.
 
         """
         loop = asyncio.get_running_loop()
-        ticket = self._admit(rows, loop)
+        chosen = self._bulk if bulk or len(rows) > BULK_ROWS else self._interactive
+        ticket = self._admit(rows, chosen, deadline, loop)
         timer = loop.call_at(deadline, self._expire, ticket)
         try:
             self._dispatch()
@@ -194,26 +234,32 @@ class Batcher:
 
     def retry_after_s(self) -> int:
         """Seconds until what waits now is computed, from the measured time of a row."""
-        return max(1, min(LONGEST_RETRY_S, math.ceil(self.waiting_rows * self._row_seconds / self._limits.slots)))
+        seconds = self._seconds(self._interactive.cost + self._bulk.cost)
+        return max(1, min(LONGEST_RETRY_S, math.ceil(seconds)))
 
-    def _admit(self, rows: list[bytes], loop: asyncio.AbstractEventLoop) -> _Ticket:
+    def _seconds(self, cost: float) -> float:
+        """Estimated time to compute rows of that cost on all slots; 0 before anything was measured."""
+        return cost * self._cost_seconds / self._limits.slots
+
+    def _admit(self, rows: list[bytes], chosen: _Class, deadline: float, loop: asyncio.AbstractEventLoop) -> _Ticket:
         """Put a request into the queue, or refuse it."""
         size = sum(map(len, rows))
+        buckets = [next(b for b in self._buckets if len(row) <= b) for row in rows]
+        cost = sum(buckets)
         self._check_door(len(rows), size)
-        ticket = _Ticket(rows, time.monotonic(), loop.create_future(), [None] * len(rows), missing=len(rows))
-        name = "bulk" if len(rows) > BULK_ROWS else "interactive"
-        chosen = self._classes[name]
-        if chosen.first() is None:  # no credit for the time in which nothing of this class waited
-            others = [c.passed for c in self._classes.values() if c is not chosen and c.first() is not None]
-            chosen.passed = max(chosen.passed, min(others, default=chosen.passed))
-        for index, row in enumerate(rows):
-            bucket = next(b for b in self._buckets if len(row) <= b)
+        self._check_time(chosen, cost, deadline - loop.time())
+        ticket = _Ticket(rows, chosen, self._clock(), deadline, loop.create_future(), [None] * len(rows))
+        other = self._interactive if chosen is self._bulk else self._bulk
+        if not chosen.cost and other.cost:  # no credit for the time in which nothing of this class waited
+            chosen.passed = max(chosen.passed, other.passed)
+        for index, bucket in enumerate(buckets):
             chosen.buckets.setdefault(bucket, deque()).append((self._arrivals, ticket, index))
             self._arrivals += 1
         self._tickets.add(ticket)
-        ticket.waiting_rows, ticket.waiting_bytes = len(rows), size
-        self.waiting_rows += len(rows)
-        self.waiting_bytes += size
+        ticket.missing = len(rows)
+        self._account(ticket, len(rows), size, cost)
+        if chosen is self._interactive:
+            self._last_interactive = ticket.arrived
         return ticket
 
     def _check_door(self, rows: int, size: int) -> None:
@@ -233,56 +279,92 @@ class Batcher:
         self._metrics.rejected(reason)
         raise error
 
+    def _check_time(self, chosen: _Class, cost: int, left_s: float) -> None:
+        """Refuse what would be late: behind its own class, and behind the other one's share of the slots."""
+        other = self._interactive if chosen is self._bulk else self._bulk
+        ahead = chosen.cost + cost
+        wait_s = self._seconds(ahead + min(other.cost, ahead * other.weight / chosen.weight))
+        if wait_s > left_s and self.waiting_rows:
+            self._metrics.rejected("too_late")
+            raise Overloaded(
+                f"it would take {wait_s:.1f} s, and {max(0.0, left_s):.1f} s are left", self.retry_after_s()
+            )
+
     def _dispatch(self) -> None:
         """Start batches while there are free slots and rows."""
         loop = asyncio.get_running_loop()
-        while self._free and (batch := self._retry() or self._collect()):
-            bucket, entries = batch
+        while self._free and not self._failed and (batch := self._retry() or self._collect(loop.time())):
             self._free -= 1
-            rows = [ticket.rows[index] for _, ticket, index in entries]
+            batch.chosen.running += 1
+            rows = [ticket.rows[index] for _, ticket, index in batch.entries]
             self._metrics.batch_size.observe(len(rows))
-            self._metrics.batch_padding.observe(1 - sum(map(len, rows)) / (bucket * len(rows)))
-            started = time.monotonic()
+            self._metrics.batch_padding.observe(1 - sum(map(len, rows)) / (batch.bucket * len(rows)))
+            batch.started = self._clock()
             try:
-                running = loop.run_in_executor(self._executor, self._run, rows, bucket)
+                running = loop.run_in_executor(self._executor, self._run, rows, batch.bucket)
             except RuntimeError as error:  # the executor was shut down or cannot start a thread
                 self._crash(error)
                 return
-            running.add_done_callback(lambda done, b=batch, s=started: self._finish(b, s, done))  # type: ignore[misc]
+            batch.watchdog = loop.call_later(STUCK_S, self._crash, TimeoutError(f"a batch computes for {STUCK_S} s"))
+            running.add_done_callback(lambda done, b=batch: self._finish(b, done))  # type: ignore[misc]
 
-    def _retry(self) -> tuple[int, list[_Entry]] | None:
+    def _retry(self) -> _Batch | None:
         """Rows of one request whose batch has failed, to be computed without the others."""
         while self._retries:
-            bucket, entries = self._retries.popleft()
-            if not entries[0][1].future.done():
-                return bucket, entries
+            batch = self._retries.popleft()
+            if not batch.entries[0][1].future.done():
+                return batch
         return None
 
-    def _collect(self) -> tuple[int, list[_Entry]] | None:
+    def _collect(self, now: float) -> _Batch | None:
         """Take the next batch from the queue: rows of one class and bucket, earliest first."""
-        waiting = [(c.passed, head, c) for c in self._classes.values() if (head := c.first()) is not None]
+        while (picked := self._pick()) is not None:
+            chosen, bucket = picked
+            entries = chosen.buckets[bucket]
+            limit = (1 if self._spares(chosen) else self._limits.batch_rows) * (self._buckets[-1] // bucket)
+            batch = _Batch(bucket, [], chosen)
+            latest = now + bucket * self._cost_seconds
+            while entries and len(batch.entries) < limit:
+                entry = entries.popleft()
+                _, ticket, index = entry
+                if ticket.future.done():
+                    continue
+                self._account(ticket, -1, -len(ticket.rows[index]), -bucket)
+                if ticket.deadline < latest:  # it cannot be in time: to compute it would make the next ones late too
+                    self._fail_late(ticket, "in the queue")
+                    continue
+                ticket.queue_s = max(ticket.queue_s, self._clock() - ticket.arrived)
+                batch.entries.append(entry)
+            if batch.entries:
+                chosen.passed += bucket * len(batch.entries) / chosen.weight
+                self._metrics.batch_closed("full" if len(batch.entries) == limit else "drained")
+                return batch
+        return None
+
+    def _pick(self) -> tuple[_Class, int] | None:
+        """Class and bucket of the next batch: of the classes that may run, the one that has had least of its share."""
+        waiting = []
+        for chosen in (self._interactive, self._bulk):
+            if (head := chosen.first()) is not None and not (
+                self._spares(chosen) and self._limits.slots > 1 and chosen.running >= self._limits.slots - 1
+            ):
+                waiting.append((chosen.passed, head, chosen))
         if not waiting:
             return None
         _, (_, bucket), chosen = min(waiting, key=lambda item: item[:2])
-        entries, batch = chosen.buckets[bucket], list[_Entry]()
-        limit = self._limits.batch_rows * (self._buckets[-1] // bucket)
-        now = time.monotonic()
-        while entries and len(batch) < limit:
-            entry = entries.popleft()
-            _, ticket, index = entry
-            if ticket.future.done():
-                continue
-            self._release(ticket, 1, len(ticket.rows[index]))
-            ticket.queue_s = max(ticket.queue_s, now - ticket.arrived)
-            batch.append(entry)
-        chosen.passed += len(batch) / chosen.weight
-        self._metrics.batch_closed("full" if len(batch) == limit else "drained")
-        return bucket, batch
+        return chosen, bucket
 
-    def _finish(self, batch: tuple[int, list[_Entry]], started: float, done: asyncio.Future[Floats]) -> None:
+    def _spares(self, chosen: _Class) -> bool:
+        """Whether a class has to leave room for interactive requests."""
+        return chosen is self._bulk and self._clock() - self._last_interactive < ACTIVE_S
+
+    def _finish(self, batch: _Batch, done: asyncio.Future[Floats]) -> None:
         """Hand the outputs of a batch to its requests, and start the next one."""
         self._free += 1
-        bucket, entries = batch
+        batch.chosen.running -= 1
+        if batch.watchdog is not None:
+            batch.watchdog.cancel()
+        entries = batch.entries
         if done.cancelled():  # the executor was shut down before a thread took the batch
             for _, ticket, _ in entries:
                 if not ticket.future.done():
@@ -292,76 +374,82 @@ class Batcher:
         if error is None and len(done.result()) != len(entries):
             error = ValueError(f"the backend gave {len(done.result())} outputs for {len(entries)} rows")
         if error is None:
-            seconds = time.monotonic() - started
-            self._measure(seconds / len(entries))
+            seconds = self._clock() - batch.started
+            self._measure(seconds / (batch.bucket * len(entries)))
             self._deliver(entries, done.result(), seconds)
         elif isinstance(error, Exception):
-            self._separate(bucket, entries, error)
+            self._separate(batch, error)
         else:
             self._crash(error)
         self._dispatch()
 
-    def _measure(self, row_seconds: float) -> None:
-        """Update the running mean of a row's compute time."""
-        memory = RATE_MEMORY if self._row_seconds else 0.0
-        self._row_seconds = memory * self._row_seconds + (1 - memory) * row_seconds
+    def _measure(self, cost_seconds: float) -> None:
+        """Update the running mean of what a row costs."""
+        memory = RATE_MEMORY if self._cost_seconds else 0.0
+        self._cost_seconds = memory * self._cost_seconds + (1 - memory) * cost_seconds
 
     def _deliver(self, entries: list[_Entry], outputs: Floats, seconds: float) -> None:
         """Give each row its output; end the requests that are complete."""
-        is_finite = [bool(np.isfinite(output).all()) for output in outputs]
-        for (_, ticket, index), output, finite in zip(entries, outputs, is_finite, strict=True):
+        is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(outputs).reshape(len(outputs), -1).all(axis=1))
+        for place, (_, ticket, index) in enumerate(entries):
             if ticket.future.done():
                 continue
-            if not finite:
+            if not is_finite[place]:
                 self._metrics.inference_error("non_finite")
                 ticket.future.set_exception(NonFiniteOutput("the model gave no finite answer for this input"))
                 continue
-            ticket.outputs[index] = output
+            ticket.outputs[index] = outputs[place : place + 1]
             ticket.missing -= 1
             ticket.compute_s = max(ticket.compute_s, seconds)
             if not ticket.missing:
-                ticket.future.set_result(np.stack([o for o in ticket.outputs if o is not None]))
+                found = [output for output in ticket.outputs if output is not None]
+                ticket.future.set_result(found[0] if len(found) == 1 else np.concatenate(found))
 
-    def _separate(self, bucket: int, entries: list[_Entry], error: Exception) -> None:
+    def _separate(self, batch: _Batch, error: Exception) -> None:
         """A batch has failed: fail its only request, or compute each of its requests alone."""
-        requests = list(_by_request(entries))
+        requests = list(_by_request(batch.entries))
         if len(requests) > 1:
-            self._retries.extend((bucket, request) for request in requests)
+            self._retries.extend(_Batch(batch.bucket, request, batch.chosen) for request in requests)
             return
-        log.error("the backend failed on a batch of %d rows", len(entries), exc_info=error)
-        ticket = entries[0][1]
+        log.error("the backend failed on a batch of %d rows", len(batch.entries), exc_info=error)
+        ticket = batch.entries[0][1]
         if not ticket.future.done():
             self._metrics.inference_error("raised")
             ticket.future.set_exception(InferenceFailed("the backend failed on this input"))
 
     def _crash(self, error: BaseException) -> None:
-        """The backend is gone: fail everything, and say so in readiness."""
+        """The backend is gone: fail everything, say so in readiness, and have the process end."""
         log.critical("the backend crashed", exc_info=error)
         self._failed = True
         for ticket in self._tickets:
             if not ticket.future.done():
                 self._metrics.inference_error("crashed")
                 ticket.future.set_exception(NotReady("the model has failed; the server has to be restarted"))
+        self._on_crash()
 
     def _expire(self, ticket: _Ticket) -> None:
         """The deadline of a request has passed."""
         if not ticket.future.done():
-            stage = "in the queue" if ticket.waiting_rows else "while it was computed"
-            self._metrics.rejected("deadline")
-            ticket.future.set_exception(DeadlineExceeded(f"the deadline passed {stage}"))
+            self._fail_late(ticket, "in the queue" if ticket.waiting_rows else "while it was computed")
+
+    def _fail_late(self, ticket: _Ticket, stage: str) -> None:
+        self._metrics.rejected("deadline")
+        ticket.future.set_exception(DeadlineExceeded(f"the deadline passed {stage}"))
 
     def _forget(self, ticket: _Ticket) -> None:
         """Free what an ended request still holds; its rows are skipped when their turn comes."""
-        self._release(ticket, ticket.waiting_rows, ticket.waiting_bytes)
+        self._account(ticket, -ticket.waiting_rows, -ticket.waiting_bytes, -ticket.waiting_cost)
         self._tickets.discard(ticket)
         ticket.rows, ticket.outputs = [], []
 
-    def _release(self, ticket: _Ticket, rows: int, size: int) -> None:
-        """Take rows of a request out of the account of what waits."""
-        ticket.waiting_rows -= rows
-        ticket.waiting_bytes -= size
-        self.waiting_rows -= rows
-        self.waiting_bytes -= size
+    def _account(self, ticket: _Ticket, rows: int, size: int, cost: int) -> None:
+        """Add rows of a request to what waits."""
+        ticket.waiting_rows += rows
+        ticket.waiting_bytes += size
+        ticket.waiting_cost += cost
+        ticket.chosen.cost += cost
+        self.waiting_rows += rows
+        self.waiting_bytes += size
 
 
 def _by_request(entries: list[_Entry]) -> Iterator[list[_Entry]]:

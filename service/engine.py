@@ -144,6 +144,7 @@ class Engine:
     def __init__(self, models: Sequence[LoadedModel], settings: Settings, metrics: Metrics) -> None:
         self._settings = settings
         self._is_draining = False
+        self.crashed = asyncio.Event()
         is_cuda = any(model.backend.device == "cuda" for model in models)
         slots = CUDA_SLOTS if is_cuda else cpu_count()
         self._executor = ThreadPoolExecutor(slots, thread_name_prefix="inference")
@@ -177,7 +178,8 @@ class Engine:
         """Put a batcher before a model and announce it."""
         manifest, bound = model.manifest, self._metrics.of(model.manifest.name)
         files = manifest.files_of(model.format)
-        batcher = Batcher(_runner(model), _row_lengths(manifest, sorted(files)), self._limits, self._executor, bound)
+        lengths = _row_lengths(manifest, sorted(files))
+        batcher = Batcher(_runner(model), lengths, self._limits, self._executor, bound, self.crashed.set)
         bound.watch(
             lambda: batcher.waiting_rows, lambda: batcher.waiting_bytes, batcher.oldest_s, lambda: batcher.is_ready
         )

@@ -5,6 +5,7 @@ ServiceError
 ├── InvalidInput        it can, but a value is not allowed
 ├── UnsupportedMedia    the content type is not one the route reads
 ├── PayloadTooLarge     bytes or rows over a limit
+├── Unauthorized        no valid key
 ├── ModelNotFound
 ├── Overloaded          the queue is full
 ├── NotReady            no model yet, or the engine has failed
@@ -57,6 +58,13 @@ class PayloadTooLarge(ServiceError):
 
     code = "payload_too_large"
     title = "The request is too large"
+
+
+class Unauthorized(ServiceError):
+    """No valid key was sent."""
+
+    code = "unauthorized"
+    title = "A key is needed"
 
 
 class ModelNotFound(ServiceError):

@@ -18,7 +18,7 @@ from service.errors import InvalidInput, ServiceError
 from service.exports import load_export
 from service.manifest import newest_version
 from service.metrics import Metrics
-from service.routes import classify as classifying
+from service.routes import answer as answering
 from service.routes import forecast as forecasting
 from service.routes import matching
 from service.schemas import ClassifyOptions
@@ -97,7 +97,7 @@ def _classify_jobs(model: ServedClassifier, args: argparse.Namespace) -> Iterato
 
     async def answer(document: bytes, deadline: float) -> dict[str, Any]:
         answers, _ = await classify(model, [document], on_overflow=args.on_overflow, deadline=deadline)
-        return classifying.describe(answers[0], model.manifest.labels, options)
+        return answering.describe(answers[0], model.manifest.labels, options)
 
     rows = ((str(path), (_read(path),)) for path in args.files) if args.files else _rows(args, ("text",))
     for place, (document,) in rows:

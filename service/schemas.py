@@ -36,6 +36,16 @@ class ClassifyRequest(ClassifyOptions):
     """One document or several."""
 
 
+class BulkLine(_Request):
+    """One line of `POST /v1/classify` as NDJSON."""
+
+    id: Annotated[str, StringConstraints(max_length=256)] | int | None = None
+    """Comes back with the answer."""
+    text: str | None = None
+    """The document; or, for bytes of any kind, `base64`."""
+    base64: str | None = None
+
+
 class Score(BaseModel):
     """Probability of one label."""
 

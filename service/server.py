@@ -13,6 +13,7 @@ import uvloop
 
 from service.app import create_app
 from service.engine import Engine, load_models
+from service.http import BoundedProtocol
 from service.metrics import Metrics
 from service.reload import Reloader
 from service.settings import Settings
@@ -119,9 +120,7 @@ class _Lifecycle:
             log_config=None,
             access_log=False,
             server_header=False,
-            # httptools drops the body of a request with an Upgrade header and parses it as the next request; h11 does
-            # not, and bounds headers too.
-            http="h11",
+            http=BoundedProtocol,
             ws="none",
             lifespan="off",
             timeout_keep_alive=KEEP_ALIVE_S,

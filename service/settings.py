@@ -3,10 +3,10 @@
 import math
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.backends.base import Device
 from service.manifest import Format
@@ -67,6 +67,9 @@ class Settings(BaseSettings):
     """Memory for the encodings of documents a matcher has seen; 0 keeps none."""
     deadline_s: float = Field(default=30.0, gt=0)
     """Time a request may take; a client asks for less with X-Request-Timeout-Ms."""
+    api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
+    """Keys, one of which every request but health and metrics has to send; separated by commas. Better a variable than
+    a flag, which others on the machine can read."""
     drain_delay_s: float = Field(default=5.0, ge=0)
     """Time between SIGTERM, when readiness ends, and the end of listening; load balancers need it."""
     drain_timeout_s: float = Field(default=20.0, gt=0)
@@ -75,3 +78,9 @@ class Settings(BaseSettings):
     """Time between two looks for new versions below `exports`; 0 never looks."""
     log_format: Literal["text", "json"] = "text"
     """Form of the log lines on standard error."""
+
+    @field_validator("api_keys", mode="before")
+    @classmethod
+    def _split(cls, value: object) -> object:
+        """Take a list with commas apart."""
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value

@@ -1,14 +1,22 @@
-"""Answers: the common parts of their bodies, and where their time went. Used by the routes of the tasks."""
+"""Answers: their encoding, the common parts of their bodies, and where their time went. Used by the routes."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from fastapi import Request
-from fastapi.responses import JSONResponse
+import orjson
+from fastapi import Request, Response
 
 from service.codec import OnOverflow
 from service.engine import ServedModel
+from service.schemas import ClassifyOptions
+from service.tasks.classification import Classification
 from service.tasks.timing import Timing
+
+
+def json_response(content: Any, status: int = 200, media_type: str = "application/json") -> Response:
+    """An answer as JSON."""
+    return Response(orjson.dumps(content), status, media_type=media_type)
 
 
 def coverage(bytes_total: int, bytes_used: int, windows: int, on_overflow: OnOverflow) -> dict[str, Any]:
@@ -22,6 +30,29 @@ def coverage(bytes_total: int, bytes_used: int, windows: int, on_overflow: OnOve
     }
 
 
+def describe(answer: Classification, labels: Sequence[str], options: ClassifyOptions) -> dict[str, Any]:
+    """Result of one document as it goes over the wire, best score first."""
+    scores = _ranked(answer.scores.tolist(), labels, options.top_k)
+    result: dict[str, Any] = {
+        **scores[0],
+        "scores": scores,
+        "coverage": coverage(answer.bytes_total, answer.bytes_used, len(answer.windows), options.on_overflow),
+    }
+    if options.detail:
+        result["windows"] = [
+            {"start": start, "end": end, "scores": _ranked(row.tolist(), labels, options.top_k)}
+            for spans, row in answer.windows
+            for start, end in spans
+        ]
+    return result
+
+
+def _ranked(scores: Sequence[float], labels: Sequence[str], top_k: int | None) -> list[dict[str, Any]]:
+    """Labels with their scores, best first."""
+    pairs = sorted(zip(labels, scores, strict=True), key=lambda pair: -pair[1])
+    return [{"label": label, "score": score} for label, score in pairs[:top_k]]
+
+
 class Stopwatch:
     """Times of one request: created when its head has come, read when its answer is made."""
 
@@ -33,9 +64,13 @@ class Stopwatch:
         """Mark the end of the work; what follows is encoding."""
         self._computed = time.perf_counter()
 
-    def respond(self, model: ServedModel, timing: Timing, content: dict[str, Any]) -> JSONResponse:
-        """Encode an answer; put its stages into the metrics and the Server-Timing header."""
-        response = JSONResponse({"model": model.manifest.name, "version": model.manifest.version, **content})
+    def respond(self, model: ServedModel, timing: Timing, content: dict[str, Any]) -> Response:
+        """Encode an answer that says which model gave it; record its stages."""
+        named = {"model": model.manifest.name, "version": model.manifest.version, **content}
+        return self.finish(model, timing, json_response(named))
+
+    def finish(self, model: ServedModel, timing: Timing, response: Response) -> Response:
+        """Put the stages of an answer into the metrics and the Server-Timing header."""
         finished = time.perf_counter()
         metrics = model.metrics
         metrics.decode_seconds.observe(timing.decode)

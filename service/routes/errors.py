@@ -1,16 +1,17 @@
-"""Errors -> answers: the one map from `service.errors` to HTTP status, and the body of the native routes."""
+"""Errors -> answers: the one map from `service.errors` to HTTP status; each protocol gives the body its own shape."""
 
 import http
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from service import errors
 from service.log import request_id
+from service.routes.answer import json_response
 from service.schemas import Problem, self_contained
 
 STATUS: Mapping[type[errors.ServiceError], int] = {
@@ -18,6 +19,7 @@ STATUS: Mapping[type[errors.ServiceError], int] = {
     errors.InvalidInput: 422,
     errors.UnsupportedMedia: 415,
     errors.PayloadTooLarge: 413,
+    errors.Unauthorized: 401,
     errors.ModelNotFound: 404,
     errors.Overloaded: 429,
     errors.NotReady: 503,
@@ -40,56 +42,77 @@ DOCUMENTED: dict[int | str, dict[str, Any]] = {
 """For the OpenAPI document of a route."""
 
 
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong, before a protocol gives it a body; the texts are ours, never the client's input."""
+
+    status: int
+    code: str
+    title: str
+    detail: str
+    fields: list[tuple[str, str]] = field(default_factory=list)
+    """(place, message) of each value that is not allowed."""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+Dialect = Callable[[Failure], Response]
+"""A protocol's body for a failure."""
+
+FAULT = Failure(500, "internal", "Internal error", "the server failed; the request id finds it in the log")
+
+
 def install(app: FastAPI) -> None:
-    """Register the handlers."""
-    app.add_exception_handler(errors.ServiceError, service_error)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(ClientDisconnect, _client_left)
+    """Register the handlers of what the framework's own routes raise."""
+    for kind in (errors.ServiceError, HTTPException, ClientDisconnect, Exception):
+        app.add_exception_handler(kind, _handle)
 
 
-def problem(
-    request: Request, status: int, code: str, title: str, detail: str, fields: list[tuple[str, str]] | None = None
-) -> JSONResponse:
-    """Build a problem; the detail is ours, never the client's input."""
-    body: dict[str, object] = {
-        "type": f"urn:longdoc:error:{code}",
-        "title": title,
-        "status": status,
-        "detail": detail,
-        "instance": request.url.path,
-        "code": code,
+def _handle(request: Request, error: Exception) -> Response:
+    return answer(request, failure(error))
+
+
+def failure(error: Exception) -> Failure:
+    """Describe an error; one that is not known is a fault of ours."""
+    if isinstance(error, errors.ServiceError):
+        fields = error.errors if isinstance(error, errors.InvalidInput) else []
+        headers = {"Retry-After": str(error.retry_after_s)} if isinstance(error, errors.RetryableError) else {}
+        if isinstance(error, errors.Unauthorized):
+            headers["WWW-Authenticate"] = "Bearer"
+        return Failure(STATUS[type(error)], error.code, error.title, str(error), fields, headers)
+    if isinstance(error, HTTPException):  # of the router: no such path, method not allowed
+        phrase = http.HTTPStatus(error.status_code).phrase
+        code = phrase.lower().replace(" ", "_")
+        return Failure(error.status_code, code, phrase, error.detail, headers=dict(error.headers or {}))
+    if isinstance(error, ClientDisconnect):  # nobody reads this; the metrics count it
+        return Failure(CLIENT_LEFT, "client_left", "The client left", "")
+    return FAULT
+
+
+def answer(request: Request, failed: Failure) -> Response:
+    """A failure in the shape of the protocol that the path belongs to."""
+    dialects: Mapping[str, Dialect] = request.app.state.dialects
+    path = request.url.path
+    dialect = next((d for prefix, d in dialects.items() if path.startswith(prefix)), None)
+    response = _problem(path, failed) if dialect is None else dialect(failed)
+    response.headers.update(failed.headers)
+    return response
+
+
+def problem(path: str, failed: Failure) -> dict[str, Any]:
+    """Body of RFC 9457, the native routes' shape."""
+    body: dict[str, Any] = {
+        "type": f"urn:longdoc:error:{failed.code}",
+        "title": failed.title,
+        "status": failed.status,
+        "detail": failed.detail,
+        "instance": path,
+        "code": failed.code,
         "request_id": request_id.get(),
     }
-    if fields:
-        body["errors"] = [{"loc": place, "msg": message} for place, message in fields]
-    return JSONResponse(body, status, media_type=MEDIA_TYPE)
+    if failed.fields:
+        body["errors"] = [{"loc": place, "msg": message} for place, message in failed.fields]
+    return body
 
 
-def service_error(request: Request, error: Exception) -> JSONResponse:
-    """Any `ServiceError`, with its status and when to come again."""
-    assert isinstance(error, errors.ServiceError)
-    fields = error.errors if isinstance(error, errors.InvalidInput) else None
-    response = problem(request, STATUS[type(error)], error.code, error.title, str(error), fields)
-    if isinstance(error, errors.RetryableError):
-        response.headers["Retry-After"] = str(error.retry_after_s)
-    return response
-
-
-def _http_error(request: Request, error: Exception) -> JSONResponse:
-    """Errors of the router: no such path, method not allowed."""
-    assert isinstance(error, HTTPException)
-    phrase = http.HTTPStatus(error.status_code).phrase
-    response = problem(request, error.status_code, phrase.lower().replace(" ", "_"), phrase, error.detail)
-    response.headers.update(error.headers or {})
-    return response
-
-
-def _client_left(request: Request, error: Exception) -> Response:
-    """Nobody reads this; the metrics count it."""
-    del request, error
-    return Response(status_code=CLIENT_LEFT)
-
-
-def server_fault(request: Request) -> JSONResponse:
-    """A fault of ours, which `service.routes.middleware` answers and logs."""
-    return problem(request, 500, "internal", "Internal error", "the server failed; the request id finds it in the log")
+def _problem(path: str, failed: Failure) -> Response:
+    return json_response(problem(path, failed), failed.status, MEDIA_TYPE)

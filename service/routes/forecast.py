@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Request, Response
 
 from service.engine import Engine
 from service.errors import InvalidInput
@@ -21,7 +20,7 @@ router = APIRouter()
 @router.post(
     "/v1/forecast", response_model=ForecastResponse, responses=DOCUMENTED, openapi_extra=json_body(ForecastRequest)
 )
-async def post_forecast(request: Request) -> JSONResponse:
+async def post_forecast(request: Request) -> Response:
     """Continue a series; nulls and steps before its start are filled in and counted in `coverage`."""
     watch = Stopwatch(request)
     engine: Engine = request.app.state.engine

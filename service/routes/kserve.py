@@ -12,14 +12,12 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from service.engine import Engine, ServedForecaster
-from service.errors import InvalidInput, PayloadTooLarge, RetryableError, ServiceError
-from service.routes.answer import Stopwatch
-from service.routes.errors import STATUS
+from service.errors import InvalidInput, PayloadTooLarge
+from service.routes.answer import Stopwatch, json_response
+from service.routes.errors import Failure
 from service.routes.reading import (
     check_count,
     json_body,
@@ -80,33 +78,14 @@ class KServeRequest(_Part):
     options: Options
 
 
-def _error(error: ServiceError) -> JSONResponse:
-    """KServe's body for an error of ours."""
-    status = STATUS[type(error)]
-    fields = error.errors if isinstance(error, InvalidInput) else []
-    content = {"code": str(status), "message": str(error), "param": fields[0][0] if fields else None}
-    response = JSONResponse({"error": {**content, "type": error.code}}, status)
-    if isinstance(error, RetryableError):
-        response.headers["Retry-After"] = str(error.retry_after_s)
-    return response
+def error_body(failed: Failure) -> Response:
+    """KServe's body for a failure."""
+    param = failed.fields[0][0] if failed.fields else None
+    content = {"code": str(failed.status), "message": failed.detail, "param": param, "type": failed.code}
+    return json_response({"error": content}, failed.status)
 
 
-class _KServeRoute(APIRoute):
-    """Answers errors in KServe's shape."""
-
-    def get_route_handler(self) -> Any:
-        handler = super().get_route_handler()
-
-        async def handle(request: Request) -> Response:
-            try:
-                return await handler(request)
-            except ServiceError as error:
-                return _error(error)
-
-        return handle
-
-
-router = APIRouter(prefix="/v1/timeseries", route_class=_KServeRoute)
+router = APIRouter(prefix="/v1/timeseries")
 
 
 @router.get("/models")
@@ -118,7 +97,7 @@ async def get_models(request: Request) -> dict[str, list[dict[str, str]]]:
 
 
 @router.post("/forecast", openapi_extra=json_body(KServeRequest))
-async def post_forecast(request: Request) -> JSONResponse:
+async def post_forecast(request: Request) -> Response:
     """Forecast each input with the model named; one bad input refuses the request."""
     watch = Stopwatch(request)
     engine: Engine = request.app.state.engine

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Request, Response
 
 from service.codec import OnOverflow
 from service.engine import Engine
@@ -24,7 +23,7 @@ router = APIRouter()
 
 
 @router.post("/v1/score", response_model=ScoreResponse, responses=DOCUMENTED, openapi_extra=json_body(ScoreRequest))
-async def post_score(request: Request) -> JSONResponse:
+async def post_score(request: Request) -> Response:
     """Probability that the two documents of each pair belong together."""
     watch = Stopwatch(request)
     engine: Engine = request.app.state.engine
@@ -50,7 +49,7 @@ def describe(value: float, pair: tuple[Encoding, Encoding], on_overflow: OnOverf
 
 
 @router.post("/v1/rank", response_model=RankResponse, responses=DOCUMENTED, openapi_extra=json_body(RankRequest))
-async def post_rank(request: Request) -> JSONResponse:
+async def post_rank(request: Request) -> Response:
     """Documents by their score with a query, best first; equal scores in the order they came."""
     watch = Stopwatch(request)
     engine: Engine = request.app.state.engine

@@ -1,80 +1,128 @@
-"""Around every request: its id, the limit of its body, its metrics, its timing. Plain ASGI, for speed."""
+"""Around every request: its id, its key, the limit of its body, its metrics, its timing. Plain ASGI, for speed."""
 
 import asyncio
+import hashlib
+import hmac
 import logging
+import os
 import re
 import time
-import uuid
+from collections.abc import Iterable
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.routing import BaseRoute
+from starlette.types import Message, Receive, Scope, Send
 
-from service.errors import PayloadTooLarge, ShuttingDown
+from service.errors import PayloadTooLarge, ServiceError, ShuttingDown, Unauthorized
 from service.log import request_id
 from service.metrics import Metrics
-from service.routes.errors import server_fault, service_error
+from service.routes import errors
+from service.routes.bulk import NDJSON
+from service.settings import Settings
 
 log = logging.getLogger(__name__)
 
 REQUEST_ID = re.compile(r"[!-~]{1,128}")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+OPEN = ("/metrics", "/health", "/ping", "/v2/health/")
+"""Paths that need no key: what load balancers and Prometheus ask."""
 
 
 class RequestContext:
-    """Gives a request its id, bounds its body, and adds the headers that every answer has.
+    """The application that the server runs: FastAPI, within what every request needs.
+
+    Routes that take a POST and no parameter in their path are called directly: FastAPI and Starlette would spend more
+    on such a request than everything else together, and add nothing, since these routes read the request themselves.
 
     Args:
-        app: the application within.
+        app: with all routes.
+        routes: ours, those that are called directly among them.
         metrics: where answers are counted.
-        max_body_bytes: longest body.
+        settings: limits and keys.
 
     """
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, max_body_bytes: int) -> None:
+    def __init__(self, app: FastAPI, routes: Iterable[BaseRoute], *, metrics: Metrics, settings: Settings) -> None:
         self._app = app
         self._metrics = metrics
-        self._max_body_bytes = max_body_bytes
+        self._max_body_bytes = settings.max_body_bytes
+        self._keys = [_digest(key.get_secret_value()) for key in settings.api_keys]
+        self._direct = {
+            route.path: route
+            for route in routes
+            if isinstance(route, APIRoute) and route.methods == {"POST"} and not route.param_convertors
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request; other scopes pass."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+        """Handle one request."""
         started = time.perf_counter()
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
-        token = request_id.set(given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex)
-        state = scope.setdefault("state", {})
-        state["timing"] = {}
+        token = request_id.set(given if REQUEST_ID.fullmatch(given) else os.urandom(16).hex())
+        scope["app"] = self._app
+        timing: dict[str, float] = {}
+        scope["state"] = {"timing": timing}
         code = 500
-        has_started = False
+        has_started = has_ended = False
 
         async def answer(message: Message) -> None:
-            nonlocal code, has_started
+            nonlocal code, has_started, has_ended
             if message["type"] == "http.response.start":
                 has_started = True
                 code = message["status"]
-                self._add_headers(MutableHeaders(scope=message), scope, started)
+                timing["total"] = time.perf_counter() - started
+                message["headers"] += self._headers(timing)
+            else:
+                has_ended = not message.get("more_body", False)
             await send(message)
 
+        bounded = self._bounded(headers, receive)
+        request = Request(scope, bounded)
         try:
-            await self._app(scope, self._bounded(headers, receive), answer)
+            self._check_key(scope["path"], headers)
+            route = self._direct.get(scope["path"])
+            if route is not None and scope["method"] == "POST":
+                scope["route"] = route
+                response = await route.endpoint(request)
+                await response(scope, receive, answer)
+            else:
+                await self._app(scope, bounded, answer)
         except asyncio.CancelledError:  # the drain has taken too long: the last word is ours, not a cut connection
             if not has_started:
                 error = ShuttingDown("the server stopped before the answer was ready; ask another one")
-                await service_error(Request(scope), error)(scope, receive, answer)
-        except Exception:  # a fault of ours: Starlette would answer outside of this middleware, without the id
-            log.exception("%s %s failed", scope["method"], _route(scope))
+                await errors.answer(request, errors.failure(error))(scope, receive, answer)
+        except Exception as error:
+            if not isinstance(error, (ServiceError, ClientDisconnect)):
+                log.exception("%s %s failed", scope["method"], _route(scope))
             if not has_started:
-                await server_fault(Request(scope))(scope, receive, answer)
+                await errors.answer(request, errors.failure(error))(scope, receive, answer)
+            elif not has_ended:  # the connection has to be cut, or the client would take a part for the whole
+                raise
         finally:
             method = scope["method"] if scope["method"] in METHODS else "other"
             self._metrics.http_requests.labels(_route(scope), method, code).inc()
             request_id.reset(token)
 
+    def _check_key(self, path: str, headers: Headers) -> None:
+        """Ask for one of the keys, in a time that does not depend on how much of it is right. Raises: Unauthorized."""
+        if not self._keys or path.startswith(OPEN):
+            return
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        given = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        digest = _digest(given)
+        if not any([hmac.compare_digest(digest, key) for key in self._keys]):  # noqa: C419  # all of them, always
+            raise Unauthorized("send a valid key as `Authorization: Bearer KEY` or `X-API-Key: KEY`")
+
     def _bounded(self, headers: Headers, receive: Receive) -> Receive:
-        """Count the body as it comes. The first read raises when Content-Length alone is too much."""
+        """Count the body as it comes. The first read raises when Content-Length alone is too much.
+
+        A body of lines is as long as it likes: its route bounds each line, and reads no faster than it computes.
+        """
+        if headers.get("content-type", "").startswith(NDJSON):
+            return receive
         limit = self._max_body_bytes
         declared = headers.get("content-length", "").lstrip("0")
         is_number = declared.isascii() and declared.isdigit()
@@ -92,14 +140,22 @@ class RequestContext:
 
         return bounded
 
-    def _add_headers(self, headers: MutableHeaders, scope: Scope, started: float) -> None:
+    def _headers(self, timing: dict[str, float]) -> list[tuple[bytes, bytes]]:
         """Request id, timing, and the end of the connection when draining."""
-        headers["X-Request-Id"] = request_id.get()
-        headers["X-Content-Type-Options"] = "nosniff"
-        timing = {**scope["state"]["timing"], "total": time.perf_counter() - started}
-        headers["Server-Timing"] = ", ".join(f"{name};dur={1000 * s:.2f}" for name, s in timing.items())
-        if scope["app"].state.engine.is_draining:
-            headers["Connection"] = "close"
+        stages = ", ".join([f"{name};dur={1000 * seconds:.2f}" for name, seconds in timing.items()])
+        added = [
+            (b"x-request-id", request_id.get().encode()),
+            (b"x-content-type-options", b"nosniff"),
+            (b"server-timing", stages.encode()),
+        ]
+        if self._app.state.engine.is_draining:
+            added.append((b"connection", b"close"))
+        return added
+
+
+def _digest(key: str) -> bytes:
+    """Of equal length for every key, so that a comparison tells nothing of it."""
+    return hashlib.sha256(key.encode()).digest()
 
 
 def _route(scope: Scope) -> str:

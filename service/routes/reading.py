@@ -19,6 +19,7 @@ M = TypeVar("M", bound=BaseModel)
 JSON = "application/json"
 TIMEOUT = "x-request-timeout-ms"
 LONGEST_PLACE = 32
+WATCH_AFTER_S = 0.1
 MANY_ERRORS = 1000
 """Beyond it they are counted, not listed: pydantic needs seconds to describe the million that a body can hold."""
 
@@ -92,6 +93,8 @@ async def read_json(request: Request, schema: type[M], *, strict: bool | None = 
 
 def parse_query(schema: type[M], request: Request) -> M:
     """Check a query string. Raises: InvalidInput naming the fields."""
+    if not request.scope["query_string"]:
+        return schema()
     names = [name for name, _ in request.query_params.multi_items()]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         message = "given more than once"
@@ -136,19 +139,40 @@ def check_size(place: str, document: bytes, settings: Settings) -> None:
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Await `work`, cancelling it when the client leaves. Raises: ClientDisconnect."""
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_leaves(request))
-    try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            return working.result()
-        raise ClientDisconnect
-    finally:
-        leaving.cancel()
-        if not working.done():
+    """Await `work`, cancelling it when the client leaves. Raises: ClientDisconnect.
+
+    To watch a connection takes a task of its own; what is answered within WATCH_AFTER_S goes without.
+    """
+    loop = asyncio.get_running_loop()
+    working = asyncio.current_task()
+    assert working is not None
+    watcher: asyncio.Task[None] | None = None
+    has_left = has_ended = False
+
+    def left(watched: asyncio.Task[None]) -> None:
+        nonlocal has_left
+        if not watched.cancelled() and not has_ended:
+            has_left = True
             working.cancel()
-            await asyncio.wait([working])
+
+    def watch() -> None:
+        nonlocal watcher
+        watcher = loop.create_task(_leaves(request))
+        watcher.add_done_callback(left)
+
+    timer = loop.call_later(WATCH_AFTER_S, watch)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if not has_left:
+            raise
+        working.uncancel()
+        raise ClientDisconnect from None
+    finally:
+        has_ended = True
+        timer.cancel()
+        if watcher is not None:
+            watcher.cancel()
 
 
 async def _leaves(request: Request) -> None:

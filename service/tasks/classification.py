@@ -27,7 +27,7 @@ class Classification:
 
 
 async def classify(
-    model: ServedClassifier, documents: Sequence[bytes], *, on_overflow: OnOverflow, deadline: float
+    model: ServedClassifier, documents: Sequence[bytes], *, on_overflow: OnOverflow, deadline: float, bulk: bool = False
 ) -> tuple[list[Classification], Timing]:
     """Classify documents of any length; the rows of all are one request of the batching engine.
 
@@ -36,6 +36,7 @@ async def classify(
         documents: raw bytes.
         on_overflow: what happens beyond the model's length.
         deadline: on the clock of the event loop.
+        bulk: whether it gives way to interactive requests.
 
     Raises: InvalidInput naming the document; what `Batcher.infer` raises.
 
@@ -48,13 +49,15 @@ async def classify(
     ]
     rows = [take(document, spans) for document, plan in zip(documents, plans, strict=True) for spans in plan]
     decode_s = time.perf_counter() - started
-    outcome: Outcome = await model.batcher.infer(rows, deadline)
+    outcome: Outcome = await model.batcher.infer(rows, deadline, bulk=bulk)
     answers, first = list[Classification](), 0
+    rows_scores = softmax(outcome.outputs.astype(np.float64))
     for document, plan in zip(documents, plans, strict=True):
-        logits = outcome.outputs[first : first + len(plan)]
-        first += len(plan)
-        windows = list(zip(plan, softmax(logits.astype(np.float64)), strict=True))
-        answers.append(Classification(combine(logits), len(document), bytes_used(plan), windows))
+        last = first + len(plan)
+        scores = rows_scores[first] if len(plan) == 1 else combine(outcome.outputs[first:last])
+        windows = list(zip(plan, rows_scores[first:last], strict=True))
+        answers.append(Classification(scores, len(document), bytes_used(plan), windows))
+        first = last
     for answer in answers:
         model.metrics.count_document(answer.bytes_total, answer.bytes_used)
     return answers, Timing(decode_s, outcome.queue_s, outcome.compute_s)

@@ -7,7 +7,9 @@ import pytest
 from fastapi import FastAPI
 
 from service.metrics import Metrics
+from service.routes import errors
 from service.routes.middleware import RequestContext
+from service.settings import Settings
 
 
 class Engine:
@@ -17,13 +19,15 @@ class Engine:
 async def test_fault_is_a_problem_with_the_request_id(caplog: pytest.LogCaptureFixture) -> None:
     app = FastAPI()
     app.state.engine = Engine()
+    app.state.dialects = {}
+    errors.install(app)
 
     @app.get("/broken")
     async def broken() -> None:
         raise RuntimeError("secret cause")
 
-    app.add_middleware(RequestContext, metrics=Metrics(), max_body_bytes=10)
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    context = RequestContext(app, app.routes, metrics=Metrics(), settings=Settings())
+    transport = httpx.ASGITransport(context, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
         with caplog.at_level(logging.ERROR):
             response = await client.get("/broken", headers={"X-Request-Id": "abc"})

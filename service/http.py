@@ -1,0 +1,166 @@
+"""HTTP/1.1 on a connection: uvicorn's fast protocol with the bounds that it lacks. Used by `service.server`.
+
+- A head is at most MAX_HEAD_BYTES long and comes within HEAD_S.
+- A connection that has asked nothing yet is closed like an idle one.
+- Who does not read the answer for WRITE_S is cut off.
+- A body that comes after its answer, an error, is read and dropped for LINGER_S, so that the client sees the answer.
+- An Upgrade that is not taken must be ignored (RFC 9110, 7.8). httptools instead stops parsing behind such a head, and
+  uvicorn would take the body for another request; so the head is parsed again without it.
+"""
+
+import asyncio
+import itertools
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_HEAD_BYTES = 64 * 1024
+HEAD_S = 10.0
+WRITE_S = 30.0
+LINGER_S = 5.0
+
+
+def _last_answer(status: str, text: str) -> bytes:
+    """An answer without an application, after which the connection ends."""
+    head = f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: {len(text)}\r\n\r\n"
+    return (head + text).encode()
+
+
+MALFORMED = _last_answer("400 Bad Request", "the request is not HTTP/1.1")
+TOO_LONG = _last_answer("431 Request Header Fields Too Large", f"the head is longer than {MAX_HEAD_BYTES} bytes")
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """A connection; see the module."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head_bytes = 0
+        self._in_head = False
+        self._in_body = False
+        self._is_late = False
+        self._is_upgrade = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Begin; the first request has as long to come as any after it."""
+        super().connection_made(transport)
+        self._arm(self.timeout_keep_alive)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._disarm()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has come."""
+        self._unset_keepalive_if_required()
+        if not self._in_body:
+            self._head_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as stop:
+            if self.parser.get_method() == b"CONNECT":
+                self._close_with(MALFORMED)
+            else:
+                self._parse_again(data[stop.args[0] :])
+        except httptools.HttpParserError:
+            self._close_with(MALFORMED)
+        else:
+            if self._in_head:
+                self._bound_head()
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        super().on_message_begin()
+        self._in_head = True
+        self._is_late = False
+
+    def on_headers_complete(self) -> None:
+        """Start the application."""
+        self._in_head = False
+        self._in_body = True
+        self._disarm()
+        if self._head_bytes > MAX_HEAD_BYTES and sum(map(len, itertools.chain(*self.headers))) > MAX_HEAD_BYTES:
+            self._close_with(TOO_LONG)
+        self._head_bytes = 0
+        self._is_upgrade = self.parser.should_upgrade()
+        if not self._is_upgrade and not self.transport.is_closing():
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        if not self.transport.is_closing():
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End of the body."""
+        self._in_body = False
+        if self._is_upgrade or self.transport.is_closing():
+            return
+        if self.cycle.response_complete:
+            self._disarm()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """End of the answer; its request may still be coming."""
+        super().on_response_complete()
+        if self._in_body and not self.pipeline and not self.transport.is_closing():
+            self._arm(LINGER_S)
+
+    def pause_writing(self) -> None:
+        """The client does not read."""
+        super().pause_writing()
+        self._write_timer = self.loop.call_later(WRITE_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        super().resume_writing()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+
+    def _arm(self, seconds: float) -> None:
+        self._disarm()
+        self._timer = self.loop.call_later(seconds, self.transport.close)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _bound_head(self) -> None:
+        """A head has begun and not ended."""
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._close_with(TOO_LONG)
+        elif not self._is_late:
+            self._is_late = True
+            self._arm(HEAD_S)
+
+    def _parse_again(self, rest: bytes) -> None:
+        """Parse the head without its Upgrade, and what comes after it."""
+        tokens = {
+            token.strip().lower()
+            for name, value in self.headers
+            if name == b"connection"
+            for token in value.split(b",")
+        }
+        fields = [
+            (name, value) for name, value in self.headers if name not in (b"connection", b"upgrade", b"http2-settings")
+        ]
+        if b"close" in tokens:
+            fields.append((b"connection", b"close"))
+        line = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        head = line + b"".join(b"%s: %s\r\n" % field for field in fields) + b"\r\n"
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.data_received(head + rest)
+
+    def _close_with(self, answer: bytes) -> None:
+        """End the connection; with an answer, unless another one is under way."""
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.write(answer)
+        self.transport.close()

@@ -1,0 +1,207 @@
+"""`POST /v1/classify` as NDJSON: a document a line in, its answer a line out, in order, as they finish.
+
+The body may be of any length: what is read and not answered yet is bounded, and more is read only when answers leave.
+A line that is wrong is answered with an error, in its place; the others are not touched.
+"""
+
+import asyncio
+import base64
+import binascii
+import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import orjson
+from fastapi import Request, Response
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from service.engine import Engine, ServedClassifier
+from service.errors import (
+    DeadlineExceeded,
+    InvalidInput,
+    Overloaded,
+    PayloadTooLarge,
+    ServiceError,
+    ShuttingDown,
+)
+from service.routes.answer import describe
+from service.routes.errors import FAULT, failure, problem
+from service.routes.reading import check_size, parse_json
+from service.schemas import BulkLine, ClassifyOptions
+from service.settings import Settings
+from service.tasks.classification import classify
+
+log = logging.getLogger(__name__)
+
+NDJSON = "application/x-ndjson"
+MOST_LINES = 64
+"""Lines read and not answered yet: enough to fill the batches of every slot."""
+MOST_BYTES = 8 * 2**20
+"""Their length together, or one line that is longer."""
+LOOK_S = 1.0
+"""Time between two looks whether the server is to stop, while the client sends nothing."""
+
+
+class BulkResponse(Response):
+    """Reads, computes and answers side by side."""
+
+    media_type = NDJSON
+
+    def __init__(self, request: Request, model: ServedClassifier, options: ClassifyOptions) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self._engine: Engine = request.app.state.engine
+        self._settings: Settings = request.app.state.settings
+        self._receive = request.receive
+        self._path = request.url.path
+        self._model = model
+        self._options = options
+        self._answers: asyncio.Queue[tuple[asyncio.Task[bytes], int] | None] = asyncio.Queue()
+        self._lines = self._bytes = 0
+        self._has_room = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer. Raises: InvalidInput if there is no line at all; ClientDisconnect."""
+        del scope, receive
+        with self._model.metrics.in_flight.track_inprogress():
+            await self._stream(send)
+
+    async def _stream(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        has_started = False
+        reader = asyncio.create_task(self._read())
+        try:
+            while (entry := await self._answers.get()) is not None:
+                answer, size = entry
+                body = await answer
+                if not has_started:
+                    has_started = True
+                    await send(start)
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+                self._lines -= 1
+                self._bytes -= size
+                self._has_room.set()
+            await reader
+            if not has_started:
+                raise InvalidInput("body: at least 1 line is needed", [("body", "at least 1 line is needed")])
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            reader.cancel()
+            while not self._answers.empty():
+                if (entry := self._answers.get_nowait()) is not None:
+                    entry[0].cancel()
+
+    async def _read(self) -> None:
+        """Start the work of each line, as far as there is room."""
+        index = 0
+        try:
+            async for line in self._split():
+                while self._lines and (self._lines >= MOST_LINES or self._bytes + len(line) > MOST_BYTES):
+                    self._has_room.clear()
+                    await self._has_room.wait()
+                self._add(self._answer(index, line), len(line))
+                index += 1
+        except ServiceError as error:  # no line after this one is read
+            self._add(self._refuse(index, error), 0)
+        finally:
+            self._answers.put_nowait(None)
+
+    def _add(self, work: Any, size: int) -> None:
+        self._lines += 1
+        self._bytes += size
+        self._answers.put_nowait((asyncio.create_task(work), size))
+
+    async def _split(self) -> AsyncIterator[bytes]:
+        """Lines of the body that are not blank; one that is too long is cut off one byte behind the limit."""
+        parts, size, limit = list[bytes](), 0, self._settings.max_body_bytes
+        async for chunk in self._chunks():
+            *ends, rest = chunk.split(b"\n")
+            for end in ends:
+                parts.append(end[: limit + 1 - size])
+                if line := b"".join(parts).strip():
+                    yield line
+                parts, size = [], 0
+            parts.append(rest[: limit + 1 - size])
+            size += len(parts[-1])
+        if line := b"".join(parts).strip():
+            yield line
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes. Raises: ShuttingDown, DeadlineExceeded, ClientDisconnect."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._settings.deadline_s
+        while True:
+            if self._engine.is_draining:
+                raise ShuttingDown("the server is shutting down; send this line and those after it to another one")
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    message = await self._receive()
+            except TimeoutError:
+                if loop.time() > until:
+                    raise DeadlineExceeded(f"nothing was sent for {self._settings.deadline_s:g} s") from None
+                continue
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            yield message.get("body", b"")
+            if not message.get("more_body", False):
+                return
+            until = loop.time() + self._settings.deadline_s
+
+    async def _answer(self, index: int, line: bytes) -> bytes:
+        """One line of the answer."""
+        named: dict[str, Any] = {"index": index}
+        try:
+            if len(line) > self._settings.max_body_bytes:
+                raise PayloadTooLarge(f"the line is longer than {self._settings.max_body_bytes} bytes")
+            asked = parse_json(BulkLine, line)
+            if asked.id is not None:
+                named["id"] = asked.id
+            document = _document(asked)
+            check_size("document", document, self._settings)
+            result = await self._classify(document)
+        except ServiceError as error:
+            return self._line({**named, "error": problem(self._path, failure(error))})
+        except Exception:
+            log.exception("line %d failed", index)
+            return self._line({**named, "error": problem(self._path, FAULT)})
+        return self._line(
+            {**named, "model": self._model.manifest.name, "version": self._model.manifest.version, **result}
+        )
+
+    async def _refuse(self, index: int, error: ServiceError) -> bytes:
+        return self._line({"index": index, "error": problem(self._path, failure(error))})
+
+    def _line(self, content: Mapping[str, Any]) -> bytes:
+        return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
+
+    async def _classify(self, document: bytes) -> dict[str, Any]:
+        """Result of one document; where the queue is full, it waits its turn."""
+        loop, options = asyncio.get_running_loop(), self._options
+        until = loop.time() + self._settings.deadline_s
+        while True:
+            try:
+                (answer,), timing = await classify(
+                    self._model, [document], on_overflow=options.on_overflow, deadline=until, bulk=True
+                )
+            except Overloaded as error:
+                if loop.time() + error.retry_after_s > until:
+                    raise
+                await asyncio.sleep(error.retry_after_s)
+            else:
+                self._model.metrics.queue_seconds.observe(timing.queue)
+                self._model.metrics.compute_seconds.observe(timing.compute)
+                return describe(answer, self._model.manifest.labels, options)
+
+
+def _document(line: BulkLine) -> bytes:
+    """The document of a line. Raises: InvalidInput."""
+    if (line.text is None) == (line.base64 is None):
+        raise InvalidInput("give either text or base64", [("text", "either text or base64")])
+    if line.text is not None:
+        return line.text.encode()
+    assert line.base64 is not None
+    try:
+        return base64.b64decode(line.base64, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidInput("base64: not base64", [("base64", "not base64")]) from None
