@@ -17,6 +17,7 @@ from service.manifest import MANIFEST, is_version, newest_version
 from service.predict import InputError, predict
 from service.server import serve
 from service.settings import Settings
+from service.workers import supervise
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,7 +57,7 @@ def _serve(arguments: list[str]) -> int:
     if settings.backend == "onnx":
         require_one_runtime()
     log.configure(settings.log_format)
-    return serve(settings)
+    return supervise(settings) if settings.workers > 1 else serve(settings)
 
 
 def _check(arguments: list[str]) -> int:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -38,12 +39,12 @@ HEAD_ROWS = 256
 """Pairs the head of a matcher computes at once, always: a score then does not depend on how many others there are."""
 
 
-def load_models(settings: Settings, metrics: Metrics) -> list[LoadedModel]:
-    """Load the newest version of every export.
+def load_models(settings: Settings, metrics: Metrics) -> tuple[list[LoadedModel], list[Path]]:
+    """Load the newest version of every export; also the folders of those refused.
 
     Raises: BadExport for the first damaged one, unless `skip_bad_exports`; always if none is left.
     """
-    models, refused = [], None
+    models, refused = list[LoadedModel](), list[Path]()
     for folder in find_exports(settings.exports):
         try:
             models.append(load_export(folder, format=settings.backend, device=settings.device))
@@ -52,11 +53,12 @@ def load_models(settings: Settings, metrics: Metrics) -> list[LoadedModel]:
             if not settings.skip_bad_exports:
                 raise
             log.error("refused: %s", error)
-            refused = error
-    if refused is not None and not models:
-        raise refused
+            refused.append(folder)
+            last = error
+    if refused and not models:
+        raise last
     _check_defaults(models, settings)
-    return models
+    return models, refused
 
 
 def _check_defaults(models: Sequence[LoadedModel], settings: Settings) -> None:
@@ -146,7 +148,7 @@ class Engine:
         self._is_draining = False
         self.crashed = asyncio.Event()
         is_cuda = any(model.backend.device == "cuda" for model in models)
-        slots = CUDA_SLOTS if is_cuda else cpu_count()
+        slots = CUDA_SLOTS if is_cuda else max(1, cpu_count() // settings.workers)
         self._executor = ThreadPoolExecutor(slots, thread_name_prefix="inference")
         self._limits = Limits(
             batch_rows=settings.max_batch_rows or (CUDA_BATCH_ROWS if is_cuda else CPU_BATCH_ROWS),
@@ -155,7 +157,6 @@ class Engine:
             slots=slots,
         )
         self._metrics = metrics
-        self._announced: dict[str, tuple[str, ...]] = {}
         self._replaced: list[Batcher] = []
         self.models = {model.manifest.name: self._serve(model) for model in models}
 
@@ -185,11 +186,8 @@ class Engine:
         )
         bound.load_seconds.set(model.load_seconds)
         file, device = files[max(files)], model.backend.device
-        info = (manifest.name, str(manifest.version), manifest.task, model.format, device, file.precision, file.sha256)
-        if manifest.name in self._announced:
-            self._metrics.model_info.remove(*self._announced[manifest.name])
-        self._announced[manifest.name] = info
-        self._metrics.model_info.labels(*info).set(1)
+        facts = (str(manifest.version), manifest.task, model.format, device, file.precision, file.sha256)
+        self._metrics.announce(manifest.name, *facts)
         if isinstance(manifest, ClassifierManifest):
             return ServedClassifier(manifest, batcher, bound)
         if isinstance(manifest, ForecasterManifest):

@@ -1,6 +1,12 @@
-"""Every Prometheus metric of the service, on a registry of its own. Created by `service.app`."""
+"""Every Prometheus metric of the service. Created by `service.server`.
 
-from collections.abc import Callable
+Several workers share a folder, which prometheus_client reads from the environment when it is imported: each keeps its
+numbers in files there, and whichever is asked adds up those of all.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from prometheus_client import (
     CollectorRegistry,
@@ -10,7 +16,11 @@ from prometheus_client import (
     PlatformCollector,
     ProcessCollector,
     disable_created_metrics,
+    generate_latest,
 )
+from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.registry import Collector
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -23,14 +33,57 @@ BYTES = tuple(2.0**i for i in range(4, 21))
 RATIO = tuple(i / 10 for i in range(10))
 
 
+SHARED = "PROMETHEUS_MULTIPROC_DIR"
+"""Variable that names the folder of several workers."""
+SAMPLE_S = 1.0
+"""Age at most of the gauges that a worker shows to the others."""
+
+
+def set_worker(folder: Path, index: int) -> None:
+    """Say which process is the worker of that number."""
+    (folder / f"worker-{index}").write_text(str(os.getpid()))
+
+
+def forget_worker(folder: Path, pid: int) -> None:
+    """Drop the gauges of a worker that has ended; what it counted stays."""
+    mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]
+
+
+class _Workers(Collector):
+    """`process_*` of each worker, under the name `longdoc_worker_*`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def collect(self) -> Iterator[Metric]:
+        """Families with one sample a worker."""
+        families: dict[str, Metric] = {}
+        for path in sorted(self._folder.glob("worker-*")):
+            pid = int(path.read_text() or 0)
+            for found in ProcessCollector(pid=lambda pid=pid: pid, registry=None).collect():  # type: ignore[misc]
+                name = found.name.replace("process", "longdoc_worker", 1)
+                family = families.setdefault(name, Metric(name, found.documentation, found.type))
+                for sample in found.samples:
+                    labels = {"worker": path.name.removeprefix("worker-")}
+                    family.add_sample(sample.name.replace("process", "longdoc_worker", 1), labels, sample.value)
+        yield from families.values()
+
+
 class Metrics:
     """The families of the contract, part 7."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
-        r = self.registry
+        shared = os.environ.get(SHARED)
+        self.is_shared = shared is not None
+        self.registry = r = CollectorRegistry()
+        self._exposed = CollectorRegistry() if shared else r
+        if shared:
+            MultiProcessCollector(self._exposed, shared)  # type: ignore[no-untyped-call]
+            self._exposed.register(_Workers(Path(shared)))
+        ProcessCollector(registry=self._exposed, pid=os.getppid if shared else lambda: "self")
+        PlatformCollector(registry=self._exposed)
+        self._watched: dict[tuple[Gauge, str], Callable[[], float]] = {}
+        self._announced: dict[str, tuple[str, ...]] = {}
         model = ("model",)
         self.http_requests = Counter(
             "longdoc_http_requests", "Answers by route.", ("route", "method", "code"), registry=r
@@ -52,10 +105,22 @@ class Metrics:
             stage: Histogram(f"longdoc_request_{stage}_seconds", text, model, buckets=SECONDS, registry=r)
             for stage, text in stages.items()
         }
-        self.in_flight = Gauge("longdoc_requests_in_flight", "Requests being answered.", model, registry=r)
-        self.queue_depth = Gauge("longdoc_queue_depth", "Rows waiting for a batch.", model, registry=r)
-        self.queue_bytes = Gauge("longdoc_queue_bytes", "Bytes waiting for a batch.", model, registry=r)
-        self.queue_oldest = Gauge("longdoc_queue_oldest_seconds", "Age of the oldest row waiting.", model, registry=r)
+        self.in_flight = Gauge(
+            "longdoc_requests_in_flight", "Requests being answered.", model, multiprocess_mode="livesum", registry=r
+        )
+        self.queue_depth = Gauge(
+            "longdoc_queue_depth", "Rows waiting for a batch.", model, multiprocess_mode="livesum", registry=r
+        )
+        self.queue_bytes = Gauge(
+            "longdoc_queue_bytes", "Bytes waiting for a batch.", model, multiprocess_mode="livesum", registry=r
+        )
+        self.queue_oldest = Gauge(
+            "longdoc_queue_oldest_seconds",
+            "Age of the oldest row waiting.",
+            model,
+            multiprocess_mode="livemax",
+            registry=r,
+        )
         self.batch_size = Histogram("longdoc_batch_size", "Rows in a batch.", model, buckets=ROWS, registry=r)
         self.batch_padding = Histogram(
             "longdoc_batch_padding_ratio", "Share of a batch that is padding.", model, buckets=RATIO, registry=r
@@ -79,7 +144,13 @@ class Metrics:
         self.cache_requests = Counter(
             "longdoc_encoding_cache_requests", "Distinct texts looked up in the cache.", ("model", "result"), registry=r
         )
-        self.cache_bytes = Gauge("longdoc_encoding_cache_bytes", "Size of the cache of encodings.", model, registry=r)
+        self.cache_bytes = Gauge(
+            "longdoc_encoding_cache_bytes",
+            "Size of the cache of encodings.",
+            model,
+            multiprocess_mode="livesum",
+            registry=r,
+        )
         self.inference_errors = Counter(
             "longdoc_inference_errors", "Requests failed by the backend.", ("model", "kind"), registry=r
         )
@@ -90,10 +161,43 @@ class Metrics:
             "longdoc_model_info",
             "1 for each model served.",
             ("model", "version", "task", "format", "device", "precision", "sha256"),
+            multiprocess_mode="livemax",
             registry=r,
         )
-        self.model_ready = Gauge("longdoc_model_ready", "1 if the model takes requests.", model, registry=r)
-        self.model_load = Gauge("longdoc_model_load_seconds", "Time to load, check and warm.", model, registry=r)
+        self.model_ready = Gauge(
+            "longdoc_model_ready", "1 if the model takes requests.", model, multiprocess_mode="livemin", registry=r
+        )
+        self.model_load = Gauge(
+            "longdoc_model_load_seconds",
+            "Time to load, check and warm.",
+            model,
+            multiprocess_mode="livemax",
+            registry=r,
+        )
+
+    def announce(self, model: str, *labels: str) -> None:
+        """Say what is served under a name; what was before is served no more."""
+        if (before := self._announced.get(model)) is not None:
+            if self.is_shared:  # prometheus_client cannot remove a series from a shared file
+                self.model_info.labels(*before).set(0)
+            else:
+                self.model_info.remove(*before)
+        self._announced[model] = (model, *labels)
+        self.model_info.labels(model, *labels).set(1)
+
+    def watch(self, gauge: Gauge, model: str, value: Callable[[], float]) -> None:
+        """Take a gauge's value from a function, whenever it is shown."""
+        self._watched[gauge, model] = value
+
+    def sample(self) -> None:
+        """Bring the gauges that are watched up to date."""
+        for (gauge, model), value in self._watched.items():
+            gauge.labels(model).set(value())
+
+    def expose(self) -> bytes:
+        """Prometheus text of this process, or of all workers."""
+        self.sample()
+        return generate_latest(self._exposed)
 
     def of(self, model: str) -> "ModelMetrics":
         """The metrics of one model, its label bound."""
@@ -152,8 +256,8 @@ class ModelMetrics:
         self._metrics.cache_requests.labels(self._model, result).inc()
 
     def watch_cache(self, size: Callable[[], float]) -> None:
-        """Read the size of the cache when scraped."""
-        self._metrics.cache_bytes.labels(self._model).set_function(size)
+        """Show the size of the cache."""
+        self._metrics.watch(self._metrics.cache_bytes, self._model, size)
 
     def watch(
         self,
@@ -162,8 +266,12 @@ class ModelMetrics:
         oldest: Callable[[], float],
         ready: Callable[[], float],
     ) -> None:
-        """Read the gauges of the queue when scraped."""
-        self._metrics.queue_depth.labels(self._model).set_function(depth)
-        self._metrics.queue_bytes.labels(self._model).set_function(size)
-        self._metrics.queue_oldest.labels(self._model).set_function(oldest)
-        self._metrics.model_ready.labels(self._model).set_function(ready)
+        """Show the state of the queue."""
+        metrics = self._metrics
+        for gauge, value in (
+            (metrics.queue_depth, depth),
+            (metrics.queue_bytes, size),
+            (metrics.queue_oldest, oldest),
+            (metrics.model_ready, ready),
+        ):
+            metrics.watch(gauge, self._model, value)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 from service.engine import Engine
@@ -16,11 +17,11 @@ log = logging.getLogger(__name__)
 class Reloader:
     """Looks for new names and higher versions below `exports`; what cannot be served is refused once."""
 
-    def __init__(self, engine: Engine, settings: Settings, metrics: Metrics) -> None:
+    def __init__(self, engine: Engine, settings: Settings, metrics: Metrics, refused: Iterable[Path] = ()) -> None:
         self._engine = engine
         self._settings = settings
         self._metrics = metrics
-        self._refused: set[tuple[Path, int]] = set()
+        self._refused = {(folder, _modified(folder)) for folder in refused}
 
     async def run(self) -> None:
         """Look every `reload_s`, until cancelled."""

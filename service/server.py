@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import time
@@ -14,7 +15,7 @@ import uvloop
 from service.app import create_app
 from service.engine import Engine, load_models
 from service.http import BoundedProtocol
-from service.metrics import Metrics
+from service.metrics import SAMPLE_S, Metrics
 from service.reload import Reloader
 from service.settings import Settings
 
@@ -73,29 +74,40 @@ class _Server(uvicorn.Server):
         )
 
 
-def serve(settings: Settings) -> int:
-    """Load, listen, serve until a signal, drain; returns the exit code.
+def serve(settings: Settings, listener: socket.socket | None = None, parent: int | None = None) -> int:
+    """Load, listen, serve until a signal, drain; returns the exit code, 1 if the backend has crashed.
+
+    Args:
+        settings: of the server.
+        listener: bound already, for a worker among several.
+        parent: descriptor that becomes readable when the parent of a worker is gone.
 
     Raises: BadExport before anything listens; OSError if the address is taken.
+
     """
     metrics = Metrics()
-    models = load_models(settings, metrics)
+    models, refused = load_models(settings, metrics)
     with (
-        _listen(settings.host, settings.port) as listener,
+        listener or bind(settings.host, settings.port) as bound,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(_Lifecycle(settings).run(Engine(models, settings, metrics), metrics, listener))
+        bound.listen(BACKLOG)
+        engine = Engine(models, settings, metrics)
+        reloader = Reloader(engine, settings, metrics, refused)
+        is_sound = runner.run(_Lifecycle(settings).run(engine, metrics, reloader, bound, parent))
+        if not is_sound:  # a thread that never comes back would keep the interpreter from ending
+            logging.shutdown()
+            os._exit(1)
     return 0
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """Listen before anything else can fail: whoever reads the address in the log can connect at once."""
+def bind(host: str, port: int) -> socket.socket:
+    """Take the address. Raises: OSError that names it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise OSError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
@@ -107,14 +119,17 @@ class _Lifecycle:
 
     SIGTERM: readiness ends at once, requests are answered for `drain_delay_s`, then the socket closes and what is
     in flight has `drain_timeout_s` to finish. SIGINT: the same without the delay. A second signal ends everything.
+    A crash of the backend, or the end of a worker's parent, is handled like a SIGINT.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
 
-    async def run(self, engine: Engine, metrics: Metrics, listener: socket.socket) -> None:
-        """Serve on a bound socket until a signal has been obeyed."""
+    async def run(
+        self, engine: Engine, metrics: Metrics, reloader: Reloader, listener: socket.socket, parent: int | None
+    ) -> bool:
+        """Serve on a bound socket until a signal has been obeyed; whether the backend was sound to the end."""
         config = uvicorn.Config(
             create_app(engine, self._settings, metrics),
             log_config=None,
@@ -129,37 +144,54 @@ class _Lifecycle:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signals.put_nowait, number)
+        if parent is not None:
+            loop.add_reader(parent, self._orphaned, parent)
         server = _Server(config, listener)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        reloader = Reloader(engine, self._settings, metrics)
-        reloading = asyncio.create_task(reloader.run()) if self._settings.reload_s else None
-        stopping = asyncio.create_task(self._stop(engine, server))
+        beside = [asyncio.create_task(self._stop(engine, server))]
+        if self._settings.reload_s:
+            beside.append(asyncio.create_task(reloader.run()))
+        if metrics.is_shared:
+            beside.append(asyncio.create_task(_sample(metrics)))
         host, port = listener.getsockname()[:2]
         log.info("listening on http://%s:%d", host, port)
         await serving
-        stopping.cancel()
-        if reloading is not None:
-            reloading.cancel()
-        if server.force_exit:
-            engine.close()
-            return
-        try:
-            await asyncio.wait_for(engine.drain(), self._settings.drain_timeout_s)
-        except TimeoutError:
-            log.error("requests were still in flight after drain_timeout_s = %g", self._settings.drain_timeout_s)
+        for task in beside:
+            task.cancel()
+        if not server.force_exit:
+            try:
+                await asyncio.wait_for(engine.drain(), self._settings.drain_timeout_s)
+            except TimeoutError:
+                log.error("requests were still in flight after drain_timeout_s = %g", self._settings.drain_timeout_s)
         engine.close()
         log.info("stopped")
+        return not engine.crashed.is_set()
+
+    def _orphaned(self, parent: int) -> None:
+        """The parent of this worker is gone."""
+        asyncio.get_running_loop().remove_reader(parent)
+        self._signals.put_nowait(signal.SIGINT)
 
     async def _stop(self, engine: Engine, server: uvicorn.Server) -> None:
         """Obey the first signal gracefully, the second one at once."""
-        first = await self._signals.get()
-        log.info("%s: draining", first.name)
+        crash = asyncio.create_task(engine.crashed.wait())
+        signalled = asyncio.create_task(self._signals.get())
+        await asyncio.wait((crash, signalled), return_when=asyncio.FIRST_COMPLETED)
+        first = signalled.result() if signalled.done() else None
+        log.info("%s: draining", first.name if first else "crash")
         engine.begin_drain()
         second: signal.Signals | None = None
         if first == signal.SIGTERM:
             with contextlib.suppress(TimeoutError):
                 second = await asyncio.wait_for(self._signals.get(), self._settings.drain_delay_s)
         server.should_exit = True
-        second = second or await self._signals.get()
+        second = second or (await self._signals.get() if first else await signalled)
         log.warning("%s: stopping at once", second.name)
         server.force_exit = True
+
+
+async def _sample(metrics: Metrics) -> None:
+    """Show this worker's gauges to the others, until cancelled."""
+    while True:
+        metrics.sample()
+        await asyncio.sleep(SAMPLE_S)

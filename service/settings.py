@@ -43,6 +43,8 @@ class Settings(BaseSettings):
     """Runtime: onnx (ONNX Runtime) or torchscript (PyTorch, to be installed beside)."""
     device: Device = "auto"
     """Where to compute; auto takes CUDA where the runtime offers it."""
+    workers: int = Field(default=1, gt=0, le=64)
+    """Processes that serve the port together; on a CPU they share its cores."""
     default_classifier: str | None = None
     """Classifier that answers when a request names none; needed only with several."""
     default_matcher: str | None = None

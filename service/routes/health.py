@@ -3,7 +3,7 @@
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from service.engine import Engine
 from service.errors import NotReady
@@ -43,4 +43,4 @@ async def model_ready(request: Request, name: str, version: str | None = None) -
 @router.get("/metrics", response_class=Response)
 async def metrics(request: Request) -> Response:
     """Prometheus text format."""
-    return Response(generate_latest(request.app.state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+    return Response(request.app.state.metrics.expose(), media_type=CONTENT_TYPE_LATEST)

@@ -84,6 +84,7 @@ def test_hits_and_misses_are_counted() -> None:
         return metrics.registry.get_sample_value("longdoc_encoding_cache_requests_total", labels)
 
     assert (sample("miss"), sample("hit")) == (1, 3)
+    metrics.sample()
     assert metrics.registry.get_sample_value("longdoc_encoding_cache_bytes", {"model": "m"}) == ENTRY
 
 

@@ -1,6 +1,5 @@
 """Names and labels are an interface: dashboards and alerts are written against them."""
 
-from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.metrics import Metrics
@@ -50,7 +49,7 @@ def test_names_and_labels_are_those_of_the_contract() -> None:
     metrics.exports_refused.labels("m", "hash").inc()
     metrics.model_info.labels(*"mvtfdps").set(1)
     found = {}
-    for family in text_string_to_metric_families(generate_latest(metrics.registry).decode()):
+    for family in text_string_to_metric_families(metrics.expose().decode()):
         if family.name.startswith("longdoc_"):
             found[family.name] = {label for s in family.samples for label in s.labels} - {"le"}
     assert found == CONTRACT

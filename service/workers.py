@@ -1,0 +1,119 @@
+"""Several processes behind one port: started, watched, stopped together. Called by `__main__`.
+
+The parent holds the socket and nothing else. A worker that crashes is started again; what it had counted stays.
+"""
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+from service import log as logs
+from service.errors import BadExport
+from service.metrics import SHARED, forget_worker, set_worker
+from service.server import bind, serve
+from service.settings import Settings
+
+log = logging.getLogger(__name__)
+
+CANNOT_START = 2
+"""Exit code of a worker whose exports cannot be served: to start it again would not help."""
+LONGEST_PAUSE_S = 30.0
+STEADY_S = 60.0
+"""A worker that has lived this long is started again at once."""
+
+
+def supervise(settings: Settings) -> int:
+    """Serve with several workers until a signal; 0 if all of them drained, 2 if one could not start.
+
+    Raises: OSError if the address is taken.
+    """
+    with bind(settings.host, settings.port) as listener, tempfile.TemporaryDirectory(prefix="longdoc-") as folder:
+        os.environ[SHARED] = folder
+        return asyncio.run(_Supervisor(settings, listener, Path(folder)).run())
+
+
+def _work(settings: Settings, listener: socket.socket, folder: Path, index: int) -> None:
+    """One worker, a process of its own."""
+    os.setpgrp()  # Ctrl-C in a terminal reaches the parent alone, which passes it on once
+    logs.configure(settings.log_format)
+    set_worker(folder, index)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    try:
+        sys.exit(serve(settings, listener, parent.sentinel))
+    except BadExport as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201  # as without workers
+        sys.exit(CANNOT_START)
+
+
+class _Supervisor:
+    """Starts workers, and starts them again until a signal comes."""
+
+    def __init__(self, settings: Settings, listener: socket.socket, folder: Path) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._folder = folder
+        self._context = multiprocessing.get_context("spawn")
+        self._workers: dict[int, SpawnProcess] = {}
+        self._is_stopping = False
+        self._cannot_start = False
+
+    async def run(self) -> int:
+        """Watch every worker until it has ended for good."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._pass_on, number)
+        codes = await asyncio.gather(*(self._keep(index) for index in range(self._settings.workers)))
+        log.info("all workers have stopped")
+        return max(codes)
+
+    def _pass_on(self, number: signal.Signals) -> None:
+        """Send a signal to all workers; none is started again, and when the last one stops listening, nobody does."""
+        log.info("%s: passed on to %d workers", number.name, len(self._workers))
+        self._is_stopping = True
+        self._listener.close()
+        for worker in self._workers.values():
+            if worker.pid is not None and worker.is_alive():
+                os.kill(worker.pid, number)
+
+    async def _keep(self, index: int) -> int:
+        """Start a worker, again and again until it may end; its last exit code."""
+        pause_s = 0.0
+        while True:
+            await asyncio.sleep(pause_s)
+            if self._is_stopping:
+                return CANNOT_START if self._cannot_start else 0
+            started = time.monotonic()
+            code = await self._once(index)
+            if code == CANNOT_START and not self._is_stopping:
+                self._cannot_start = True
+                self._pass_on(signal.SIGINT)
+            if self._is_stopping:
+                return code
+            pause_s = 0.0 if time.monotonic() - started > STEADY_S else min(LONGEST_PAUSE_S, 2 * pause_s + 0.5)
+            log.error("worker %d ended with code %d; it is started again in %g s", index, code, pause_s)
+
+    async def _once(self, index: int) -> int:
+        """Run a worker to its end; its exit code, negative for a signal."""
+        worker = self._context.Process(
+            target=_work, args=(self._settings, self._listener, self._folder, index), name=f"worker-{index}"
+        )
+        worker.start()
+        self._workers[index] = worker
+        has_ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(worker.sentinel, has_ended.set)
+        await has_ended.wait()
+        loop.remove_reader(worker.sentinel)
+        worker.join()
+        if worker.pid is not None:
+            forget_worker(self._folder, worker.pid)
+        return worker.exitcode or 0
