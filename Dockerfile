@@ -3,20 +3,23 @@
 FROM python:3.11-slim-bookworm AS build
 # For networks that reach packages through a mirror; unset, pip's defaults hold.
 ARG PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_TRUSTED_HOST
-WORKDIR /build
+# Nothing but what the lock names by its hash, and only wheels: to install them runs no code of theirs.
+ENV PIP_REQUIRE_HASHES=1 PIP_ONLY_BINARY=:all:
 RUN python -m venv --without-pip /venv
-# The code stays out, so that a change to it does not install the dependencies again.
-COPY LICENSE README.md pyproject.toml ./
 
+# The code stays out, so that a change to it does not install the dependencies again.
 FROM build AS build-cpu
-RUN --mount=type=cache,target=/root/.cache/pip pip --python /venv/bin/python install '.[cpu]'
+RUN --mount=type=cache,target=/root/.cache/pip --mount=source=requirements/cpu.txt,target=/cpu.txt \
+    pip --python /venv/bin/python install --requirement /cpu.txt
 
 FROM build AS build-gpu
-RUN --mount=type=cache,target=/root/.cache/pip pip --python /venv/bin/python install '.[gpu]'
+RUN --mount=type=cache,target=/root/.cache/pip --mount=source=requirements/gpu.txt,target=/gpu.txt \
+    pip --python /venv/bin/python install --requirement /gpu.txt
 
 FROM python:3.11-slim-bookworm AS serve
 WORKDIR /app
 # Modes are set because a checkout made under a strict umask would be unreadable to the user below.
+COPY --chmod=644 LICENSE .
 COPY --chmod=755 service service
 COPY --chmod=755 exports exports
 # No bytecode: the root file system may be read-only. No telemetry: from 1.29 on, ONNX Runtime sends events to its makers

@@ -14,7 +14,15 @@ from service.backends.base import InferenceBackend
 from service.batching import Batcher, Floats, Limits, Run
 from service.cache import EncodingCache
 from service.codec import pad_rows, sigmoid
-from service.errors import BadExport, InferenceFailed, InvalidInput, ModelNotFound, NonFiniteOutput, ShuttingDown
+from service.errors import (
+    BadExport,
+    DeadlineExceeded,
+    InferenceFailed,
+    InvalidInput,
+    ModelNotFound,
+    NonFiniteOutput,
+    ShuttingDown,
+)
 from service.exports import LoadedModel, find_exports, load_export
 from service.manifest import ClassifierManifest, ForecasterManifest, Manifest, MatcherManifest
 from service.metrics import Metrics, ModelMetrics
@@ -103,17 +111,21 @@ class ServedMatcher(ServedModel):
     head: InferenceBackend
     executor: Executor
 
-    async def score(self, a: Floats, b: Floats) -> list[float]:
+    async def score(self, a: Floats, b: Floats, deadline: float) -> list[float]:
         """Probability that each a belongs with its b; vectors (pairs, dim).
 
-        Raises: InferenceFailed, NonFiniteOutput, ShuttingDown.
+        Raises: DeadlineExceeded, InferenceFailed, NonFiniteOutput, ShuttingDown.
         """
         try:
             running = asyncio.get_running_loop().run_in_executor(self.executor, self._run_head, a, b)
         except RuntimeError:
             raise ShuttingDown("the server is shutting down; ask another one") from None
         try:
-            logits = await running
+            async with asyncio.timeout_at(deadline):
+                logits = await running
+        except TimeoutError:
+            self.metrics.rejected("deadline")
+            raise DeadlineExceeded("the deadline passed while the pairs were scored") from None
         except Exception as error:
             log.exception("the head failed on %d pairs", len(a))
             self.metrics.inference_error("raised")

@@ -33,6 +33,8 @@ BYTES = tuple(2.0**i for i in range(4, 21))
 RATIO = tuple(i / 10 for i in range(10))
 
 
+INFERENCE_ERRORS = ("raised", "non_finite", "crashed")
+REJECTED = ("overloaded", "too_late", "deadline", "shutting_down", "not_ready")
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 """Variable that names the folder of several workers."""
 SAMPLE_S = 1.0
@@ -97,7 +99,7 @@ class Metrics:
         )
         stages = {
             "queue": "Longest wait of a request's rows for a batch.",
-            "decode": "Body to rows.",
+            "decode": "Documents to rows.",
             "compute": "Longest batch of a request.",
             "encode": "Outputs to answer.",
         }
@@ -116,7 +118,7 @@ class Metrics:
         )
         self.queue_oldest = Gauge(
             "longdoc_queue_oldest_seconds",
-            "Age of the oldest row waiting.",
+            "Age of the oldest request with a row that waits.",
             model,
             multiprocess_mode="livemax",
             registry=r,
@@ -222,6 +224,12 @@ class ModelMetrics:
         self.truncated = metrics.truncated.labels(model)
         self.bytes_dropped = metrics.bytes_dropped.labels(model)
         self.load_seconds = metrics.model_load.labels(model)
+        for kind in INFERENCE_ERRORS:  # a counter that starts at 1 shows Prometheus no increase
+            metrics.inference_errors.labels(model, kind)
+        for reason in REJECTED:
+            metrics.rejected.labels(model, reason)
+        for stage in ("queue", "compute"):
+            metrics.cancelled.labels(model, stage)
 
     def duration(self, task: str) -> Histogram:
         """Histogram of whole requests of a task."""

@@ -154,6 +154,8 @@ class _Lifecycle:
         if metrics.is_shared:
             beside.append(asyncio.create_task(_sample(metrics)))
         host, port = listener.getsockname()[:2]
+        if not self._settings.api_keys and host not in ("127.0.0.1", "::1"):
+            log.warning("no api_keys are set: whoever reaches %s may ask", host)
         log.info("listening on http://%s:%d", host, port)
         await serving
         for task in beside:

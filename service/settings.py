@@ -16,7 +16,7 @@ CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 def cpu_count() -> int:
     """Cores this process may use: its affinity, cut by the quota of its control group (a container's `--cpus`)."""
-    cores = len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # macOS has none
     try:
         quota, period = CPU_QUOTA.read_text().split()
         return max(1, min(cores, math.ceil(int(quota) / int(period))))
@@ -59,6 +59,8 @@ class Settings(BaseSettings):
     """Bytes that may wait for one model; beyond it requests get 429."""
     max_body_bytes: int = Field(default=8 * 2**20, gt=0)
     """Longest request body."""
+    max_held_bytes: int = Field(default=256 * 2**20, gt=0)
+    """Bodies of all requests that are read or answered, together; beyond it requests get 429."""
     max_document_bytes: int = Field(default=2**20, gt=0)
     """Longest document."""
     max_documents: int = Field(default=256, gt=0)
@@ -84,5 +86,10 @@ class Settings(BaseSettings):
     @field_validator("api_keys", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        """Take a list with commas apart."""
-        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        """Take a list with commas apart. Raises: ValueError for one without a key, which would let everybody in."""
+        if not isinstance(value, str):
+            return value
+        keys = [part.strip() for part in value.split(",")]
+        if not all(keys):
+            raise ValueError("give keys separated by commas, none of them empty; unset, no key is asked for")
+        return keys

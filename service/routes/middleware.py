@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import BaseRoute
 from starlette.types import Message, Receive, Scope, Send
 
-from service.errors import PayloadTooLarge, ServiceError, ShuttingDown, Unauthorized
+from service.errors import Overloaded, PayloadTooLarge, ServiceError, ShuttingDown, Unauthorized
 from service.log import request_id
 from service.metrics import Metrics
 from service.routes import errors
@@ -27,8 +27,10 @@ log = logging.getLogger(__name__)
 
 REQUEST_ID = re.compile(r"[!-~]{1,128}")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-OPEN = ("/metrics", "/health", "/ping", "/v2/health/")
+OPEN = frozenset({"/metrics", "/health", "/v2/health/live", "/v2/health/ready"})
 """Paths that need no key: what load balancers and Prometheus ask."""
+BULK = "/v1/classify"
+"""Path of the route that reads NDJSON."""
 
 
 class RequestContext:
@@ -48,7 +50,10 @@ class RequestContext:
     def __init__(self, app: FastAPI, routes: Iterable[BaseRoute], *, metrics: Metrics, settings: Settings) -> None:
         self._app = app
         self._metrics = metrics
-        self._max_body_bytes = settings.max_body_bytes
+        self.max_body_bytes = settings.max_body_bytes
+        self.max_held_bytes = settings.max_held_bytes
+        self.held_bytes = 0
+        """Of bodies whose requests have not ended."""
         self._keys = [_digest(key.get_secret_value()) for key in settings.api_keys]
         self._direct = {
             route.path: route
@@ -79,8 +84,8 @@ class RequestContext:
                 has_ended = not message.get("more_body", False)
             await send(message)
 
-        bounded = self._bounded(headers, receive)
-        request = Request(scope, bounded)
+        body = _Body(self, scope["path"], headers, receive)
+        request = Request(scope, body)
         try:
             self._check_key(scope["path"], headers)
             route = self._direct.get(scope["path"])
@@ -89,7 +94,7 @@ class RequestContext:
                 response = await route.endpoint(request)
                 await response(scope, receive, answer)
             else:
-                await self._app(scope, bounded, answer)
+                await self._app(scope, body, answer)
         except asyncio.CancelledError:  # the drain has taken too long: the last word is ours, not a cut connection
             if not has_started:
                 error = ShuttingDown("the server stopped before the answer was ready; ask another one")
@@ -102,43 +107,20 @@ class RequestContext:
             elif not has_ended:  # the connection has to be cut, or the client would take a part for the whole
                 raise
         finally:
+            self.held_bytes -= body.held
             method = scope["method"] if scope["method"] in METHODS else "other"
             self._metrics.http_requests.labels(_route(scope), method, code).inc()
             request_id.reset(token)
 
     def _check_key(self, path: str, headers: Headers) -> None:
         """Ask for one of the keys, in a time that does not depend on how much of it is right. Raises: Unauthorized."""
-        if not self._keys or path.startswith(OPEN):
+        if not self._keys or path in OPEN:
             return
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        given = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-        digest = _digest(given)
-        if not any([hmac.compare_digest(digest, key) for key in self._keys]):  # noqa: C419  # all of them, always
+        given = [token.strip() if scheme.lower() == "bearer" else "", headers.get("x-api-key", "")]
+        digests = [_digest(key) for key in given]
+        if not any([hmac.compare_digest(d, key) for d in digests for key in self._keys]):  # noqa: C419  # always all
             raise Unauthorized("send a valid key as `Authorization: Bearer KEY` or `X-API-Key: KEY`")
-
-    def _bounded(self, headers: Headers, receive: Receive) -> Receive:
-        """Count the body as it comes. The first read raises when Content-Length alone is too much.
-
-        A body of lines is as long as it likes: its route bounds each line, and reads no faster than it computes.
-        """
-        if headers.get("content-type", "").startswith(NDJSON):
-            return receive
-        limit = self._max_body_bytes
-        declared = headers.get("content-length", "").lstrip("0")
-        is_number = declared.isascii() and declared.isdigit()
-        is_over = is_number and (len(declared) > len(str(limit)) or int(declared) > limit)
-        received = limit + 1 if is_over else 0
-
-        async def bounded() -> Message:
-            nonlocal received
-            if received <= limit:
-                message = await receive()
-                received += len(message.get("body", b""))
-            if received > limit:
-                raise PayloadTooLarge(f"the body is longer than {limit} bytes")
-            return message
-
-        return bounded
 
     def _headers(self, timing: dict[str, float]) -> list[tuple[bytes, bytes]]:
         """Request id, timing, and the end of the connection when draining."""
@@ -151,6 +133,42 @@ class RequestContext:
         if self._app.state.engine.is_draining:
             added.append((b"connection", b"close"))
         return added
+
+
+class _Body:
+    """The body of one request as it comes, counted. The first read raises when Content-Length alone is too much.
+
+    A body of lines is as long as it likes: its route bounds each line, and reads no faster than it computes.
+    """
+
+    def __init__(self, context: RequestContext, path: str, headers: Headers, receive: Receive) -> None:
+        self._context = context
+        self._receive = receive
+        self._is_bounded = path != BULK or not headers.get("content-type", "").startswith(NDJSON)
+        limit = context.max_body_bytes
+        declared = headers.get("content-length", "").lstrip("0")
+        is_number = declared.isascii() and declared.isdigit()
+        self._is_over = is_number and (len(declared) > len(str(limit)) or int(declared) > limit)
+        self.held = 0
+
+    async def __call__(self) -> Message:
+        """The next message. Raises: PayloadTooLarge; Overloaded if all bodies together are too much."""
+        if not self._is_bounded:
+            return await self._receive()
+        context = self._context
+        if not self._is_over:
+            message = await self._receive()
+            size = len(message.get("body", b""))
+            self.held += size
+            context.held_bytes += size
+            self._is_over = self.held > context.max_body_bytes
+        if self._is_over:
+            raise PayloadTooLarge(f"the body is longer than {context.max_body_bytes} bytes")
+        if context.held_bytes > context.max_held_bytes and self.held < context.held_bytes:
+            raise Overloaded(
+                f"{context.held_bytes} bytes of requests are held already; at most {context.max_held_bytes}"
+            )
+        return message
 
 
 def _digest(key: str) -> bytes:

@@ -80,15 +80,27 @@ def parse_json(schema: type[M], body: bytes, *, strict: bool | None = True) -> M
         raise _invalid(error) from None
 
 
-async def read_json(request: Request, schema: type[M], *, strict: bool | None = True) -> tuple[M, float]:
+async def read_json(
+    request: Request, schema: type[M], *, strict: bool | None = True, most_lists: int | None = None
+) -> tuple[M, float]:
     """A checked JSON body, and the deadline of its request on the clock of the event loop.
 
-    Raises: UnsupportedMedia, DeadlineExceeded, and what `parse_json` raises.
+    Args:
+        request: whose body has not been read.
+        schema: as for `parse_json`.
+        strict: as for `parse_json`.
+        most_lists: opening brackets that a body without texts may hold; the parser needs seconds for a million.
+
+    Raises: UnsupportedMedia, DeadlineExceeded, PayloadTooLarge, and what `parse_json` raises.
+
     """
     settings: Settings = request.app.state.settings
     until = deadline(request, settings.deadline_s)
     media_type(request, (JSON,))
-    return parse_json(schema, await read_body(request, until), strict=strict), until
+    body = await read_body(request, until)
+    if most_lists is not None and (count := body.count(b"[") + body.count(b"{")) > most_lists:
+        raise PayloadTooLarge(f"the body holds {count} lists and objects; at most {most_lists}")
+    return parse_json(schema, body, strict=strict), until
 
 
 def parse_query(schema: type[M], request: Request) -> M:

@@ -47,7 +47,7 @@ async def score(
     """
     texts = [text for pair in pairs for text in pair]
     vectors, encodings, timing = await _encode(model, texts, on_overflow, deadline)
-    scores = await model.score(vectors[0::2], vectors[1::2])
+    scores = await model.score(vectors[0::2], vectors[1::2], deadline)
     return scores, list(zip(encodings[0::2], encodings[1::2], strict=True)), timing
 
 
@@ -60,7 +60,7 @@ async def rank(
     """
     vectors, encodings, timing = await _encode(model, [query, *documents], on_overflow, deadline)
     queries = np.repeat(vectors[:1], len(documents), axis=0)
-    return await model.score(queries, vectors[1:]), encodings[1:], encodings[0], timing
+    return await model.score(queries, vectors[1:], deadline), encodings[1:], encodings[0], timing
 
 
 async def _encode(
