@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,9 @@ Floats = NDArray[np.float32]
 Run = Callable[[Sequence[bytes], int], Floats]
 """Rows and their bucket -> outputs (rows, ...). Called on a thread of the executor, by several at once."""
 
+Refusal = tuple[str, ServiceError]
+"""Reason for the metric, and what the client is told."""
+
 BULK_ROWS = 32
 """Requests with more rows are bulk: they give way to interactive ones."""
 INTERACTIVE_WEIGHT, BULK_WEIGHT = 4, 1
@@ -51,6 +55,8 @@ ACTIVE_S = 1.0
 LONGEST_RETRY_S = 60
 RATE_MEMORY = 0.9
 """Weight of the past in the running mean of a row's compute time."""
+HOPE = 0.5
+"""Share of the time left that the estimated wait may be: estimates err, and under load everything becomes slower."""
 STUCK_S = 60.0
 """A batch that computes for longer will not end: no request waits that long by default."""
 
@@ -176,6 +182,10 @@ class Batcher:
         self._free = limits.slots
         self._arrivals = 0
         self._cost_seconds = 0.0
+        self._request_cost = 0.0
+        """Running mean of an interactive request."""
+        self._now_passed = 0.0
+        """What the class of the last batch had passed before it."""
         self._last_interactive = -math.inf
         self._closed = self._failed = False
         self.waiting_rows = 0
@@ -246,12 +256,12 @@ class Batcher:
         size = sum(map(len, rows))
         buckets = [next(b for b in self._buckets if len(row) <= b) for row in rows]
         cost = sum(buckets)
-        self._check_door(len(rows), size)
-        self._check_time(chosen, cost, deadline - loop.time())
+        refusal = self.refusal(deadline - loop.time(), len(rows), size, cost, bulk=chosen is self._bulk)
+        if refusal is not None:
+            self.refuse(refusal)
         ticket = _Ticket(rows, chosen, self._clock(), deadline, loop.create_future(), [None] * len(rows))
-        other = self._interactive if chosen is self._bulk else self._bulk
-        if not chosen.cost and other.cost:  # no credit for the time in which nothing of this class waited
-            chosen.passed = max(chosen.passed, other.passed)
+        if not chosen.cost:  # no credit for the time in which nothing of this class waited
+            chosen.passed = max(chosen.passed, self._now_passed)
         for index, bucket in enumerate(buckets):
             chosen.buckets.setdefault(bucket, deque()).append((self._arrivals, ticket, index))
             self._arrivals += 1
@@ -259,36 +269,63 @@ class Batcher:
         ticket.missing = len(rows)
         self._account(ticket, len(rows), size, cost)
         if chosen is self._interactive:
+            self._request_cost += (1 - RATE_MEMORY) * (cost - self._request_cost)
             self._last_interactive = ticket.arrived
         return ticket
 
-    def _check_door(self, rows: int, size: int) -> None:
-        """Refuse what cannot be taken now."""
+    def refusal_at_door(self, left_s: float, entering: int) -> Refusal | None:
+        """Why no request can be taken now, if so, before its rows are known.
+
+        Args:
+            left_s: until its deadline.
+            entering: requests let in that have not asked yet; they are taken to be like those before them.
+
+        """
+        if not entering:
+            return self.refusal(left_s, 1, 1, 0)
+        is_alone, cost = not self.waiting_rows and entering < self._limits.slots, round(entering * self._request_cost)
+        return None if is_alone else self.refusal(left_s, entering + 1, 1, cost, entering=entering)
+
+    def refusal(
+        self, left_s: float, rows: int, size: int, cost: int, *, bulk: bool = False, entering: int = 0
+    ) -> Refusal | None:
+        """Why a request cannot be taken now, if so.
+
+        Args:
+            left_s: until its deadline.
+            rows: of the request.
+            size: of the rows, in bytes.
+            cost: of the rows.
+            bulk: whether it gives way to interactive requests.
+            entering: requests that are ahead of it and do not wait yet.
+
+        """
         limits = self._limits
-        is_full = self.waiting_rows + rows > limits.queue_rows or self.waiting_bytes + size > limits.queue_bytes
-        error: ServiceError
         if self._failed:
-            reason, error = "not_ready", NotReady("the model has failed; the server has to be restarted")
-        elif self._closed:
-            reason, error = "shutting_down", ShuttingDown("the server is shutting down; ask another one")
-        elif is_full and self.waiting_rows:
-            reason = "overloaded"
-            error = Overloaded(f"{self.waiting_rows} rows wait already", self.retry_after_s())
-        else:
-            return
+            return "not_ready", NotReady("the model has failed; the server has to be restarted")
+        if self._closed:
+            return "shutting_down", ShuttingDown("the server is shutting down; ask another one")
+        if not self.waiting_rows and not entering:
+            return None
+        if self.waiting_rows + rows > limits.queue_rows or self.waiting_bytes + size > limits.queue_bytes:
+            return "overloaded", Overloaded(f"{self.waiting_rows} rows wait already", self.retry_after_s())
+        wait_s = self._wait_s(self._bulk if bulk else self._interactive, cost)
+        if wait_s > HOPE * left_s:
+            message = f"it would take about {wait_s:.1f} s, and {max(0.0, left_s):.1f} s are left"
+            return "too_late", Overloaded(message, self.retry_after_s())
+        return None
+
+    def refuse(self, refusal: Refusal) -> NoReturn:
+        """Count a refusal and raise its error."""
+        reason, error = refusal
         self._metrics.rejected(reason)
         raise error
 
-    def _check_time(self, chosen: _Class, cost: int, left_s: float) -> None:
-        """Refuse what would be late: behind its own class, and behind the other one's share of the slots."""
+    def _wait_s(self, chosen: _Class, cost: int) -> float:
+        """Estimated time until rows of that cost are computed, behind their class and the other one's share."""
         other = self._interactive if chosen is self._bulk else self._bulk
         ahead = chosen.cost + cost
-        wait_s = self._seconds(ahead + min(other.cost, ahead * other.weight / chosen.weight))
-        if wait_s > left_s and self.waiting_rows:
-            self._metrics.rejected("too_late")
-            raise Overloaded(
-                f"it would take {wait_s:.1f} s, and {max(0.0, left_s):.1f} s are left", self.retry_after_s()
-            )
+        return self._seconds(ahead + min(other.cost, ahead * other.weight / chosen.weight))
 
     def _dispatch(self) -> None:
         """Start batches while there are free slots and rows."""
@@ -323,7 +360,8 @@ class Batcher:
             entries = chosen.buckets[bucket]
             limit = (1 if self._spares(chosen) else self._limits.batch_rows) * (self._buckets[-1] // bucket)
             batch = _Batch(bucket, [], chosen)
-            latest = now + bucket * self._cost_seconds
+            # With nothing to compute, there would be nothing to measure, and one slow batch would end all work.
+            latest = now + bucket * self._cost_seconds if self._free < self._limits.slots else -math.inf
             while entries and len(batch.entries) < limit:
                 entry = entries.popleft()
                 _, ticket, index = entry
@@ -336,6 +374,7 @@ class Batcher:
                 ticket.queue_s = max(ticket.queue_s, self._clock() - ticket.arrived)
                 batch.entries.append(entry)
             if batch.entries:
+                self._now_passed = chosen.passed
                 chosen.passed += bucket * len(batch.entries) / chosen.weight
                 self._metrics.batch_closed("full" if len(batch.entries) == limit else "drained")
                 return batch

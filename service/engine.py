@@ -229,6 +229,22 @@ class Engine:
             raise ModelNotFound(f"model {name} is served in version {model.manifest.version} only")
         return model
 
+    def check_door(self, task: str, left_s: float, entering: int) -> None:
+        """Refuse a request before it is read, if no model of its task can take one.
+
+        Args:
+            task: of the model.
+            left_s: until the deadline.
+            entering: requests for the task that were let in and have not asked yet.
+
+        Raises: Overloaded, ShuttingDown, NotReady.
+
+        """
+        batchers = [model.batcher for model in self.models.values() if model.manifest.task == task]
+        refusals = [batcher.refusal_at_door(left_s, entering) for batcher in batchers]
+        if refusals and (refusal := refusals[0]) is not None and all(refusals):
+            batchers[0].refuse(refusal)
+
     def classifier(self, name: str | None) -> ServedClassifier:
         """Model for a request: the one named, the setting's, or the only one.
 

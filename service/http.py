@@ -1,5 +1,6 @@
 """HTTP/1.1 on a connection: uvicorn's fast protocol with the bounds that it lacks. Used by `service.server`.
 
+- A request that cannot be answered in time is refused from its head alone.
 - A head is at most MAX_HEAD_BYTES long and comes within HEAD_S.
 - A connection that has asked nothing yet is closed like an idle one.
 - Who does not read the answer for WRITE_S is cut off.
@@ -10,6 +11,7 @@
 
 import asyncio
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -36,11 +38,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._at_door: Callable[[Any], bytes | None] | None = getattr(self.app, "refusal", None)
         self._head_bytes = 0
         self._in_head = False
         self._in_body = False
         self._is_late = False
         self._is_upgrade = False
+        self._is_refused = False
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
@@ -62,17 +66,24 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self._in_body:
             self._head_bytes += len(data)
         try:
+            while data:
+                data = self._parse(data)
+        except httptools.HttpParserError:
+            self._close_with(MALFORMED)
+            return
+        if self._in_head:
+            self._bound_head()
+
+    def _parse(self, data: bytes) -> bytes:
+        """Parse; what is left to parse, because an Upgrade was to be ignored. Raises: HttpParserError."""
+        try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as stop:
             if self.parser.get_method() == b"CONNECT":
                 self._close_with(MALFORMED)
-            else:
-                self._parse_again(data[stop.args[0] :])
-        except httptools.HttpParserError:
-            self._close_with(MALFORMED)
-        else:
-            if self._in_head:
-                self._bound_head()
+                return b""
+            return self._without_upgrade() + data[stop.args[0] :]
+        return b""
 
     def on_message_begin(self) -> None:
         """Begin a request."""
@@ -89,18 +100,30 @@ class BoundedProtocol(HttpToolsProtocol):
             self._close_with(TOO_LONG)
         self._head_bytes = 0
         self._is_upgrade = self.parser.should_upgrade()
-        if not self._is_upgrade and not self.transport.is_closing():
+        if self._is_upgrade or self.transport.is_closing():
+            return
+        if (refusal := self._refusal()) is None:
             super().on_headers_complete()
+            return
+        self._is_refused = True
+        self.transport.write(refusal)
+        if not self.parser.should_keep_alive():
+            self.transport.close()
+        self._arm(LINGER_S)
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
-        if not self.transport.is_closing():
+        if not self._is_refused and not self.transport.is_closing():
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """End of the body."""
         self._in_body = False
         if self._is_upgrade or self.transport.is_closing():
+            return
+        if self._is_refused:
+            self._is_refused = False
+            self._arm(self.timeout_keep_alive)
             return
         if self.cycle.response_complete:
             self._disarm()
@@ -132,6 +155,18 @@ class BoundedProtocol(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
 
+    def _refusal(self) -> bytes | None:
+        """What the application answers to the head alone, if nothing else is under way on the connection."""
+        if (
+            self._at_door is None
+            or self.parser.get_method() != b"POST"
+            or not (self.cycle is None or self.cycle.response_complete)
+        ):
+            return None
+        path = httptools.parse_url(self.url).path.decode("ascii")
+        self.scope["path"] = path
+        return self._at_door(self.scope)
+
     def _bound_head(self) -> None:
         """A head has begun and not ended."""
         if self._head_bytes > MAX_HEAD_BYTES:
@@ -140,8 +175,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._is_late = True
             self._arm(HEAD_S)
 
-    def _parse_again(self, rest: bytes) -> None:
-        """Parse the head without its Upgrade, and what comes after it."""
+    def _without_upgrade(self) -> bytes:
+        """The head as it would be without its Upgrade, for a new parser."""
         tokens = {
             token.strip().lower()
             for name, value in self.headers
@@ -154,10 +189,10 @@ class BoundedProtocol(HttpToolsProtocol):
         if b"close" in tokens:
             fields.append((b"connection", b"close"))
         line = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
-        head = line + b"".join(b"%s: %s\r\n" % field for field in fields) + b"\r\n"
+        head: bytes = line + b"".join(b"%s: %s\r\n" % field for field in fields) + b"\r\n"
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self.data_received(head + rest)
+        return head
 
     def _close_with(self, answer: bytes) -> None:
         """End the connection; with an answer, unless another one is under way."""

@@ -6,18 +6,24 @@ import logging
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import uvicorn
 import uvloop
 
 from service.app import create_app
 from service.engine import Engine, load_models
+from service.errors import BadExport
 from service.http import BoundedProtocol
 from service.metrics import SAMPLE_S, Metrics
 from service.reload import Reloader
 from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.tracing import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +33,9 @@ BACKLOG = 2048
 """Connections the kernel holds before they are accepted; uvicorn's default."""
 LAST_REQUESTS_S = 2.0
 """Time for connections made just before listening ended to send their request; over once all have."""
+SWITCH_S = 0.0005
+"""How long the event loop keeps the interpreter from a thread that has finished a batch; Python's default is ten times
+that, which under load is longer than the batch."""
 ARRIVAL_S = 0.1
 """Time for those connections to reach the event loop."""
 
@@ -85,6 +94,8 @@ def serve(settings: Settings, listener: socket.socket | None = None, parent: int
     Raises: BadExport before anything listens; OSError if the address is taken.
 
     """
+    sys.setswitchinterval(SWITCH_S)
+    tracing = _create_tracing(settings)
     metrics = Metrics()
     models, refused = load_models(settings, metrics)
     with (
@@ -94,11 +105,28 @@ def serve(settings: Settings, listener: socket.socket | None = None, parent: int
         bound.listen(BACKLOG)
         engine = Engine(models, settings, metrics)
         reloader = Reloader(engine, settings, metrics, refused)
-        is_sound = runner.run(_Lifecycle(settings).run(engine, metrics, reloader, bound, parent))
+        is_sound = runner.run(_Lifecycle(settings, tracing).run(engine, metrics, reloader, bound, parent))
         if not is_sound:  # a thread that never comes back would keep the interpreter from ending
             logging.shutdown()
             os._exit(1)
     return 0
+
+
+def _create_tracing(settings: Settings) -> "Tracing | None":
+    """Traces, if they are asked for. Raises: BadExport if what makes them is not installed, or misconfigured."""
+    if settings.otlp_endpoint is None:
+        return None
+    try:
+        from service.tracing import Tracing
+
+        return Tracing(str(settings.otlp_endpoint))
+    except ModuleNotFoundError as error:
+        message = f"otlp_endpoint is set and {error.name} is not installed; install longdoc-serve[otel]"
+        raise BadExport(message, "backend") from None
+    except ValueError as error:  # of a variable OTEL_...
+        raise BadExport(
+            f"otlp_endpoint is set, and the variables of OpenTelemetry are wrong: {error}", "backend"
+        ) from None
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -122,19 +150,22 @@ class _Lifecycle:
     A crash of the backend, or the end of a worker's parent, is handled like a SIGINT.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, tracing: "Tracing | None") -> None:
         self._settings = settings
+        self._tracing = tracing
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
 
     async def run(
         self, engine: Engine, metrics: Metrics, reloader: Reloader, listener: socket.socket, parent: int | None
     ) -> bool:
         """Serve on a bound socket until a signal has been obeyed; whether the backend was sound to the end."""
+        app = create_app(engine, self._settings, metrics)
         config = uvicorn.Config(
-            create_app(engine, self._settings, metrics),
+            self._tracing.around(app) if self._tracing else app,
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             http=BoundedProtocol,
             ws="none",
             lifespan="off",
@@ -166,6 +197,8 @@ class _Lifecycle:
             except TimeoutError:
                 log.error("requests were still in flight after drain_timeout_s = %g", self._settings.drain_timeout_s)
         engine.close()
+        if self._tracing and not server.force_exit:
+            self._tracing.close()
         log.info("stopped")
         return not engine.crashed.is_set()
 

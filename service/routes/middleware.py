@@ -3,10 +3,12 @@
 import asyncio
 import hashlib
 import hmac
+import http
 import logging
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable
 
 from fastapi import FastAPI
@@ -17,7 +19,7 @@ from starlette.routing import BaseRoute
 from starlette.types import Message, Receive, Scope, Send
 
 from service.errors import Overloaded, PayloadTooLarge, ServiceError, ShuttingDown, Unauthorized
-from service.log import request_id
+from service.log import request_id, trace_id, trace_of
 from service.metrics import Metrics
 from service.routes import errors
 from service.routes.bulk import NDJSON
@@ -29,6 +31,9 @@ REQUEST_ID = re.compile(r"[!-~]{1,128}")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OPEN = frozenset({"/metrics", "/health", "/v2/health/live", "/v2/health/ready"})
 """Paths that need no key: what load balancers and Prometheus ask."""
+DOORS = {"/v1/classify": "text-classification", "/v1/forecast": "forecasting"}
+"""Task of the routes whose every request has rows to compute; encodings of documents to match may be in the cache."""
+DIGITS = re.compile(r"[0-9]{1,9}")
 BULK = "/v1/classify"
 """Path of the route that reads NDJSON."""
 
@@ -52,6 +57,9 @@ class RequestContext:
         self._metrics = metrics
         self.max_body_bytes = settings.max_body_bytes
         self.max_held_bytes = settings.max_held_bytes
+        self._entering = Counter[str]()
+        """Requests let in whose application has not begun, by task: a turn of the event loop can let in a thousand."""
+        self._deadline_s = settings.deadline_s
         self.held_bytes = 0
         """Of bodies whose requests have not ended."""
         self._keys = [_digest(key.get_secret_value()) for key in settings.api_keys]
@@ -64,9 +72,10 @@ class RequestContext:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         started = time.perf_counter()
+        self._enter(scope)
         headers = Headers(scope=scope)
-        given = headers.get("x-request-id", "")
-        token = request_id.set(given if REQUEST_ID.fullmatch(given) else os.urandom(16).hex())
+        token = request_id.set(_request_id(headers))
+        trace = trace_id.set(scope.get("trace_id") or trace_of(headers.getlist("traceparent")))
         scope["app"] = self._app
         timing: dict[str, float] = {}
         scope["state"] = {"timing": timing}
@@ -111,6 +120,7 @@ class RequestContext:
             method = scope["method"] if scope["method"] in METHODS else "other"
             self._metrics.http_requests.labels(_route(scope), method, code).inc()
             request_id.reset(token)
+            trace_id.reset(trace)
 
     def _check_key(self, path: str, headers: Headers) -> None:
         """Ask for one of the keys, in a time that does not depend on how much of it is right. Raises: Unauthorized."""
@@ -121,6 +131,46 @@ class RequestContext:
         digests = [_digest(key) for key in given]
         if not any([hmac.compare_digest(d, key) for d in digests for key in self._keys]):  # noqa: C419  # always all
             raise Unauthorized("send a valid key as `Authorization: Bearer KEY` or `X-API-Key: KEY`")
+
+    def refusal(self, scope: Scope) -> bytes | None:
+        """Answer to a request that cannot be computed in time, from its head alone; None lets it in.
+
+        Called by the protocol before anything is spent on the request: while ten times as many come as can be computed,
+        to turn nine away must cost next to nothing.
+        """
+        path, headers = scope["path"], Headers(scope=scope)
+        task = DOORS.get(path)
+        if task is None or headers.get("content-type", "").startswith(NDJSON):
+            return None
+        asked = headers.get("x-request-timeout-ms", "")
+        left_s = min(self._deadline_s, int(asked) / 1000) if DIGITS.fullmatch(asked) else self._deadline_s
+        try:
+            self._check_key(path, headers)
+            self._app.state.engine.check_door(task, left_s, self._entering[task])
+        except Unauthorized:
+            return None
+        except ServiceError as error:
+            token = request_id.set(_request_id(headers))
+            try:
+                return self._at_the_door({**scope, "app": self._app}, error)
+            finally:
+                request_id.reset(token)
+        self._entering[task] += 1
+        scope["entering"] = task
+        return None
+
+    def _enter(self, scope: Scope) -> None:
+        """A request that was let in has begun."""
+        if (task := scope.pop("entering", None)) is not None:
+            self._entering[task] -= 1
+
+    def _at_the_door(self, scope: Scope, error: ServiceError) -> bytes:
+        """The whole answer, as it goes over the wire."""
+        response = errors.answer(Request(scope), errors.failure(error))
+        self._metrics.http_requests.labels(scope["path"], "POST", response.status_code).inc()
+        fields = b"".join(b"%s: %s\r\n" % field for field in [*response.raw_headers, *self._headers({})])
+        phrase = http.HTTPStatus(response.status_code).phrase.encode()
+        return b"HTTP/1.1 %d %s\r\n%s\r\n%s" % (response.status_code, phrase, fields, bytes(response.body))
 
     def _headers(self, timing: dict[str, float]) -> list[tuple[bytes, bytes]]:
         """Request id, timing, and the end of the connection when draining."""
@@ -169,6 +219,12 @@ class _Body:
                 f"{context.held_bytes} bytes of requests are held already; at most {context.max_held_bytes}"
             )
         return message
+
+
+def _request_id(headers: Headers) -> str:
+    """The client's, if it is harmless; else a new one."""
+    given = headers.get("x-request-id", "")
+    return given if REQUEST_ID.fullmatch(given) else os.urandom(16).hex()
 
 
 def _digest(key: str) -> bytes:

@@ -156,7 +156,6 @@ def test_export_tells_nothing_of_the_machine(exported: Path) -> None:
         assert not any(str(place).encode() in content for content in contents)
 
 
-@pytest.mark.slow
 def test_export_again_becomes_the_next_version(run: Path, exported: Path, tmp_path: Path) -> None:
     shutil.copytree(exported, tmp_path / "synthetic" / "9")
     (tmp_path / "synthetic" / "notes").mkdir()
@@ -275,7 +274,7 @@ def test_evaluate_of_a_damaged_export_is_an_error(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 @pytest.mark.parametrize(
-    "command", ["evaluate run", "evaluate export", pytest.param("export run", marks=pytest.mark.slow)]
+    "command", ["evaluate run", "evaluate export", "export run"]
 )
 def test_cuda_where_there_is_none_is_an_error(
     command: str, run: Path, exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

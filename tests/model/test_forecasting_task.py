@@ -435,7 +435,6 @@ def test_training_keeps_the_start_or_the_epoch_of_the_smallest_error(run: Path, 
     assert progress.best == min(start, *(record["validation_mse_to_linear"] for record in records))
 
 
-@pytest.mark.slow
 def test_run_that_only_makes_worse_exports_the_linear_map_it_started_from(tmp_path: Path) -> None:
     settings = ["--set", "training.learning_rate=1", "--set", "training.epochs=1"]
     assert call("train", "synthetic-series", "--runs", tmp_path, "--device", "cpu", *settings) == 0
@@ -506,7 +505,6 @@ def test_evaluate_reproduces_the_results_in_the_manifest(
         assert re.search(rf"{r['metric']} +horizon 24 +test +97 +{r['value']:.4f} +{r['value']:.4f}\n", out)
 
 
-@pytest.mark.slow
 def test_paper_forecaster_is_trained_by_its_own_settings(tmp_path: Path) -> None:
     settings = ["model.kind=paper", "model.patch_length=1", "model.encoder.seq_len=48"]
     overrides = [part for setting in settings for part in ("--set", setting)]
@@ -617,7 +615,6 @@ def test_own_series_may_have_any_column_and_file_name(column: str, name: str, tm
     assert folder.name in ("quotes-seed0", "x" * 63 + "-seed0", "series-seed0")
 
 
-@pytest.mark.slow
 def test_own_series_too_short_to_calibrate_is_refused_or_exported(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv", waves(100))
     if own(path, tmp_path / "runs") == 0:

@@ -159,23 +159,23 @@ def removed(handle: Any) -> Iterator[None]:
         handle.remove()
 
 
-def case(interruption: Any, n: int, name: str, is_slow: bool = False) -> Any:
-    return pytest.param(interruption, n, id=name, marks=[pytest.mark.slow] if is_slow else [])
+def case(interruption: Any, n: int, name: str) -> Any:
+    return pytest.param(interruption, n, id=name)
 
 
 @pytest.mark.usefixtures("_ctrl_c")
 @pytest.mark.parametrize(
     ("interruption", "n"),
     [
-        case(before_batch, 1, "before the first step", is_slow=True),
+        case(before_batch, 1, "before the first step"),
         case(before_batch, 4, "between two steps"),
-        case(before_batch, STEPS + 1, "between two epochs", is_slow=True),
-        case(before_optimiser, STEPS + 3, "in a step, before the optimiser", is_slow=True),
+        case(before_batch, STEPS + 1, "between two epochs"),
+        case(before_optimiser, STEPS + 3, "in a step, before the optimiser"),
         case(after_optimiser, 5, "in a step, after the optimiser"),
-        case(after_optimiser, STEPS, "in the last step of an epoch", is_slow=True),
+        case(after_optimiser, STEPS, "in the last step of an epoch"),
         case(in_validation, 1, "in validation"),
         case(in_save, 1, "while best.pt is written"),
-        case(in_save, 3, "while the last epoch is saved", is_slow=True),
+        case(in_save, 3, "while the last epoch is saved"),
     ],
 )
 def test_train_resumed_equals_uninterrupted(

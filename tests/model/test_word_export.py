@@ -236,7 +236,6 @@ def with_golden(exported: Path, tmp_path: Path, alter: object) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_export_that_disagrees_in_the_short_bucket_alone_is_refused(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -260,7 +259,6 @@ def test_evaluate_reproduces_the_results_in_the_manifest(run: Path, exported: Pa
     assert json.loads((run / "evaluation.json").read_text()) == stated
 
 
-@pytest.mark.slow
 def test_bytes_beyond_dense_lengths_are_exported_in_every_bucket(tmp_path: Path) -> None:
     run = trained(tmp_path, "bytes", 512)
     assert call("export", run, "--out", tmp_path, "--device", "cpu") == 0
