@@ -8,7 +8,7 @@ from fastapi_offline import FastAPIOffline
 from service import __version__
 from service.engine import Engine
 from service.metrics import Metrics
-from service.routes import classify, errors, forecast, health, kserve, matching, models
+from service.routes import classify, errors, forecast, health, kserve, matching, models, oip, tei
 from service.routes.middleware import RequestContext
 from service.settings import Settings
 
@@ -24,8 +24,12 @@ def create_app(engine: Engine, settings: Settings, metrics: Metrics) -> RequestC
     app.state.engine = engine
     app.state.settings = settings
     app.state.metrics = metrics
-    app.state.dialects = {"/v1/timeseries/": kserve.error_body}
-    routers = [module.router for module in (classify, matching, forecast, kserve, models, health)]
+    app.state.dialects = {
+        "/v1/timeseries/": kserve.error_body,
+        **dict.fromkeys(("/v2", "/v2/"), oip.error_body),
+        **dict.fromkeys(("/predict", "/rerank", "/info", "/health"), tei.error_body),
+    }
+    routers = [module.router for module in (oip, classify, matching, forecast, kserve, tei, models, health)]
     for router in routers:
         app.include_router(router)
     errors.install(app)

@@ -155,8 +155,6 @@ class RankResponse(BaseModel):
     query_coverage: Coverage
 
 
-MOST_LISTS = 100_000
-"""Lists and objects in a body of series."""
 MOST_CHANNELS = 10_000
 """More than any model has; a body could hold millions."""
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]

@@ -92,7 +92,8 @@ def answer(request: Request, failed: Failure) -> Response:
     """A failure in the shape of the protocol that the path belongs to."""
     dialects: Mapping[str, Dialect] = request.app.state.dialects
     path = request.url.path
-    dialect = next((d for prefix, d in dialects.items() if path.startswith(prefix)), None)
+    below = (d for prefix, d in dialects.items() if prefix.endswith("/") and path.startswith(prefix))
+    dialect = dialects.get(path) or next(below, None)
     response = _problem(path, failed) if dialect is None else dialect(failed)
     response.headers.update(failed.headers)
     return response

@@ -10,7 +10,7 @@ from service.errors import InvalidInput
 from service.routes.answer import Stopwatch
 from service.routes.errors import DOCUMENTED
 from service.routes.reading import json_body, read_json, while_connected
-from service.schemas import MOST_LISTS, ForecastRequest, ForecastResponse
+from service.schemas import ForecastRequest, ForecastResponse
 from service.series import Doubles, continue_timestamps, parse_frequency, parse_start
 from service.tasks.forecasting import Forecast, check_channels, check_levels, choose_horizon, forecast
 
@@ -24,7 +24,7 @@ async def post_forecast(request: Request) -> Response:
     """Continue a series; nulls and steps before its start are filled in and counted in `coverage`."""
     watch = Stopwatch(request)
     engine: Engine = request.app.state.engine
-    asked, until = await read_json(request, ForecastRequest, most_lists=MOST_LISTS)
+    asked, until = await read_json(request, ForecastRequest)
     names = list(asked.series) if isinstance(asked.series, dict) else None
     sent = list(asked.series.values()) if isinstance(asked.series, dict) else asked.series
     model = engine.forecaster(asked.model, names)

@@ -24,7 +24,7 @@ from service.routes.reading import (
     read_json,
     while_connected,
 )
-from service.schemas import MOST_LISTS, Channel, Channels, Levels, ModelName
+from service.schemas import Channel, Channels, Levels, ModelName
 from service.series import Doubles, continue_timestamps, parse_frequency, parse_start
 from service.settings import Settings
 from service.tasks.forecasting import Forecast, check_channels, check_levels, choose_horizon, forecast
@@ -102,7 +102,7 @@ async def post_forecast(request: Request) -> Response:
     watch = Stopwatch(request)
     engine: Engine = request.app.state.engine
     settings: Settings = request.app.state.settings
-    asked, until = await read_json(request, KServeRequest, strict=None, most_lists=MOST_LISTS)
+    asked, until = await read_json(request, KServeRequest, strict=None)
     check_count("inputs", len(asked.inputs), settings.max_documents)
     model = engine.forecaster(asked.model)
     with _within("options"):

@@ -20,6 +20,9 @@ JSON = "application/json"
 TIMEOUT = "x-request-timeout-ms"
 LONGEST_PLACE = 32
 WATCH_AFTER_S = 0.1
+MOST_LISTS = 200_000
+"""Lists and objects in a body: the parser needs seconds for a million empty ones, and nothing else runs meanwhile."""
+STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 MANY_ERRORS = 1000
 """Beyond it they are counted, not listed: pydantic needs seconds to describe the million that a body can hold."""
 
@@ -66,7 +69,7 @@ async def read_body(request: Request, until: float) -> bytes:
 
 
 def parse_json(schema: type[M], body: bytes, *, strict: bool | None = True) -> M:
-    """Check a JSON body. Raises: MalformedInput if it is not JSON, InvalidInput naming the fields.
+    """Check a JSON body. Raises: MalformedInput if it is not JSON, InvalidInput naming the fields, PayloadTooLarge.
 
     Args:
         schema: what the body has to be.
@@ -74,33 +77,32 @@ def parse_json(schema: type[M], body: bytes, *, strict: bool | None = True) -> M
         strict: whether 1.0 is no integer and "1" no number; None leaves it to each field.
 
     """
+    bound_lists(body)
     try:
         return schema.model_validate_json(body, strict=strict)
     except ValidationError as error:
         raise _invalid(error) from None
 
 
-async def read_json(
-    request: Request, schema: type[M], *, strict: bool | None = True, most_lists: int | None = None
-) -> tuple[M, float]:
+def bound_lists(head: bytes) -> None:
+    """Refuse JSON that would keep the interpreter for long, whatever its strings hold. Raises: PayloadTooLarge."""
+    if _brackets(head) > MOST_LISTS and (count := _brackets(STRING.sub(b"", head))) > MOST_LISTS:
+        raise PayloadTooLarge(f"the body holds {count} lists and objects; at most {MOST_LISTS}")
+
+
+def _brackets(head: bytes) -> int:
+    return head.count(b"[") + head.count(b"{")
+
+
+async def read_json(request: Request, schema: type[M], *, strict: bool | None = True) -> tuple[M, float]:
     """A checked JSON body, and the deadline of its request on the clock of the event loop.
 
-    Args:
-        request: whose body has not been read.
-        schema: as for `parse_json`.
-        strict: as for `parse_json`.
-        most_lists: opening brackets that a body without texts may hold; the parser needs seconds for a million.
-
-    Raises: UnsupportedMedia, DeadlineExceeded, PayloadTooLarge, and what `parse_json` raises.
-
+    Raises: UnsupportedMedia, DeadlineExceeded, and what `parse_json` raises.
     """
     settings: Settings = request.app.state.settings
     until = deadline(request, settings.deadline_s)
     media_type(request, (JSON,))
-    body = await read_body(request, until)
-    if most_lists is not None and (count := body.count(b"[") + body.count(b"{")) > most_lists:
-        raise PayloadTooLarge(f"the body holds {count} lists and objects; at most {most_lists}")
-    return parse_json(schema, body, strict=strict), until
+    return parse_json(schema, await read_body(request, until), strict=strict), until
 
 
 def parse_query(schema: type[M], request: Request) -> M:

@@ -1,0 +1,530 @@
+"""Open Inference Protocol v2, asked by Triton's own client; the answers are those computed offline."""
+
+import asyncio
+import json
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import tritonclient.http as triton
+import tritonclient.http.aio as triton_aio
+from tritonclient.utils import InferenceServerException
+
+from service.manifest import ForecasterManifest, Manifest
+from tests.e2e.conftest import SECRET, Server
+from tests.e2e.offline import Columns, Offline, OfflineForecaster, OfflineMatcher, document, same_score
+from tests.e2e.test_documents import BLOCK, ROOT, run
+from tests.e2e.test_fuzz import mutate
+
+INFER = "/v2/models/imdb-s3/infer"
+SHORT, LONG = b"A good film, \xff\x00 even so.", document(9000)
+
+
+@pytest.fixture
+def client_of_triton(server: Server) -> Iterator[triton.InferenceServerClient]:
+    with triton.InferenceServerClient(server.url.removeprefix("http://"), concurrency=4) as client:
+        yield client
+
+
+def tensor(name: str, datatype: str, values: np.ndarray, binary: bool = True) -> triton.InferInput:
+    given = triton.InferInput(name, list(values.shape), datatype)
+    return given.set_data_from_numpy(values, binary_data=binary)
+
+
+def texts(name: str, documents: Sequence[bytes], binary: bool = True) -> triton.InferInput:
+    return tensor(name, "BYTES", np.array(documents, object), binary)
+
+
+def parameters(result: triton.InferResult) -> dict[str, Any]:
+    found: dict[str, Any] = result.get_response()["parameters"]
+    return found
+
+
+def check_scores(
+    result: triton.InferResult, documents: Sequence[bytes], offline: Offline, how: str = "windows"
+) -> None:
+    scores, found = result.as_numpy("scores"), result.as_numpy("label")
+    assert scores.dtype == np.float32
+    assert scores.shape == (len(documents), len(offline.manifest.labels))
+    assert found.shape == (len(documents),)
+    for row, label, given in zip(scores, found, documents, strict=True):
+        expected = offline(given, how)
+        assert dict(zip(offline.manifest.labels, row.tolist(), strict=True)) == pytest.approx(expected, abs=1e-5)
+        assert (label.decode() if isinstance(label, bytes) else label) == max(expected, key=lambda name: expected[name])
+
+
+def test_server_and_models_describe_themselves(
+    client_of_triton: triton.InferenceServerClient, manifest: Manifest, forecaster: OfflineForecaster
+) -> None:
+    client = client_of_triton
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready(manifest.name)
+    assert client.is_model_ready(manifest.name, str(manifest.version))
+    assert not client.is_model_ready(manifest.name, "999")
+    assert not client.is_model_ready("none")
+    assert client.get_server_metadata()["name"] == "longdoc-serve"
+    assert "binary_tensor_data" in client.get_server_metadata()["extensions"]
+    described = client.get_model_metadata(manifest.name)
+    assert described == client.get_model_metadata(manifest.name, str(manifest.version))
+    assert described == {
+        "name": manifest.name,
+        "versions": [str(manifest.version)],
+        "platform": "onnx_onnxv1",
+        "inputs": [{"name": "text", "datatype": "BYTES", "shape": [-1]}],
+        "outputs": [
+            {"name": "scores", "datatype": "FP32", "shape": [-1, 2]},
+            {"name": "label", "datatype": "BYTES", "shape": [-1]},
+        ],
+    }
+    assert [t["name"] for t in client.get_model_metadata("aan")["inputs"]] == ["a", "b"]
+    m = forecaster.manifest
+    described = client.get_model_metadata(m.name)
+    assert described["inputs"][0]["shape"] == [-1, m.context_length, len(m.channels)]
+    assert described["outputs"][0]["shape"] == [-1, m.horizon, len(m.channels)]
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_documents_are_classified(
+    client_of_triton: triton.InferenceServerClient, manifest: Manifest, offline: Offline, binary: bool
+) -> None:
+    documents = [SHORT if binary else SHORT.decode("latin-1").encode(), LONG, b"x"]
+    outputs = [triton.InferRequestedOutput(name, binary_data=not binary) for name in ("label", "scores")]
+    for given in (np.array(documents, object), np.array(documents, object)[:, None]):
+        for wanted in (outputs, None):
+            result = client_of_triton.infer(
+                manifest.name,
+                [tensor("text", "BYTES", given, binary)],
+                model_version=str(manifest.version),
+                outputs=wanted,
+                request_id="number 7",
+            )
+            check_scores(result, documents, offline)
+            response = result.get_response()
+            assert (response["id"], response["model_name"]) == ("number 7", manifest.name)
+            assert response["model_version"] == str(manifest.version)
+            assert [output["name"] for output in response["outputs"]] == (
+                ["label", "scores"] if wanted else ["scores", "label"]
+            )
+
+
+def test_padded_rows_are_documents_too(
+    client_of_triton: triton.InferenceServerClient, manifest: Manifest, offline: Offline
+) -> None:
+    documents = [SHORT, LONG]
+    rows = np.zeros((2, len(LONG) + 5), np.uint8)
+    for row, given in zip(rows, documents, strict=True):
+        row[: len(given)] = np.frombuffer(given, np.uint8)
+    lengths = np.array([len(given) for given in documents], np.int32)
+    for binary in (True, False):
+        inputs = [tensor("lengths", "INT32", lengths, binary), tensor("bytes", "UINT8", rows, binary)]
+        check_scores(client_of_triton.infer(manifest.name, inputs), documents, offline)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_best_classes_come_as_triton_writes_them(
+    client_of_triton: triton.InferenceServerClient, manifest: Manifest, offline: Offline, binary: bool
+) -> None:
+    for count in (1, 2, 99):
+        wanted = triton.InferRequestedOutput("scores", binary_data=binary, class_count=count)
+        result = client_of_triton.infer(manifest.name, [texts("text", [LONG, SHORT])], outputs=[wanted])
+        found = result.as_numpy("scores")
+        assert found.shape == (2, min(count, 2))
+        for row, given in zip(found, (LONG, SHORT), strict=True):
+            expected = sorted(offline(given).items(), key=lambda item: -item[1])[:count]
+            for entry, (label, score) in zip(row, expected, strict=True):
+                value, index, name = (entry.decode() if isinstance(entry, bytes) else entry).split(":")
+                assert (name, int(index)) == (label, list(offline.manifest.labels).index(label))
+                assert float(value) == pytest.approx(score, abs=1e-5)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_pairs_are_scored(
+    client_of_triton: triton.InferenceServerClient, matcher: OfflineMatcher, binary: bool
+) -> None:
+    a, b = ["a paper on parsing", "one on speech"], ["a parser " * 900, "machine translation"]
+    inputs = [texts("b", [t.encode() for t in b], binary), texts("a", [t.encode() for t in a], binary)]
+    result = client_of_triton.infer("aan", inputs)
+    scores = result.as_numpy("score")
+    assert scores.dtype == np.float32
+    for score, one, other in zip(scores.tolist(), a, b, strict=True):
+        assert same_score(score, matcher(one, other))
+    total = sum(map(len, a + b))
+    assert parameters(result) == {"bytes_total": total, "bytes_used": total, "documents_cut": 0}
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_series_are_forecast(
+    client_of_triton: triton.InferenceServerClient, forecaster: OfflineForecaster, binary: bool
+) -> None:
+    m = forecaster.manifest
+    columns = [forecaster.series(m.context_length, seed) for seed in range(3)]
+    series = np.array(columns, np.float32).transpose(0, 2, 1)
+    result = client_of_triton.infer(m.name, [tensor("series", "FP32", series, binary)])
+    forecast = result.as_numpy("forecast")
+    assert forecast.shape == (3, m.horizon, len(m.channels))
+    for found, given in zip(forecast, columns, strict=True):
+        assert forecaster.agree(found.T.tolist(), forecaster(given))
+    sent = series.size
+    assert parameters(result) == {"observations_total": sent, "observations_used": sent, "imputed": 0}
+
+
+def test_missing_values_are_filled_in_and_counted(
+    client: httpx.Client, client_of_triton: triton.InferenceServerClient, forecaster: OfflineForecaster
+) -> None:
+    m = forecaster.manifest
+    columns: Columns = forecaster.series(m.context_length)
+    series = np.array(columns, np.float32).T[None].copy()
+    columns[1][3] = columns[2][-1] = None
+    series[0, 3, 1] = series[0, -1, 2] = np.nan
+    result = client_of_triton.infer(m.name, [tensor("series", "FP32", series)])
+    assert forecaster.agree(result.as_numpy("forecast")[0].T.tolist(), forecaster(columns))
+    used = series.size - 2
+    assert parameters(result) == {"observations_total": used, "observations_used": used, "imputed": 2}
+    steps = [list(step) for step in zip(*columns, strict=True)]  # JSON has no NaN
+    given = {"name": "series", "datatype": "FP32", "shape": series.shape, "data": [steps]}
+    answer = client.post(f"/v2/models/{m.name}/infer", json={"inputs": [given]}).json()
+    assert answer["parameters"]["imputed"] == 2
+    assert answer["outputs"][0]["data"] == pytest.approx(result.as_numpy("forecast").ravel().tolist(), rel=1e-4)
+
+
+def test_nothing_is_cut_without_being_told(
+    client_of_triton: triton.InferenceServerClient, manifest: Manifest, offline: Offline
+) -> None:
+    documents, total = [LONG, SHORT], len(LONG) + len(SHORT)
+    for how, used, count in (
+        ("windows", total, 0), ("head", 4096 + len(SHORT), 1), ("tail", 4096 + len(SHORT), 1),
+        ("head_tail", 4096 + len(SHORT), 1),
+    ):  # fmt: skip
+        result = client_of_triton.infer(manifest.name, [texts("text", documents)], parameters={"on_overflow": how})
+        assert parameters(result) == {"bytes_total": total, "bytes_used": used, "documents_cut": count}
+        check_scores(result, documents, offline, how)
+    with pytest.raises(InferenceServerException, match=r"text\.0: the document has 9000 bytes; the model reads 4096"):
+        client_of_triton.infer(manifest.name, [texts("text", documents)], parameters={"on_overflow": "error"})
+
+
+def test_requests_side_by_side(
+    client_of_triton: triton.InferenceServerClient, server: Server, manifest: Manifest, offline: Offline
+) -> None:
+    documents = [document(100 * (i + 1)) for i in range(8)]
+    running = [client_of_triton.async_infer(manifest.name, [texts("text", [given])]) for given in documents]
+    for given, request in zip(documents, running, strict=True):
+        check_scores(request.get_result(), [given], offline)
+
+    async def ask() -> list[triton.InferResult]:
+        async with triton_aio.InferenceServerClient(server.url.removeprefix("http://")) as client:
+            asked = (client.infer(manifest.name, [texts("text", [given])]) for given in documents)
+            return list(await asyncio.gather(*asked))
+
+    for given, result in zip(documents, asyncio.run(ask()), strict=True):
+        check_scores(result, [given], offline)
+
+
+def test_timeout_is_the_deadline(client_of_triton: triton.InferenceServerClient, manifest: Manifest) -> None:
+    slow, second = [texts("text", [document(2**20)])], 1_000_000
+    for timeout, header in ((1000, None), (1000, "20000"), (10 * second, "1")):
+        headers = {"X-Request-Timeout-Ms": header} if header else None
+        with pytest.raises(InferenceServerException, match="the deadline passed") as raised:
+            client_of_triton.infer(manifest.name, slow, timeout=timeout, headers=headers)
+        assert raised.value.status() == "504"
+    assert client_of_triton.infer(manifest.name, [texts("text", [SHORT])], timeout=20 * second) is not None
+
+
+def test_errors_reach_the_client_with_our_text(
+    client_of_triton: triton.InferenceServerClient, manifest: Manifest, forecaster: OfflineForecaster
+) -> None:
+    m, one, text = forecaster.manifest, np.ones((1, 2), np.uint8), texts("text", [SHORT])
+    series = np.zeros((1, m.context_length + 1, len(m.channels)), np.float32)
+    lengths = tensor("lengths", "INT32", np.array([3], np.int32))
+    asked: list[tuple[dict[str, Any], str, str]] = [
+        ({"model_name": "none", "inputs": [text]}, "404", "no model of that name is served; there are: "),
+        ({"model_version": "999", "inputs": [text]}, "404", f"served in version {manifest.version} only"),
+        ({"inputs": [tensor("text", "UINT8", one)]}, "422", "text: datatype UINT8; BYTES is allowed"),
+        ({"inputs": [tensor("text", "BYTES", np.array([[b"a", b"b"]], object))]}, "422", r"text: shape \[1, 2\]; "),
+        ({"inputs": [text, lengths]}, "422", "received text, lengths; imdb-s3 takes text, or bytes and lengths"),
+        ({"inputs": [lengths, tensor("bytes", "UINT8", one)]}, "422", r"lengths\.0: 3; 0 to 2, the width of bytes"),
+        ({"inputs": [texts("text", [b"", b"a"])]}, "422", r"text\.0: the document is empty"),
+        ({"inputs": [text], "outputs": [triton.InferRequestedOutput("x")]}, "422", "imdb-s3 gives scores, label"),
+        ({"inputs": [text], "outputs": [triton.InferRequestedOutput("label", class_count=1)]}, "422", "classification"),
+        ({"inputs": [text], "request_compression_algorithm": "gzip"}, "415", "without Content-Encoding"),
+        ({"inputs": [text], "request_compression_algorithm": "deflate"}, "415", "without Content-Encoding"),
+        ({"model_name": "aan", "inputs": [texts("a", [b"abc"]), texts("b", [b"abc"] * 2)]}, "422", "b: 2 elements; 1"),
+        ({"model_name": "aan", "inputs": [texts("a", [b"abc"]), texts("b", [b"a"])]}, "422", r"b\.0: the document has"),
+        (
+            {"model_name": m.name, "inputs": [tensor("series", "FP32", series)]},
+            "422", rf"series: shape \[1, 97, 7\]; \[-1, {m.context_length}, 7\] is allowed",
+        ),
+        (
+            {"model_name": m.name, "inputs": [tensor("series", "FP32", np.full_like(series[:, 1:], np.nan))]},
+            "422", rf"series\.0\.{m.channels[0]}: 0 of the last {m.context_length} values",
+        ),
+        (
+            {"model_name": m.name, "inputs": [tensor("series", "FP32", np.full_like(series[:, 1:], np.inf))]},
+            "422", rf"series\.0\.{m.channels[0]}\.0: value 0 of {m.channels[0]} is more than",
+        ),
+    ]  # fmt: skip
+    for arguments, status, message in asked:
+        with pytest.raises(InferenceServerException, match=message) as raised:
+            client_of_triton.infer(**{"model_name": manifest.name, **arguments})
+        assert raised.value.status() == status
+
+
+def test_compressed_answers_may_be_asked_for(
+    client_of_triton: triton.InferenceServerClient, manifest: Manifest, offline: Offline
+) -> None:
+    result = client_of_triton.infer(manifest.name, [texts("text", [SHORT])], response_compression_algorithm="gzip")
+    check_scores(result, [SHORT], offline)
+
+
+def given(data: object = (SECRET,), shape: object = (1,), datatype: object = "BYTES", **more: object) -> dict[str, Any]:
+    return {"inputs": [{"name": "text", "datatype": datatype, "shape": shape, "data": data}], **more}
+
+
+def check_error(response: httpx.Response, status: int, message: str = "") -> None:
+    """The protocol's body, and nothing else."""
+    assert response.status_code == status, response.text
+    assert set(response.json()) == {"error"}
+    assert message in response.json()["error"], response.text
+    assert SECRET[:20] not in response.text
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (b"", 400, "not valid JSON"),
+        (b"{", 400, "not valid JSON"),
+        (b'{"inputs": "\xff"}', 400, "not valid JSON"),
+        (b'{"inputs": "\\ud800"}', 400, "not valid JSON"),
+        (b"[" * 100_000, 400, "not valid JSON"),
+        (b"[", 400, ""),
+        ([], 422, "body: "),
+        ({}, 422, "inputs: Field required"),
+        ({"inputs": SECRET}, 422, "inputs: "),
+        ({"inputs": []}, 422, "inputs: received none; imdb-s3 takes text, or bytes and lengths"),
+        ({"inputs": [SECRET]}, 422, "inputs.0: "),
+        ({"inputs": given()["inputs"] * 17}, 422, "inputs: "),
+        ({"inputs": given()["inputs"] * 2}, 422, "inputs.1: an input of this name stands before it"),
+        ({"inputs": [{**given()["inputs"][0], "name": SECRET}]}, 422, "inputs: received an unknown one; imdb-s3 takes"),
+        (given(datatype=SECRET), 422, "inputs.0.datatype: "),
+        (given(datatype="STRING"), 422, "inputs.0.datatype: "),
+        (given(datatype="FP32"), 422, "text: datatype FP32; BYTES is allowed"),
+        (given(shape=SECRET), 422, "inputs.0.shape: "),
+        (given(shape=[-1]), 422, "inputs.0.shape.0: "),
+        (given(shape=[1.0]), 422, "inputs.0.shape.0: "),
+        (given(shape=[True]), 422, "inputs.0.shape.0: "),
+        (given(shape=[10**30]), 422, "inputs.0.shape.0: "),
+        (given(shape=[1] * 9), 422, "inputs.0.shape: "),
+        (given(shape=[]), 422, "text: shape []; [-1] is allowed"),
+        (given(shape=[0], data=[]), 422, "text: at least 1 is needed"),
+        (given(shape=[2]), 422, "text: 1 elements; 2 is the number of shape [2]"),
+        (given(shape=[2**31 - 1]), 413, "text: 2147483647; at most 256"),
+        (given(shape=[257], data=["a"] * 257), 413, "text: 257; at most 256"),
+        (given(data=["a" * (2**20 + 1)]), 413, "text.0: the document has 1048577 bytes; at most 1048576"),
+        (given(data=[[SECRET]]), 422, "text: elements of type list; BYTES is allowed"),
+        (given(data=[[SECRET, SECRET]], shape=[1, 1]), 422, "text: data are not nested as shape [1, 1] is"),
+        (given(data=[5]), 422, "text: elements of type int; BYTES is allowed"),
+        (given(data=[None]), 422, "text: elements of type NoneType; BYTES is allowed"),
+        (given(data=SECRET), 422, "text: neither a list as data nor a binary_data_size"),
+        (given(data=None), 422, "text: neither a list as data nor a binary_data_size"),
+        (given(id=5), 422, "id: "),
+        (given(parameters=SECRET), 422, "parameters: "),
+        (given(parameters={"timeout": -1}), 422, "parameters.timeout: "),
+        (given(parameters={"timeout": SECRET}), 422, "parameters.timeout: "),
+        (given(parameters={"timeout": 10**40}), 422, "parameters.timeout: "),
+        (given(parameters={"on_overflow": SECRET}), 422, "parameters.on_overflow: "),
+        (given(parameters={"binary_data_output": 1}), 422, "parameters.binary_data_output: "),
+        (given(outputs=[{"name": SECRET}]), 422, "outputs.0: no output of that name; imdb-s3 gives scores, label"),
+        (given(outputs=[{"name": "label"}] * 2), 422, "outputs: one of them is named twice"),
+        (given(outputs=[{"name": "scores", "parameters": {"classification": -1}}]), 422, "outputs.0.parameters."),
+    ],
+)
+def test_bad_bodies_are_named(client: httpx.Client, body: object, status: int, message: str) -> None:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    check_error(client.post(INFER, content=content), status, message)
+
+
+HEAD = json.dumps(
+    {"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 8}}]}
+).encode()
+ELEMENT = b"\x04\x00\x00\x00good"
+
+
+@pytest.mark.parametrize(
+    ("length", "body", "status", "message"),
+    [
+        (str(len(HEAD)), HEAD + ELEMENT, 200, ""),
+        (None, HEAD, 422, "inputs.0: binary_data_size 8; behind the JSON 0 bytes are left for it"),
+        (None, HEAD + ELEMENT, 400, "not valid JSON"),
+        (str(len(HEAD)), HEAD + ELEMENT[:7], 422, "inputs.0: binary_data_size 8; behind the JSON 7 bytes"),
+        (str(len(HEAD)), HEAD + ELEMENT + b"!", 422, "inputs: the last 1 bytes of the body belong to none"),
+        (str(len(HEAD)), HEAD + b"\x05" + ELEMENT[1:], 422, "text: its 8 bytes are not 1 elements"),
+        (str(len(HEAD)), HEAD + b"\x03" + ELEMENT[1:], 422, "text: its 8 bytes are not 1 elements"),
+        (str(len(HEAD)), HEAD + b"\xff" * 8, 422, "text: its 8 bytes are not 1 elements"),
+        (str(len(HEAD) + 9), HEAD + ELEMENT, 400, f"Content-Length must be a number up to {len(HEAD + ELEMENT)}"),
+        ("-1", HEAD + ELEMENT, 400, "Inference-Header-Content-Length must be"),
+        ("many", HEAD + ELEMENT, 400, "Inference-Header-Content-Length must be"),
+        ("0", HEAD + ELEMENT, 400, "not valid JSON"),
+    ],
+)
+def test_binary_bodies(client: httpx.Client, length: str | None, body: bytes, status: int, message: str) -> None:
+    headers = {"Inference-Header-Content-Length": length} if length is not None else {}
+    response = client.post(INFER, content=body, headers=headers)
+    if status == 200:
+        assert response.json()["outputs"][1]["datatype"] == "BYTES", response.text
+    else:
+        check_error(response, status, message)
+
+
+def test_numbers_in_json_are_checked(client: httpx.Client, forecaster: OfflineForecaster) -> None:
+    m = forecaster.manifest
+    lengths = {"name": "lengths", "datatype": "INT32", "shape": [1], "data": [2]}
+    rows = {"name": "bytes", "datatype": "UINT8", "shape": [1, 2], "data": [1, 2]}
+    for changed, message in (
+        ({"data": [1, 256]}, "bytes: an element is out of range; 0 to 255 is allowed"),
+        ({"data": [1, -1]}, "bytes: an element is out of range; 0 to 255 is allowed"),
+        ({"data": [1, 1.0]}, "bytes: elements of type float; UINT8 is allowed"),
+        ({"data": [1, True]}, "bytes: elements of type bool; UINT8 is allowed"),
+        ({"data": [1, None]}, "bytes: elements of type NoneType; UINT8 is allowed"),
+        ({"data": [[1], [2]]}, "bytes: data are not nested as shape [1, 2] is"),
+        ({"shape": [2, 1]}, "lengths: 1 elements; 2, one for each row of bytes, are allowed"),
+        ({"shape": [2**31 - 1, 0], "data": []}, "bytes: 2147483647; at most 256"),
+        ({"data": [1, 2], "parameters": {"binary_data_size": 2}}, "data and binary_data_size exclude each other"),
+    ):
+        response = client.post(INFER, json={"inputs": [{**rows, **changed}, lengths]})
+        check_error(response, 413 if "at most" in message else 422, message)
+    shape = [1, m.context_length, len(m.channels)]
+    for value, message in ((1e300, "series.0."), ("1", "type str"), (True, "type bool"), ([], "not nested")):
+        data = [value] * (shape[1] * shape[2])
+        body = {"inputs": [{"name": "series", "datatype": "FP32", "shape": shape, "data": data}]}
+        check_error(client.post(f"/v2/models/{m.name}/infer", json=body), 422, message)
+
+
+def test_unknown_fields_are_ignored_and_null_is_absent(client: httpx.Client) -> None:
+    plain = client.post(INFER, json=given(data=["a good film"])).json()
+    assert "id" not in plain
+    more = given(data=["a good film"], id=None, outputs=None, parameters={"priority": 1, "mine": [1]}, colour=1)
+    more["inputs"][0] |= {"parameters": {"content_type": "str"}, "colour": 1}
+    assert client.post(INFER, json=more).json() == plain
+    more = given(
+        data=["a good film"], parameters=None, outputs=[{"name": "scores", "parameters": None}, {"name": "label"}]
+    )
+    more["inputs"][0]["parameters"] = None
+    assert client.post(INFER, json=more).json() == plain
+
+
+def test_any_media_type_is_read(client: httpx.Client) -> None:
+    """Triton's client names none, curl that of a form."""
+    content = json.dumps(given(data=["a"])).encode()
+    for kind in ("", "application/json", "application/x-www-form-urlencoded", "application/octet-stream"):
+        assert client.post(INFER, content=content, headers={"content-type": kind}).status_code == 200
+    lines = {"content-type": "application/x-ndjson"}
+    check_error(client.post(INFER, content=b" " * 9_000_000, headers=lines), 413, "the body is longer than")
+
+
+def test_work_on_a_body_is_bounded(client: httpx.Client) -> None:
+    """To parse millions of lists takes seconds in which nobody else is answered; brackets in texts do not count."""
+    check_error(client.post(INFER, content=b" " * 9_000_000), 413, "the body is longer than")
+    for unit in (b"[],", b"[[]],", b'{"a":{}},'):
+        content = b'{"inputs":[{"name":"text","datatype":"BYTES","shape":[1],"data":[' + unit * (8_000_000 // len(unit))
+        check_error(client.post(INFER, content=content[:-1] + b"]}]}"), 413, "lists and objects; at most")
+    brackets = given(data=["[{" * 200_000])
+    assert client.post(INFER, json=brackets).status_code == 200
+
+
+def test_answers_of_many_megabytes_are_413(client_of_triton: triton.InferenceServerClient) -> None:
+    series = np.zeros((200, 96, 7), np.float32)
+    with pytest.raises(InferenceServerException, match="the answer would hold 1008000 numbers") as raised:
+        client_of_triton.infer("ettm2", [tensor("series", "FP32", series)])
+    assert raised.value.status() == "413"
+
+
+def test_other_routes_answer_in_the_same_shape(client: httpx.Client) -> None:
+    check_error(client.get("/v2/models/none"), 404, "no model of that name")
+    check_error(client.get("/v2/models/imdb-s3/versions/999"), 404, "served in version")
+    check_error(client.get("/v2/nothing"), 404, "Not Found")
+    check_error(client.get(INFER), 405, "Method Not Allowed")
+    for path in ("/v2/health/live", "/v2/health/ready", "/metrics"):
+        answer = client.head(path)
+        assert (answer.status_code, answer.content) == (200, b"")
+
+
+def test_a_key_is_asked_for_but_health_is_open(start: Callable[..., Server]) -> None:
+    server = start("--drain-delay-s", "0", "--default-forecaster", "ettm2", "--api-keys", "sesame")
+    with triton.InferenceServerClient(server.url.removeprefix("http://")) as client:
+        assert client.is_server_ready()
+        for ask in (
+            lambda: client.get_server_metadata(),
+            lambda: client.get_model_metadata("imdb-s3"),
+            lambda: client.infer("imdb-s3", [texts("text", [SHORT])]),
+        ):
+            with pytest.raises(InferenceServerException, match="send a valid key") as raised:
+                ask()
+            assert raised.value.status() == "401"
+        headers = {"authorization": "Bearer sesame"}
+        assert client.get_server_metadata(headers=headers)["name"] == "longdoc-serve"
+        assert client.infer("imdb-s3", [texts("text", [SHORT])], headers=headers) is not None
+
+
+def test_who_is_about_to_stop_is_not_ready_but_answers(start: Callable[..., Server], offline: Offline) -> None:
+    server = start("--drain-delay-s", "3", "--default-forecaster", "ettm2")
+    with triton.InferenceServerClient(server.url.removeprefix("http://")) as client:
+        server.process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + 2
+        while client.is_server_ready():
+            assert time.monotonic() < until
+        assert client.is_server_live()
+        assert not client.is_model_ready("imdb-s3")
+        check_scores(client.infer("imdb-s3", [texts("text", [SHORT])]), [SHORT], offline)
+        check_error(httpx.get(f"{server.url}/v2/models/imdb-s3/ready"), 503, "takes no requests")
+    assert server.process.wait(30) == 0
+
+
+def test_mutated_bodies_are_answered_clearly(client: httpx.Client, forecaster: OfflineForecaster) -> None:
+    m: ForecasterManifest = forecaster.manifest
+    series = {"name": "series", "datatype": "FP32", "shape": [1, m.context_length, len(m.channels)]}
+    series["data"] = np.array(forecaster.series(m.context_length)).T.ravel().tolist()
+    seeds = [
+        (INFER, json.dumps(given(data=["ab", "c"], shape=[2])).encode(), None),
+        (INFER, HEAD + ELEMENT, str(len(HEAD))),
+        (f"/v2/models/{m.name}/infer", json.dumps({"inputs": [series]}).encode(), None),
+    ]
+    generator = random.Random(0)
+    for _ in range(400):
+        path, seed, length = generator.choice(seeds)
+        headers = {"Inference-Header-Content-Length": length} if length else {}
+        response = client.post(path, content=mutate(seed, generator), headers=headers)
+        assert response.status_code in (200, 400, 413, 422), response.text
+        assert ("outputs" if response.status_code == 200 else "error") in response.json()
+
+
+def test_infer_is_documented(client: httpx.Client) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    for path in ("/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer"):
+        described = paths[path]["post"]
+        assert set(described["requestBody"]["content"]) == {"application/json", "application/octet-stream"}
+        named = {p["name"] for p in described["parameters"]}
+        assert named >= {"name", "Inference-Header-Content-Length"}
+        assert ("version" in named) == ("version" in path)
+        assert "error" in described["responses"]["422"]["content"]["application/json"]["schema"]["properties"]
+
+
+def test_page_for_clients_is_true(server: Server, tmp_path: Path) -> None:
+    """Every block of docs/clients.md runs; every answer of curl is JSON without an error."""
+    page = (ROOT / "docs" / "clients.md").read_text().replace("localhost:8000", server.url.removeprefix("http://"))
+    found = list(BLOCK.finditer(page))
+    assert {match["language"] for match in found} == {"python", "sh"}
+    for match in found:
+        if match["language"] == "python":
+            (tmp_path / "page.py").write_text(match["code"])
+            printed = run(f"python {tmp_path / 'page.py'}", tmp_path)
+            assert "positive" in printed
+            assert "bytes_used" in printed
+        else:
+            for answer in run(match["code"].replace("curl -s", "echo; curl -s"), tmp_path).splitlines():
+                assert not answer or "error" not in json.loads(answer)
