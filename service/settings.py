@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import AnyHttpUrl, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.backends.base import Device
@@ -72,8 +72,7 @@ class Settings(BaseSettings):
     deadline_s: float = Field(default=30.0, gt=0)
     """Time a request may take; a client asks for less with X-Request-Timeout-Ms."""
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
-    """Keys, one of which every request but health and metrics has to send; separated by commas. Better a variable than
-    a flag, which others on the machine can read."""
+    """Keys, separated by commas, one of which each request but health and metrics sends; better not as a flag."""
     drain_delay_s: float = Field(default=5.0, ge=0)
     """Time between SIGTERM, when readiness ends, and the end of listening; load balancers need it."""
     drain_timeout_s: float = Field(default=20.0, gt=0)
@@ -82,6 +81,8 @@ class Settings(BaseSettings):
     """Time between two looks for new versions below `exports`; 0 never looks."""
     log_format: Literal["text", "json"] = "text"
     """Form of the log lines on standard error."""
+    otlp_endpoint: AnyHttpUrl | None = None
+    """Collector of traces (OTLP, HTTP), such as http://collector:4318; unset, none are made. Needs the extra otel."""
 
     @field_validator("api_keys", mode="before")
     @classmethod

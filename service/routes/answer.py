@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from fastapi import Request, Response
 
 from service.codec import OnOverflow
 from service.engine import ServedModel
+from service.manifest import Manifest
 from service.schemas import ClassifyOptions
 from service.tasks.classification import Classification
 from service.tasks.timing import Timing
@@ -53,6 +54,16 @@ def _ranked(scores: Sequence[float], labels: Sequence[str], top_k: int | None) -
     return [{"label": label, "score": score} for label, score in pairs[:top_k]]
 
 
+class Work(NamedTuple):
+    """What was done for a request and when, on the clock of `perf_counter`; for its trace."""
+
+    manifest: Manifest
+    timing: Timing
+    started: float
+    computed: float
+    finished: float
+
+
 class Stopwatch:
     """Times of one request: created when its head has come, read when its answer is made."""
 
@@ -79,4 +90,6 @@ class Stopwatch:
         metrics.encode_seconds.observe(finished - self._computed)
         metrics.duration(model.manifest.task).observe(finished - self._started)
         self._request.state.timing.update(queue=timing.queue, compute=timing.compute)
+        if "trace_id" in self._request.scope:  # a span is made of it
+            self._request.state.work = Work(model.manifest, timing, self._started, self._computed, finished)
         return response

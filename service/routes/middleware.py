@@ -41,8 +41,8 @@ BULK = "/v1/classify"
 class RequestContext:
     """The application that the server runs: FastAPI, within what every request needs.
 
-    Routes that take a POST and no parameter in their path are called directly: FastAPI and Starlette would spend more
-    on such a request than everything else together, and add nothing, since these routes read the request themselves.
+    Routes that take a POST are called directly: FastAPI and Starlette would spend more on such a request than all the
+    rest together, and add nothing, since these routes read the request themselves.
 
     Args:
         app: with all routes.
@@ -64,10 +64,9 @@ class RequestContext:
         """Of bodies whose requests have not ended."""
         self._keys = [_digest(key.get_secret_value()) for key in settings.api_keys]
         self._direct = {
-            route.path: route
-            for route in routes
-            if isinstance(route, APIRoute) and route.methods == {"POST"} and not route.param_convertors
+            route.path: route for route in routes if isinstance(route, APIRoute) and route.methods == {"POST"}
         }
+        self._patterns = [route for route in self._direct.values() if route.param_convertors]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -97,8 +96,8 @@ class RequestContext:
         request = Request(scope, body)
         try:
             self._check_key(scope["path"], headers)
-            route = self._direct.get(scope["path"])
-            if route is not None and scope["method"] == "POST":
+            route = self._find(scope) if scope["method"] == "POST" else None
+            if route is not None:
                 scope["route"] = route
                 response = await route.endpoint(request)
                 await response(scope, receive, answer)
@@ -121,6 +120,17 @@ class RequestContext:
             self._metrics.http_requests.labels(_route(scope), method, code).inc()
             request_id.reset(token)
             trace_id.reset(trace)
+
+    def _find(self, scope: Scope) -> APIRoute | None:
+        """The route of a POST; the parameters of its path go into the scope."""
+        path = scope["path"]
+        if (route := self._direct.get(path)) is not None and not route.param_convertors:
+            return route
+        for route in self._patterns:
+            if (found := route.path_regex.match(path)) is not None:
+                scope["path_params"] = found.groupdict()
+                return route
+        return None
 
     def _check_key(self, path: str, headers: Headers) -> None:
         """Ask for one of the keys, in a time that does not depend on how much of it is right. Raises: Unauthorized."""

@@ -1,0 +1,349 @@
+"""Traces over real sockets: what arrives at a collector, and what happens when there is none."""
+
+import json
+import re
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from subprocess import run
+from typing import Any
+
+import httpx
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from tests.e2e.conftest import ROOT, SECRET, Server
+from tests.e2e.offline import OfflineForecaster
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+SAMPLED = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+TEXT = {"content-type": "text/plain"}
+LINES = {"content-type": "application/x-ndjson"}
+STAGES = ["queue", "compute"]
+ARRIVAL_S = 10
+
+
+def values(attributes: Iterable[KeyValue]) -> dict[str, Any]:
+    return {a.key: getattr(a.value, a.value.WhichOneof("value")) for a in attributes}
+
+
+class Collector(ThreadingHTTPServer):
+    """Takes OTLP over HTTP, as protobuf."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Intake)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.bodies: list[bytes] = []
+        self.requests: list[ExportTraceServiceRequest] = []
+
+    def spans(self) -> list[Span]:
+        scopes = (s for request in self.requests for r in request.resource_spans for s in r.scope_spans)
+        return [span for scope in scopes for span in scope.spans]
+
+    def resources(self) -> list[dict[str, Any]]:
+        return [values(r.resource.attributes) for request in self.requests for r in request.resource_spans]
+
+    def trace(self, response: httpx.Response) -> tuple[Span, list[Span]]:
+        """Span of a request, once it has arrived, and those below it."""
+        until = time.monotonic() + ARRIVAL_S
+        wanted = response.headers["x-request-id"]
+        while True:
+            spans = self.spans()
+            for span in spans:
+                if values(span.attributes).get("longdoc.request_id") == wanted:
+                    return span, [child for child in spans if child.parent_span_id == span.span_id]
+            assert time.monotonic() < until, "no span has arrived"
+            time.sleep(0.02)
+
+
+class Intake(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        assert (self.path, self.headers["content-type"]) == ("/v1/traces", "application/x-protobuf")
+        self.server.bodies.append(body)
+        self.server.requests.append(ExportTraceServiceRequest.FromString(body))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[Collector]:
+    with Collector() as collector:
+        threading.Thread(target=collector.serve_forever, daemon=True).start()
+        yield collector
+        collector.shutdown()
+
+
+@pytest.fixture(scope="module")
+def traced(collector: Collector, start: Callable[..., Server]) -> Server:
+    """A server that sends its spans at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+        return start("--otlp-endpoint", collector.url, "--default-forecaster", "ettm2", "--drain-delay-s", "0")
+
+
+@pytest.fixture
+def client(traced: Server) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=traced.url, timeout=30) as client:
+        yield client
+    assert "Traceback" not in traced.text()
+    assert "Warning" not in traced.text()
+    assert "service.tracing" not in traced.text(), "the collector was complained of"
+
+
+@pytest.fixture
+def own_collector() -> Iterator[Collector]:
+    with Collector() as collector:
+        threading.Thread(target=collector.serve_forever, daemon=True).start()
+        yield collector
+        collector.shutdown()
+
+
+def test_request_is_a_span_of_the_clients_trace_with_its_stages(client: httpx.Client, collector: Collector) -> None:
+    before = time.time_ns()
+    headers = {**SAMPLED, "tracestate": "vendor=1", "X-Request-Id": "of-the-client"}
+    response = client.post("/v1/classify", json={"inputs": [SECRET, SECRET * 200]}, headers=headers)
+    after = time.time_ns()
+    assert response.status_code == 200
+    span, children = collector.trace(response)
+    assert (span.name, span.kind) == ("POST /v1/classify", Span.SPAN_KIND_SERVER)
+    assert (span.trace_id.hex(), span.parent_span_id.hex(), span.trace_state) == (TRACE, PARENT, "vendor=1")
+    assert span.status.code == Status.STATUS_CODE_UNSET
+    found = values(span.attributes)
+    assert found.pop("longdoc.decode_s") > 0
+    assert found.pop("longdoc.encode_s") > 0
+    assert found == {
+        "http.request.method": "POST",
+        "http.route": "/v1/classify",
+        "http.response.status_code": 200,
+        "url.path": "/v1/classify",
+        "url.scheme": "http",
+        "longdoc.model.name": response.json()["model"],
+        "longdoc.model.version": response.json()["version"],
+        "longdoc.request_id": "of-the-client",
+    }
+    assert not span.events
+    assert [child.name for child in sorted(children, key=lambda c: c.start_time_unix_nano)] == STAGES
+    for child in children:
+        assert child.trace_id == span.trace_id
+        assert child.kind == Span.SPAN_KIND_INTERNAL
+        assert not child.attributes
+    edges = [before, span.start_time_unix_nano]
+    for name in STAGES:
+        (stage,) = [child for child in children if child.name == name]
+        edges += [stage.start_time_unix_nano, stage.end_time_unix_nano]
+    edges += [span.end_time_unix_nano, after]
+    assert edges == sorted(edges)
+    told = dict(re.findall(r"(\w+);dur=([\d.]+)", response.headers["server-timing"]))
+    (compute,) = [child for child in children if child.name == "compute"]
+    assert (compute.end_time_unix_nano - compute.start_time_unix_nano) / 1e6 == pytest.approx(
+        float(told["compute"]), abs=0.1
+    )
+
+
+@pytest.mark.parametrize(
+    "traceparent",
+    [None, f"00-{'0' * 32}-{PARENT}-01", f"00-{TRACE}-{PARENT}-01-more", f"00-{TRACE.upper()}-{PARENT}-01"],
+)
+def test_request_without_a_valid_parent_begins_a_trace(
+    client: httpx.Client, collector: Collector, traceparent: str | None
+) -> None:
+    headers = {"traceparent": traceparent} if traceparent else {}
+    span, _ = collector.trace(client.post("/v1/classify", json={"inputs": "x"}, headers=headers))
+    assert span.parent_span_id == b""
+    assert span.trace_id.hex() not in (TRACE, "0" * 32)
+
+
+def test_two_parents_are_none(client: httpx.Client, collector: Collector) -> None:
+    headers = [("traceparent", SAMPLED["traceparent"]), ("traceparent", f"00-{'1' * 32}-{PARENT}-01")]
+    span, _ = collector.trace(client.get("/v1/models", headers=headers))
+    assert span.parent_span_id == b""
+
+
+def test_request_of_a_trace_that_is_not_sampled_makes_no_span(client: httpx.Client, collector: Collector) -> None:
+    silent = "c" * 32
+    client.post("/v1/classify", json={"inputs": "x"}, headers={"traceparent": f"00-{silent}-{PARENT}-00"})
+    collector.trace(client.post("/v1/classify", json={"inputs": "x"}))
+    assert silent not in {span.trace_id.hex() for span in collector.spans()}
+
+
+def test_every_task_and_protocol_is_traced(
+    client: httpx.Client, collector: Collector, forecaster: OfflineForecaster
+) -> None:
+    tensor = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a text"]}
+    asked: dict[str, dict[str, Any]] = {
+        "/v1/score": {"pairs": [["one text", "another text"]]},
+        "/v1/rank": {"query": "a text", "documents": ["one text", "another text"]},
+        "/v1/forecast": {"series": forecaster.series(forecaster.manifest.context_length)},
+        "/v2/models/imdb-s3/infer": {"inputs": [tensor]},
+    }
+    for path, body in asked.items():
+        response = client.post(path, json=body)
+        assert response.status_code == 200, response.text
+        span, children = collector.trace(response)
+        assert span.name == f"POST {path}".replace("imdb-s3", "{name}")
+        assert values(span.attributes)["url.path"] == path
+        assert "longdoc.model.name" in values(span.attributes)
+        assert sorted(child.name for child in children) == sorted(STAGES)
+
+
+def test_refusal_is_no_error_of_the_server(client: httpx.Client, collector: Collector) -> None:
+    response = client.post("/v1/classify", json={"inputs": SECRET, SECRET: SECRET})
+    assert response.status_code == 422
+    span, children = collector.trace(response)
+    assert values(span.attributes)["http.response.status_code"] == 422
+    assert span.status.code == Status.STATUS_CODE_UNSET
+    assert not children
+
+
+def test_path_that_is_not_there_leaves_no_text(client: httpx.Client, collector: Collector) -> None:
+    span, _ = collector.trace(client.get(f"/{SECRET}", params={"q": SECRET}))
+    assert span.name == "GET"
+    found = values(span.attributes)
+    assert found["http.response.status_code"] == 404
+    assert not {"http.route", "url.path", "url.query"} & found.keys()
+
+
+def test_error_of_the_server_is_marked(client: httpx.Client, collector: Collector) -> None:
+    headers = {**TEXT, "X-Request-Timeout-Ms": "20"}
+    response = client.post("/v1/classify", content=SECRET * 20_000, headers=headers)
+    assert response.status_code == 504
+    span, _ = collector.trace(response)
+    assert span.status.code == Status.STATUS_CODE_ERROR
+    assert span.status.message == ""
+    assert values(span.attributes)["error.type"] == "504"
+
+
+def test_lines_are_one_span_that_lasts_to_the_last_answer(client: httpx.Client, collector: Collector) -> None:
+    def lines() -> Iterator[bytes]:
+        for _ in range(3):
+            yield json.dumps({"text": SECRET}).encode() + b"\n"
+            time.sleep(0.1)
+
+    response = client.post("/v1/classify", content=lines(), headers={**LINES, **SAMPLED})
+    assert len(response.text.splitlines()) == 3
+    span, children = collector.trace(response)
+    assert (span.name, span.trace_id.hex()) == ("POST /v1/classify", TRACE)
+    assert values(span.attributes)["http.response.status_code"] == 200
+    assert span.end_time_unix_nano - span.start_time_unix_nano > 0.25e9
+    assert not children
+
+
+def test_probes_are_not_traced(client: httpx.Client, collector: Collector) -> None:
+    for path in ("/metrics", "/v2/health/live", "/v2/health/ready"):
+        assert client.get(path).status_code == 200
+    collector.trace(client.get("/v1/models"))
+    assert not any("health" in span.name or "metrics" in span.name for span in collector.spans())
+
+
+def test_no_text_of_a_document_leaves(client: httpx.Client, collector: Collector) -> None:
+    """In whatever the tests before have sent, too."""
+    client.post("/v1/classify", json={"inputs": SECRET})
+    collector.trace(client.post("/v1/classify", content=SECRET, headers=TEXT))
+    words = SECRET.encode()
+    assert collector.bodies
+    assert not any(words in body or words.replace(b" ", b"%20") in body for body in collector.bodies)
+
+
+def test_last_spans_are_sent_by_each_worker_before_it_ends(
+    start: Callable[..., Server], own_collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "60000")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "my-documents")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
+    server = start("--otlp-endpoint", own_collector.url, "--workers", "2", "--drain-delay-s", "0")
+    until = time.monotonic() + 60
+    while server.text().count("listening") < 2:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    for _ in range(20):  # each on a connection of its own, so that both workers get some
+        assert httpx.post(f"{server.url}/v1/classify", json={"inputs": "x"}).status_code == 200
+    assert not own_collector.requests
+    assert server.stop() == 0
+    assert sum(span.name == "POST /v1/classify" for span in own_collector.spans()) == 20
+    resources = own_collector.resources()
+    assert {(r["service.name"], r["deployment.environment.name"]) for r in resources} == {("my-documents", "test")}
+    assert len({r["service.instance.id"] for r in resources}) == len(resources)
+
+
+def test_sampler_is_that_of_the_variables(
+    start: Callable[..., Server], own_collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
+    server = start("--otlp-endpoint", own_collector.url, "--drain-delay-s", "0")
+    assert httpx.post(f"{server.url}/v1/classify", json={"inputs": "x"}).status_code == 200
+    assert httpx.post(f"{server.url}/v1/classify", json={"inputs": "x"}, headers=SAMPLED).status_code == 200
+    assert server.stop() == 0
+    assert {span.trace_id.hex() for span in own_collector.spans()} == {TRACE}
+    assert [r["service.name"] for r in own_collector.resources()] == ["longdoc-serve"]
+
+
+def test_nothing_is_sent_unless_asked(
+    start: Callable[..., Server], own_collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", own_collector.url)
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    server = start("--drain-delay-s", "0")
+    for path, body in (("/v1/classify", {"inputs": "x"}), ("/v2/models/imdb-s3/infer", {})):
+        httpx.post(f"{server.url}{path}", json=body, headers=SAMPLED)
+    assert server.stop() == 0
+    assert not own_collector.bodies
+
+
+def test_library_is_not_loaded_unless_asked() -> None:
+    code = "import sys, service.__main__; sys.exit('opentelemetry.sdk' in sys.modules)"
+    assert run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("is_silent", [False, True], ids=["refuses", "never answers"])
+def test_collector_that_is_down_disturbs_nobody(
+    start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, *, is_silent: bool
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "64")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "16")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        if is_silent:
+            listener.listen()
+        server = start("--otlp-endpoint", f"http://127.0.0.1:{listener.getsockname()[1]}", "--drain-delay-s", "0")
+        with httpx.Client(base_url=server.url) as client:
+            until = time.monotonic() + 3
+            while time.monotonic() < until:
+                started = time.monotonic()
+                assert client.post("/v1/classify", json={"inputs": "x"}).status_code == 200
+                assert time.monotonic() - started < 1
+        stopped = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - stopped < 8
+    lines = [line for line in server.text().splitlines() if "traces: " in line]
+    assert len(lines) == 1, server.text()
+    assert "Traceback" not in server.text()
+
+
+def test_missing_extra_and_wrong_variables_are_refused() -> None:
+    def refusal(prepare: str) -> str:
+        code = f"import os, sys; {prepare}; from service.__main__ import main; sys.exit(main(sys.argv[1:]))"
+        command = [sys.executable, "-c", code, "--port", "0", "--otlp-endpoint", "http://127.0.0.1:4318"]
+        done = run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 2, done.stderr
+        (line,) = done.stderr.splitlines()
+        return line
+
+    assert "longdoc-serve[otel]" in refusal("sys.modules['opentelemetry.sdk'] = None")
+    assert "longdoc-serve[otel]" in refusal("sys.modules['opentelemetry.exporter'] = None")
+    assert "max_export_batch_size" in refusal("os.environ['OTEL_BSP_MAX_QUEUE_SIZE'] = '1'")
