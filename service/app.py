@@ -30,7 +30,8 @@ def create_app(engine: Engine, settings: Settings, metrics: Metrics) -> RequestC
         **dict.fromkeys(("/predict", "/rerank", "/info", "/health"), tei.error_body),
     }
     routers = [module.router for module in (oip, classify, matching, forecast, kserve, tei, models, health)]
+    app.state.routes = list(chain(*(router.routes for router in routers)))
     for router in routers:
         app.include_router(router)
     errors.install(app)
-    return RequestContext(app, chain(*(router.routes for router in routers)), metrics=metrics, settings=settings)
+    return RequestContext(app, app.state.routes, metrics=metrics, settings=settings)

@@ -7,6 +7,7 @@
 - A body that comes after its answer, an error, is read and dropped for LINGER_S, so that the client sees the answer.
 - An Upgrade that is not taken must be ignored (RFC 9110, 7.8). httptools instead stops parsing behind such a head, and
   uvicorn would take the body for another request; so the head is parsed again without it.
+- When a connection is lost, uvicorn tells the last request on it; the one that is being answered may be one before.
 """
 
 import asyncio
@@ -15,7 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_S = 10.0
@@ -45,6 +47,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_late = False
         self._is_upgrade = False
         self._is_refused = False
+        self._running: RequestResponseCycle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
@@ -58,7 +61,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._disarm()
         if self._write_timer is not None:
             self._write_timer.cancel()
+        if self._running is not None and self._running is not self.cycle and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come."""

@@ -39,7 +39,7 @@ class ClassifyRequest(ClassifyOptions):
 class BulkLine(_Request):
     """One line of `POST /v1/classify` as NDJSON."""
 
-    id: Annotated[str, StringConstraints(max_length=256)] | int | None = None
+    id: Annotated[str, StringConstraints(max_length=256)] | Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     """Comes back with the answer."""
     text: str | None = None
     """The document; or, for bytes of any kind, `base64`."""
@@ -225,6 +225,49 @@ class Problem(BaseModel):
     code: str
     request_id: str
     errors: list[FieldError] = []
+
+
+class BulkResult(BaseModel):
+    """One line of the answer to NDJSON: the result of a document, or an error."""
+
+    index: int
+    id: str | int | None = None
+    error: Problem | None = None
+    model: str | None = None
+    version: int | None = None
+    label: str | None = None
+    score: float | None = None
+    scores: list[Score] | None = None
+    coverage: Coverage | None = None
+    windows: list[Window] | None = None
+
+
+class ModelLimits(BaseModel):
+    """What a request may hold."""
+
+    body_bytes: int
+    document_bytes: int
+    documents: int
+    rank_documents: int
+    deadline_s: float
+
+
+class ModelDescription(BaseModel):
+    """The public part of a manifest; what more there is depends on the task."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+
+    name: str
+    version: int
+    task: str
+    ready: bool
+    limits: ModelLimits
+
+
+class ModelList(BaseModel):
+    """Body of the answer."""
+
+    models: list[ModelDescription]
 
 
 def self_contained(schema: type[BaseModel]) -> Any:

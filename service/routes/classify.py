@@ -1,6 +1,7 @@
 """`POST /v1/classify`: documents as JSON, as text, as bytes or as lines -> labels."""
 
 from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
 
 from service.engine import Engine, ServedClassifier
 from service.errors import InvalidInput
@@ -8,6 +9,7 @@ from service.routes.answer import Stopwatch, describe
 from service.routes.bulk import NDJSON, BulkResponse
 from service.routes.errors import DOCUMENTED
 from service.routes.reading import (
+    HEADERS,
     JSON,
     check_count,
     check_size,
@@ -18,7 +20,7 @@ from service.routes.reading import (
     read_body,
     while_connected,
 )
-from service.schemas import BulkLine, ClassifyOptions, ClassifyRequest, ClassifyResponse
+from service.schemas import BulkLine, BulkResult, ClassifyOptions, ClassifyRequest, ClassifyResponse, self_contained
 from service.settings import Settings
 from service.tasks.classification import classify
 
@@ -34,19 +36,24 @@ def _query_parameters() -> list[dict[str, object]]:
     return [{"name": name, "in": "query", "schema": properties[name]} for name in sorted(OPTIONS)]
 
 
+def _lines(schema: type[BaseModel]) -> dict[str, object]:
+    """OpenAPI of a body of lines."""
+    return {"type": "string", "contentMediaType": NDJSON, "contentSchema": self_contained(schema)}
+
+
 @router.post(
     "/v1/classify",
     response_model=ClassifyResponse,
-    responses=DOCUMENTED,
+    responses={**DOCUMENTED, 200: {"content": {NDJSON: {"schema": _lines(BulkResult)}}}},
     openapi_extra={
-        "parameters": _query_parameters(),
+        "parameters": [*_query_parameters(), *HEADERS],
         "requestBody": {
             "required": True,
             "content": {
                 JSON: {"schema": ClassifyRequest.model_json_schema()},
                 TEXT: {"schema": {"type": "string"}},
                 BYTES: {"schema": {"type": "string", "format": "binary"}},
-                NDJSON: {"schema": BulkLine.model_json_schema()},
+                NDJSON: {"schema": _lines(BulkLine)},
             },
         },
     },

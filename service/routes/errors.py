@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match, Route
 
 from service import errors
 from service.log import request_id
@@ -68,7 +69,12 @@ def install(app: FastAPI) -> None:
 
 
 def _handle(request: Request, error: Exception) -> Response:
-    return answer(request, failure(error))
+    failed = failure(error)
+    if failed.status == 405:  # the router names the methods of the last route it tried; GET and HEAD are two
+        routes: list[Route] = request.app.state.routes
+        matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+        failed.headers["Allow"] = ", ".join(sorted(method for route in matching for method in route.methods or ()))
+    return answer(request, failed)
 
 
 def failure(error: Exception) -> Failure:

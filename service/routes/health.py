@@ -27,7 +27,9 @@ async def ready(request: Request) -> dict[str, bool]:
     return {"live": True, "ready": True}  # the specification names the one, its reference server sends the other
 
 
-@router.get("/metrics", response_class=Response)
+@router.get(
+    "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+)
 @router.head("/metrics", include_in_schema=False)
 async def metrics(request: Request) -> Response:
     """Prometheus text format."""

@@ -17,14 +17,15 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from service.engine import Engine, ServedForecaster
 from service.errors import InvalidInput, PayloadTooLarge
 from service.routes.answer import Stopwatch, json_response
-from service.routes.errors import Failure
+from service.routes.errors import DOCUMENTED, Failure
 from service.routes.reading import (
+    JSON,
     check_count,
     json_body,
     read_json,
     while_connected,
 )
-from service.schemas import Channel, Channels, Levels, ModelName
+from service.schemas import Channel, Channels, Levels, ModelName, self_contained
 from service.series import Doubles, continue_timestamps, parse_frequency, parse_start
 from service.settings import Settings
 from service.tasks.forecasting import Forecast, check_channels, check_levels, choose_horizon, forecast
@@ -78,6 +79,62 @@ class KServeRequest(_Part):
     options: Options
 
 
+Values = list[float] | list[list[float]]
+
+
+class Content(BaseModel):
+    """One forecast, in the layout of its series."""
+
+    type: Literal["time_series_forecast"]
+    name: str
+    mean_forecast: Values
+    frequency: str
+    start_timestamp: str | None
+    quantiles: dict[str, Values] | None = None
+
+
+class Output(BaseModel):
+    """The forecast of one input."""
+
+    type: Literal["forecast"]
+    id: str
+    status: Literal["completed"]
+    content: list[Content]
+    error: None
+
+
+class KServeResponse(BaseModel):
+    """Body of the answer."""
+
+    model: str
+    version: int
+    id: str
+    created_at: int
+    status: Literal["completed"]
+    error: None
+    outputs: list[Output]
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong."""
+
+    code: str
+    message: str
+    param: str | None
+    type: str
+
+
+class Error(BaseModel):
+    """Body of every error."""
+
+    error: ErrorDetail
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {**native, "content": {JSON: {"schema": self_contained(Error)}}} for status, native in DOCUMENTED.items()
+}
+
+
 def error_body(failed: Failure) -> Response:
     """KServe's body for a failure."""
     param = failed.fields[0][0] if failed.fields else None
@@ -85,7 +142,7 @@ def error_body(failed: Failure) -> Response:
     return json_response({"error": content}, failed.status)
 
 
-router = APIRouter(prefix="/v1/timeseries")
+router = APIRouter(prefix="/v1/timeseries", responses={401: ERRORS[401]})
 
 
 @router.get("/models")
@@ -96,7 +153,7 @@ async def get_models(request: Request) -> dict[str, list[dict[str, str]]]:
     return {"models": [{"name": name} for name in names]}
 
 
-@router.post("/forecast", openapi_extra=json_body(KServeRequest))
+@router.post("/forecast", response_model=KServeResponse, responses=ERRORS, openapi_extra=json_body(KServeRequest))
 async def post_forecast(request: Request) -> Response:
     """Forecast each input with the model named; one bad input refuses the request."""
     watch = Stopwatch(request)

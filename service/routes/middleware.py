@@ -112,7 +112,8 @@ class RequestContext:
                 log.exception("%s %s failed", scope["method"], _route(scope))
             if not has_started:
                 await errors.answer(request, errors.failure(error))(scope, receive, answer)
-            elif not has_ended:  # the connection has to be cut, or the client would take a part for the whole
+            elif not (has_ended or isinstance(error, ClientDisconnect)):
+                # the connection has to be cut, or the client would take a part for the whole
                 raise
         finally:
             self.held_bytes -= body.held

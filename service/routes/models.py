@@ -2,27 +2,31 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 
 from service.engine import Engine, ServedModel, public_facts
+from service.routes.answer import json_response
 from service.routes.errors import DOCUMENTED
+from service.routes.reading import named
+from service.schemas import ModelDescription, ModelList
 from service.settings import Settings
 
-router = APIRouter(prefix="/v1/models")
+router = APIRouter(prefix="/v1/models", responses={401: DOCUMENTED[401]})
 
 
-@router.get("")
-async def get_models(request: Request) -> dict[str, list[dict[str, Any]]]:
+@router.get("", response_model=ModelList)
+async def get_models(request: Request) -> Response:
     """All models."""
     engine: Engine = request.app.state.engine
-    return {"models": [_describe(model, request.app.state.settings) for model in engine.models.values()]}
+    models = [_describe(model, request.app.state.settings) for model in engine.models.values()]
+    return json_response({"models": models})
 
 
-@router.get("/{name}", responses={404: DOCUMENTED[404]})
-async def get_model(name: str, request: Request) -> dict[str, Any]:
+@router.get("/{name}", response_model=ModelDescription, responses={404: DOCUMENTED[404]}, openapi_extra=named("name"))
+async def get_model(request: Request) -> Response:
     """One model."""
     engine: Engine = request.app.state.engine
-    return _describe(engine.model(name), request.app.state.settings)
+    return json_response(_describe(engine.model(request.path_params["name"]), request.app.state.settings))
 
 
 def _describe(model: ServedModel, settings: Settings) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from service.manifest import ClassifierManifest, Manifest, MatcherManifest
 from service.routes.answer import Stopwatch, json_response
 from service.routes.errors import DOCUMENTED, Failure
 from service.routes.kserve import MOST_NUMBERS
-from service.routes.reading import JSON, check_count, check_size, deadline, read_body, while_connected
+from service.routes.reading import HEADERS, JSON, check_count, check_size, deadline, named, read_body, while_connected
 from service.routes.tensors import (
     BINARY,
     HEAD_LENGTH,
@@ -108,12 +108,14 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     status: {**native, "content": {JSON: {"schema": self_contained(Error)}}} for status, native in DOCUMENTED.items()
 }
 BODY = {JSON: {"schema": self_contained(InferRequest)}, BINARY: {"schema": {"type": "string", "format": "binary"}}}
-NAME: dict[str, Any] = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
-LENGTH = {"name": HEAD_LENGTH, "in": "header", "schema": {"type": "integer"}}
-INFER = {"parameters": [NAME, LENGTH], "requestBody": {"required": True, "content": BODY}}
-INFER_VERSION = {**INFER, "parameters": [NAME, {**NAME, "name": "version"}, LENGTH]}
+LENGTH = {"name": HEAD_LENGTH, "in": "header", "schema": {"type": "integer", "minimum": 0}}
+REQUEST = {"requestBody": {"required": True, "content": BODY}}
+NAME, VERSION = named("name"), named("name", "version")
+INFER = {"parameters": [*NAME["parameters"], LENGTH, *HEADERS], **REQUEST}
+INFER_VERSION = {"parameters": [*VERSION["parameters"], LENGTH, *HEADERS], **REQUEST}
+ANSWERS = {**ERRORS, 200: {"content": {BINARY: {"schema": {"type": "string", "format": "binary"}}}}}
 
-router = APIRouter(prefix="/v2")
+router = APIRouter(prefix="/v2", responses={401: ERRORS[401]})
 
 
 @router.get("")
@@ -122,13 +124,12 @@ async def get_server() -> dict[str, str | list[str]]:
     return {"name": "longdoc-serve", "version": __version__, "extensions": EXTENSIONS}
 
 
-@router.get("/models/{name}", responses={404: ERRORS[404]})
-@router.get("/models/{name}/versions/{version}", responses={404: ERRORS[404]})
-async def get_model(request: Request, name: str, version: str | None = None) -> ModelMetadata:
+@router.get("/models/{name}", responses={404: ERRORS[404]}, openapi_extra=NAME)
+@router.get("/models/{name}/versions/{version}", responses={404: ERRORS[404]}, openapi_extra=VERSION)
+async def get_model(request: Request) -> ModelMetadata:
     """Inputs and outputs of a model."""
-    engine: Engine = request.app.state.engine
     settings: Settings = request.app.state.settings
-    manifest = engine.model(name, version).manifest
+    manifest = _asked(request).manifest
     inputs, outputs = _signature(manifest)
     return ModelMetadata(
         name=manifest.name,
@@ -139,34 +140,35 @@ async def get_model(request: Request, name: str, version: str | None = None) -> 
     )
 
 
-@router.get("/models/{name}/ready", responses={404: ERRORS[404], 503: ERRORS[503]})
-@router.get("/models/{name}/versions/{version}/ready", responses={404: ERRORS[404], 503: ERRORS[503]})
-async def model_ready(request: Request, name: str, version: str | None = None) -> dict[str, str | bool]:
+@router.get("/models/{name}/ready", responses={404: ERRORS[404], 503: ERRORS[503]}, openapi_extra=NAME)
+@router.get(
+    "/models/{name}/versions/{version}/ready", responses={404: ERRORS[404], 503: ERRORS[503]}, openapi_extra=VERSION
+)
+async def model_ready(request: Request) -> dict[str, str | bool]:
     """200 when one model takes requests."""
     engine: Engine = request.app.state.engine
-    model = engine.model(name, version)
+    model = _asked(request)
     if engine.is_draining or not model.batcher.is_ready:
         raise NotReady("the model takes no requests")
-    return {"name": name, "ready": True}
+    return {"name": model.manifest.name, "ready": True}
 
 
-@router.post("/models/{name}/infer", response_model=InferResponse, responses=ERRORS, openapi_extra=INFER)
+@router.post("/models/{name}/infer", response_model=InferResponse, responses=ANSWERS, openapi_extra=INFER)
 @router.post(
     "/models/{name}/versions/{version}/infer",
     response_model=InferResponse,
-    responses=ERRORS,
+    responses=ANSWERS,
     openapi_extra=INFER_VERSION,
 )
 async def post_infer(request: Request) -> Response:
     """Ask a model; classifiers take `text`, or `bytes` with `lengths`, matchers `a` and `b`, forecasters `series`."""
     watch = Stopwatch(request)
     arrived = asyncio.get_running_loop().time()
-    engine: Engine = request.app.state.engine
     settings: Settings = request.app.state.settings
     until = deadline(request, settings.deadline_s)
     if request.headers.get("content-encoding", "identity").lower() != "identity":  # of media types, clients name any
         raise UnsupportedMedia("send the body without Content-Encoding")
-    model = engine.model(request.path_params["name"], request.path_params.get("version"))
+    model = _asked(request)
     asked, tensors = parse(await read_body(request, until), request.headers.get(HEAD_LENGTH))
     wanted = _wanted(asked, model.manifest)
     if asked.parameters.timeout:
@@ -176,6 +178,12 @@ async def post_infer(request: Request) -> Response:
         answer = await while_connected(request, work)
     watch.computed()
     return watch.finish(model, answer.timing, _describe(model, asked, wanted, answer))
+
+
+def _asked(request: Request) -> ServedModel:
+    """The model, and its version, that the path names. Raises: ModelNotFound."""
+    engine: Engine = request.app.state.engine
+    return engine.model(request.path_params["name"], request.path_params.get("version"))
 
 
 def _signature(manifest: Manifest) -> tuple[list[TensorMetadata], list[TensorMetadata]]:

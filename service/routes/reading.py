@@ -18,6 +18,21 @@ M = TypeVar("M", bound=BaseModel)
 
 JSON = "application/json"
 TIMEOUT = "x-request-timeout-ms"
+HEADERS: list[dict[str, Any]] = [
+    {
+        "name": "X-Request-Timeout-Ms",
+        "in": "header",
+        "schema": {"type": "integer", "minimum": 1, "maximum": 999_999_999},
+        "description": "Deadline of the request in milliseconds; never later than that of the server.",
+    },
+    {
+        "name": "X-Request-Id",
+        "in": "header",
+        "schema": {"type": "string"},
+        "description": "Comes back with the answer and stands in the log, if it is 1 to 128 visible ASCII characters.",
+    },
+]
+"""For the OpenAPI document of a route."""
 LONGEST_PLACE = 32
 WATCH_AFTER_S = 0.1
 MOST_LISTS = 200_000
@@ -41,9 +56,19 @@ def media_type(request: Request, allowed: tuple[str, ...]) -> str:
     return given
 
 
+def named(*names: str) -> dict[str, list[dict[str, Any]]]:
+    """OpenAPI of parameters in the path, which the route reads itself: any string, so never a 422."""
+    return {
+        "parameters": [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+    }
+
+
 def json_body(schema: type[BaseModel]) -> dict[str, object]:
-    """OpenAPI of a JSON body that the route reads itself."""
-    return {"requestBody": {"required": True, "content": {JSON: {"schema": self_contained(schema)}}}}
+    """OpenAPI of a JSON body, and of the headers, that the route reads itself."""
+    return {
+        "parameters": HEADERS,
+        "requestBody": {"required": True, "content": {JSON: {"schema": self_contained(schema)}}},
+    }
 
 
 def deadline(request: Request, longest_s: float) -> float:

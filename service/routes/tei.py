@@ -108,6 +108,35 @@ class Rank(BaseModel):
     text: str | None = None
 
 
+class Labels(BaseModel):
+    """Names of the outputs."""
+
+    id2label: dict[str, str]
+    label2id: dict[str, int]
+
+
+class Info(BaseModel):
+    """What is served, in TEI's words."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    model_id: str
+    model_sha: str
+    model_dtype: str
+    served_model_name: str
+    model_type: dict[Literal["classifier", "reranker"], Labels]
+    max_concurrent_requests: int
+    max_input_length: int
+    max_batch_tokens: int
+    max_batch_requests: int | None
+    max_client_batch_size: int
+    auto_truncate: bool
+    tokenization_workers: int
+    version: str
+    sha: str | None
+    docker_label: str | None
+
+
 class Error(BaseModel):
     """Body of every error but 401, which has none."""
 
@@ -126,6 +155,7 @@ def error_body(failed: Failure) -> Response:
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {**native, "content": {JSON: {"schema": self_contained(Error)}}} for status, native in DOCUMENTED.items()
 }
+ERRORS[401] = {"description": DOCUMENTED[401]["description"]}
 
 router = APIRouter()
 
@@ -140,7 +170,7 @@ async def health(request: Request) -> Response:
     return Response()
 
 
-@router.get("/info", responses={422: ERRORS[422]})
+@router.get("/info", response_model=Info, responses={401: ERRORS[401], 422: ERRORS[422]})
 async def get_info(request: Request) -> dict[str, Any]:
     """The default classifier; where there is none, the default matcher as a re-ranker. A token is a byte."""
     engine: Engine = request.app.state.engine

@@ -1,0 +1,212 @@
+"""The OpenAPI document against a running server: what it says is what the server does, on every route.
+
+Schemathesis makes requests from the document, right ones and wrong ones, and checks every answer: no fault of the
+server, a documented status and media type, a body that its schema allows, what is wrong refused, what is right taken,
+405 with a true `Allow` for other methods. The valid requests below reach what random ones seldom do.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from schemathesis.schemas import BaseSchema
+
+from service.manifest import newest_version
+from tests.e2e.conftest import EXPORTS, ROOT, Server
+from tests.e2e.offline import OfflineForecaster
+
+JSON, NDJSON, TEXT, BINARY = "application/json", "application/x-ndjson", "text/plain", "application/octet-stream"
+OPEN = {"/metrics", "/health", "/v2/health/live", "/v2/health/ready"}
+"""Routes that need no key."""
+BINARY_HEAD = b'{"inputs":[{"name":"text","datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":5}}]}'
+TEXT_TENSOR = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["one"]}
+PAIR = {"inputs": [{**TEXT_TENSOR, "name": "a"}, {**TEXT_TENSOR, "name": "b"}]}
+VERSION = newest_version(EXPORTS / "imdb-s3").name
+MODEL, MODEL_VERSION = {"name": "imdb-s3"}, {"name": "imdb-s3", "version": VERSION}
+SERIES = "a series of the forecaster's, filled in by the test"
+VALID: dict[str, list[dict[str, Any]]] = {
+    "POST /v1/classify": [
+        {"body": {"inputs": ["a", "b"], "model": "imdb-s3", "top_k": 1, "detail": True, "on_overflow": "head"}},
+        {"body": "a text", "media_type": TEXT, "query": {"detail": "true", "top_k": "1"}},
+        {"body": b"\xff\x00", "media_type": BINARY, "query": {"model": "imdb-s3", "on_overflow": "tail"}},
+        {"body": b'{"id": "x", "text": "a"}\nno JSON\n', "media_type": NDJSON},
+        {"body": b'{"id": 7, "base64": "YQ=="}', "media_type": NDJSON, "query": {"on_overflow": "head_tail"}},
+    ],
+    "POST /v1/score": [{"body": {"pairs": [["one", "two"], ["three", "four" * 2000]]}}],
+    "POST /v1/rank": [
+        {"body": {"query": "a query", "documents": ["one", "two"], "top_n": 1, "return_documents": True}}
+    ],
+    "POST /v1/forecast": [
+        {"body": {"series": SERIES, "horizon": 2, "quantiles": [0.1], "start": "2016-07-01", "frequency": "1h"}},
+        {"body": {"series": SERIES}},
+    ],
+    "GET /v1/models": [{}],
+    "GET /v1/models/{name}": [{"path_parameters": MODEL}, {"path_parameters": {"name": "ettm2"}}],
+    "GET /v1/timeseries/models": [{}],
+    "POST /v1/timeseries/forecast": [
+        {
+            "body": {
+                "model": "ettm2",
+                "inputs": [{"series": SERIES, "frequency": "H", "start_timestamp": "2016-07-01"}],
+                "options": {"horizon": 2, "quantiles": [0.1, 0.9]},
+            }
+        },
+        {"body": {"model": "ettm2", "inputs": [{"series": SERIES, "frequency": "H"}], "options": {"horizon": 2}}},
+    ],
+    "GET /v2": [{}],
+    "GET /v2/health/live": [{}],
+    "GET /v2/health/ready": [{}],
+    "GET /v2/models/{name}": [{"path_parameters": {"name": name}} for name in ("imdb-s3", "aan", "ettm2")],
+    "GET /v2/models/{name}/versions/{version}": [{"path_parameters": MODEL_VERSION}],
+    "GET /v2/models/{name}/ready": [{"path_parameters": MODEL}],
+    "GET /v2/models/{name}/versions/{version}/ready": [{"path_parameters": MODEL_VERSION}],
+    "POST /v2/models/{name}/infer": [
+        {"path_parameters": MODEL, "body": {"id": "7", "inputs": [TEXT_TENSOR], "outputs": [{"name": "label"}]}},
+        {"path_parameters": {"name": "aan"}, "body": PAIR},
+        {"path_parameters": MODEL, "body": {"inputs": [TEXT_TENSOR], "parameters": {"binary_data_output": True}}},
+        {
+            "path_parameters": MODEL,
+            "body": BINARY_HEAD + b"\1\0\0\0a",
+            "media_type": BINARY,
+            "headers": {"Inference-Header-Content-Length": str(len(BINARY_HEAD))},
+        },
+    ],
+    "POST /v2/models/{name}/versions/{version}/infer": [
+        {"path_parameters": MODEL_VERSION, "body": {"inputs": [TEXT_TENSOR]}}
+    ],
+    "GET /health": [{}],
+    "GET /info": [{}],
+    "POST /predict": [{"body": {"inputs": given}} for given in ("a", ["one", "two"], [["a"], ["b"]], [["one", "two"]])],
+    "POST /rerank": [{"body": {"query": "a query", "texts": ["one", "two"], "return_text": True}}],
+    "GET /metrics": [{}],
+}
+"""Requests that are answered by 200; every route has one."""
+
+CONFIGURATION = f"""
+hooks = "tests.e2e.test_openapi"
+
+[dictionaries]
+names.values = ["imdb-s3", "aan", "ettm2"]
+versions.values = ["{VERSION}"]
+timeouts.values = [20000]
+
+[parameters]  # random names would all be 404, random deadlines most often 504
+"path.name" = {{ dictionary = "names", probability = 0.8 }}
+"path.version" = {{ dictionary = "versions", probability = 0.8 }}
+"header.X-Request-Timeout-Ms" = {{ dictionary = "timeouts", probability = 0.8 }}
+
+[checks]
+max_response_time = 20
+# A schema cannot say what depends on the model and the settings: channels, lengths, limits.
+positive_data_acceptance.expected-statuses = ["200", "404", "413", "422", "504"]
+# Who gives a millisecond gets 504.
+not_a_server_error.expected-statuses = ["2xx", "4xx", "504"]
+# 413 is the answer to too much of something, which a schema may limit too.
+negative_data_rejection.expected-statuses = ["400", "404", "405", "413", "415", "422", "504"]
+
+[[operations]]  # bytes before tensors have to be JSON
+include-path-regex = "/infer$"
+checks.positive_data_acceptance.expected-statuses = ["200", "400", "404", "413", "422", "504"]
+"""
+
+
+@schemathesis.serializer(NDJSON)
+def encode_lines(context: schemathesis.SerializationContext, value: Any) -> bytes:
+    """Lines as they go over the wire; schemathesis takes this module for its hooks."""
+    del context
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+@pytest.fixture(autouse=True)
+def check_log(server: Server) -> Iterator[None]:
+    before = len(server.text())
+    yield
+    assert "Traceback" not in server.text()[before:]
+
+
+@pytest.mark.parametrize("examples", [5, pytest.param(100, marks=pytest.mark.slow)])
+def test_server_does_what_its_document_says(server: Server, tmp_path: Path, examples: int) -> None:
+    (tmp_path / "schemathesis.toml").write_text(CONFIGURATION)
+    command = [sys.executable, "-m", "schemathesis.cli", "--config-file", "schemathesis.toml", "run", "--seed", "1"]
+    options = ["--max-examples", str(examples), "--continue-on-failure", "--no-color"]
+    address = f"{server.url}/openapi.json"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(
+        [*command, *options, address], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.fixture(scope="module")
+def document(server: Server) -> BaseSchema:
+    return schemathesis.openapi.from_url(f"{server.url}/openapi.json")
+
+
+def filled(value: Any, series: object) -> Any:
+    """A body with a series in the place for it."""
+    if isinstance(value, dict):
+        return {key: filled(item, series) for key, item in value.items()}
+    if isinstance(value, list):
+        return [filled(item, series) for item in value]
+    return series if value is SERIES else value
+
+
+@pytest.mark.parametrize("route", VALID)
+def test_valid_requests_are_answered_as_documented(
+    document: BaseSchema, forecaster: OfflineForecaster, route: str
+) -> None:
+    method, path = route.split()
+    series = forecaster.series(forecaster.manifest.context_length)
+    for request in VALID[route]:
+        kind = {"media_type": JSON} if method == "POST" else {}
+        case = document[path][method].Case(**{**kind, **filled(request, series)})
+        response = case.call_and_validate(timeout=30)
+        assert response.status_code == 200, response.text
+
+
+def operations(server: Server) -> dict[str, dict[str, Any]]:
+    paths = httpx.get(f"{server.url}/openapi.json").json()["paths"]
+    return {f"{method.upper()} {path}": found for path, item in paths.items() for method, found in item.items()}
+
+
+def test_every_route_is_documented(server: Server) -> None:
+    assert operations(server).keys() == VALID.keys()
+
+
+def says_nothing(schema: dict[str, Any]) -> bool:
+    """Whether any object, or anything at all, fits."""
+    return not schema or (
+        schema.get("type") == "object"
+        and not schema.get("properties")
+        and schema.get("additionalProperties", True) is True
+    )
+
+
+@pytest.mark.parametrize("route", VALID)
+def test_document_says_enough(server: Server, route: str) -> None:
+    """What no answer of this server can show: a schema that allows everything, failures that do not occur here."""
+    method, path = route.split()
+    operation = operations(server)[route]
+    for status, response in operation["responses"].items():
+        empty = {"/health": "200", "/predict": "401", "/rerank": "401", "/info": "401"}.get(path)
+        schemas = [media["schema"] for media in response.get("content", {}).values()]
+        assert schemas or status == empty, f"{status} has no body"
+        assert not any(says_nothing(schema) for schema in schemas), f"{status} says nothing"
+    expected = {"200"}
+    if path not in OPEN:
+        expected |= {"401"}
+    if "{name}" in path:
+        expected |= {"404"}
+    if path.endswith("/ready") or path == "/health":
+        expected |= {"503"}
+    if method == "POST":
+        expected |= {"400", "404", "413", "415", "422", "429", "500", "503", "504"}
+        assert {"X-Request-Timeout-Ms", "X-Request-Id"} <= {given["name"] for given in operation["parameters"]}
+    assert expected <= operation["responses"].keys()
+    assert method == "POST" or path == "/info" or "422" not in operation["responses"], "nothing can be invalid"
