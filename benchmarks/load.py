@@ -30,7 +30,8 @@ T = TypeVar("T")
 REFUSALS = (429, 503)
 """What a server says that does not want a request now."""
 PAUSE_S = 0.02
-"""Before a closed loop asks again after a connection broke; without it, it would spin on a server that is gone."""
+"""Before a closed loop asks again after a refusal or a broken connection; without it, it would spin, and so take the
+cores from the server."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +117,9 @@ async def closed_loop(
         connection: _Connection | None = None
         index = first
         while (due := client.now()) < seconds:
-            connection = await client.ask(connection, requests[index % len(requests)], due)
+            connection, status = await client.ask(connection, requests[index % len(requests)], due)
             index += connections
-            if connection is None:
+            if status == 0 or status in REFUSALS:
                 await asyncio.sleep(PAUSE_S)
         if connection is not None:
             connection.close()
@@ -159,7 +160,8 @@ async def open_loop(
     async def ask(index: int, due: float) -> None:
         async with places:
             connection = idle.pop() if idle else None  # the one used last: no more are open than needed
-            if (connection := await client.ask(connection, requests[index % len(requests)], due)) is not None:
+            connection, _ = await client.ask(connection, requests[index % len(requests)], due)
+            if connection is not None:
                 idle.append(connection)
 
     for index, due in enumerate(moments[moments < seconds].tolist()):
@@ -190,8 +192,13 @@ class _Client:
         """Seconds since the load began."""
         return time.monotonic() - self._started
 
-    async def ask(self, connection: "_Connection | None", request: bytes, due: float) -> "_Connection | None":
-        """Send a request over a connection, or a new one; returns the connection if it can be used again."""
+    async def ask(
+        self, connection: "_Connection | None", request: bytes, due: float
+    ) -> tuple["_Connection | None", int]:
+        """Send a request over a connection, or a new one.
+
+        Returns: the connection if it can be used again; the status of the answer, 0 without one.
+        """
         status, has_retry_after, failure = 0, False, ""
         loop = asyncio.get_running_loop()
         try:
@@ -210,7 +217,7 @@ class _Client:
             if connection is not None:
                 connection.close()
         self._records.append((due, self.now(), status, has_retry_after))
-        return connection if connection is not None and not connection.is_closed else None
+        return connection if connection is not None and not connection.is_closed else None, status
 
     def outcome(self, seconds: float) -> Outcome:
         """What was noted."""

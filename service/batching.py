@@ -197,6 +197,11 @@ class Batcher:
         return not (self._closed or self._failed)
 
     @property
+    def is_computing(self) -> bool:
+        """Whether a batch has not come back."""
+        return self._free < self._limits.slots
+
+    @property
     def is_idle(self) -> bool:
         """Whether every accepted request has ended."""
         return not self._tickets

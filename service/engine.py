@@ -287,10 +287,18 @@ class Engine:
     async def drain(self) -> None:
         """Take no more requests and wait for those accepted."""
         self._is_draining = True
-        batchers = [*self._replaced, *(model.batcher for model in self.models.values())]
+        batchers = self._batchers()
         for batcher in batchers:
             batcher.close()
         await asyncio.gather(*(batcher.drain() for batcher in batchers))
+
+    @property
+    def is_computing(self) -> bool:
+        """Whether a thread has not come back."""
+        return any(batcher.is_computing for batcher in self._batchers())
+
+    def _batchers(self) -> list[Batcher]:
+        return [*self._replaced, *(model.batcher for model in self.models.values())]
 
     def close(self) -> None:
         """Give the threads back; what still computes is left behind."""

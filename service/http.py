@@ -1,7 +1,7 @@
 """HTTP/1.1 on a connection: uvicorn's fast protocol with the bounds that it lacks. Used by `service.server`.
 
 - A request that cannot be answered in time is refused from its head alone.
-- A head is at most MAX_HEAD_BYTES long and comes within HEAD_S.
+- A head is at most MAX_HEAD_BYTES long and comes within HEAD_S; what stands between the parts of a body is as short.
 - A connection that has asked nothing yet is closed like an idle one.
 - Who does not read the answer for WRITE_S is cut off.
 - A body that comes after its answer, an error, is read and dropped for LINGER_S, so that the client sees the answer.
@@ -46,7 +46,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_body = False
         self._is_late = False
         self._is_upgrade = False
-        self._is_refused = False
+        self._is_refused = self._is_ending = self._is_broken = False
         self._running: RequestResponseCycle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
@@ -72,17 +72,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come."""
-        self._unset_keepalive_if_required()
-        if not self._in_body:
-            self._head_bytes += len(data)
+        self._head_bytes += len(data)
         try:
-            while data:
+            while data and not self._is_broken and not self.transport.is_closing():
                 data = self._parse(data)
-        except httptools.HttpParserError:
-            self._close_with(MALFORMED)
+        except httptools.HttpParserError as error:
+            self._close_with(TOO_LONG if isinstance(error.__context__, _HeadTooLong) else MALFORMED)
             return
-        if self._in_head:
-            self._bound_head()
+        self._bound_head()
 
     def _parse(self, data: bytes) -> bytes:
         """Parse; what is left to parse, because an Upgrade was to be ignored. Raises: HttpParserError."""
@@ -97,32 +94,41 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """Begin a request."""
+        self._unset_keepalive_if_required()
         super().on_message_begin()
         self._in_head = True
         self._is_late = False
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field of the head; one behind a body is dropped."""
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         """Start the application."""
         self._in_head = False
-        self._in_body = True
         self._disarm()
-        if self._head_bytes > MAX_HEAD_BYTES and sum(map(len, itertools.chain(*self.headers))) > MAX_HEAD_BYTES:
-            self._close_with(TOO_LONG)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            size = len(self.url) + sum(map(len, itertools.chain(*self.headers)))
+            if size > MAX_HEAD_BYTES:
+                raise _HeadTooLong
         self._head_bytes = 0
         self._is_upgrade = self.parser.should_upgrade()
         if self._is_upgrade or self.transport.is_closing():
             return
         if (refusal := self._refusal()) is None:
             super().on_headers_complete()
+            self._in_body = True
+            self.cycle.transport = _Lingering(self)  # type: ignore[assignment]
             return
-        self._is_refused = True
+        self._is_refused = self._in_body = True
         self.transport.write(refusal)
-        if not self.parser.should_keep_alive():
-            self.transport.close()
+        self._is_ending = not self.parser.should_keep_alive()
         self._arm(LINGER_S)
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
+        self._head_bytes = 0
         if not self._is_refused and not self.transport.is_closing():
             super().on_body(body)
 
@@ -131,6 +137,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_body = False
         if self._is_upgrade or self.transport.is_closing():
             return
+        if self._is_ending:
+            self.transport.close()
         if self._is_refused:
             self._is_refused = False
             self._arm(self.timeout_keep_alive)
@@ -142,19 +150,41 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """End of the answer; its request may still be coming."""
         super().on_response_complete()
-        if self._in_body and not self.pipeline and not self.transport.is_closing():
+        if self._in_body and self.cycle.response_complete and not self.transport.is_closing():
             self._arm(LINGER_S)
 
     def pause_writing(self) -> None:
         """The client does not read."""
         super().pause_writing()
-        self._write_timer = self.loop.call_later(WRITE_S, self.transport.abort)
+        self._watch_writing(None)
 
     def resume_writing(self) -> None:
         """It does again."""
         super().resume_writing()
         if self._write_timer is not None:
             self._write_timer.cancel()
+
+    def shutdown(self) -> None:
+        """Asked by the server to end, as soon as what is under way allows it."""
+        if self._in_body and (self.cycle is None or self.cycle.response_complete):
+            self._is_ending = True
+        else:
+            super().shutdown()
+
+    def end(self) -> None:
+        """End after an answer, and after its request if that is still coming."""
+        if self._in_body and self.cycle.response_complete:
+            self._is_ending = True
+        else:
+            self.transport.close()
+
+    def _watch_writing(self, before: int | None) -> None:
+        """Cut the connection if nothing was read since the last look."""
+        left = self.transport.get_write_buffer_size()
+        if left == before:
+            self.transport.abort()
+        else:
+            self._write_timer = self.loop.call_later(WRITE_S, self._watch_writing, left)
 
     def _arm(self, seconds: float) -> None:
         self._disarm()
@@ -178,12 +208,18 @@ class BoundedProtocol(HttpToolsProtocol):
         return self._at_door(self.scope)
 
     def _bound_head(self) -> None:
-        """A head has begun and not ended."""
+        """Bound a head that has begun and not ended, and what is neither head nor body."""
         if self._head_bytes > MAX_HEAD_BYTES:
             self._close_with(TOO_LONG)
-        elif not self._is_late:
+        elif self._in_head and not self._is_late:
             self._is_late = True
-            self._arm(HEAD_S)
+            self._await_head()
+
+    def _await_head(self) -> None:
+        """Give the head its time, which begins when no answer is under way."""
+        self._disarm()
+        is_busy = self.cycle is not None and not self.cycle.response_complete
+        self._timer = self.loop.call_later(HEAD_S, self._await_head if is_busy else self.transport.close)
 
     def _without_upgrade(self) -> bytes:
         """The head as it would be without its Upgrade, for a new parser."""
@@ -205,7 +241,26 @@ class BoundedProtocol(HttpToolsProtocol):
         return head
 
     def _close_with(self, answer: bytes) -> None:
-        """End the connection; with an answer, unless another one is under way."""
-        if self.cycle is None or self.cycle.response_complete:
+        """End the connection with an answer; one that is under way comes first."""
+        cycle, is_own = self.cycle, self._in_body and not self.pipeline
+        if cycle is None or cycle.response_complete or (is_own and not cycle.response_started):
             self.transport.write(answer)
-        self.transport.close()
+            self.transport.close()
+        elif is_own:
+            self.transport.close()
+        else:
+            self._is_broken = True
+            cycle.keep_alive = False
+
+
+class _HeadTooLong(Exception):
+    """Stops the parser."""
+
+
+class _Lingering:
+    """The transport as an answer sees it: it does not end before its request has come."""
+
+    def __init__(self, protocol: BoundedProtocol) -> None:
+        self.write = protocol.transport.write
+        self.is_closing = protocol.transport.is_closing
+        self.close = protocol.end

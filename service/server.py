@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 KEEP_ALIVE_S = 65
 """Longer than the 60 s after which common load balancers close, so that the side that sends closes first."""
 BACKLOG = 2048
@@ -106,9 +107,9 @@ def serve(settings: Settings, listener: socket.socket | None = None, parent: int
         engine = Engine(models, settings, metrics)
         reloader = Reloader(engine, settings, metrics, refused)
         is_sound = runner.run(_Lifecycle(settings, tracing).run(engine, metrics, reloader, bound, parent))
-        if not is_sound:  # a thread that never comes back would keep the interpreter from ending
+        if not is_sound or engine.is_computing:  # a thread that never comes back would keep the interpreter from ending
             logging.shutdown()
-            os._exit(1)
+            os._exit(0 if is_sound else 1)
     return 0
 
 
@@ -173,8 +174,9 @@ class _Lifecycle:
             timeout_graceful_shutdown=max(1, round(self._settings.drain_timeout_s)),
         )
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in SIGNALS:
             loop.add_signal_handler(number, self._signals.put_nowait, number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked by the parent of several workers
         if parent is not None:
             loop.add_reader(parent, self._orphaned, parent)
         server = _Server(config, listener)

@@ -27,7 +27,7 @@ from service.errors import (
 )
 from service.routes.answer import describe
 from service.routes.errors import FAULT, failure, problem
-from service.routes.reading import check_size, parse_json
+from service.routes.reading import Departure, check_size, parse_json
 from service.schemas import BulkLine, ClassifyOptions
 from service.settings import Settings
 from service.tasks.classification import classify
@@ -70,30 +70,31 @@ class BulkResponse(Response):
     async def _stream(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         has_started = False
-        reader = asyncio.create_task(self._read())
-        try:
-            while (entry := await self._answers.get()) is not None:
-                answer, size = entry
-                body = await answer
+        with Departure() as departure:
+            reader = departure.watch(self._read())
+            try:
+                while (entry := await self._answers.get()) is not None:
+                    answer, size = entry
+                    body = await answer
+                    if not has_started:
+                        has_started = True
+                        await send(start)
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+                    self._lines -= 1
+                    self._bytes -= size
+                    self._has_room.set()
+                if reader.done():
+                    reader.result()
                 if not has_started:
-                    has_started = True
-                    await send(start)
-                await send({"type": "http.response.body", "body": body, "more_body": True})
-                self._lines -= 1
-                self._bytes -= size
-                self._has_room.set()
-            await reader
-            if not has_started:
-                raise InvalidInput("body: at least 1 line is needed", [("body", "at least 1 line is needed")])
-            await send({"type": "http.response.body", "body": b""})
-        finally:
-            reader.cancel()
-            while not self._answers.empty():
-                if (entry := self._answers.get_nowait()) is not None:
-                    entry[0].cancel()
+                    raise InvalidInput("body: at least 1 line is needed", [("body", "at least 1 line is needed")])
+                await send({"type": "http.response.body", "body": b""})
+            finally:
+                while not self._answers.empty():
+                    if (entry := self._answers.get_nowait()) is not None:
+                        entry[0].cancel()
 
     async def _read(self) -> None:
-        """Start the work of each line, as far as there is room."""
+        """Start the work of each line, as far as there is room. Raises: ClientDisconnect, also after the last line."""
         index = 0
         try:
             async for line in self._split():
@@ -106,6 +107,9 @@ class BulkResponse(Response):
             self._add(self._refuse(index, error), 0)
         finally:
             self._answers.put_nowait(None)
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        raise ClientDisconnect
 
     def _add(self, work: Any, size: int) -> None:
         self._lines += 1
@@ -113,19 +117,23 @@ class BulkResponse(Response):
         self._answers.put_nowait((asyncio.create_task(work), size))
 
     async def _split(self) -> AsyncIterator[bytes]:
-        """Lines of the body that are not blank; one that is too long is cut off one byte behind the limit."""
-        parts, size, limit = list[bytes](), 0, self._settings.max_body_bytes
+        """Lines of the body that are not blank; one that is too long is cut off behind the limit."""
+        parts, size, limit = list[bytes](), 0, self._settings.max_body_bytes + len(b"\r") + 1
         async for chunk in self._chunks():
             *ends, rest = chunk.split(b"\n")
             for end in ends:
-                parts.append(end[: limit + 1 - size])
-                if line := b"".join(parts).strip():
+                parts.append(end[: limit - size])
+                if line := self._strip(b"".join(parts)):
                     yield line
                 parts, size = [], 0
-            parts.append(rest[: limit + 1 - size])
+            parts.append(rest[: limit - size])
             size += len(parts[-1])
-        if line := b"".join(parts).strip():
+        if line := self._strip(b"".join(parts)):
             yield line
+
+    def _strip(self, line: bytes) -> bytes:
+        """A line without the spaces around it; one that is too long as it is, since what was cut off is not known."""
+        return line if len(line.removesuffix(b"\r")) > self._settings.max_body_bytes else line.strip()
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         """The body as it comes. Raises: ShuttingDown, DeadlineExceeded, ClientDisconnect."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
 
 from service import errors
@@ -31,7 +30,6 @@ STATUS: Mapping[type[errors.ServiceError], int] = {
 }
 
 MEDIA_TYPE = "application/problem+json"
-CLIENT_LEFT = 499
 
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
     status: {
@@ -64,7 +62,7 @@ FAULT = Failure(500, "internal", "Internal error", "the server failed; the reque
 
 def install(app: FastAPI) -> None:
     """Register the handlers of what the framework's own routes raise."""
-    for kind in (errors.ServiceError, HTTPException, ClientDisconnect, Exception):
+    for kind in (errors.ServiceError, HTTPException, Exception):
         app.add_exception_handler(kind, _handle)
 
 
@@ -89,15 +87,13 @@ def failure(error: Exception) -> Failure:
         phrase = http.HTTPStatus(error.status_code).phrase
         code = phrase.lower().replace(" ", "_")
         return Failure(error.status_code, code, phrase, error.detail, headers=dict(error.headers or {}))
-    if isinstance(error, ClientDisconnect):  # nobody reads this; the metrics count it
-        return Failure(CLIENT_LEFT, "client_left", "The client left", "")
     return FAULT
 
 
 def answer(request: Request, failed: Failure) -> Response:
     """A failure in the shape of the protocol that the path belongs to."""
     dialects: Mapping[str, Dialect] = request.app.state.dialects
-    path = request.url.path
+    path: str = request.scope["path"]
     below = (d for prefix, d in dialects.items() if prefix.endswith("/") and path.startswith(prefix))
     dialect = dialects.get(path) or next(below, None)
     response = _problem(path, failed) if dialect is None else dialect(failed)

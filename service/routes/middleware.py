@@ -5,7 +5,7 @@ import hashlib
 import hmac
 import http
 import logging
-import os
+import random
 import re
 import time
 from collections import Counter
@@ -34,6 +34,8 @@ OPEN = frozenset({"/metrics", "/health", "/v2/health/live", "/v2/health/ready"})
 DOORS = {"/v1/classify": "text-classification", "/v1/forecast": "forecasting"}
 """Task of the routes whose every request has rows to compute; encodings of documents to match may be in the cache."""
 DIGITS = re.compile(r"[0-9]{1,9}")
+CLIENT_LEFT = 499
+"""Counted, never sent."""
 BULK = "/v1/classify"
 """Path of the route that reads NDJSON."""
 
@@ -96,24 +98,19 @@ class RequestContext:
         request = Request(scope, body)
         try:
             self._check_key(scope["path"], headers)
-            route = self._find(scope) if scope["method"] == "POST" else None
-            if route is not None:
-                scope["route"] = route
-                response = await route.endpoint(request)
-                await response(scope, receive, answer)
-            else:
-                await self._app(scope, body, answer)
+            await self._respond(request, answer)
         except asyncio.CancelledError:  # the drain has taken too long: the last word is ours, not a cut connection
             if not has_started:
                 error = ShuttingDown("the server stopped before the answer was ready; ask another one")
                 await errors.answer(request, errors.failure(error))(scope, receive, answer)
+        except ClientDisconnect:  # nobody reads an answer
+            code = CLIENT_LEFT
         except Exception as error:
-            if not isinstance(error, (ServiceError, ClientDisconnect)):
+            if not isinstance(error, ServiceError):
                 log.exception("%s %s failed", scope["method"], _route(scope))
             if not has_started:
                 await errors.answer(request, errors.failure(error))(scope, receive, answer)
-            elif not (has_ended or isinstance(error, ClientDisconnect)):
-                # the connection has to be cut, or the client would take a part for the whole
+            elif not has_ended:  # the connection has to be cut, or the client would take a part for the whole
                 raise
         finally:
             self.held_bytes -= body.held
@@ -121,6 +118,17 @@ class RequestContext:
             self._metrics.http_requests.labels(_route(scope), method, code).inc()
             request_id.reset(token)
             trace_id.reset(trace)
+
+    async def _respond(self, request: Request, answer: Send) -> None:
+        """Have a route answer, called directly if it is one of ours that takes a POST."""
+        scope = request.scope
+        route = self._find(scope) if scope["method"] == "POST" else None
+        if route is None:
+            await self._app(scope, request.receive, answer)
+            return
+        scope["route"] = route
+        response = await route.endpoint(request)
+        await response(scope, request.receive, answer)
 
     def _find(self, scope: Scope) -> APIRoute | None:
         """The route of a POST; the parameters of its path go into the scope."""
@@ -151,7 +159,7 @@ class RequestContext:
         """
         path, headers = scope["path"], Headers(scope=scope)
         task = DOORS.get(path)
-        if task is None or headers.get("content-type", "").startswith(NDJSON):
+        if task is None or headers.get("content-type", "").lower().startswith(NDJSON):
             return None
         asked = headers.get("x-request-timeout-ms", "")
         left_s = min(self._deadline_s, int(asked) / 1000) if DIGITS.fullmatch(asked) else self._deadline_s
@@ -205,7 +213,7 @@ class _Body:
     def __init__(self, context: RequestContext, path: str, headers: Headers, receive: Receive) -> None:
         self._context = context
         self._receive = receive
-        self._is_bounded = path != BULK or not headers.get("content-type", "").startswith(NDJSON)
+        self._is_bounded = path != BULK or not headers.get("content-type", "").lower().startswith(NDJSON)
         limit = context.max_body_bytes
         declared = headers.get("content-length", "").lstrip("0")
         is_number = declared.isascii() and declared.isdigit()
@@ -235,7 +243,7 @@ class _Body:
 def _request_id(headers: Headers) -> str:
     """The client's, if it is harmless; else a new one."""
     given = headers.get("x-request-id", "")
-    return given if REQUEST_ID.fullmatch(given) else os.urandom(16).hex()
+    return given if REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
 
 
 def _digest(key: str) -> bytes:

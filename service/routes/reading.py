@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
@@ -182,39 +182,51 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
     To watch a connection takes a task of its own; what is answered within WATCH_AFTER_S goes without.
     """
-    loop = asyncio.get_running_loop()
-    working = asyncio.current_task()
-    assert working is not None
-    watcher: asyncio.Task[None] | None = None
-    has_left = has_ended = False
+    with Departure() as departure:
+        timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, lambda: departure.watch(_leaves(request)))
+        try:
+            return await work
+        finally:
+            timer.cancel()
 
-    def left(watched: asyncio.Task[None]) -> None:
-        nonlocal has_left
-        if not watched.cancelled() and not has_ended:
-            has_left = True
-            working.cancel()
 
-    def watch() -> None:
-        nonlocal watcher
-        watcher = loop.create_task(_leaves(request))
-        watcher.add_done_callback(left)
+class Departure:
+    """A block that is left with ClientDisconnect when its watcher has raised it; with the block, the watcher ends."""
 
-    timer = loop.call_later(WATCH_AFTER_S, watch)
-    try:
-        return await work
-    except asyncio.CancelledError:
-        if not has_left:
-            raise
-        working.uncancel()
-        raise ClientDisconnect from None
-    finally:
-        has_ended = True
-        timer.cancel()
-        if watcher is not None:
-            watcher.cancel()
+    def __init__(self) -> None:
+        self._working = asyncio.current_task()
+        self._watcher: asyncio.Task[None] | None = None
+        self._has_left = False
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def watch(self, watching: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a watcher beside the block."""
+        self._watcher = asyncio.create_task(watching)
+        self._watcher.add_done_callback(self._interrupt)
+        return self._watcher
+
+    def _interrupt(self, watcher: asyncio.Task[None]) -> None:
+        has_left = not watcher.cancelled() and isinstance(watcher.exception(), ClientDisconnect)
+        if has_left and self._working is not None:
+            self._has_left = True
+            self._working.cancel()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """End. Raises: ClientDisconnect in place of the cancellation that was ours."""
+        working, self._working = self._working, None
+        if self._watcher is not None:
+            self._watcher.cancel()
+        if self._has_left and isinstance(error, asyncio.CancelledError):
+            assert working is not None
+            working.uncancel()
+            raise ClientDisconnect from None
 
 
 async def _leaves(request: Request) -> None:
-    """Return when the client has closed the connection; the body has been read."""
+    """Wait until the client has closed the connection; the body has been read. Raises: ClientDisconnect."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    raise ClientDisconnect

@@ -110,7 +110,7 @@ def test_pages_work_without_internet(client: httpx.Client) -> None:
     assert "https://" not in page
     paths = client.get("/openapi.json").json()["paths"]
     content = paths["/v1/classify"]["post"]["requestBody"]["content"]
-    assert set(content) == {"application/json", "text/plain", "application/octet-stream"}
+    assert set(content) == {"application/json", "text/plain", "application/octet-stream", "application/x-ndjson"}
 
 
 def test_metrics_count_what_happened(client: httpx.Client, manifest: Manifest) -> None:

@@ -1,0 +1,358 @@
+"""Documents by the line: every line has its answer, in order and at once; nothing else of the service suffers."""
+
+import base64
+import json
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.conftest import SECRET, Server, check_problem, sample
+from tests.e2e.offline import Offline, agree, document
+from tests.e2e.wire import LAST_CHUNK, Wire, chunked, request
+
+NDJSON = {"content-type": "application/x-ndjson"}
+UPLOAD = request(body=None, content_type="application/x-ndjson", transfer_encoding="chunked")
+LINE_BYTES, DOCUMENT_BYTES, DEADLINE_S = 3000, 1000, 2
+
+Line = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def small(start: Callable[..., Server]) -> Server:
+    """A server with limits that a test reaches."""
+    limits = {"max-body-bytes": LINE_BYTES, "max-document-bytes": DOCUMENT_BYTES, "deadline-s": DEADLINE_S}
+    flags = [word for name, value in limits.items() for word in (f"--{name}", str(value))]
+    return start(*flags, "--drain-delay-s", "0")
+
+
+def jsonl(*lines: object) -> bytes:
+    return b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+
+def parsed(body: bytes) -> list[Line]:
+    assert body.endswith(b"\n")
+    return [json.loads(line) for line in body.splitlines()]
+
+
+def ask(server: Server, body: bytes, query: str = "") -> list[Line]:
+    """Lines of the answer; their indices are checked."""
+    response = httpx.post(f"{server.url}/v1/classify{query}", content=body, headers=NDJSON, timeout=60)
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"].startswith("application/x-ndjson")
+    assert SECRET not in response.text
+    lines = parsed(response.content)
+    assert [line["index"] for line in lines] == list(range(len(lines)))
+    return lines
+
+
+def codes(lines: list[Line]) -> list[str]:
+    """`ok` or the code of the error of each line."""
+    return [line["error"]["code"] if "error" in line else "ok" for line in lines]
+
+
+def in_flight(server: Server) -> float:
+    with httpx.Client(base_url=server.url) as client:
+        return sample(client, "longdoc_requests_in_flight")
+
+
+def wait(condition: Callable[[], object], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_answers_are_those_of_single_documents_in_order(server: Server, offline: Offline) -> None:
+    documents = [document(length) for length in (1, 9000, 10, 4097, 100, 20_000, 2)] + [bytes(range(256)), b"\xff" * 50]
+    lines = [{"base64": base64.b64encode(text).decode()} for text in documents[1:]]
+    answers = ask(server, jsonl({"text": documents[0].decode()}, *lines))
+    assert len(answers) == len(documents)
+    for answer, text in zip(answers, documents, strict=True):
+        assert (answer["model"], answer["coverage"]["bytes_total"]) == ("imdb-s3", len(text))
+        assert agree(answer, offline(text))
+
+
+def test_many_more_lines_than_are_read_ahead(server: Server) -> None:
+    answers = ask(server, jsonl(*({"id": number, "text": "x" * (1 + number % 700)} for number in range(1000))))
+    assert [answer["id"] for answer in answers] == list(range(1000))
+    assert [answer["coverage"]["bytes_total"] for answer in answers] == [1 + number % 700 for number in range(1000)]
+
+
+def test_ids_come_back_as_they_were(server: Server) -> None:
+    ids = ["a", "", "ä\n\u2028", "x" * 256, 0, -1, 2**53 + 1, 2**63 - 1, -(2**63)]
+    answers = ask(server, jsonl(*({"id": name, "text": "x"} for name in ids), {"text": "x"}, {"id": None, "text": "x"}))
+    assert [answer.get("id") for answer in answers] == [*ids, None, None]
+    assert set(codes(answers)) == {"ok"}
+
+
+BAD_LINES = [
+    (b"{", "malformed_input"),
+    (b"nonsense " + SECRET.encode(), "malformed_input"),
+    (b'{"text": "\xff"}', "malformed_input"),
+    (b'{"text": "\\ud800"}', "malformed_input"),
+    (b'{"text": "a"} {"text": "b"}', "malformed_input"),
+    (b"[" * 1000, "malformed_input"),
+    (b"[]", "invalid_input"),
+    (b"null", "invalid_input"),
+    (b"{}", "invalid_input"),
+    (jsonl(SECRET), "invalid_input"),
+    (jsonl({"text": 5}), "invalid_input"),
+    (jsonl({"text": SECRET, "inputs": SECRET}), "invalid_input"),
+    (jsonl({"text": SECRET, "base64": "eA=="}), "invalid_input"),
+    (jsonl({"id": 7}), "invalid_input"),
+    (jsonl({"text": ""}), "invalid_input"),
+    (jsonl({"base64": ""}), "invalid_input"),
+    (jsonl({"base64": SECRET}), "invalid_input"),
+    (jsonl({"base64": "eA="}), "invalid_input"),
+    (jsonl({"base64": "ä"}), "invalid_input"),
+    (jsonl({"text": SECRET, "id": 1.5}), "invalid_input"),
+    (jsonl({"text": SECRET, "id": True}), "invalid_input"),
+    (jsonl({"text": SECRET, "id": ["a"]}), "invalid_input"),
+    (jsonl({"text": SECRET, "id": "x" * 257}), "invalid_input"),
+    (jsonl({"text": SECRET, "id": 2**64}), "invalid_input"),
+    (jsonl({"text": SECRET, "id": -(10**30)}), "invalid_input"),
+    (jsonl({"text": "x" * (DOCUMENT_BYTES + 1)}), "payload_too_large"),
+    (jsonl({"text": "x" * LINE_BYTES}), "payload_too_large"),
+    (b"x" * (100 * LINE_BYTES), "payload_too_large"),
+    (jsonl({"text": "x"}).strip() + b" " * LINE_BYTES, "payload_too_large"),
+    (b" " * LINE_BYTES + jsonl({"text": "x"}), "payload_too_large"),
+]
+
+
+@pytest.mark.parametrize(("line", "code"), BAD_LINES)
+def test_bad_line_is_answered_in_its_place(small: Server, line: bytes, code: str) -> None:
+    good = jsonl({"text": "good"})
+    answers = ask(small, good + line.removesuffix(b"\n") + b"\n" + good)
+    assert codes(answers) == ["ok", code, "ok"]
+    problem = answers[1]["error"]
+    assert problem["status"] in (400, 413, 422)
+    assert problem["instance"] == "/v1/classify"
+    assert problem["title"]
+    assert problem["detail"]
+    assert problem["request_id"]
+    assert "Traceback" not in small.text()
+
+
+def test_bad_line_keeps_its_id(small: Server) -> None:
+    answers = ask(small, jsonl({"id": "empty", "text": ""}, {"id": 2, "text": "x" * (DOCUMENT_BYTES + 1)}))
+    assert [answer["id"] for answer in answers] == ["empty", 2]
+
+
+def test_line_may_be_as_long_as_the_limit(small: Server) -> None:
+    spaces = LINE_BYTES - len(jsonl({"text": "x"}).strip())
+    line = b'{"text": ' + b" " * spaces + b'"x"}'
+    assert len(line) == LINE_BYTES
+    assert codes(ask(small, line + b"\n" + line + b"\r\n" + line)) == ["ok"] * 3
+    assert codes(ask(small, b" " + line + b"\n")) == ["payload_too_large"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"text": "1"}\n{"text": "2"}',
+        b'{"text": "1"}\r\n{"text": "2"}\r\n',
+        b'\n\n \t\r\n{"text": "1"}\n\r\n\n{"text": "2"}\n  \n\n',
+        b'  {"text": "1"}\t\n\t{"text": "2"}  ',
+    ],
+)
+def test_ends_of_lines_and_blank_lines(server: Server, body: bytes) -> None:
+    assert codes(ask(server, body)) == ["ok", "ok"]
+
+
+@pytest.mark.parametrize("body", [b"", b"\n", b" \r\n\n\t "])
+def test_no_line_at_all_is_refused(server: Server, body: bytes) -> None:
+    response = httpx.post(f"{server.url}/v1/classify", content=body, headers=NDJSON)
+    check_problem(response, 422, "invalid_input")
+
+
+def test_options_are_in_the_query(server: Server, offline: Offline) -> None:
+    text = document(10_000)
+    (answer,) = ask(server, jsonl({"text": text.decode()}), "?on_overflow=head&top_k=1&detail=true&model=imdb-s3")
+    best = max(offline(text, "head").items(), key=lambda item: item[1])
+    assert [(s["label"], s["score"]) for s in answer["scores"]] == [(best[0], pytest.approx(best[1], abs=1e-5))]
+    assert answer["coverage"]["strategy"] == "head"
+    assert [(window["start"], window["end"]) for window in answer["windows"]] == [(0, offline.manifest.max_length)]
+    (refused,) = ask(server, jsonl({"text": text.decode()}), "?on_overflow=error")
+    assert refused["error"]["status"] == 422
+    for query, status in (("?color=red", 422), ("?top_k=99", 422), ("?model=none", 404), ("?model=aan", 422)):
+        response = httpx.post(f"{server.url}/v1/classify{query}", content=jsonl({"text": "x"}), headers=NDJSON)
+        assert response.status_code == status, query
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/x-ndjson; charset=utf-8", "Application/X-NDJSON", "application/X-ndjson;x=y"]
+)
+def test_content_type_may_be_written_in_any_way(small: Server, kind: str) -> None:
+    """And the body of any of them may be longer than one line may be."""
+    body = jsonl({"text": "x"}) * LINE_BYTES
+    response = httpx.post(f"{small.url}/v1/classify", content=body, headers={"content-type": kind}, timeout=60)
+    assert codes(parsed(response.content)) == ["ok"] * LINE_BYTES
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_lines_may_be_split_anywhere(server: Server, size: int) -> None:
+    body = jsonl(*({"id": number, "text": "ä" * (1 + number)} for number in range(8)))
+    with Wire(server.url) as wire:
+        wire.send(UPLOAD, *(chunked(body[first : first + size]) for first in range(0, len(body), size)), LAST_CHUNK)
+        answer = wire.answer()
+    assert answer.headers["transfer-encoding"] == "chunked"
+    assert [line["id"] for line in parsed(answer.body)] == list(range(8))
+
+
+def test_answer_comes_before_the_next_line_is_sent(server: Server) -> None:
+    with Wire(server.url) as wire:
+        wire.send(UPLOAD)
+        chunks: Iterator[bytes] | None = None
+        for number in range(5):
+            wire.send(chunked(jsonl({"id": number, "text": "x"})))
+            if chunks is None:
+                assert wire.head()[0] == 200
+                chunks = wire.chunks()
+            assert json.loads(next(chunks))["id"] == number
+        wire.send(LAST_CHUNK)
+        assert list(chunks or []) == []
+        wire.send(request())
+        assert wire.answer().status == 200
+
+
+def test_connection_serves_other_requests_before_and_after(server: Server) -> None:
+    with Wire(server.url) as wire:
+        body = jsonl({"text": "x"}, {"text": "y"})
+        wire.send(request() + request(body=body, content_type="application/x-ndjson") + request())
+        assert [wire.answer().status for _ in range(3)] == [200] * 3
+
+
+@pytest.mark.parametrize("is_complete", [True, False], ids=["after its last line", "in the middle"])
+def test_client_that_leaves_frees_everything(server: Server, is_complete: bool) -> None:
+    lines = chunked(jsonl(*[{"text": document(2**18).decode()}] * 24))
+    began = time.monotonic()
+    with Wire(server.url) as wire:
+        wire.send(UPLOAD, lines, LAST_CHUNK if is_complete else b"")
+        wire.head()
+        took = time.monotonic() - began
+    wait(lambda: in_flight(server) == 0, 2 + 4 * took)
+    with httpx.Client(base_url=server.url) as client:
+        assert sample(client, "longdoc_queue_depth") == 0
+        assert sample(client, "longdoc_http_requests_total", route="/v1/classify", code="499") > 0
+    assert "Traceback" not in server.text()
+    assert "ERROR" not in server.text()
+
+
+def test_upload_that_stops_ends_at_the_deadline(small: Server) -> None:
+    began = time.monotonic()
+    with Wire(small.url) as wire:
+        wire.send(UPLOAD, chunked(jsonl({"text": "x"}) + b'{"text": '))
+        answers = parsed(wire.answer().body)
+        assert codes(answers) == ["ok", "deadline_exceeded"]
+        assert [answer["index"] for answer in answers] == [0, 1]
+        assert time.monotonic() - began >= DEADLINE_S
+    wait(lambda: in_flight(small) == 0)
+
+
+def test_upload_of_any_length_has_no_deadline(small: Server) -> None:
+    with Wire(small.url) as wire:
+        wire.send(UPLOAD)
+        until = time.monotonic() + 1.5 * DEADLINE_S
+        count = 0
+        while time.monotonic() < until:
+            wire.send(chunked(jsonl({"text": "x"})))
+            count += 1
+            time.sleep(0.1)
+        wire.send(LAST_CHUNK)
+        assert codes(parsed(wire.answer().body)) == ["ok"] * count
+
+
+@pytest.mark.parametrize("is_silent", [True, False], ids=["silent", "sending"])
+@pytest.mark.parametrize("delay", ["0", "1"])
+def test_upload_under_way_is_told_when_the_server_stops(
+    start: Callable[..., Server], delay: str, is_silent: bool
+) -> None:
+    server = start("--drain-delay-s", delay)
+    line = chunked(jsonl({"text": "x"}))
+    with Wire(server.url) as wire:
+        wire.send(UPLOAD, line)
+        assert wire.head()[0] == 200
+        chunks = wire.chunks()
+        answers = [json.loads(next(chunks))]
+        server.process.send_signal(signal.SIGTERM)
+        has_ended = threading.Event()
+
+        def go_on() -> None:
+            try:
+                while not has_ended.wait(0.01):
+                    wire.send(line)
+            except OSError:
+                pass
+
+        sender = threading.Thread(target=go_on)
+        if not is_silent:
+            sender.start()
+        answers += [json.loads(chunk) for chunk in chunks]
+        has_ended.set()
+        if not is_silent:
+            sender.join()
+    assert [answer["index"] for answer in answers] == list(range(len(answers)))
+    assert codes(answers) == ["ok"] * (len(answers) - 1) + ["shutting_down"]
+    assert answers[-1]["error"]["status"] == 503
+    assert server.process.wait(20) == 0
+    assert "Traceback" not in server.text()
+
+
+def test_client_that_does_not_read_is_not_read_from(server: Server) -> None:
+    """What it sends stays in its own buffers; the server holds a few lines only."""
+    lines = chunked(jsonl({"text": "x"}) * 1000)
+    before = server.rss_bytes()
+    with Wire(server.url, timeout=2, window=4096) as wire:
+        wire.send(UPLOAD)
+        with pytest.raises(TimeoutError):
+            wire.send(*[lines] * (2**30 // len(lines)))
+        assert server.rss_bytes() < before + 150 * 2**20
+        assert httpx.post(f"{server.url}/v1/classify", json={"inputs": "x"}).status_code == 200
+    wait(lambda: in_flight(server) == 0)
+
+
+def test_full_queue_slows_lines_down_and_refuses_none(start: Callable[..., Server]) -> None:
+    server = start("--max-queue-rows", "4", "--drain-delay-s", "0")
+    answers = ask(server, jsonl(*({"id": number, "text": "x" * 5000} for number in range(12))))
+    assert codes(answers) == ["ok"] * 12
+
+
+def test_lines_are_counted(start: Callable[..., Server]) -> None:
+    server = start("--drain-delay-s", "0")
+    ask(server, jsonl({"text": "x"}, {"text": ""}, {"text": "x" * 5000}))
+    with httpx.Client(base_url=server.url) as client:
+        assert sample(client, "longdoc_documents_total") == 2
+        assert sample(client, "longdoc_http_requests_total", route="/v1/classify", code="200") == 1
+        assert sample(client, "longdoc_requests_in_flight") == 0
+
+
+@pytest.mark.slow
+def test_gigabyte_of_documents_takes_no_memory(start: Callable[..., Server]) -> None:
+    server = start("--drain-delay-s", "0")
+    httpx.post(f"{server.url}/v1/classify", json={"inputs": "x"})
+    idle = server.rss_bytes()
+    line = chunked(jsonl({"text": document(2**20).decode()}))
+    count = 2**30 // len(line) + 1
+    with Wire(server.url, timeout=60) as wire:
+        path = "/v1/classify?on_overflow=head"
+        wire.send(request(path, None, content_type="application/x-ndjson", transfer_encoding="chunked"))
+        sender = threading.Thread(target=wire.send, args=[*[line] * count, LAST_CHUNK])
+        sender.start()
+        assert wire.head()[0] == 200
+        highest = answered = 0
+        for chunk in wire.chunks():
+            answered += chunk.count(b"\n")
+            assert b'"error"' not in chunk
+            highest = max(highest, server.rss_bytes())
+        sender.join()
+    assert answered == count
+    peak = int(re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{server.process.pid}/status").read_text())[1]) * 1024  # type: ignore[index]
+    assert peak < idle + 300 * 2**20
+    assert highest <= peak

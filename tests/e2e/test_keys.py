@@ -1,0 +1,146 @@
+"""Keys: what needs one, how it is sent, and that it stays secret."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.conftest import Server, check_problem
+from tests.e2e.rigged import RiggedServer
+from tests.e2e.test_start import check_refusal, run
+from tests.e2e.wire import Wire, request
+
+FIRST, SECOND = "first-secret-key", "second secret with spaces"
+TEXT = {"content-type": "text/plain"}
+
+
+@pytest.fixture(scope="module")
+def locked(start: Callable[..., Server]) -> Server:
+    return start("--api-keys", f"{FIRST}, {SECOND}", "--default-forecaster", "ettm2", "--drain-delay-s", "0")
+
+
+@pytest.fixture
+def stranger(locked: Server) -> Iterator[httpx.Client]:
+    """A client without a key."""
+    with httpx.Client(base_url=locked.url, timeout=30) as client:
+        yield client
+    for key in (FIRST, SECOND):
+        assert key not in locked.text()
+    assert "Traceback" not in locked.text()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": f"Bearer {FIRST}"},
+        {"authorization": f"bearer {FIRST}"},
+        {"authorization": f"BEARER   {SECOND}"},
+        {"authorization": f"Bearer {SECOND}"},
+        {"x-api-key": FIRST},
+        {"x-api-key": SECOND},
+        {"x-api-key": FIRST, "authorization": "Basic dXNlcjpwYXNz"},
+    ],
+)
+def test_key_opens_the_door(stranger: httpx.Client, headers: dict[str, str]) -> None:
+    for kind in ("text/plain", "application/x-ndjson"):
+        body = b'{"text": "x"}\n'
+        answer = stranger.post("/v1/classify", content=body, headers={"content-type": kind, **headers})
+        assert answer.status_code == 200
+    assert stranger.get("/v1/models", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": ""},
+        {"authorization": "Bearer"},
+        {"authorization": FIRST},
+        {"authorization": f"Basic {FIRST}"},
+        {"authorization": f"Bearer {FIRST[:-1]}"},
+        {"authorization": f"Bearer {FIRST}x"},
+        {"authorization": f"Bearer {FIRST.upper()}"},
+        {"authorization": f"Bearer {FIRST}, {SECOND}"},
+        {"x-api-key": ""},
+        {"x-api-key": f"Bearer {FIRST}"},
+        {"x-api-key": f"{FIRST},{SECOND}"},
+        {"cookie": f"x-api-key={FIRST}"},
+    ],
+)
+def test_anything_else_is_refused(stranger: httpx.Client, headers: dict[str, str]) -> None:
+    refused = stranger.post("/v1/classify", content=b"x", headers={**TEXT, **headers})
+    check_problem(refused, 401, "unauthorized")
+    assert refused.headers["www-authenticate"].split()[0] == "Bearer"
+    assert FIRST not in refused.text
+
+
+@pytest.mark.parametrize("name", ["authorization", "x-api-key"])
+@pytest.mark.parametrize("value", ["\xe9", "Bearer \xff\xfe", "Bearer schl\xfcssel", "\x80" * 1000])
+def test_key_of_strange_letters_is_refused(locked: Server, stranger: httpx.Client, name: str, value: str) -> None:
+    del stranger
+    with Wire(locked.url) as wire:
+        assert wire.send(request(**{name: value})).answer().status == 401
+
+
+@pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready", "/metrics"])
+def test_health_and_metrics_stay_open(stranger: httpx.Client, path: str) -> None:
+    assert stranger.get(path).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/v1/models", "/v1/models/imdb-s3", "/v2/models/imdb-s3/ready", "/docs", "/openapi.json", "/", "/nothing"),
+        *("/v1/timeseries/models", "//metrics", "/Metrics", "/v2", "/v1/models?/metrics", "/v1/classify#/metrics"),
+    ],
+)
+def test_everything_else_needs_a_key(locked: Server, stranger: httpx.Client, path: str) -> None:
+    del stranger
+    with Wire(locked.url) as wire:
+        assert wire.send(request(path, None, "GET")).answer().status == 401
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/healthxyz", "/metricsfoo", "/pingpong", "/metrics/", "/v2/health/", "/v2/health/live/x"),
+        *("/metrics/../v1/classify", "/metrics/%2e%2e/v1/classify", "/metrics%2f..%2fv1/classify"),
+        *("/health/../v1/models", "/v2/health/../../v1/classify", "/metrics;/v1/classify", "/metrics\\..\\v1/classify"),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_paths_like_the_open_ones_lead_nowhere(locked: Server, stranger: httpx.Client, path: str, method: str) -> None:
+    del stranger
+    with Wire(locked.url) as wire:
+        assert wire.send(request(path, method=method)).answer().status in (401, 404)
+
+
+def test_refusal_of_a_protocol_has_its_shape(stranger: httpx.Client) -> None:
+    refused = stranger.get("/v1/timeseries/models")
+    assert refused.status_code == 401
+    assert refused.json()["error"]["type"] == "unauthorized"
+
+
+def test_refused_upload_is_not_read(locked: Server, stranger: httpx.Client) -> None:
+    """A stranger learns that at once, whatever he sends."""
+    del stranger
+    for kind in ("text/plain", "application/x-ndjson"):
+        with Wire(locked.url) as wire:
+            wire.send(request(body=b"", content_type=kind, content_length="1000000", expect="100-continue"))
+            assert wire.answer().status == 401
+
+
+def test_keys_may_come_from_a_variable(tmp_path: Path) -> None:
+    with RiggedServer(tmp_path / "log", variables={"LONGDOC_API_KEYS": f"{FIRST},{SECOND}"}) as server:
+        codes = [
+            httpx.get(f"{server.url}/v1/models", headers={"x-api-key": key}).status_code
+            for key in (FIRST, SECOND, f"{FIRST},{SECOND}")
+        ]
+        assert codes == [200, 200, 401]
+
+
+def test_bad_setting_beside_a_key_does_not_show_it() -> None:
+    refused = run("--port", "70000", LONGDOC_API_KEYS=FIRST)
+    check_refusal(refused, "port")
+    assert FIRST not in refused.stderr
