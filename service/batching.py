@@ -1,6 +1,6 @@
 """The batching engine: rows of requests in, batches of one length bucket out. Used by `service.engine`.
 
-There is no timer. While every slot computes, rows pile up; when one is free, the next batch is whatever waits.
+No timer closes a batch. While every slot computes, rows pile up; when one is free, the next batch is whatever waits.
 What a row of each bucket costs is measured all the time; a request that would be late is refused at once, and one that
 has become hopeless in the queue is not computed.
 
@@ -16,8 +16,8 @@ import asyncio
 import logging
 import math
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -100,7 +100,8 @@ class _Ticket:
     outputs: list[Floats | None]
     waiting_rows: int = 0
     waiting_bytes: int = 0
-    waiting_cost: int = 0
+    waiting: Counter[int] = field(default_factory=Counter)
+    """Rows that wait, by bucket."""
     missing: int = 0
     queue_s: float = 0.0
     compute_s: float = 0.0
@@ -112,14 +113,14 @@ _Entry = tuple[int, _Ticket, int]
 
 @dataclass
 class _Class:
-    """Rows of one priority, by bucket. The cost of a row is the length of its bucket, which it is padded to."""
+    """Rows of one priority, by bucket."""
 
     weight: int
     buckets: dict[int, deque[_Entry]] = field(default_factory=dict)
-    cost: int = 0
-    """Of the rows that wait."""
+    waiting: Counter[int] = field(default_factory=Counter)
+    """Rows that somebody still waits for, by bucket."""
     passed: float = 0.0
-    """Cost served, divided by weight: the class that has passed least is next."""
+    """Bytes served, padding included, divided by weight: the class that has passed least is next."""
     running: int = 0
     """Batches that compute."""
 
@@ -181,9 +182,11 @@ class Batcher:
         self._tickets: set[_Ticket] = set()
         self._free = limits.slots
         self._arrivals = 0
-        self._cost_seconds = 0.0
-        self._request_cost = 0.0
-        """Running mean of an interactive request."""
+        self._row_seconds: dict[int, float] = {}
+        """Running mean of what a row costs, by bucket; none before the first."""
+        self._request_seconds = 0.0
+        """Running mean of what an interactive request costs."""
+        self._again: asyncio.TimerHandle | None = None
         self._now_passed = 0.0
         """What the class of the last batch had passed before it."""
         self._last_interactive = -math.inf
@@ -249,32 +252,36 @@ class Batcher:
 
     def retry_after_s(self) -> int:
         """Seconds until what waits now is computed, from the measured time of a row."""
-        seconds = self._seconds(self._interactive.cost + self._bulk.cost)
-        return max(1, min(LONGEST_RETRY_S, math.ceil(seconds)))
+        seconds = self._seconds(self._interactive.waiting) + self._seconds(self._bulk.waiting)
+        return max(1, min(LONGEST_RETRY_S, math.ceil(seconds / self._limits.slots)))
 
-    def _seconds(self, cost: float) -> float:
-        """Estimated time to compute rows of that cost on all slots; 0 before anything was measured."""
-        return cost * self._cost_seconds / self._limits.slots
+    def _seconds(self, rows: Mapping[int, int]) -> float:
+        """Estimated time to compute rows, given by bucket, on one slot; 0 for what was never measured."""
+        return sum(count * self._row_seconds.get(bucket, 0.0) for bucket, count in rows.items())
 
     def _admit(self, rows: list[bytes], chosen: _Class, deadline: float, loop: asyncio.AbstractEventLoop) -> _Ticket:
         """Put a request into the queue, or refuse it."""
         size = sum(map(len, rows))
         buckets = [next(b for b in self._buckets if len(row) <= b) for row in rows]
-        cost = sum(buckets)
-        refusal = self.refusal(deadline - loop.time(), len(rows), size, cost, bulk=chosen is self._bulk)
+        counts = Counter(buckets)
+        seconds = self._seconds(counts)
+        refusal = self.refusal(deadline - loop.time(), len(rows), size, seconds, bulk=chosen is self._bulk)
         if refusal is not None:
             self.refuse(refusal)
         ticket = _Ticket(rows, chosen, self._clock(), deadline, loop.create_future(), [None] * len(rows))
-        if not chosen.cost:  # no credit for the time in which nothing of this class waited
+        if not chosen.waiting.total():  # no credit for the time in which nothing of this class waited
             chosen.passed = max(chosen.passed, self._now_passed)
         for index, bucket in enumerate(buckets):
             chosen.buckets.setdefault(bucket, deque()).append((self._arrivals, ticket, index))
             self._arrivals += 1
         self._tickets.add(ticket)
         ticket.missing = len(rows)
-        self._account(ticket, len(rows), size, cost)
+        ticket.waiting_bytes = size
+        self.waiting_bytes += size
+        for bucket, count in counts.items():
+            self._account(ticket, bucket, count)
         if chosen is self._interactive:
-            self._request_cost += (1 - RATE_MEMORY) * (cost - self._request_cost)
+            self._request_seconds += (1 - RATE_MEMORY) * (seconds - self._request_seconds)
             self._last_interactive = ticket.arrived
         return ticket
 
@@ -287,12 +294,12 @@ class Batcher:
 
         """
         if not entering:
-            return self.refusal(left_s, 1, 1, 0)
-        is_alone, cost = not self.waiting_rows and entering < self._limits.slots, round(entering * self._request_cost)
-        return None if is_alone else self.refusal(left_s, entering + 1, 1, cost, entering=entering)
+            return self.refusal(left_s, 1, 1, 0.0)
+        is_alone, seconds = not self.waiting_rows and entering < self._limits.slots, entering * self._request_seconds
+        return None if is_alone else self.refusal(left_s, entering + 1, 1, seconds, entering=entering)
 
     def refusal(
-        self, left_s: float, rows: int, size: int, cost: int, *, bulk: bool = False, entering: int = 0
+        self, left_s: float, rows: int, size: int, seconds: float, *, bulk: bool = False, entering: int = 0
     ) -> Refusal | None:
         """Why a request cannot be taken now, if so.
 
@@ -300,7 +307,7 @@ class Batcher:
             left_s: until its deadline.
             rows: of the request.
             size: of the rows, in bytes.
-            cost: of the rows.
+            seconds: estimated time to compute the rows on one slot.
             bulk: whether it gives way to interactive requests.
             entering: requests that are ahead of it and do not wait yet.
 
@@ -314,7 +321,7 @@ class Batcher:
             return None
         if self.waiting_rows + rows > limits.queue_rows or self.waiting_bytes + size > limits.queue_bytes:
             return "overloaded", Overloaded(f"{self.waiting_rows} rows wait already", self.retry_after_s())
-        wait_s = self._wait_s(self._bulk if bulk else self._interactive, cost)
+        wait_s = self._wait_s(self._bulk if bulk else self._interactive, seconds)
         if wait_s > HOPE * left_s:
             message = f"it would take about {wait_s:.1f} s, and {max(0.0, left_s):.1f} s are left"
             return "too_late", Overloaded(message, self.retry_after_s())
@@ -326,11 +333,12 @@ class Batcher:
         self._metrics.rejected(reason)
         raise error
 
-    def _wait_s(self, chosen: _Class, cost: int) -> float:
-        """Estimated time until rows of that cost are computed, behind their class and the other one's share."""
+    def _wait_s(self, chosen: _Class, seconds: float) -> float:
+        """Estimated time until rows that cost so much are computed, behind their class and the other one's share."""
         other = self._interactive if chosen is self._bulk else self._bulk
-        ahead = chosen.cost + cost
-        return self._seconds(ahead + min(other.cost, ahead * other.weight / chosen.weight))
+        ahead = self._seconds(chosen.waiting) + seconds
+        beside = min(self._seconds(other.waiting), ahead * other.weight / chosen.weight)
+        return (ahead + beside) / self._limits.slots
 
     def _dispatch(self) -> None:
         """Start batches while there are free slots and rows."""
@@ -349,6 +357,17 @@ class Batcher:
                 return
             batch.watchdog = loop.call_later(STUCK_S, self._crash, TimeoutError(f"a batch computes for {STUCK_S} s"))
             running.add_done_callback(lambda done, b=batch: self._finish(b, done))  # type: ignore[misc]
+        self._look_again(loop)
+
+    def _look_again(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let bulk have the slot it leaves free, as soon as no interactive request has come for ACTIVE_S."""
+        if self._again is None and self._free and not self._failed and self._bulk.first() is not None:
+            left_s = self._last_interactive + ACTIVE_S - self._clock()
+            self._again = loop.call_later(max(0.0, left_s), self._dispatch_again)
+
+    def _dispatch_again(self) -> None:
+        self._again = None
+        self._dispatch()
 
     def _retry(self) -> _Batch | None:
         """Rows of one request whose batch has failed, to be computed without the others."""
@@ -366,13 +385,15 @@ class Batcher:
             limit = (1 if self._spares(chosen) else self._limits.batch_rows) * (self._buckets[-1] // bucket)
             batch = _Batch(bucket, [], chosen)
             # With nothing to compute, there would be nothing to measure, and one slow batch would end all work.
-            latest = now + bucket * self._cost_seconds if self._free < self._limits.slots else -math.inf
+            latest = now + self._row_seconds.get(bucket, 0.0) if self._free < self._limits.slots else -math.inf
             while entries and len(batch.entries) < limit:
                 entry = entries.popleft()
                 _, ticket, index = entry
                 if ticket.future.done():
                     continue
-                self._account(ticket, -1, -len(ticket.rows[index]), -bucket)
+                self._account(ticket, bucket, -1)
+                ticket.waiting_bytes -= len(ticket.rows[index])
+                self.waiting_bytes -= len(ticket.rows[index])
                 if ticket.deadline < latest:  # it cannot be in time: to compute it would make the next ones late too
                     self._fail_late(ticket, "in the queue")
                     continue
@@ -419,7 +440,7 @@ class Batcher:
             error = ValueError(f"the backend gave {len(done.result())} outputs for {len(entries)} rows")
         if error is None:
             seconds = self._clock() - batch.started
-            self._measure(seconds / (batch.bucket * len(entries)))
+            self._measure(batch.bucket, seconds / len(entries))
             self._deliver(entries, done.result(), seconds)
         elif isinstance(error, Exception):
             self._separate(batch, error)
@@ -427,10 +448,10 @@ class Batcher:
             self._crash(error)
         self._dispatch()
 
-    def _measure(self, cost_seconds: float) -> None:
+    def _measure(self, bucket: int, row_seconds: float) -> None:
         """Update the running mean of what a row costs."""
-        memory = RATE_MEMORY if self._cost_seconds else 0.0
-        self._cost_seconds = memory * self._cost_seconds + (1 - memory) * cost_seconds
+        before = self._row_seconds.get(bucket, row_seconds)
+        self._row_seconds[bucket] = RATE_MEMORY * before + (1 - RATE_MEMORY) * row_seconds
 
     def _deliver(self, entries: list[_Entry], outputs: Floats, seconds: float) -> None:
         """Give each row its output; end the requests that are complete."""
@@ -482,18 +503,19 @@ class Batcher:
 
     def _forget(self, ticket: _Ticket) -> None:
         """Free what an ended request still holds; its rows are skipped when their turn comes."""
-        self._account(ticket, -ticket.waiting_rows, -ticket.waiting_bytes, -ticket.waiting_cost)
+        for bucket, count in ticket.waiting.items():
+            self._account(ticket, bucket, -count)
+        self.waiting_bytes -= ticket.waiting_bytes
+        ticket.waiting_bytes = 0
         self._tickets.discard(ticket)
         ticket.rows, ticket.outputs = [], []
 
-    def _account(self, ticket: _Ticket, rows: int, size: int, cost: int) -> None:
+    def _account(self, ticket: _Ticket, bucket: int, rows: int) -> None:
         """Add rows of a request to what waits."""
+        ticket.waiting[bucket] += rows
         ticket.waiting_rows += rows
-        ticket.waiting_bytes += size
-        ticket.waiting_cost += cost
-        ticket.chosen.cost += cost
+        ticket.chosen.waiting[bucket] += rows
         self.waiting_rows += rows
-        self.waiting_bytes += size
 
 
 def _by_request(entries: list[_Entry]) -> Iterator[list[_Entry]]:

@@ -39,6 +39,8 @@ MOST_LINES = 64
 """Lines read and not answered yet: enough to fill the batches of every slot."""
 MOST_BYTES = 8 * 2**20
 """Their length together, or one line that is longer."""
+AGAIN_S = 0.1
+"""Time until a line asks again that has met a full queue."""
 LOOK_S = 1.0
 """Time between two looks whether the server is to stop, while the client sends nothing."""
 
@@ -192,10 +194,10 @@ class BulkResponse(Response):
                 (answer,), timing = await classify(
                     self._model, [document], on_overflow=options.on_overflow, deadline=until, bulk=True
                 )
-            except Overloaded as error:
-                if loop.time() + error.retry_after_s > until:
+            except Overloaded:
+                if loop.time() + AGAIN_S > until:
                     raise
-                await asyncio.sleep(error.retry_after_s)
+                await asyncio.sleep(AGAIN_S)
             else:
                 self._model.metrics.queue_seconds.observe(timing.queue)
                 self._model.metrics.compute_seconds.observe(timing.compute)

@@ -192,8 +192,10 @@ def test_ctrl_c_in_a_terminal_stops_everything_once(tmp_path: Path) -> None:
 
 def test_workers_end_when_their_parent_is_killed(start: Start) -> None:
     with several(start) as server:
+        folder = folder_of(server)
         server.process.kill()
         server.process.wait()
+    shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

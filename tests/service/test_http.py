@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -73,8 +74,9 @@ class Served:
         )  # fmt: skip
         config.load()
         factory = lambda: BoundedProtocol(config=config, server_state=self.state, app_state={})  # noqa: E731
-        server = self._loop.run_until_complete(self._loop.create_server(factory, "127.0.0.1", 0))
-        self.url = "http://{}:{}".format(*server.sockets[0].getsockname()[:2])
+        listener = socket.create_server(("127.0.0.1", 0))
+        server = self._loop.run_until_complete(self._loop.create_server(factory, sock=listener))
+        self.url = "http://{}:{}".format(*listener.getsockname())
         self._is_ready.set()
         self._loop.run_forever()
         server.close()
