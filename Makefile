@@ -10,7 +10,7 @@ TORCH_INDEX = $(shell $(PYTHON) -c "import socket; socket.create_connection(('do
 # Nothing but what the lock names by its hash, and only wheels: to install them runs no code of theirs.
 LOCKED := --require-hashes --only-binary :all:
 
-.PHONY: help run env test test-slow test-docker check lock audit train export bench docker
+.PHONY: help run env test test-slow test-docker check lock audit train export bench bench-peers docker
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -77,6 +77,9 @@ export: .venv/dev/.installed  ## export RUN=runs/imdb-s3-seed0 to exports/
 
 bench: .venv/dev/.installed  ## run the benchmarks, write benchmarks/results/
 	$(DEV)/python -m benchmarks.inference_paths
+
+bench-peers: .venv/dev/.installed  ## compare with other servers (20 minutes; 1.6 GB below .venv/peers)
+	$(DEV)/python -m benchmarks.peers
 
 docker:  ## build and start the service and Prometheus
 	docker compose up --build

@@ -57,6 +57,8 @@ RATE_MEMORY = 0.9
 """Weight of the past in the running mean of a row's compute time."""
 HOPE = 0.5
 """Share of the time left that the estimated wait may be: estimates err, and under load everything becomes slower."""
+LONGEST_BATCH_S = 0.03
+"""No more rows are put into a batch than are computed in this time: whoever comes next waits for it."""
 STUCK_S = 60.0
 """A batch that computes for longer will not end: no request waits that long by default."""
 
@@ -382,7 +384,7 @@ class Batcher:
         while (picked := self._pick()) is not None:
             chosen, bucket = picked
             entries = chosen.buckets[bucket]
-            limit = (1 if self._spares(chosen) else self._limits.batch_rows) * (self._buckets[-1] // bucket)
+            limit = self._most_rows(chosen, bucket)
             batch = _Batch(bucket, [], chosen)
             # With nothing to compute, there would be nothing to measure, and one slow batch would end all work.
             latest = now + self._row_seconds.get(bucket, 0.0) if self._free < self._limits.slots else -math.inf
@@ -405,6 +407,12 @@ class Batcher:
                 self._metrics.batch_closed("full" if len(batch.entries) == limit else "drained")
                 return batch
         return None
+
+    def _most_rows(self, chosen: _Class, bucket: int) -> int:
+        """Rows of the next batch at most."""
+        rows = (1 if self._spares(chosen) else self._limits.batch_rows) * (self._buckets[-1] // bucket)
+        row_seconds = self._row_seconds.get(bucket, 0.0)
+        return max(1, min(rows, int(LONGEST_BATCH_S / row_seconds))) if row_seconds else rows
 
     def _pick(self) -> tuple[_Class, int] | None:
         """Class and bucket of the next batch: of the classes that may run, the one that has had least of its share."""

@@ -39,7 +39,7 @@ DEFAULTS = {
     "default_forecaster": "forecasting",
 }
 """Setting -> task of the model it names."""
-CPU_BATCH_ROWS = 4
+CPU_BATCH_ROWS = 16
 CUDA_BATCH_ROWS = 64
 CUDA_SLOTS = 2
 """One batch computes while the next one is copied."""

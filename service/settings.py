@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     default_forecaster: str | None = None
     """Forecaster that answers when a request names none and no channels that fit one alone."""
     max_batch_rows: int | None = Field(default=None, gt=0)
-    """Longest rows in one batch, of shorter ones in proportion more; by default 4 on a CPU, 64 on a GPU."""
+    """Longest rows in one batch, of shorter ones in proportion more; by default 16 on a CPU, 64 on a GPU."""
     max_queue_rows: int = Field(default=8192, gt=0)
     """Rows that may wait for one model; beyond it requests get 429."""
     max_queue_bytes: int = Field(default=64 * 2**20, gt=0)

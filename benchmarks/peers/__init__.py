@@ -1,0 +1,1 @@
+"""Other servers beside ours, with the same model and load: `python -m benchmarks.peers`."""

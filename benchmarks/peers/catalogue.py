@@ -1,0 +1,177 @@
+"""The servers that are compared: how each is started, asked and set up. Used by `benchmarks.peers.__main__`."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.classifier import MAX_BATCH, SERVER_DEADLINE_S
+from benchmarks.peers.processes import HERE
+from model.train import git_revision
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One server. In command and environment, `{bin}`, `{port0}`, `{cores}` and so on are filled in."""
+
+    name: str
+    package: str
+    """Whose version is told; empty for ours."""
+    command: tuple[str, ...]
+    path: str
+    request: Callable[[str], object]
+    """Document -> JSON body, in the server's own format."""
+    answer: Callable[[Any], tuple[str, float]]
+    """JSON answer -> label and score."""
+    settings: str
+    """What the reader has to know."""
+    venv: str = ""
+    """Name of its requirements; empty for ours, which runs in the environment of the benchmark."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def version(self) -> str:
+        """As pinned; of ours the revision."""
+        if not self.venv:
+            return git_revision()
+        pinned = Path(HERE / f"requirements-{self.venv}.txt").read_text()
+        found = re.search(rf"^{re.escape(self.package)}==(\S+)", pinned, re.MULTILINE)
+        return found[1] if found else "not pinned"
+
+    def body(self, document: str) -> bytes:
+        """A request's body."""
+        return json.dumps(self.request(document)).encode()
+
+
+BOUND = f"what it answers in {SERVER_DEADLINE_S / 2:g} s"
+"""Of its queue, see `Bench.measure`."""
+
+
+def _text(document: str) -> object:
+    return {"text": document}
+
+
+def _label_and_score(answer: Any) -> tuple[str, float]:
+    return answer["label"], answer["score"]
+
+
+def _of_mlserver(document: str) -> object:
+    text = {"name": "text", "shape": [1, 1], "datatype": "BYTES", "parameters": {"content_type": "str"}}
+    return {"inputs": [{**text, "data": [document]}]}
+
+
+def _from_mlserver(answer: Any) -> tuple[str, float]:
+    label, score = (output["data"][0] for output in answer["outputs"])
+    return label, score
+
+
+UVICORN = ("{bin}/uvicorn", "benchmarks.peers.fastapi_server:app", "--port", "{port0}", "--no-access-log")
+
+PEERS = {
+    "ours": Peer(
+        name="ours",
+        package="",
+        command=(
+            *("{bin}/python", "-m", "service", "--exports", "{exports}", "--port", "{port0}", "--device", "cpu"),
+            *("--deadline-s", str(SERVER_DEADLINE_S)),
+        ),
+        path="/v1/classify",
+        request=lambda document: {"inputs": document},
+        answer=lambda answer: _label_and_score(answer["results"][0]),
+        settings=f"as it comes, with a deadline of {SERVER_DEADLINE_S} s",
+    ),
+    "fastapi": Peer(
+        name="FastAPI",
+        venv="fastapi",
+        package="fastapi",
+        command=UVICORN,
+        path="/classify",
+        request=_text,
+        answer=_label_and_score,
+        settings="one process, handler in the thread pool; it has neither batches nor bounds",
+    ),
+    "fastapi-workers": Peer(
+        name="FastAPI, a process a core",
+        venv="fastapi",
+        package="fastapi",
+        command=(*UVICORN, "--workers", "{cores}"),
+        path="/classify",
+        request=_text,
+        answer=_label_and_score,
+        settings="the same with `--workers`",
+    ),
+    "litserve": Peer(
+        name="LitServe",
+        venv="litserve",
+        package="litserve",
+        command=("{bin}/python", "-m", "benchmarks.peers.litserve_server"),
+        path="/predict",
+        request=_text,
+        answer=_label_and_score,
+        settings=f"`workers_per_device` and HTTP processes: a core each; `batch_timeout=0.002`, "
+        f"`timeout={SERVER_DEADLINE_S}`; it bounds no queue",
+    ),
+    "bentoml": Peer(
+        name="BentoML",
+        venv="bentoml",
+        package="bentoml",
+        command=(
+            "{bin}/bentoml",
+            "serve",
+            "benchmarks.peers.bentoml_server:Imdb",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "{port0}",
+        ),
+        environment={"BENTOML_DO_NOT_TRACK": "True", "BENTOML_HOME": "{folder}/bentoml"},
+        path="/classify",
+        request=lambda document: {"texts": [document]},
+        answer=lambda answer: _label_and_score(answer[0]),
+        settings=f"a worker a core, `max_latency_ms={1000 * SERVER_DEADLINE_S:g}`, `timeout={SERVER_DEADLINE_S}`, "
+        f"`max_concurrency`: {BOUND}",
+    ),
+    "mlserver": Peer(
+        name="MLServer",
+        venv="mlserver",
+        package="mlserver",
+        command=("{bin}/mlserver", "start", "{folder}"),
+        environment={
+            "MLSERVER_HOST": "127.0.0.1",
+            "MLSERVER_HTTP_PORT": "{port0}",
+            "MLSERVER_GRPC_PORT": "{port1}",
+            "MLSERVER_METRICS_PORT": "{port2}",
+            "MLSERVER_METRICS_DIR": "{folder}",
+            "MLSERVER_ENVIRONMENTS_DIR": "{folder}",
+            "MLSERVER_DEBUG": "false",
+            "MLSERVER_PARALLEL_WORKERS": "{cores}",
+            "MLSERVER_MODEL_NAME": "imdb-s3",
+            "MLSERVER_MODEL_IMPLEMENTATION": "benchmarks.peers.mlserver_server.Imdb",
+            "MLSERVER_MODEL_MAX_BATCH_SIZE": str(MAX_BATCH),
+            "MLSERVER_MODEL_MAX_BATCH_TIME": "0.002",
+        },
+        path="/v2/models/imdb-s3/infer",
+        request=_of_mlserver,
+        answer=_from_mlserver,
+        settings="`parallel_workers`: one a core, `max_batch_time=0.002`; it has neither bounds nor deadlines",
+    ),
+    "ray": Peer(
+        name="Ray Serve",
+        venv="ray",
+        package="ray",
+        command=("{bin}/python", "-m", "benchmarks.peers.ray_server"),
+        environment={
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+            "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        },
+        path="/",
+        request=_text,
+        answer=_label_and_score,
+        settings=f"a replica a core, `batch_wait_timeout_s=0.002`, `max_queued_requests`: {BOUND}; `retry_after_s=1`, "
+        f"`request_timeout_s={SERVER_DEADLINE_S}`, and its high-throughput mode: HAProxy in front, "
+        "`RAY_SERVE_THROUGHPUT_OPTIMIZED=1`",
+    ),
+}

@@ -1,0 +1,270 @@
+"""What is measured of a server, and how. Used by `benchmarks.peers.__main__`."""
+
+import asyncio
+import contextlib
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.load import REFUSALS, Outcome, closed_loop, open_loop, post, run
+from benchmarks.peers.catalogue import Peer
+from benchmarks.peers.classifier import MAX_BATCH, MODEL, SERVER_DEADLINE_S, Classifier
+from benchmarks.peers.processes import ROOT, PeerFailed, Server, ask, idle_cpu, memory_mib, running
+
+CONNECTIONS = 32
+TOLERANCE = 1e-4
+WARM_UP_S = 2.0
+PROBE_S = 4.0
+"""To know roughly what a server can do."""
+IDLE_S = 10.0
+DEADLINE_S = 1.0
+"""The patience of clients while more requests come than can be answered."""
+TOO_LATE = (408, 504)
+"""What a server says that has let a request wait too long."""
+CALM_S = 0.1
+"""A server that answers one request so fast has got over an overload."""
+LONGEST_CALM_S = 30.0
+STOP_S = 10.0
+"""After SIGTERM, as `docker stop` has it; then it is killed."""
+BEFORE_S, AFTER_S = 1.0, 2.0
+"""Load before and after SIGTERM."""
+
+
+@dataclass(frozen=True)
+class Overload:
+    """Twice as many requests as a server can answer."""
+
+    offered: float
+    """Requests a second."""
+    in_time: float
+    """Of them the share answered within DEADLINE_S; and so on, the four make 1."""
+    late: float
+    refused: float
+    failed: float
+    told_when: float | None
+    """Share of the refusals with `Retry-After`, if there were any."""
+    calm_after_s: float
+    """From its end to a fast answer, at most LONGEST_CALM_S."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """SIGTERM under load, to the process that was started, whose end ends the others: as in a container."""
+
+    under_way: int
+    lost: int
+    """Of those under way."""
+    served_on_s: float
+    """How long after it new requests were answered, at most AFTER_S."""
+    ended_after_s: float | None
+    """None if it had to be killed."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One server in one round."""
+
+    start_s: float
+    throughput: float
+    """Answers a second, saturated."""
+    saturated_p99_ms: float
+    moderate_p50_ms: float
+    moderate_p99_ms: float
+    moderate_answered: float
+    """Share of the requests at the common rate."""
+    idle_cpu: float
+    """Share of a core."""
+    memory_mib: float
+    overload: Overload
+    stop: Stop
+
+
+class Bench:
+    """Runs servers on some cores and loads them, one at a time.
+
+    Args:
+        cores: of the servers.
+        seconds: of each load.
+        document: what is sent.
+
+    """
+
+    def __init__(self, cores: set[int], seconds: float, document: str) -> None:
+        self._cores = cores
+        self._seconds = seconds
+        self._document = document
+        self._samples = samples(document)
+        classifier = Classifier()
+        self._expected = [classifier([sample])[0] for sample in self._samples]
+
+    def capacity(self, peer: Peer, folder: Path) -> float:
+        """Answers a second of a server whose answers are right. Raises: PeerFailed."""
+        with self._running(peer, folder, None) as (_, url, _):
+            throughput = self._saturate(peer, url, PROBE_S).throughput
+        if not throughput:
+            raise PeerFailed("answers nothing under load")
+        return throughput
+
+    def measure(self, peer: Peer, folder: Path, rate: float, capacity: float) -> Measured:
+        """One round of one server. Raises: PeerFailed.
+
+        Args:
+            peer: the server.
+            folder: `bin` of its environment.
+            rate: requests a second that all servers can bear.
+            capacity: what this one could before; its queue, where it can be bounded, holds what it does in half its
+                deadline, and the overload is twice the larger of this and what it does now.
+
+        """
+        queue = max(MAX_BATCH * len(self._cores), round(capacity * SERVER_DEADLINE_S / 2))
+        with self._running(peer, folder, queue) as (server, url, start_s):
+            saturated = self._saturate(peer, url, self._seconds)
+            moderate = run(open_loop(url, [self._request(peer, url)], rate=rate, seconds=self._seconds))
+            time.sleep(1)
+            return Measured(
+                start_s=start_s,
+                throughput=saturated.throughput,
+                saturated_p99_ms=1e3 * saturated.quantile(0.99),
+                moderate_p50_ms=1e3 * moderate.quantile(0.5),
+                moderate_p99_ms=1e3 * moderate.quantile(0.99),
+                moderate_answered=float(moderate.answered.mean()),
+                idle_cpu=idle_cpu(IDLE_S),
+                memory_mib=memory_mib(),
+                overload=self._overload(peer, url, 2 * max(saturated.throughput, capacity)),
+                stop=run(self._stop(server, peer, url)),
+            )
+
+    @contextlib.contextmanager
+    def _running(self, peer: Peer, folder: Path, queue: int | None) -> Iterator[tuple[Server, str, float]]:
+        """A server that gives the right answers, its URL and the seconds until its first one."""
+        with tempfile.TemporaryDirectory(prefix="peer") as scratch, contextlib.ExitStack() as stack:
+            exports = Path(scratch) / "exports"  # the one model that all serve
+            exports.mkdir()
+            (exports / MODEL).symlink_to(ROOT / "exports" / MODEL)
+            ports = free_ports(3)
+            names = {
+                "bin": str(folder),
+                "cores": str(len(self._cores)),
+                "exports": str(exports),
+                "folder": scratch,
+                **{f"port{i}": str(port) for i, port in enumerate(ports)},
+            }
+            environment = {
+                "PEERS_PORT": str(ports[0]),
+                "PEERS_CORES": names["cores"],
+                "PEERS_FOLDER": scratch,
+                **({} if queue is None else {"PEERS_QUEUE": str(queue)}),
+                **{name: value.format(**names) for name, value in peer.environment.items()},
+            }
+            command = [part.format(**names) for part in peer.command]
+            server = stack.enter_context(running(command, environment, self._cores, Path(scratch) / "log.txt"))
+            url = f"http://127.0.0.1:{ports[0]}{peer.path}"
+            start_s = server.wait_for_answer(url, peer.body(self._samples[0]))
+            self._check(peer, url)
+            yield server, url, start_s
+
+    def _check(self, peer: Peer, url: str) -> None:
+        """Raises: PeerFailed if an answer is not ours."""
+        for sample, expected in zip(self._samples, self._expected, strict=True):
+            status, content = ask(url, peer.body(sample))
+            if status != 200:
+                raise PeerFailed(f"answered {status} to a document of {len(sample)} characters")
+            label, score = peer.answer(json.loads(content))
+            if label != expected["label"] or abs(score - expected["score"]) > TOLERANCE:
+                raise PeerFailed(f"answered {label} {score}, not {expected['label']} {expected['score']}")
+
+    def _request(self, peer: Peer, url: str) -> bytes:
+        return post(url, peer.body(self._document))
+
+    def _saturate(self, peer: Peer, url: str, seconds: float) -> Outcome:
+        """As much as it can answer, after some time to warm up."""
+        requests = [self._request(peer, url)]
+        run(closed_loop(url, requests, connections=CONNECTIONS, seconds=WARM_UP_S))
+        return run(closed_loop(url, requests, connections=CONNECTIONS, seconds=seconds))
+
+    def _overload(self, peer: Peer, url: str, rate: float) -> Overload:
+        """More than it can answer, then wait until it has got over it."""
+        requests = [self._request(peer, url)]
+        outcome = run(open_loop(url, requests, rate=rate, seconds=self._seconds, give_up_s=DEADLINE_S))
+        refused = np.isin(outcome.status, REFUSALS)
+        late = np.isin(outcome.status, TOO_LATE).sum() + outcome.failures["late"]
+        offered = len(outcome.status)
+        return Overload(
+            offered=offered / self._seconds,
+            in_time=float(outcome.answered.mean()),
+            late=float(late / offered),
+            refused=float(refused.mean()),
+            failed=float((offered - outcome.answered.sum() - refused.sum() - late) / offered),
+            told_when=float(outcome.has_retry_after[refused].mean()) if refused.any() else None,
+            calm_after_s=calm_after(url, peer.body(self._document)),
+        )
+
+    async def _stop(self, server: Server, peer: Peer, url: str) -> Stop:
+        """SIGTERM while it answers."""
+        load = closed_loop(
+            url,
+            [self._request(peer, url)],
+            connections=CONNECTIONS,
+            seconds=BEFORE_S + AFTER_S,
+            give_up_s=STOP_S,
+        )
+        loading = asyncio.create_task(load)
+        await asyncio.sleep(BEFORE_S)
+        signalled = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        ended_after_s = None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            await asyncio.to_thread(server.process.wait, STOP_S)
+            ended_after_s = time.monotonic() - signalled
+        await asyncio.to_thread(server.end)
+        outcome = await loading
+        at = signalled - outcome.started
+        under_way = (outcome.due <= at) & (outcome.ended > at)
+        new = outcome.due[outcome.answered & (outcome.due > at)]
+        return Stop(
+            under_way=int(under_way.sum()),
+            lost=int((under_way & ~outcome.answered).sum()),
+            served_on_s=float(new.max(initial=at) - at),
+            ended_after_s=ended_after_s,
+        )
+
+
+def samples(document: str) -> list[str]:
+    """Eight documents: of every length, of other scripts, and what is sent later."""
+    odd = [
+        "a",
+        "Ein schönes Fest — молодец, 映画は最高!",
+        'quotes " and \\ and\nlines',
+        "A dull, lifeless, boring mess of a film.",
+    ]
+    return [*odd, document, document[: len(document) // 2], document[-100:], 3 * document]
+
+
+def calm_after(url: str, body: bytes) -> float:
+    """Seconds until a server answers one request fast."""
+    begun = time.monotonic()
+    while (passed := time.monotonic() - begun) < LONGEST_CALM_S:
+        asked = time.monotonic()
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            if ask(url, body)[0] == 200 and time.monotonic() - asked < CALM_S:
+                break
+        time.sleep(0.02)
+    return passed
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
