@@ -273,9 +273,7 @@ def test_evaluate_of_a_damaged_export_is_an_error(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-@pytest.mark.parametrize(
-    "command", ["evaluate run", "evaluate export", "export run"]
-)
+@pytest.mark.parametrize("command", ["evaluate run", "evaluate export", "export run"])
 def test_cuda_where_there_is_none_is_an_error(
     command: str, run: Path, exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
