@@ -6,7 +6,6 @@ deadline, and the capacity again. Counts what was answered in time, late, refuse
 """
 
 import argparse
-import contextlib
 import os
 
 import matplotlib
@@ -52,8 +51,7 @@ def main() -> None:
                 rows.append([f"{length:,} bytes, {times} x", *row])
                 curves.append((f"{length:,} bytes, {times} x", outcome))
                 print(rows[-1], flush=True)
-            with contextlib.suppress(Exception):
-                server.stop()
+            server.stop()
     columns = ["", "capacity/s", "offered/s", "in time/s", "share", "late", "429", "503", "504", "other", "Retry-After"]
     columns += ["p50 ms", "p99 ms", "memory MB before, after"]
     report = f"{head}\n{table(columns, rows)}"

@@ -128,7 +128,7 @@ def facts(args: argparse.Namespace) -> str:
         "Our server beside others",
         [
             f"`exports/imdb-s3` in all, computed alike by ONNX Runtime, one thread a core; cores: {args.cores}, "
-            f"{where}; at most {MAX_BATCH} documents in a batch of theirs, 16 of ours. Documents of "
+            f"{where}; at most {MAX_BATCH} documents in a batch, where there are batches. Documents of "
             f"{args.document_bytes:,} bytes in JSON, in each server's own format; connections kept alive. Rounds, in "
             f"random order: {args.rounds}, each load {args.seconds:g} s; medians, but shares over all rounds.",
         ],

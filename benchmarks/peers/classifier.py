@@ -22,7 +22,7 @@ QUEUE = int(os.environ.get("PEERS_QUEUE", "256"))
 """Requests that may be in the server, where it has such a bound."""
 SERVER_DEADLINE_S = 0.8
 """Of a request in the server, where it has such a setting; its client has a little more patience."""
-MAX_BATCH = 4
+MAX_BATCH = 16
 """What the service takes at most on a CPU, for documents of the longest length."""
 
 
