@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -267,9 +266,11 @@ class Batcher:
         buckets = [next(b for b in self._buckets if len(row) <= b) for row in rows]
         counts = Counter(buckets)
         seconds = self._seconds(counts)
-        refusal = self.refusal(deadline - loop.time(), len(rows), size, seconds, bulk=chosen is self._bulk)
+        refusal = self._refusal(deadline - loop.time(), len(rows), size, seconds, bulk=chosen is self._bulk)
         if refusal is not None:
-            self.refuse(refusal)
+            reason, error = refusal
+            self._metrics.rejected(reason)
+            raise error
         ticket = _Ticket(rows, chosen, self._clock(), deadline, loop.create_future(), [None] * len(rows))
         if not chosen.waiting.total():  # no credit for the time in which nothing of this class waited
             chosen.passed = max(chosen.passed, self._now_passed)
@@ -295,12 +296,11 @@ class Batcher:
             entering: requests let in that have not asked yet; they are taken to be like those before them.
 
         """
-        if not entering:
-            return self.refusal(left_s, 1, 1, 0.0)
-        is_alone, seconds = not self.waiting_rows and entering < self._limits.slots, entering * self._request_seconds
-        return None if is_alone else self.refusal(left_s, entering + 1, 1, seconds, entering=entering)
+        if not self.waiting_rows and 0 < entering < self._limits.slots:
+            return None
+        return self._refusal(left_s, entering + 1, 1, (entering + 1) * self._request_seconds, entering=entering)
 
-    def refusal(
+    def _refusal(
         self, left_s: float, rows: int, size: int, seconds: float, *, bulk: bool = False, entering: int = 0
     ) -> Refusal | None:
         """Why a request cannot be taken now, if so.
@@ -328,12 +328,6 @@ class Batcher:
             message = f"it would take about {wait_s:.1f} s, and {max(0.0, left_s):.1f} s are left"
             return "too_late", Overloaded(message, self.retry_after_s())
         return None
-
-    def refuse(self, refusal: Refusal) -> NoReturn:
-        """Count a refusal and raise its error."""
-        reason, error = refusal
-        self._metrics.rejected(reason)
-        raise error
 
     def _wait_s(self, chosen: _Class, seconds: float) -> float:
         """Estimated time until rows that cost so much are computed, behind their class and the other one's share."""

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from service.backends.base import InferenceBackend
-from service.batching import Batcher, Floats, Limits, Run
+from service.batching import Batcher, Floats, Limits, Refusal, Run
 from service.cache import EncodingCache
 from service.codec import pad_rows, sigmoid
 from service.errors import (
@@ -21,6 +21,7 @@ from service.errors import (
     InvalidInput,
     ModelNotFound,
     NonFiniteOutput,
+    ServiceError,
     ShuttingDown,
 )
 from service.exports import LoadedModel, find_exports, load_export
@@ -229,21 +230,27 @@ class Engine:
             raise ModelNotFound(f"model {name} is served in version {model.manifest.version} only")
         return model
 
-    def check_door(self, task: str, left_s: float, entering: int) -> None:
-        """Refuse a request before it is read, if no model of its task can take one.
+    def refusal_at_door(self, task: str, left_s: float, entering: int) -> ServiceError | None:
+        """Why a request is refused before it is read, if no model of its task can take one; counted.
 
         Args:
             task: of the model.
             left_s: until the deadline.
             entering: requests for the task that were let in and have not asked yet.
 
-        Raises: Overloaded, ShuttingDown, NotReady.
-
         """
-        batchers = [model.batcher for model in self.models.values() if model.manifest.task == task]
-        refusals = [batcher.refusal_at_door(left_s, entering) for batcher in batchers]
-        if refusals and (refusal := refusals[0]) is not None and all(refusals):
-            batchers[0].refuse(refusal)
+        first: tuple[ServedModel, Refusal] | None = None
+        for model in self.models.values():
+            if model.manifest.task == task:
+                refusal = model.batcher.refusal_at_door(left_s, entering)
+                if refusal is None:
+                    return None
+                first = first or (model, refusal)
+        if first is None:
+            return None
+        model, (reason, error) = first
+        model.metrics.rejected(reason)
+        return error
 
     def classifier(self, name: str | None) -> ServedClassifier:
         """Model for a request: the one named, the setting's, or the only one.

@@ -226,8 +226,7 @@ class ModelMetrics:
         self.load_seconds = metrics.model_load.labels(model)
         for kind in INFERENCE_ERRORS:  # a counter that starts at 1 shows Prometheus no increase
             metrics.inference_errors.labels(model, kind)
-        for reason in REJECTED:
-            metrics.rejected.labels(model, reason)
+        self._rejected = {reason: metrics.rejected.labels(model, reason) for reason in REJECTED}
         for stage in ("queue", "compute"):
             metrics.cancelled.labels(model, stage)
 
@@ -241,7 +240,7 @@ class ModelMetrics:
 
     def rejected(self, reason: str) -> None:
         """Count a refused request."""
-        self._metrics.rejected.labels(self._model, reason).inc()
+        self._rejected[reason].inc()
 
     def cancelled(self, stage: str) -> None:
         """Count a request whose client left, in the queue or in compute."""

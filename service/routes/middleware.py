@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
+import orjson
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
@@ -33,11 +34,12 @@ OPEN = frozenset({"/metrics", "/health", "/v2/health/live", "/v2/health/ready"})
 """Paths that need no key: what load balancers and Prometheus ask."""
 DOORS = {"/v1/classify": "text-classification", "/v1/forecast": "forecasting"}
 """Task of the routes whose every request has rows to compute; encodings of documents to match may be in the cache."""
-DIGITS = re.compile(r"[0-9]{1,9}")
+DIGITS = re.compile(rb"[0-9]{1,9}")
 CLIENT_LEFT = 499
 """Counted, never sent."""
 BULK = "/v1/classify"
 """Path of the route that reads NDJSON."""
+LINES = NDJSON.encode()
 
 
 class RequestContext:
@@ -75,7 +77,7 @@ class RequestContext:
         started = time.perf_counter()
         self._enter(scope)
         headers = Headers(scope=scope)
-        token = request_id.set(_request_id(headers))
+        token = request_id.set(_request_id(headers.get("x-request-id", "")))
         trace = trace_id.set(scope.get("trace_id") or trace_of(headers.getlist("traceparent")))
         scope["app"] = self._app
         timing: dict[str, float] = {}
@@ -157,39 +159,46 @@ class RequestContext:
         Called by the protocol before anything is spent on the request: while ten times as many come as can be computed,
         to turn nine away must cost next to nothing.
         """
-        path, headers = scope["path"], Headers(scope=scope)
-        task = DOORS.get(path)
-        if task is None or headers.get("content-type", "").lower().startswith(NDJSON):
+        task = DOORS.get(scope["path"])
+        if task is None:
             return None
-        asked = headers.get("x-request-timeout-ms", "")
+        fields: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of a field that comes twice, the first
+        if fields.get(b"content-type", b"").lower().startswith(LINES):
+            return None
+        asked = fields.get(b"x-request-timeout-ms", b"")
         left_s = min(self._deadline_s, int(asked) / 1000) if DIGITS.fullmatch(asked) else self._deadline_s
         try:
-            self._check_key(path, headers)
-            self._app.state.engine.check_door(task, left_s, self._entering[task])
+            self._check_key(scope["path"], Headers(scope=scope))
         except Unauthorized:
             return None
-        except ServiceError as error:
-            token = request_id.set(_request_id(headers))
-            try:
-                return self._at_the_door({**scope, "app": self._app}, error)
-            finally:
-                request_id.reset(token)
-        self._entering[task] += 1
-        scope["entering"] = task
-        return None
+        error = self._app.state.engine.refusal_at_door(task, left_s, self._entering[task])
+        if error is None:
+            self._entering[task] += 1
+            scope["entering"] = task
+            return None
+        token = request_id.set(_request_id(fields.get(b"x-request-id", b"").decode("latin-1")))
+        try:
+            return self._at_the_door(scope["path"], errors.failure(error))
+        finally:
+            request_id.reset(token)
 
     def _enter(self, scope: Scope) -> None:
         """A request that was let in has begun."""
         if (task := scope.pop("entering", None)) is not None:
             self._entering[task] -= 1
 
-    def _at_the_door(self, scope: Scope, error: ServiceError) -> bytes:
-        """The whole answer, as it goes over the wire."""
-        response = errors.answer(Request(scope), errors.failure(error))
-        self._metrics.http_requests.labels(scope["path"], "POST", response.status_code).inc()
-        fields = b"".join(b"%s: %s\r\n" % field for field in [*response.raw_headers, *self._headers({})])
-        phrase = http.HTTPStatus(response.status_code).phrase.encode()
-        return b"HTTP/1.1 %d %s\r\n%s\r\n%s" % (response.status_code, phrase, fields, bytes(response.body))
+    def _at_the_door(self, path: str, failed: errors.Failure) -> bytes:
+        """The whole answer, as it goes over the wire; the routes with a door are native ones."""
+        self._metrics.http_requests.labels(path, "POST", failed.status).inc()
+        body = orjson.dumps(errors.problem(path, failed))
+        head = [
+            f"HTTP/1.1 {failed.status} {http.HTTPStatus(failed.status).phrase}",
+            f"content-type: {errors.MEDIA_TYPE}",
+            f"content-length: {len(body)}",
+            *(f"{name}: {value}" for name, value in failed.headers.items()),
+            *(f"{name.decode()}: {value.decode()}" for name, value in self._headers({})),
+        ]
+        return "\r\n".join([*head, "", ""]).encode() + body
 
     def _headers(self, timing: dict[str, float]) -> list[tuple[bytes, bytes]]:
         """Request id, timing, and the end of the connection when draining."""
@@ -240,9 +249,8 @@ class _Body:
         return message
 
 
-def _request_id(headers: Headers) -> str:
+def _request_id(given: str) -> str:
     """The client's, if it is harmless; else a new one."""
-    given = headers.get("x-request-id", "")
     return given if REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
 
 
