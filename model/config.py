@@ -10,12 +10,14 @@ import tomllib
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from model.errors import UserError
 from service.manifest import Name
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,12 @@ class DropoutConfig:
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """Shape of the S3Attention encoder (paper, Algorithms 1 and 2; model.encoder)."""
+    """Shape of the encoder (model.encoder); the names of S3Attention's own are those of its Algorithms 1 and 2."""
 
+    attention: str = "s3"
+    """Which attention its blocks have: a name in model.attention."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Of an attention other than s3: fields of the class of options in its file."""
     mode: Literal["length-aware", "paper"] = "length-aware"
     """Whether padding is left out of everything, or an ordinary input as published."""
     seq_len: int = 4096
@@ -53,35 +59,44 @@ class EncoderConfig:
     ffn_dim: int = 128
     """Hidden width of the MLP in each block."""
     num_segments: int = 8
-    """r: segments of the width whose means go through the Fourier convolution."""
+    """s3, r: segments of the width whose means go through the Fourier convolution."""
     num_rows: int = 8
-    """s1: tokens sampled for row attention."""
+    """s3, s1: tokens sampled for row attention."""
     num_columns: int = 8
-    """s2: features of each head sampled for column attention."""
+    """s3, s2: features of each head sampled for column attention."""
     sampling_seed: int = 0
-    """Seed of the sampled row and column indices, which are part of the model."""
+    """Seed of sampled rows and columns, landmarks and random features, which are part of the model."""
     use_smoother: bool = True
-    """Whether tokens are smoothed before the attention."""
+    """s3: whether tokens are smoothed before the attention."""
     use_fourier: bool = True
-    """Whether the smoother has its Fourier convolution; without it, what the paper's ablation (Table 7) leaves."""
+    """s3: whether the smoother has its Fourier convolution; without it, what the paper's ablation (Table 7) leaves."""
+    use_stem: bool = True
+    """s3: whether the smoother has its convolution stem (Table 7); without it, the Fourier convolution alone."""
     use_rows: bool = True
     use_columns: bool = True
-    """Whether the attention has its two parts; at least one of them."""
+    """s3: whether the attention has its two parts; at least one of them."""
     dropout: DropoutConfig = field(default_factory=DropoutConfig)
 
     def __post_init__(self) -> None:
         for name in ("seq_len", "dim", "num_heads", "ffn_dim", "num_segments"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if not (self.use_rows or self.use_columns):
-            raise ValueError("use_rows and use_columns must not both be false")
         if self.num_layers < 0:
             raise ValueError(f"num_layers must not be negative, not {self.num_layers}")
+        if self.dim % self.num_heads:
+            raise ValueError(f"num_heads must divide dim {self.dim}, not be {self.num_heads}")
+        if self.attention == "s3":
+            self._check_s3()
+
+    def _check_s3(self) -> None:
+        if self.use_smoother and not (self.use_fourier or self.use_stem):
+            raise ValueError("use_fourier and use_stem must not both be false; set use_smoother to false")
+        if not (self.use_rows or self.use_columns):
+            raise ValueError("use_rows and use_columns must not both be false")
         if self.seq_len % 2:
             raise ValueError(f"seq_len must be even, not {self.seq_len}")
-        for name in ("num_heads", "num_segments"):
-            if self.dim % getattr(self, name):
-                raise ValueError(f"{name} must divide dim {self.dim}, not be {getattr(self, name)}")
+        if self.dim % self.num_segments:
+            raise ValueError(f"num_segments must divide dim {self.dim}, not be {self.num_segments}")
         if not 1 <= self.num_rows <= self.seq_len:
             raise ValueError(f"num_rows must be in 1..{self.seq_len} (seq_len), not {self.num_rows}")
         if not 1 <= self.num_columns <= self.head_dim:
@@ -234,6 +249,10 @@ class ForecasterConfig:
             )
         if self.encoder.mode != "paper":
             raise ValueError(f"encoder.mode must be 'paper', for windows have one length, not {self.encoder.mode!r}")
+        if self.kind == "paper" and self.encoder.attention != "s3":
+            raise ValueError(
+                f"encoder.attention must be 's3' in the paper's forecaster, not {self.encoder.attention!r}"
+            )
         if self.kind == "paper" and self.patch_length != 1:
             raise ValueError(f"patch_length must be 1 in the paper's forecaster, not {self.patch_length}")
         if not 0.0 <= self.linear_share <= 1.0:
@@ -244,7 +263,9 @@ class ForecasterConfig:
 class DocumentsConfig:
     """Which documents are read and how they are cut."""
 
-    name: Literal["imdb", "20newsgroups", "20newsgroups-stripped", "synthetic", "own"]
+    name: Literal[
+        "imdb", "20newsgroups", "20newsgroups-stripped", "listops", "listops-short", "cifar10-gray", "synthetic", "own"
+    ]
     """Data set; `--data-dir` or LONGDOC_DATA says where its files lie. `own` is the file or folder given by --data."""
     validation_fraction: float = 0.1
     """Share of the training documents held out for model selection; of all of `own`."""
@@ -425,6 +446,11 @@ def from_dict(table: dict[str, Any]) -> RunConfig:
     return typing.cast(RunConfig, _build(RUNS[task], table, ""))
 
 
+def options_of(cls: type[T], config: EncoderConfig) -> T:
+    """An attention's options, of its class of options. Raises: ValueError naming the key."""
+    return typing.cast(T, _build(cls, config.options, ""))
+
+
 def _override(table: dict[str, Any], override: str) -> None:
     """Set one `section.key=value` in the table read from a recipe."""
     key, sign, text = override.partition("=")
@@ -464,6 +490,10 @@ def _build(cls: type, table: object, prefix: str) -> object:
 
 def _convert(hint: Any, value: object, name: str) -> object:
     """Check one value against its annotation; an integer is accepted for a float."""
+    if typing.get_origin(hint) is dict:
+        if not isinstance(value, dict):
+            raise ValueError(f"{name} must be a section, not {value!r}")
+        return value
     if dataclasses.is_dataclass(hint):
         return _build(typing.cast(type, hint), value, name + ".")
     if typing.get_origin(hint) is Literal:

@@ -1,9 +1,11 @@
-"""The S3Attention encoder: embedding, blocks, final norm. Used by `model.classifier`."""
+"""The encoder: embedding, blocks, final norm. Used by `model.classifier`."""
+
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
-from model.attention.s3 import S3Attention
+from model.attention import create_attention
 from model.config import EncoderConfig
 
 NUM_BYTES = 256
@@ -12,16 +14,16 @@ NUM_BYTES = 256
 class Block(nn.Module):
     """Pre-norm transformer block.
 
-    x = x + drop(S3Attention(LN(x)));  x = x + MLP(LN(x)),  MLP = Linear, GELU, drop, Linear, drop
+    x = x + drop(attention(LN(x)));  x = x + MLP(LN(x)),  MLP = Linear, GELU, drop, Linear, drop
 
-    Shape:      x (B, N, C); lengths (B,), as in S3Attention; returns (B, N, C).
-    Reference:  Wang et al. 2024, arXiv:2408.08567, Figure 1.
+    Shape:      x (B, N, C); lengths (B,), as in Attention; returns (B, N, C).
+    Reference:  Wang et al. 2024, arXiv:2408.08567, Figure 1; any of `model.attention` can take its attention's place.
     """
 
     def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(config.dim)
-        self.attention = S3Attention(config, generator)
+        self.attention = create_attention(config, generator)
         self.dropout = nn.Dropout(config.dropout.hidden)
         self.mlp_norm = nn.LayerNorm(config.dim)
         self.mlp = nn.Sequential(
@@ -39,11 +41,14 @@ class Block(nn.Module):
 
 
 class Blocks(nn.ModuleList):
-    """Blocks one after another; their sampled indices are drawn from the config's seed."""
+    """Blocks one after another; what their attention draws once comes from the config's seed."""
 
     def __init__(self, config: EncoderConfig) -> None:
         generator = torch.Generator().manual_seed(config.sampling_seed)
-        super().__init__(Block(config, generator) for _ in range(config.num_layers))
+        blocks = [Block(config, generator) for _ in range(config.num_layers)]
+        for below, above in pairwise(blocks):
+            above.attention.share(below.attention)
+        super().__init__(blocks)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Transform (B, N, C) -> (B, N, C)."""

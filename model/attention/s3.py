@@ -9,6 +9,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from model.attention.base import Attention
 from model.config import EncoderConfig
 from model.ops.fourier import dense_fourier_convolution, dft_matrices, fourier_convolution, segment_means
 
@@ -46,7 +47,7 @@ class Smoother(nn.Module):
                 for name, matrix in zip(("forward_dft", "inverse_dft"), dft_matrices(config.seq_len), strict=True):
                     self.register_buffer(name, matrix.float(), persistent=False)
         width = 2 * config.dim if config.use_fourier else config.dim
-        self.conv = nn.Conv1d(width, config.dim, kernel_size=3, padding=1)
+        self.conv = nn.Conv1d(width, config.dim, kernel_size=3, padding=1) if config.use_stem else None
         self.norm = nn.LayerNorm(config.dim) if config.is_length_aware else nn.BatchNorm1d(config.seq_len)
         self.dropout = nn.Dropout(config.dropout.smoother)
 
@@ -54,15 +55,17 @@ class Smoother(nn.Module):
         """Smooth (B, N, C) -> (B, N, C)."""
         h = x if mask is None else x * mask
         if self.use_fourier:
-            smooth = self._convolve(segment_means(h, self.num_segments)).to(x.dtype)  # (B, N, C)
+            smooth = self.convolve(h).to(x.dtype)  # (B, N, C)
             if mask is not None:
                 smooth = smooth * mask  # the convolution stem looks one token past the end
-            h = torch.cat((smooth, h), dim=-1)  # (B, N, 2C)
-        h = self.conv(h.transpose(1, 2)).transpose(1, 2)  # (B, N, C)
+            h = smooth if self.conv is None else torch.cat((smooth, h), dim=-1)  # (B, N, C or 2C)
+        if self.conv is not None:
+            h = self.conv(h.transpose(1, 2)).transpose(1, 2)  # (B, N, C)
         return self.dropout(torch.relu(self.norm(h)))  # type: ignore[no-any-return]  # nn.Module.__call__ is untyped
 
-    def _convolve(self, segments: Tensor) -> Tensor:
-        """Fourier convolution (B, N, r) -> (B, N, C)."""
+    def convolve(self, x: Tensor) -> Tensor:
+        """Fourier convolution (B, N, C) -> (B, N, C)."""
+        segments = segment_means(x, self.num_segments)  # (B, N, r)
         if self.is_dense:
             return dense_fourier_convolution(segments, self.kernel, self.forward_dft, self.inverse_dft)
         return fourier_convolution(segments, self.kernel, self.seq_len)
@@ -129,40 +132,29 @@ class SkeletonAttention(nn.Module):
         return x.gather(2, rows.reshape(-1, 1, self.num_rows, 1).expand(-1, x.shape[1], -1, x.shape[3]))
 
 
-class S3Attention(nn.Module):
+class S3Attention(Attention):
     """Smoother, then multi-head skeleton attention on its output.
 
     out = W_o skeleton(W_q h, W_k h, W_v h),  h = smoother(x)
 
-    Shape:      x (B, N, C); lengths (B,), real tokens of each, at least 1, by default all; returns (B, N, C),
-                length-aware of no meaning where there is no token. As published, lengths are not looked at.
     Reference:  Wang et al. 2024, arXiv:2408.08567, sec. III, Figure 1.
     """
 
-    positions: Tensor
-
     def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
-        super().__init__()
+        super().__init__(config, generator)
         self.num_heads = config.num_heads
-        self.is_length_aware = config.is_length_aware
         self.smoother = Smoother(config) if config.use_smoother else None
         self.qkv = nn.Linear(config.dim, 3 * config.dim)
         self.skeleton = SkeletonAttention(config, generator)
         self.out = nn.Linear(config.dim, config.dim)
-        self.register_buffer("positions", torch.arange(config.seq_len), persistent=False)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Attend (B, N, C) -> (B, N, C)."""
-        mask = None
-        if not self.is_length_aware:
-            lengths = None
-        else:
-            if lengths is None:
-                lengths = torch.full((x.shape[0],), x.shape[1], device=x.device)
-            mask = (self.positions[: x.shape[1]] < lengths.unsqueeze(1)).unsqueeze(-1).to(x.dtype)  # (B, N, 1)
+        real, is_real = self.real_tokens(x, lengths)
+        mask = None if is_real is None else is_real.unsqueeze(-1).to(x.dtype)  # (B, N, 1)
         h = x if self.smoother is None else self.smoother(x, mask)  # (B, N, C)
         heads = self.qkv(h).unflatten(-1, (3, self.num_heads, -1))  # (B, N, 3, H, D)
         q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, N, D)
         if mask is not None:
             q = q * mask.unsqueeze(1)
-        return self.out(self.skeleton(q, k, v, lengths))  # type: ignore[no-any-return]
+        return self.out(self.skeleton(q, k, v, real if self.is_length_aware else None))  # type: ignore[no-any-return]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.config import DocumentsConfig
-from model.data import imdb, newsgroups, own, synthetic
+from model.data import images, imdb, listops, newsgroups, own, synthetic
 from model.errors import UserError
 
 FEWEST_TEXTS = 3
@@ -50,6 +50,9 @@ _SOURCES = {
     "imdb": _Source(imdb.read, imdb.LABELS, imdb.TERMS),
     "20newsgroups": _Source(newsgroups.read, newsgroups.LABELS, newsgroups.TERMS),
     "20newsgroups-stripped": _Source(newsgroups.read_stripped, newsgroups.LABELS, newsgroups.TERMS),
+    "listops": _Source(listops.read, listops.LABELS, listops.TERMS),
+    "listops-short": _Source(listops.read_short, listops.LABELS, listops.TERMS),
+    "cifar10-gray": _Source(images.read, images.LABELS, images.TERMS),
     "synthetic": _Source(synthetic.read, synthetic.LABELS, synthetic.TERMS),
 }
 

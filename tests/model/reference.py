@@ -85,7 +85,9 @@ def smoother(x: Array, state: State, config: EncoderConfig) -> Array:
     smooth = []
     if "kernel" in state:
         smooth = [fourier_convolution(padded, state["kernel"], config.num_segments)[: len(x)]]
-    stem = conv1d(np.hstack([*smooth, x]), state["conv.weight"], state["conv.bias"])
+    stem = (
+        smooth[0] if not config.use_stem else conv1d(np.hstack([*smooth, x]), state["conv.weight"], state["conv.bias"])
+    )
     if config.is_length_aware:
         return np.maximum(layer_norm(stem, below(state, "norm")), 0)
     out = np.zeros_like(stem)

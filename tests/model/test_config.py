@@ -256,6 +256,19 @@ def test_buckets_of_a_model_are_those_that_its_patches_fill() -> None:
     assert MatcherConfig(ngrams, paper).buckets == (1024,)
 
 
+def test_published_forecaster_has_its_own_attention() -> None:
+    sets = ["model.kind=paper", "model.patch_length=1", "model.encoder.seq_len=48", "model.encoder.attention=softmax"]
+    with pytest.raises(UserError, match=r"encoder\.attention must be 's3' in the paper's forecaster, not 'softmax'"):
+        load_recipe(find_recipe("synthetic-series"), sets)
+
+
+def test_smoother_of_nothing_is_an_error() -> None:
+    sets = ["model.encoder.use_fourier=false", "model.encoder.use_stem=false"]
+    with pytest.raises(UserError, match="use_fourier and use_stem must not both be false"):
+        load_recipe(find_recipe("synthetic"), sets)
+    load_recipe(find_recipe("synthetic"), [*sets, "model.encoder.use_smoother=false"])
+
+
 def test_forecaster_that_is_length_aware_is_an_error() -> None:
     with pytest.raises(UserError, match=r"model\.encoder\.mode must be 'paper', for windows have one length"):
         load_recipe(find_recipe("synthetic-series"), ["model.encoder.mode=length-aware"])

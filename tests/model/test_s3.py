@@ -50,6 +50,16 @@ def test_smoother_without_fourier_equals_reference(without_fourier: EncoderConfi
         assert close(smoother(x)[b], reference.smoother(x[b].numpy(), state, without_fourier))
 
 
+def test_smoother_without_stem_equals_reference(config: EncoderConfig) -> None:
+    without_stem = dataclasses.replace(config, use_stem=False)
+    smoother = Smoother(without_stem)
+    assert not any("conv" in name for name, _ in smoother.named_parameters())
+    state = randomise(smoother)
+    x = random_tokens(without_stem)
+    for b in range(2):
+        assert close(smoother(x)[b], reference.smoother(x[b].numpy(), state, without_stem))
+
+
 def test_smoother_without_fourier_has_no_kernel_and_half_the_convolution(
     config: EncoderConfig, without_fourier: EncoderConfig
 ) -> None:

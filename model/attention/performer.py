@@ -1,0 +1,68 @@
+"""Performer: softmax attention by positive random features. Used through `model.attention`."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from model.attention.base import HeadedAttention, hide_padding
+from model.config import EncoderConfig
+
+
+@dataclass(frozen=True)
+class PerformerOptions:
+    """Options of `performer`."""
+
+    num_features: int = 128
+    """m: random features of each query and key."""
+
+    def __post_init__(self) -> None:
+        if self.num_features < 1:
+            raise ValueError(f"num_features must be positive, not {self.num_features}")
+
+
+class Performer(HeadedAttention):
+    """Softmax attention in linear time, since exp(q k) is the mean of products of random features.
+
+    out = phi(Q) (phi(K)^T V) / (phi(Q) phi(K)^T 1),  phi(x) = exp(W x - |x|^2 / 2), x scaled by D^(-1/4)    O(N m C)
+
+    Shape:      W (m, D), orthogonal in blocks of D rows.
+    Reference:  Choromanski et al. 2020, arXiv:2009.14794 (FAVOR+).
+    Deviates:   features are drawn once and are part of the model. The exponents' maximum, of each query and of each
+                sequence's keys, is subtracted; it cancels, and without it large exponents would overflow.
+    """
+
+    Options = PerformerOptions
+    features: Tensor
+
+    def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
+        super().__init__(config, generator)
+        self.scale = config.head_dim**-0.25
+        self.register_buffer("features", orthogonal_features(self.options.num_features, config.head_dim, generator))
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, mask: Tensor | None) -> Tensor:
+        """Mix (B, H, N, D) three times -> (B, H, N, D)."""
+        del lengths
+        q_logs = self._logs(q)  # (B, H, N, m)
+        k_logs = hide_padding(self._logs(k).transpose(2, 3), mask)  # (B, H, m, N)
+        q_features = torch.exp(q_logs - q_logs.amax(-1, keepdim=True).detach())
+        k_features = torch.exp(k_logs - k_logs.amax((-2, -1), keepdim=True).detach())
+        values = k_features @ v  # (B, H, m, D)
+        total = q_features @ k_features.sum(-1, keepdim=True)  # (B, H, N, 1)
+        return self.dropout(q_features) @ values / total  # type: ignore[no-any-return]
+
+    def _logs(self, x: Tensor) -> Tensor:
+        """Logarithms of the features: (B, H, N, D) -> (B, H, N, m)."""
+        x = x * self.scale
+        return x @ self.features.T - x.square().sum(-1, keepdim=True) / 2
+
+
+def orthogonal_features(count: int, dim: int, generator: torch.Generator) -> Tensor:
+    """Directions (count, dim), orthogonal in blocks of dim, as long as normal vectors are.
+
+    Reference:  Choromanski et al. 2020, arXiv:2009.14794 (orthogonal features).
+    """
+    blocks = [torch.linalg.qr(torch.randn(dim, dim, generator=generator))[0].T for _ in range(math.ceil(count / dim))]
+    lengths = torch.randn(count, dim, generator=generator).norm(dim=1, keepdim=True)
+    return torch.cat(blocks)[:count] * lengths  # type: ignore[no-any-return]

@@ -1,0 +1,86 @@
+"""Skyformer: kernelized attention by the Nystrom method on a symmetric matrix. Used through `model.attention`."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from model.attention.base import HeadedAttention, take_tokens, zero_padding
+from model.attention.kernelized import gaussian_kernel
+from model.config import EncoderConfig
+from model.ops.inverse import iterative_inverse
+
+
+@dataclass(frozen=True)
+class SkyformerOptions:
+    """Options of `skyformer`."""
+
+    num_landmarks: int = 128
+    """d: rows of [Q; K] that stand for all; the paper's experiments have 128."""
+    gamma: float = 0.01
+    """Added to the diagonal of the landmarks' kernel matrix."""
+    num_steps: int = 6
+    """Of the iterative inverse."""
+
+    def __post_init__(self) -> None:
+        if self.num_landmarks < 1:
+            raise ValueError(f"num_landmarks must be positive, not {self.num_landmarks}")
+        if self.num_steps < 1:
+            raise ValueError(f"num_steps must be positive, not {self.num_steps}")
+        if not 0.0 < self.gamma <= 1.0:
+            raise ValueError(f"gamma must be in (0, 1], not {self.gamma}")
+
+
+class Skyformer(HeadedAttention):
+    """Kernelized attention through landmarks L among the rows of [Q; K].
+
+    out = kappa(Q, L) (M + gamma I)^-1 kappa(L, K) V,  M = kappa(L, L)    O(N d C)
+
+    M is symmetric and positive, which kappa(Q, K) itself is not: the Nystrom method needs that.
+
+    Reference:  Chen et al. 2021, arXiv:2111.00035, sec. 4.2, eqs. (4) to (6); inverse: sec. 4.4, Lemma 3.
+    Deviates:   landmarks are drawn once, without replacement, half of them queries and half keys, and are part of the
+                model (the published code draws again in every forward); they lie among the real tokens, at the same
+                relative place in every length.
+                The iteration starts from I, which Lemma 3 allows; the published code's start depends on the whole
+                batch, and so would answers: test_answer_does_not_depend_on_neighbours. Lemma 3 says that singular
+                values are below 1; the largest is 1, test_lemma_3.
+    """
+
+    Options = SkyformerOptions
+    query_places: Tensor
+    key_places: Tensor
+
+    def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
+        super().__init__(config, generator)
+        self.seq_len = config.seq_len
+        count = self.options.num_landmarks
+        for name, half in (("query_places", count // 2), ("key_places", count - count // 2)):
+            self.register_buffer(name, torch.randperm(config.seq_len, generator=generator)[:half])
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, mask: Tensor | None) -> Tensor:
+        """Mix (B, H, N, D) three times -> (B, H, N, D)."""
+        queries = take_tokens(q, self._tokens(self.query_places, lengths))
+        landmarks = torch.cat((queries, take_tokens(k, self._tokens(self.key_places, lengths))), dim=2)  # (B, H, d, D)
+        values = gaussian_kernel(landmarks, k) @ zero_padding(v, mask)  # (B, H, d, D)
+        exact = landmarks.double()  # rounding errors are multiplied by up to 1 / gamma
+        inverse = regularised_inverse(gaussian_kernel(exact, exact), self.options.gamma, self.options.num_steps)
+        values = (inverse @ values.double()).to(q.dtype)
+        return self.dropout(gaussian_kernel(q, landmarks)) @ values  # type: ignore[no-any-return]
+
+    def _tokens(self, places: Tensor, lengths: Tensor) -> Tensor:
+        """Tokens (B, d) at these places of seq_len, among the real ones."""
+        return places * lengths.long().unsqueeze(1) // self.seq_len
+
+
+def regularised_inverse(matrix: Tensor, gamma: float, num_steps: int) -> Tensor:
+    """Approximate A^-1, A = M + gamma I, as D^(-1/2) (D^(-1/2) A D^(-1/2))^-1 D^(-1/2), D = diag(A 1).
+
+    Shape:      matrix (..., d, d), symmetric, positive, of entries that are not negative; returns (..., d, d).
+    Reference:  Chen et al. 2021, arXiv:2111.00035, sec. 4.4, Lemma 3.
+    """
+    identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    matrix = matrix + gamma * identity
+    scale = torch.rsqrt(matrix.sum(-1))  # (..., d)
+    both = scale.unsqueeze(-1) * scale.unsqueeze(-2)  # (..., d, d)
+    return iterative_inverse(both * matrix, identity.expand_as(matrix), num_steps) * both

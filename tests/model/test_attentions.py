@@ -1,0 +1,215 @@
+"""What holds for every attention of the registry, as published and length-aware."""
+
+import dataclasses
+import warnings
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import nn
+
+import model.export
+from model.attention import ATTENTIONS, create_attention
+from model.attention.base import Attention
+from model.attention.dba import DynamicBilinearCrossAttention
+from model.classifier import ByteClassifier
+from model.config import ClassificationRun, EncoderConfig, load_recipe
+from model.encoder import Blocks
+from model.errors import UserError
+from model.tasks.base import GraphSource
+from model.tasks.classification import golden_documents
+from model.train import RECIPES
+from tests.model import attention_reference, reference
+from tests.model.numerics import close, expect_gradient_everywhere, randomise
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "dba": {"num_rows": 5, "inner_dim": 4},
+    "linformer": {"projected_length": 5},
+    "nystrom": {"num_landmarks": 5, "num_steps": 60, "kernel_size": 5},
+    "performer": {"num_features": 9},
+    "skyformer": {"num_landmarks": 7, "gamma": 0.1, "num_steps": 40},
+}
+"""Sizes for the small encoder; so many steps that the iterations have converged, for references invert exactly."""
+LENGTHS = (1, 2, 4, 7, 13, 23, 24)
+# Inverses are found by up to 60 matrix products, whose rounding errors are amplified by the condition of the matrix.
+INVERTED, EXACT = 1e-7, 1e-12
+MODES: tuple[Literal["paper", "length-aware"], ...] = ("paper", "length-aware")
+
+
+@pytest.fixture(params=sorted(ATTENTIONS))
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=MODES)
+def small(config: EncoderConfig, name: str, request: pytest.FixtureRequest) -> EncoderConfig:
+    return dataclasses.replace(config, attention=name, options=OPTIONS.get(name, {}), mode=request.param)
+
+
+def layer_of(config: EncoderConfig) -> Attention:
+    return create_attention(config, torch.Generator().manual_seed(0))
+
+
+def tokens(config: EncoderConfig) -> tuple[torch.Tensor, torch.Tensor]:
+    """A document of each of LENGTHS, with padding that is not zero."""
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(len(LENGTHS), config.seq_len, config.dim, dtype=torch.float64, generator=generator)
+    return x, torch.tensor(LENGTHS, dtype=torch.int32)
+
+
+def same(ours: torch.Tensor, theirs: Any, config: EncoderConfig) -> bool:
+    tolerance = INVERTED if config.attention in ("nystrom", "skyformer") else EXACT
+    return bool(abs(ours.detach().numpy() - theirs).max() <= tolerance * max(1.0, abs(theirs).max()))
+
+
+def expected(x: torch.Tensor, state: reference.State, config: EncoderConfig) -> Any:
+    if config.attention == "s3":
+        return reference.attention(x.numpy(), state, config)
+    if config.attention == "dba":
+        return attention_reference.dba(x.numpy(), state, config)
+    return attention_reference.headed(x.numpy(), state, config)
+
+
+def test_equals_reference(small: EncoderConfig) -> None:
+    layer = layer_of(small)
+    state = randomise(layer)
+    x, lengths = tokens(small)
+    out = layer(x, lengths)
+    assert out.shape == x.shape
+    for b, length in enumerate(LENGTHS):
+        real = length if small.is_length_aware else small.seq_len
+        assert same(out[b, :real], expected(x[b, :real], state, small), small)
+
+
+def test_gradient_reaches_every_parameter(small: EncoderConfig) -> None:
+    blocks = Blocks(small).double()
+    x, lengths = tokens(small)
+    blocks(x, lengths).square().sum().backward()
+    expect_gradient_everywhere(blocks)
+
+
+def test_eval_is_deterministic_and_reload_is_identical(small: EncoderConfig, tmp_path: Path) -> None:
+    dropout = dataclasses.replace(small.dropout, attention=0.5)
+    blocks = Blocks(dataclasses.replace(small, dropout=dropout)).double().eval()
+    x, lengths = tokens(small)
+    assert torch.equal(blocks(x, lengths), blocks(x, lengths))
+    torch.save(blocks.state_dict(), tmp_path / "blocks.pt")
+    other = Blocks(dataclasses.replace(small, sampling_seed=9)).double().eval()
+    other.load_state_dict(torch.load(tmp_path / "blocks.pt", weights_only=True))
+    assert torch.equal(other(x, lengths), blocks(x, lengths))
+    blocks.train()
+    assert not torch.equal(blocks(x, lengths), blocks(x, lengths))
+
+
+def test_answer_does_not_depend_on_neighbours(small: EncoderConfig) -> None:
+    blocks = Blocks(small).double().eval()
+    x, lengths = tokens(small)
+    together = blocks(100 * x, lengths)
+    for b, length in enumerate(LENGTHS):
+        alone = blocks(100 * x[b : b + 1], lengths[b : b + 1])[0]
+        assert same(together[b, :length], alone[:length].detach().numpy(), small)
+
+
+def test_padding_is_no_input(config: EncoderConfig, name: str) -> None:
+    """What stands in the padding changes nothing, nor does how much of it there is."""
+    small = dataclasses.replace(config, attention=name, options=OPTIONS.get(name, {}), mode="length-aware")
+    blocks = Blocks(small).double().eval()
+    x, lengths = tokens(small)
+    out = blocks(x, lengths)
+    real = torch.arange(small.seq_len) < lengths.unsqueeze(1)
+    other = blocks(torch.where(real.unsqueeze(-1), x, 1e3), lengths)
+    fitting = lengths <= 13
+    shorter = blocks(x[fitting, :13], lengths[fitting])
+    for b, length in enumerate(LENGTHS):
+        assert same(other[b, :length], out[b, :length].detach().numpy(), small)
+        if length <= 13:
+            assert same(shorter[b, :length], out[b, :length].detach().numpy(), small)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_backends_agree(name: str, tmp_path: Path) -> None:
+    """Eager, ONNX Runtime and TorchScript, in every bucket, in one batch and row by row, to 1e-5."""
+    config = EncoderConfig(attention=name, seq_len=512, dim=32, num_layers=2, ffn_dim=32)
+    torch.manual_seed(0)
+    classifier = ByteClassifier(config, 3).eval()
+    source = GraphSource("model", classifier, golden_documents(512), "logits", (256, 512))
+    output = model.export.eager(source)
+    with warnings.catch_warnings():
+        graph = model.export.write_graph(source, output, tmp_path)
+    for bucket in source.buckets:
+        model.export.check_agreement(graph, tmp_path, *model.export.fitting(source.golden, output, bucket))
+
+
+def test_layers_share_the_latent_sequence(config: EncoderConfig) -> None:
+    blocks = Blocks(dataclasses.replace(config, attention="dba"))
+    assert blocks[0].attention.latent is blocks[1].attention.latent
+    names = [name for name, _ in blocks.named_parameters()]
+    assert sum("latent" in name for name in names) == 1
+
+
+def test_cross_attention_equals_reference(config: EncoderConfig) -> None:
+    small = dataclasses.replace(config, attention="dba", options=OPTIONS["dba"])
+    layer = DynamicBilinearCrossAttention(small)
+    state = randomise(layer)
+    x, lengths = tokens(small)
+    other = torch.randn(len(LENGTHS), 19, small.dim, dtype=torch.float64)
+    other_lengths = torch.tensor([19, 1, 3, 8, 12, 19, 5])
+    mask = torch.arange(24) < lengths.unsqueeze(1)
+    other_mask = torch.arange(19) < other_lengths.unsqueeze(1)
+    out = layer(x, other, mask, other_mask)
+    for b, (length, m) in enumerate(zip(LENGTHS, other_lengths.tolist(), strict=True)):
+        theirs = attention_reference.dba_cross(x[b, :length].numpy(), other[b, :m].numpy(), state, small)
+        assert close(out[b, :length], theirs)
+    assert close(layer(x, other)[0], attention_reference.dba_cross(x[0].numpy(), other[0].numpy(), state, small))
+
+
+def test_every_attention_has_a_recipe_that_spells_out_its_options(name: str) -> None:
+    if name == "s3":
+        return
+    recipe = load_recipe(RECIPES / f"imdb-{name}.toml")
+    assert isinstance(recipe, ClassificationRun)
+    spelled = dataclasses.asdict(create_attention(recipe.model.encoder, torch.Generator()).options)
+    assert recipe.model.encoder.options == spelled == dataclasses.asdict(ATTENTIONS[name].Options())
+    yardstick = load_recipe(
+        RECIPES / "lra-text.toml",
+        [
+            f'name="imdb-{name}"',
+            f"model.encoder.attention={name}",
+            *(f"model.encoder.options.{k}={v}" for k, v in spelled.items()),
+        ],
+    )
+    assert recipe == yardstick
+
+
+@pytest.mark.parametrize(
+    ("attention", "options", "words"),
+    [
+        ("sky", {}, ("attention", "'sky'", "skyformer")),
+        ("skyformer", {"num_landmark": 3}, ("skyformer", "num_landmark", "num_landmarks")),
+        ("skyformer", {"gamma": 0.0}, ("gamma", "0.0")),
+        ("dba", {"num_rows": "8"}, ("num_rows", "'8'")),
+        ("nystrom", {"kernel_size": 4}, ("kernel_size", "4", "odd")),
+        ("softmax", {"num_landmarks": 3}, ("softmax", "num_landmarks")),
+        ("s3", {"num_rows": 3}, ("s3", "num_rows")),
+    ],
+)
+def test_unknown_attention_or_option_is_named(
+    config: EncoderConfig, attention: str, options: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    with pytest.raises(UserError) as caught:
+        layer_of(dataclasses.replace(config, attention=attention, options=options))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_bfloat16_gradients_are_finite(name: str, config: EncoderConfig) -> None:
+    small = dataclasses.replace(config, attention=name, options=OPTIONS.get(name, {}), mode="length-aware")
+    torch.manual_seed(0)
+    classifier = ByteClassifier(small, 3)
+    documents = torch.randint(0, 256, (len(LENGTHS), 24), dtype=torch.uint8)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = classifier(documents, torch.tensor(LENGTHS, dtype=torch.int32))
+        loss = nn.functional.cross_entropy(logits.float(), torch.tensor([0, 1, 2, 0, 1, 2, 0]))
+    loss.backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in classifier.parameters())
