@@ -9,11 +9,13 @@ import argparse
 import contextlib
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import matplotlib
 import torch
@@ -27,7 +29,6 @@ from benchmarks.served import RESULTS, ROOT, table
 from model.classifier import ByteClassifier
 from model.config import ClassificationRun, load_recipe
 from model.train import RECIPES, git_revision
-from model.training.loop import peak_memory_bytes
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first
@@ -73,13 +74,13 @@ def main() -> None:
             "",
             "## Training steps a second",
             "",
-            _table(training, lambda seconds, base: f"{1 / seconds:.2f} ({base / seconds:.1f}x)", slope=True),
+            _table(training, _rate, slope=True),
             "## Inference, batches a second",
             "",
-            _table(inference, lambda seconds, base: f"{1 / seconds:.2f} ({base / seconds:.1f}x)", slope=True),
+            _table(inference, _rate, slope=True),
             "## Peak memory of training, MB above that of the program",
             "",
-            _table(memory, lambda size, base: f"{size / 2**20:.0f} ({size / base:.2f})", slope=False),
+            _table(memory, lambda size, base: f"{size / 2**20:.0f} ({size / (base or size):.2f})", slope=False),
         ]
     )
     print(report)
@@ -146,13 +147,27 @@ def _speed(length: int, batch: int, rounds: int, *, trains: bool) -> dict[str, f
 
 def _own_memory(name: str, length: int, batch: int) -> int:
     """Bytes that training takes above what the process had before."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     _step("s3", _classifier("s3", 32), _batch(32, 1), trains=True)
-    before = peak_memory_bytes(device)
+    before = _forget_peak()
     model, data = _classifier(name, length).train(), _batch(length, batch)
     for _ in range(2):
         _step(name, model, data, trains=True)
-    return peak_memory_bytes(device) - before
+    return torch.cuda.max_memory_allocated() - before if torch.cuda.is_available() else _status("VmHWM") - before
+
+
+def _forget_peak() -> int:
+    """Begin to look for the peak anew; bytes that are taken now."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated()
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
+
+
+def _status(key: str) -> int:
+    found = re.search(rf"{key}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return 1024 * int(found[1])
 
 
 def _memory(name: str, length: int, batch: int) -> float:
@@ -161,11 +176,15 @@ def _memory(name: str, length: int, batch: int) -> float:
     return max(1.0, float(subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout))
 
 
-def _table(figures: Figures, show: Callable[[float, float], str], *, slope: bool) -> str:
+def _rate(seconds: float, base: float | None) -> str:
+    return f"{1 / seconds:.2f}" + (f" ({base / seconds:.1f}x)" if base else "")
+
+
+def _table(figures: Figures, show: Callable[[float, float | None], str], *, slope: bool) -> str:
     lengths = list(figures)
     rows = []
     for name in NAMES:
-        cells = [show(found[name], found.get(UNFUSED, math.nan)) if name in found else "" for found in figures.values()]
+        cells = [show(found[name], found.get(UNFUSED)) if name in found else "" for found in figures.values()]
         rows.append([name, *cells, *([_slope(figures, name)] if slope else [])])
     return table(["", *(f"{n:,}" for n in lengths), *(["slope"] if slope else [])], rows)
 
