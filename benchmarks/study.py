@@ -6,7 +6,6 @@ A study is a table: rows differ by overrides of a recipe, columns are recipes. I
 
 import argparse
 import json
-import operator
 import os
 import random
 import statistics
@@ -19,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 from tqdm import tqdm
 
 from benchmarks.inference_paths import cpu_name
@@ -151,8 +151,9 @@ class Study:
 
     def _report(self, records: Sequence[Record]) -> Iterator[str]:
         yield f"# {self.title}\n"
-        yield f"{self.text} Accuracy on the test split (of texts, the heads of {MOST_TEXTS:,} at most, drawn once) in %,"
-        yield "mean ± standard deviation over seeds (n).\n"
+        yield f"{self.text}\n"
+        yield f"Accuracy on the test split (of texts, the heads of {MOST_TEXTS:,} at most, drawn once) in %, mean ±"
+        yield "standard deviation over seeds (n).\n"
         for scale in sorted({record.scale for record in records}):
             chosen = [record for record in records if record.scale == scale]
             columns = [name for name in self.columns if any(record.column == name for record in chosen)]
@@ -217,12 +218,13 @@ def measure(folder: Path, data_dir: Path) -> float:
     checkpoint.load_weights(model, state, folder / "best.pt")
     runs = module_runs(task.graphs(model), choose_device("auto"))
     if not isinstance(task, Classification):
-        return next(result.value for result in task.measure(runs, data_dir) if result.metric == "accuracy")
+        (result,) = (result for result in task.measure(runs, data_dir) if result.metric == "accuracy")
+        return float(result.value)
     documents = load_test(task.config.data, data_dir, facts["labels"])
     chosen = random.Random(0).sample(range(len(documents)), min(MOST_TEXTS, len(documents)))
     heads = Documents([documents.texts[i][: task.length] for i in chosen], [documents.labels[i] for i in chosen])
     answers = [int(rows[0].argmax()) for rows in task.logits(runs[0], heads)]
-    return sum(map(operator.eq, answers, heads.labels)) / len(heads)
+    return float(np.mean(np.array(answers) == heads.labels))
 
 
 def _train(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
