@@ -9,7 +9,7 @@ from service import __version__
 from service.engine import Engine
 from service.metrics import Metrics
 from service.routes import classify, errors, forecast, health, kserve, matching, models, oip, tei
-from service.routes.middleware import RequestContext
+from service.routes.middleware import OPEN, RequestContext
 from service.settings import Settings
 
 
@@ -34,4 +34,19 @@ def create_app(engine: Engine, settings: Settings, metrics: Metrics) -> RequestC
     for router in routers:
         app.include_router(router)
     errors.install(app)
+    if settings.api_keys:
+        _document_keys(app)
     return RequestContext(app, app.state.routes, metrics=metrics, settings=settings)
+
+
+def _document_keys(app: FastAPI) -> None:
+    """Say in the OpenAPI document what keys are sent as, and which paths need none."""
+    document = app.openapi()
+    document.setdefault("components", {})["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer"},
+        "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    }
+    document["security"] = [{"bearer": []}, {"header": []}]
+    for path in OPEN & document["paths"].keys():
+        for operation in document["paths"][path].values():
+            operation["security"] = []

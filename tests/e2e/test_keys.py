@@ -145,3 +145,21 @@ def test_bad_setting_beside_a_key_does_not_show_it() -> None:
     refused = run("--port", "70000", LONGDOC_API_KEYS=FIRST)
     check_refusal(refused, "port")
     assert FIRST not in refused.stderr
+
+
+def test_document_says_how_keys_are_sent(stranger: httpx.Client) -> None:
+    document = stranger.get("/openapi.json", headers={"x-api-key": FIRST}).json()
+    schemes = document["components"]["securitySchemes"]
+    assert {name: scheme["type"] for name, scheme in schemes.items()} == {"bearer": "http", "header": "apiKey"}
+    assert [set(one) for one in document["security"]] == [{"bearer"}, {"header"}]
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            is_open = operation.get("security") == []
+            answer = stranger.request(method, path.replace("{name}", "none"))
+            assert (answer.status_code == 401) == (not is_open), (method, path)
+
+
+def test_document_without_keys_asks_for_none(client: httpx.Client) -> None:
+    document = client.get("/openapi.json").json()
+    assert "security" not in document
+    assert "securitySchemes" not in document.get("components", {})
