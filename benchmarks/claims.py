@@ -82,8 +82,8 @@ def main() -> None:
     head = [
         "# What the papers claim, looked at",
         "",
-        f"Reviews of at least 1,024 bytes, n = {args.documents}; models: recipe `lra-text`, new and after {STEPS} "
-        "steps, one seed. Matrices of the first block, first head.",
+        f"Reviews that fill the model (512 bytes), n = {args.documents}; models: recipe `lra-text`, new and after "
+        f"{STEPS} steps, one seed. Matrices of the first block, first head.",
         "",
         f"- {cpu_name()}; PyTorch {torch.__version__}; revision {git_revision()}",
         f"- command: `python -m benchmarks.claims --documents {args.documents}`",

@@ -51,7 +51,7 @@ class Record:
     accuracy: float
     """On the test split."""
     validation: float
-    """Best of the epochs."""
+    """Best of the epochs, of the metric of the task."""
     examples_per_second: float
     """In training."""
     steps: int
@@ -111,14 +111,9 @@ class Study:
 
     def _train(self, scale: str, column: str, row: str, seed: int, data_dir: Path, jobs: int) -> Record:
         """Train and measure. Raises: RuntimeError with what the commands said."""
-        environment = {**os.environ, "LONGDOC_DATA": str(data_dir.resolve())}
-        if jobs > 1:
-            environment["OMP_NUM_THREADS"] = "1"
         overrides = (f"seed={seed}", *self.scales[scale].get(column, ()), *self.rows[row])
         with tempfile.TemporaryDirectory(prefix="study-") as runs:
-            sets = [word for override in overrides for word in ("--set", override)]
-            _train([self.columns[column], "--runs", runs, *sets], environment)
-            (folder,) = Path(runs).iterdir()
+            folder = train(self.columns[column], overrides, Path(runs), data_dir, 1 if jobs > 1 else None)
             history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
             config, progress, _, _ = checkpoint.load(folder / "best.pt")
             accuracy = measure(folder, data_dir)
@@ -129,7 +124,7 @@ class Study:
             row=row,
             seed=seed,
             accuracy=accuracy,
-            validation=max(epoch["validation_accuracy"] for epoch in history),
+            validation=progress.best or 0.0,
             examples_per_second=round(history[-1]["examples_per_second"], 1),
             steps=training.epochs * training.examples_per_epoch // training.batch_size,
             device=progress.device,
@@ -209,8 +204,8 @@ def _rate(found: Sequence[Record]) -> str:
     return f"{statistics.median(record.examples_per_second for record in found):.0f}"
 
 
-def measure(folder: Path, data_dir: Path) -> float:
-    """Accuracy of a run on the test split; of texts, MOST_TEXTS of them, each by its head alone."""
+def measure(folder: Path, data_dir: Path, change: Callable[[bytes], bytes] = bytes) -> float:
+    """Accuracy of a run on the test split; of texts, MOST_TEXTS of them, each by its head alone, changed first."""
     config, _, facts, state = checkpoint.load(folder / "best.pt")
     task = task_of(config)
     task.restore(facts)
@@ -222,13 +217,21 @@ def measure(folder: Path, data_dir: Path) -> float:
         return float(result.value)
     documents = load_test(task.config.data, data_dir, facts["labels"])
     chosen = random.Random(0).sample(range(len(documents)), min(MOST_TEXTS, len(documents)))
-    heads = Documents([documents.texts[i][: task.length] for i in chosen], [documents.labels[i] for i in chosen])
+    texts = [change(documents.texts[i][: task.length]) for i in chosen]
+    heads = Documents(texts, [documents.labels[i] for i in chosen])
     answers = [int(rows[0].argmax()) for rows in task.logits(runs[0], heads)]
     return float(np.mean(np.array(answers) == heads.labels))
 
 
-def _train(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-    command = [sys.executable, "-m", "model", "train", *arguments]
+def train(recipe: str, overrides: Sequence[str], runs: Path, data_dir: Path, threads: int | None = None) -> Path:
+    """Train in a process of its own; the run's folder. Raises: RuntimeError with what the command said."""
+    environment = {**os.environ, "LONGDOC_DATA": str(data_dir.resolve())}
+    if threads is not None:
+        environment["OMP_NUM_THREADS"] = str(threads)
+    sets = [word for override in overrides for word in ("--set", override)]
+    command = [sys.executable, "-m", "model", "train", recipe, "--runs", str(runs), *sets]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}:\n{done.stderr[-2000:]}")
+    (folder,) = runs.iterdir()
+    return folder
