@@ -78,7 +78,7 @@ def main() -> None:
             "## Inference, batches a second",
             "",
             _table(inference, _rate, slope=True),
-            "## Peak memory of training, MB above that of the program",
+            "## Peak memory of training, MiB above that of the program",
             "",
             _table(memory, lambda size, base: f"{size / 2**20:.0f} ({size / (base or size):.2f})", slope=False),
         ]

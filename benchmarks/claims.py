@@ -98,8 +98,7 @@ def main() -> None:
 
 def models(args: argparse.Namespace, attention: str, *overrides: str) -> Models:
     """Train for STEPS steps."""
-    sets = [f"model.encoder.attention={attention}", f"training.warmup_steps={STEPS // 4}", *overrides]
-    recipe = load_recipe(RECIPES / "lra-text.toml", sets)
+    recipe = load_recipe(RECIPES / "lra-text.toml", [f"model.encoder.attention={attention}", *overrides])
     assert isinstance(recipe, ClassificationRun)
     task = Classification(recipe)
     task.load(args.data_dir)
@@ -194,7 +193,7 @@ def skyformer_error(args: argparse.Namespace, axis: Axes) -> str:
                 draws = 1 if approximate is _best else DRAWS
                 generators = [torch.Generator().manual_seed(draw) for draw in range(draws)]
                 errors = [spectral(matrix - approximate(q, k, count, g)) / spectral(matrix) for g in generators]
-                medians.append(float(torch.stack(errors).median()))
+                medians.append(float(torch.stack(errors).quantile(0.5)))
             rows.append([f"{state}: {name}", *(f"{error:.1e}" for error in medians)])
             axis.loglog(LANDMARKS, medians, ("--" if state == "new" else "-") + "o", label=f"{state}: {name}")
     axis.set(xlabel="landmarks", title="Skyformer: relative spectral error")
@@ -218,7 +217,7 @@ def condition(args: argparse.Namespace) -> str:
             ):
                 values = torch.linalg.svdvals(matrix)
                 ratios = [values[:, 0] / values[:, i].clamp(min=1e-300) for i in (7, 31, -1)]
-                rows.append([f"{attention} model, {state}: {name}", *(f"{float(r.median()):.1e}" for r in ratios)])
+                rows.append([f"{attention} model, {state}: {name}", *(f"{float(r.quantile(0.5)):.1e}" for r in ratios)])
     text = f"Largest singular value over the 8th, the 32nd and the last, {CONDITION_LENGTH} tokens, float64, median."
     return f"{text}\n\n{table(['', '8th', '32nd', 'last'], rows)}"
 
@@ -241,7 +240,7 @@ def projection_error(args: argparse.Namespace, axis: Axes) -> str:
                 r = torch.randn(shape, dtype=torch.float64, generator=generator) / math.sqrt(width)
                 approximation = (q @ r) @ (k @ r).transpose(2, 3)
                 errors.append((approximation - product).norm(dim=(2, 3)) / (q.norm(dim=(2, 3)) * k.norm(dim=(2, 3))))
-            medians.append(float(torch.stack(errors).median()))
+            medians.append(float(torch.stack(errors).quantile(0.5)))
         rows.append([state, *(f"{error:.3f}" for error in medians)])
         axis.loglog(WIDTHS, medians, "o-", label=state)
         slope = statistics.linear_regression([math.log(w) for w in WIDTHS], [math.log(e) for e in medians]).slope

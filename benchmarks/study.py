@@ -5,6 +5,7 @@ A study is a table: rows differ by overrides of a recipe, columns are recipes. I
 """
 
 import argparse
+import hashlib
 import json
 import os
 import random
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,12 +24,13 @@ from tqdm import tqdm
 
 from benchmarks.inference_paths import cpu_name
 from benchmarks.served import RESULTS, ROOT, table
+from model.config import load_recipe
 from model.data.documents import Documents, load_test
 from model.evaluate import choose_device
 from model.tasks import task_of
 from model.tasks.base import module_runs
 from model.tasks.classification import Classification
-from model.train import git_revision
+from model.train import RECIPES, git_revision
 from model.training import checkpoint
 
 matplotlib.use("Agg")
@@ -57,6 +59,8 @@ class Record:
     steps: int
     device: str
     revision: str
+    recipe: str
+    """Hash of the recipe, seed apart: what another one gave is not taken for done, nor shown beside it."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class Study:
     def run(self, arguments: Sequence[str] | None = None) -> None:
         """Do what is missing, in the order of seeds; write the tables after each run."""
         args = self._parse(arguments)
-        records = self.records()
+        records = [record for record in self.records() if self._is_current(record)]
         done = {(record.scale, record.column, record.row, record.seed) for record in records}
         cases = [
             case
@@ -89,7 +93,7 @@ class Study:
         with ThreadPoolExecutor(args.jobs) as pool:
             runs = [pool.submit(self._train, *case, args.data_dir, args.jobs) for case in cases]
             try:
-                for run in tqdm(runs, unit="run"):
+                for run in tqdm(as_completed(runs), total=len(runs), unit="run"):
                     records.append(run.result())
                     self.write(records)
             finally:
@@ -111,7 +115,7 @@ class Study:
 
     def _train(self, scale: str, column: str, row: str, seed: int, data_dir: Path, jobs: int) -> Record:
         """Train and measure. Raises: RuntimeError with what the commands said."""
-        overrides = (f"seed={seed}", *self.scales[scale].get(column, ()), *self.rows[row])
+        overrides = (*self._overrides(scale, column, row), f"seed={seed}")
         with tempfile.TemporaryDirectory(prefix="study-") as runs:
             folder = train(self.columns[column], overrides, Path(runs), data_dir, 1 if jobs > 1 else None)
             history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -129,7 +133,20 @@ class Study:
             steps=training.epochs * training.examples_per_epoch // training.batch_size,
             device=progress.device,
             revision=git_revision(),
+            recipe=self._recipe(scale, column, row),
         )
+
+    def _overrides(self, scale: str, column: str, row: str) -> Overrides:
+        return (*self.scales[scale].get(column, ()), *self.rows[row])
+
+    def _recipe(self, scale: str, column: str, row: str) -> str:
+        """Hash of what is trained."""
+        recipe = load_recipe(RECIPES / f"{self.columns[column]}.toml", [*self._overrides(scale, column, row), "seed=0"])
+        return hashlib.sha256(json.dumps(recipe.to_dict(), sort_keys=True).encode()).hexdigest()[:12]
+
+    def _is_current(self, record: Record) -> bool:
+        is_known = record.column in self.columns and record.row in self.rows and record.scale in self.scales
+        return is_known and record.recipe == self._recipe(record.scale, record.column, record.row)
 
     def records(self) -> list[Record]:
         """What is done."""
@@ -211,6 +228,8 @@ def measure(folder: Path, data_dir: Path, change: Callable[[bytes], bytes] = byt
     task.restore(facts)
     model = task.build()
     checkpoint.load_weights(model, state, folder / "best.pt")
+    if not isinstance(task, Classification):  # of several classes, the answer does not depend on the calibration
+        task.finish(model, data_dir)
     runs = module_runs(task.graphs(model), choose_device("auto"))
     if not isinstance(task, Classification):
         (result,) = (result for result in task.measure(runs, data_dir) if result.metric == "accuracy")

@@ -8,6 +8,7 @@ import dataclasses
 import math
 import tomllib
 import typing
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -111,6 +112,19 @@ class EncoderConfig:
     def is_length_aware(self) -> bool:
         """Whether padding is left out."""
         return self.mode == "length-aware"
+
+
+S3_KEYS = (
+    "num_segments",
+    "num_rows",
+    "num_columns",
+    "use_smoother",
+    "use_fourier",
+    "use_stem",
+    "use_rows",
+    "use_columns",
+)
+"""Keys of the encoder that attentions other than s3 do not look at."""
 
 
 @dataclass(frozen=True)
@@ -360,7 +374,7 @@ class TrainingConfig:
 
 
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(ABC):
     """One training run; each task has its own sections `data` and `model`."""
 
     name: str
@@ -375,6 +389,11 @@ class RunConfig:
         except ValidationError:
             raise ValueError(f"name must be 1 to 64 of a-z, 0-9 and (inside) . _ -, not {self.name!r}") from None
 
+    @property
+    @abstractmethod
+    def encoder(self) -> EncoderConfig:
+        """Of the model."""
+
     def to_dict(self) -> dict[str, Any]:
         """Nested dicts that `from_dict` reads back."""
         return dataclasses.asdict(self)
@@ -388,6 +407,11 @@ class ClassificationRun(RunConfig):
     data: DocumentsConfig
     model: ClassifierConfig
 
+    @property
+    def encoder(self) -> EncoderConfig:
+        """Of the model."""
+        return self.model.encoder
+
 
 @dataclass(frozen=True)
 class MatchingRun(RunConfig):
@@ -396,6 +420,11 @@ class MatchingRun(RunConfig):
     task: Literal["text-matching"]
     data: PairsConfig
     model: MatcherConfig
+
+    @property
+    def encoder(self) -> EncoderConfig:
+        """Of the model."""
+        return self.model.encoder
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -410,6 +439,11 @@ class ForecastingRun(RunConfig):
     task: Literal["forecasting"]
     data: SeriesConfig
     model: ForecasterConfig
+
+    @property
+    def encoder(self) -> EncoderConfig:
+        """Of the model."""
+        return self.model.encoder
 
 
 RUNS: dict[str, type[RunConfig]] = {
@@ -476,7 +510,7 @@ def _build(cls: type, table: object, prefix: str) -> object:
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key in table:
         if key not in fields:
-            raise ValueError(f"unknown key {prefix}{key}; known: {', '.join(fields)}")
+            raise ValueError(f"unknown key {prefix}{key}; known: {', '.join(fields) or 'none'}")
     for key, spec in fields.items():
         required = spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING
         if required and key not in table:

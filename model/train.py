@@ -8,7 +8,8 @@ from pathlib import Path
 
 import torch
 
-from model.config import RunConfig, load_recipe
+from model.attention import check_attention
+from model.config import S3_KEYS, EncoderConfig, RunConfig, from_dict, load_recipe
 from model.data import own
 from model.data.series import read_csv
 from model.errors import UserError
@@ -42,7 +43,7 @@ SHORT_ROWS = 400
 def train(args: argparse.Namespace) -> Path:
     """Run or resume a training run; returns its folder. Raises: UserError."""
     device = choose_device(args.device)
-    config = choose_recipe(args)
+    config = spelled_out(choose_recipe(args))
     folder = Path(args.runs) / f"{config.name}-seed{config.seed}"
     progress = state = None
     if args.resume:
@@ -50,7 +51,10 @@ def train(args: argparse.Namespace) -> Path:
         if stored != config:
             raise UserError(f"{folder}/last.pt was trained with another recipe; resume with that one or start anew")
     elif folder.exists():
-        raise UserError(f"{folder} exists; give --resume to go on with it, or remove it")
+        raise UserError(
+            f"{folder} exists; give --resume to go on with it, another name or place (--set name=..., --runs ...), or "
+            "remove it"
+        )
 
     task = task_of(config)
     task.load(Path(args.data or args.data_dir))
@@ -77,6 +81,16 @@ def train(args: argparse.Namespace) -> Path:
         f"peak memory {last['peak_memory_bytes'] / 2**20:.0f} MiB"
     )
     return folder
+
+
+def spelled_out(config: RunConfig) -> RunConfig:
+    """The recipe with all options of its attention, which the export is to record. Raises: UserError."""
+    table, encoder = config.to_dict(), config.encoder
+    table["model"]["encoder"]["options"] = check_attention(encoder)
+    given = [name for name in S3_KEYS if getattr(encoder, name) != getattr(EncoderConfig, name)]
+    if given and encoder.attention != "s3":
+        print(f"{encoder.attention} does not look at {', '.join(given)} of model.encoder, which are s3's")
+    return from_dict(table)
 
 
 def choose_recipe(args: argparse.Namespace) -> RunConfig:

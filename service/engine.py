@@ -172,6 +172,8 @@ class Engine:
         self._metrics = metrics
         self._replaced: list[Batcher] = []
         self.models = {model.manifest.name: self._serve(model) for model in models}
+        for task in sorted({model.manifest.task for model in models}):
+            self._say_who_answers(task)
 
     def put(self, model: LoadedModel) -> None:
         """Serve a model from now on, instead of the one of its name; requests that have begun end with the old one.
@@ -185,8 +187,21 @@ class Engine:
                 f"{name}/{model.manifest.version} does {task}; {name} is served for {old.manifest.task}", "task"
             )
         self.models[name] = self._serve(model)
+        self._say_who_answers(task)
         if old is not None:
-            self._replaced = [*(batcher for batcher in self._replaced if not batcher.is_idle), old.batcher]
+            self._replaced.append(old.batcher)
+
+    def let_go(self) -> None:
+        """Forget the batchers of replaced models whose last request has ended, and so their memory."""
+        self._replaced = [batcher for batcher in self._replaced if batcher.is_computing or not batcher.is_idle]
+
+    def _say_who_answers(self, task: str) -> None:
+        """Warn where requests that name no model will be refused, for there are several."""
+        names = [model.manifest.name for model in self.models.values() if model.manifest.task == task]
+        setting = next(setting for setting, of in DEFAULTS.items() if of == task)
+        if len(names) > 1 and getattr(self._settings, setting) is None:
+            known = ", ".join(names)
+            log.warning("%s: requests have to name one of %s, unless %s is set", task, known, setting)
 
     def _serve(self, model: LoadedModel) -> ServedModel:
         """Put a batcher before a model and announce it."""

@@ -131,3 +131,14 @@ class BadExport(Exception):
         super().__init__(message)
         self.reason = reason
         """One word for the metric: missing, hash, schema, manifest, backend, golden, calibration."""
+
+
+def let_go(error: BaseException | None) -> None:
+    """Drop what the tracebacks of an error that was dealt with hold on to: bodies and rows, in the frames it passed.
+
+    The error that ended a request is also in the request's future, which those frames hold: a circle that would keep
+    megabytes of a refused body until Python looks for garbage.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__

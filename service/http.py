@@ -17,7 +17,9 @@ from typing import Any
 
 import httptools
 from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from service.routes.middleware import Refused
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_S = 10.0
@@ -40,7 +42,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._at_door: Callable[[Any], bytes | None] | None = getattr(self.app, "refusal", None)
+        self._at_door: Callable[[Any], Refused | None] | None = getattr(self.app, "refusal", None)
         self._head_bytes = 0
         self._in_head = False
         self._in_body = False
@@ -122,8 +124,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cycle.transport = _Lingering(self)  # type: ignore[assignment]
             return
         self._is_refused = self._in_body = True
-        self.transport.write(refusal)
-        self._is_ending = not self.parser.should_keep_alive()
+        self._is_ending = not self.parser.should_keep_alive() or (b"connection", b"close") in refusal.fields
+        self.transport.write(self._encoded(refusal))
         self._arm(LINGER_S)
 
     def on_body(self, body: bytes) -> None:
@@ -195,7 +197,15 @@ class BoundedProtocol(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
 
-    def _refusal(self) -> bytes | None:
+    def _encoded(self, refusal: Refused) -> bytes:
+        """A refusal as it goes over the wire, with the fields that every answer has."""
+        fields = [*self.server_state.default_headers, *refusal.fields]
+        if self._is_ending and (b"connection", b"close") not in fields:
+            fields.append((b"connection", b"close"))
+        head = STATUS_LINE[refusal.status] + b"".join([b"%s: %s\r\n" % field for field in fields])
+        return head + b"\r\n" + refusal.body
+
+    def _refusal(self) -> Refused | None:
         """What the application answers to the head alone, if nothing else is under way on the connection."""
         if (
             self._at_door is None

@@ -33,7 +33,8 @@ class Reloader:
                 log.exception("looking for new exports failed")
 
     async def look(self) -> None:
-        """Load what is new and swap it in."""
+        """Load what is new and swap it in; let go of what was swapped out before."""
+        self._engine.let_go()
         for folder in await asyncio.to_thread(self._found):
             served = self._engine.models.get(folder.parent.name)
             if served is not None and served.manifest.version >= int(folder.name):

@@ -108,6 +108,7 @@ def serve(settings: Settings, listener: socket.socket | None = None, parent: int
     ):
         bound.listen(BACKLOG)
         engine = Engine(models, settings, metrics)
+        del models  # the engine lets the first ones go when newer ones are served
         gc.freeze()  # what was loaded stays: it need not be looked through for garbage
         gc.set_threshold(YOUNG_OBJECTS)
         reloader = Reloader(engine, settings, metrics, refused)

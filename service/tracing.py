@@ -23,7 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 from service import __version__
 from service.log import request_id, trace_of
 from service.routes.answer import Work
-from service.routes.middleware import METHODS, OPEN, RequestContext
+from service.routes.middleware import METHODS, OPEN, Refused, RequestContext
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class Traced:
             span.set_attributes(facts)
             span.end()
 
-    def refusal(self, scope: Scope) -> bytes | None:
+    def refusal(self, scope: Scope) -> Refused | None:
         """That of the application; without a span, since it has to cost next to nothing."""
         return self._app.refusal(scope)
 

@@ -14,14 +14,16 @@ from model.config import EncoderConfig, options_of
 class DynamicBilinearOptions:
     """Options of `dba`; the defaults are those of the paper's Table 7."""
 
-    num_rows: int = 16
+    compressed_length: int = 16
     """d_p: rows that a sequence is compressed to."""
     inner_dim: int = 24
     """d_in: width of compressed queries and keys."""
 
     def __post_init__(self) -> None:
-        if self.num_rows < 1 or self.inner_dim < 1:
-            raise ValueError(f"num_rows and inner_dim must be positive, not {self.num_rows}, {self.inner_dim}")
+        if self.compressed_length < 1 or self.inner_dim < 1:
+            raise ValueError(
+                f"compressed_length and inner_dim must be positive, not {self.compressed_length}, {self.inner_dim}"
+            )
 
 
 class DynamicBilinearAttention(Attention):
@@ -43,8 +45,8 @@ class DynamicBilinearAttention(Attention):
         super().__init__(config, generator)
         self.num_heads = config.num_heads
         self.qkv = nn.Linear(config.dim, 3 * config.dim)
-        self.expand = nn.Linear(config.dim, 2 * config.num_heads * self.options.num_rows)
-        self.latent = nn.Parameter(torch.randn(config.num_heads, self.options.num_rows, config.head_dim))
+        self.expand = nn.Linear(config.dim, 2 * config.num_heads * self.options.compressed_length)
+        self.latent = nn.Parameter(torch.randn(config.num_heads, self.options.compressed_length, config.head_dim))
         self.inner = nn.Linear(config.head_dim, self.options.inner_dim, bias=False)
         self.out = nn.Linear(config.dim, config.dim)
         self.scale = 1 / math.sqrt(self.options.inner_dim)
@@ -81,11 +83,11 @@ class DynamicBilinearCrossAttention(nn.Module):
         super().__init__()
         options = options_of(DynamicBilinearOptions, config)
         self.num_heads = config.num_heads
-        self.latent = nn.Parameter(torch.randn(options.num_rows, config.dim))
+        self.latent = nn.Parameter(torch.randn(options.compressed_length, config.dim))
         self.other = nn.Linear(config.dim, config.dim)
         self.guide = nn.Linear(config.dim, 3 * config.dim)
         self.query = nn.Linear(config.dim, config.dim)
-        self.expand = nn.Linear(config.dim, config.num_heads * options.num_rows)
+        self.expand = nn.Linear(config.dim, config.num_heads * options.compressed_length)
         self.inner = nn.Linear(config.head_dim, options.inner_dim, bias=False)
         self.out = nn.Linear(config.dim, config.dim)
         self.scale = 1 / math.sqrt(options.inner_dim)

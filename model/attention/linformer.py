@@ -15,7 +15,7 @@ class LinformerOptions:
     """Options of `linformer`."""
 
     projected_length: int = 128
-    """k: rows that keys and values are projected to."""
+    """k: rows that keys and values are projected to; to be smaller than seq_len."""
 
     def __post_init__(self) -> None:
         if self.projected_length < 1:
@@ -31,6 +31,7 @@ class Linformer(HeadedAttention):
 
     Shape:      E, F (k, seq_len).
     Reference:  Wang et al. 2020, arXiv:2006.04768, sec. 4.
+    Deviates:   E and F start at a standard deviation of 1 / sqrt(seq_len), so that projected rows have that of tokens.
     """
 
     Options = LinformerOptions

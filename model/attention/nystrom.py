@@ -16,7 +16,7 @@ class NystromOptions:
     """Options of `nystrom`."""
 
     num_landmarks: int = 128
-    """m: segments of the sequence."""
+    """m: segments of the sequence, at most seq_len."""
     num_steps: int = 6
     """Of the iterative pseudo-inverse."""
     kernel_size: int = 33

@@ -29,8 +29,8 @@ class Performer(HeadedAttention):
 
     Shape:      W (m, D), orthogonal in blocks of D rows.
     Reference:  Choromanski et al. 2020, arXiv:2009.14794 (FAVOR+).
-    Deviates:   features are drawn once and are part of the model. The exponents' maximum, of each query and of each
-                sequence's keys, is subtracted; it cancels, and without it large exponents would overflow.
+    Deviates:   features are drawn once and are part of the model. Computed as softmax(log phi(Q) + s) softmax(log
+                phi(K)^T) V with s = log sum_n phi(k_n), which is the same and can neither overflow nor divide by zero.
     """
 
     Options = PerformerOptions
@@ -44,13 +44,9 @@ class Performer(HeadedAttention):
     def mix(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, mask: Tensor | None) -> Tensor:
         """Mix (B, H, N, D) three times -> (B, H, N, D)."""
         del lengths
-        q_logs = self._logs(q)  # (B, H, N, m)
         k_logs = hide_padding(self._logs(k).transpose(2, 3), mask)  # (B, H, m, N)
-        q_features = torch.exp(q_logs - q_logs.amax(-1, keepdim=True).detach())
-        k_features = torch.exp(k_logs - k_logs.amax((-2, -1), keepdim=True).detach())
-        values = k_features @ v  # (B, H, m, D)
-        total = q_features @ k_features.sum(-1, keepdim=True)  # (B, H, N, 1)
-        return self.dropout(q_features) @ values / total  # type: ignore[no-any-return]
+        weights = torch.softmax(self._logs(q) + torch.logsumexp(k_logs, dim=-1).unsqueeze(2), dim=-1)  # (B, H, N, m)
+        return self.dropout(weights) @ (torch.softmax(k_logs, dim=-1) @ v)  # type: ignore[no-any-return]
 
     def _logs(self, x: Tensor) -> Tensor:
         """Logarithms of the features: (B, H, N, D) -> (B, H, N, m)."""

@@ -16,9 +16,9 @@ class SkyformerOptions:
     """Options of `skyformer`."""
 
     num_landmarks: int = 128
-    """d: rows of [Q; K] that stand for all; the paper's experiments have 128."""
+    """d: rows of [Q; K] that stand for all, at most seq_len of each; the paper's experiments have 128."""
     gamma: float = 0.01
-    """Added to the diagonal of the landmarks' kernel matrix."""
+    """Added to the diagonal of the landmarks' kernel matrix: d times the paper's, whose S has entries 1 / sqrt(d)."""
     num_steps: int = 6
     """Of the iterative inverse."""
 

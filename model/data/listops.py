@@ -5,8 +5,9 @@ MAX_ARGUMENTS nodes. Expressions whose length in tokens is out of bounds are dra
 
 Reference:  Nangia and Bowman 2018, arXiv:1804.06028; lengths and probabilities: Tay et al. 2020, arXiv:2011.04006,
             sec. 2.2.1 and its published generator.
-Deviates:   one byte a token, so that an expression is a document of bytes: X maximum, N minimum, D median (rounded
-            down), S sum modulo 10, each with its opening bracket; ] the closing one.
+Deviates:   20,000 expressions for training and 2,000 for the test. One byte a token, so that an expression is a
+            document of bytes: X maximum, N minimum, D median (rounded down), S sum modulo 10, each with its opening
+            bracket; ] the closing one.
 """
 
 import random

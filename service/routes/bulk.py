@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 from fastapi import Request, Response
+from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
@@ -20,14 +21,16 @@ from service.engine import Engine, ServedClassifier
 from service.errors import (
     DeadlineExceeded,
     InvalidInput,
+    MalformedInput,
     Overloaded,
     PayloadTooLarge,
     ServiceError,
     ShuttingDown,
+    let_go,
 )
 from service.routes.answer import describe
 from service.routes.errors import FAULT, failure, problem
-from service.routes.reading import Departure, check_size, parse_json
+from service.routes.reading import Departure, bound_lists, check_size, parse_json
 from service.schemas import BulkLine, ClassifyOptions
 from service.settings import Settings
 from service.tasks.classification import classify
@@ -164,16 +167,18 @@ class BulkResponse(Response):
         try:
             if len(line) > self._settings.max_body_bytes:
                 raise PayloadTooLarge(f"the line is longer than {self._settings.max_body_bytes} bytes")
-            asked = parse_json(BulkLine, line)
+            asked = _parse(line)
             if asked.id is not None:
                 named["id"] = asked.id
             document = _document(asked)
             check_size("document", document, self._settings)
             result = await self._classify(document)
         except ServiceError as error:
-            return self._line({**named, "error": problem(self._path, failure(error))})
-        except Exception:
+            let_go(error)
+            return self._line({**_id_of(line), **named, "error": problem(self._path, failure(error))})
+        except Exception as error:
             log.exception("line %d failed", index)
+            let_go(error)
             return self._line({**named, "error": problem(self._path, FAULT)})
         return self._line(
             {**named, "model": self._model.manifest.name, "version": self._model.manifest.version, **result}
@@ -202,6 +207,25 @@ class BulkResponse(Response):
                 self._model.metrics.queue_seconds.observe(timing.queue)
                 self._model.metrics.compute_seconds.observe(timing.compute)
                 return describe(answer, self._model.manifest.labels, options)
+
+
+def _parse(line: bytes) -> BulkLine:
+    """A line, checked. Raises: what `parse_json` raises."""
+    try:
+        return parse_json(BulkLine, line)
+    except MalformedInput:
+        raise MalformedInput("the line is not valid JSON in UTF-8") from None
+
+
+def _id_of(line: bytes) -> dict[str, Any]:
+    """The id of a line that has one, whatever else is wrong with it."""
+    try:
+        bound_lists(line)
+        found = orjson.loads(line)
+        name = BulkLine.model_validate({"id": found["id"]}, strict=True).id
+    except (PayloadTooLarge, orjson.JSONDecodeError, ValidationError, TypeError, LookupError):
+        return {}
+    return {} if name is None else {"id": name}
 
 
 def _document(line: BulkLine) -> bytes:

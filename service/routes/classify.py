@@ -18,6 +18,7 @@ from service.routes.reading import (
     parse_json,
     parse_query,
     read_body,
+    refuse_query,
     while_connected,
 )
 from service.schemas import BulkLine, BulkResult, ClassifyOptions, ClassifyRequest, ClassifyResponse, self_contained
@@ -98,8 +99,7 @@ def _read(kind: str, request: Request, body: bytes) -> tuple[list[bytes], Classi
     """Documents and options of a request."""
     if kind != JSON:
         return [body], parse_query(ClassifyOptions, request)
-    if request.query_params:
-        raise InvalidInput("options of a JSON body go into the body", [("query", "not allowed with a JSON body")])
+    refuse_query(request)
     parsed = parse_json(ClassifyRequest, body)
     texts = [parsed.inputs] if isinstance(parsed.inputs, str) else parsed.inputs
     return [text.encode() for text in texts], parsed

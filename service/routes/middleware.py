@@ -3,13 +3,13 @@
 import asyncio
 import hashlib
 import hmac
-import http
 import logging
 import random
 import re
 import time
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import orjson
 from fastapi import FastAPI
@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import BaseRoute
 from starlette.types import Message, Receive, Scope, Send
 
-from service.errors import Overloaded, PayloadTooLarge, ServiceError, ShuttingDown, Unauthorized
+from service.errors import Overloaded, PayloadTooLarge, ServiceError, ShuttingDown, Unauthorized, let_go
 from service.log import request_id, trace_id, trace_of
 from service.metrics import Metrics
 from service.routes import errors
@@ -40,6 +40,14 @@ CLIENT_LEFT = 499
 BULK = "/v1/classify"
 """Path of the route that reads NDJSON."""
 LINES = NDJSON.encode()
+
+
+class Refused(NamedTuple):
+    """The answer to a request that is turned away from its head alone."""
+
+    status: int
+    fields: list[tuple[bytes, bytes]]
+    body: bytes
 
 
 class RequestContext:
@@ -105,8 +113,9 @@ class RequestContext:
             if not has_started:
                 error = ShuttingDown("the server stopped before the answer was ready; ask another one")
                 await errors.answer(request, errors.failure(error))(scope, receive, answer)
-        except ClientDisconnect:  # nobody reads an answer
+        except ClientDisconnect as error:  # nobody reads an answer
             code = CLIENT_LEFT
+            let_go(error)
         except Exception as error:
             if not isinstance(error, ServiceError):
                 log.exception("%s %s failed", scope["method"], _route(scope))
@@ -114,6 +123,7 @@ class RequestContext:
                 await errors.answer(request, errors.failure(error))(scope, receive, answer)
             elif not has_ended:  # the connection has to be cut, or the client would take a part for the whole
                 raise
+            let_go(error)
         finally:
             self.held_bytes -= body.held
             method = scope["method"] if scope["method"] in METHODS else "other"
@@ -153,7 +163,7 @@ class RequestContext:
         if not any([hmac.compare_digest(d, key) for d in digests for key in self._keys]):  # noqa: C419  # always all
             raise Unauthorized("send a valid key as `Authorization: Bearer KEY` or `X-API-Key: KEY`")
 
-    def refusal(self, scope: Scope) -> bytes | None:
+    def refusal(self, scope: Scope) -> Refused | None:
         """Answer to a request that cannot be computed in time, from its head alone; None lets it in.
 
         Called by the protocol before anything is spent on the request: while ten times as many come as can be computed,
@@ -187,27 +197,24 @@ class RequestContext:
         if (task := scope.pop("entering", None)) is not None:
             self._entering[task] -= 1
 
-    def _at_the_door(self, path: str, failed: errors.Failure) -> bytes:
-        """The whole answer, as it goes over the wire; the routes with a door are native ones."""
+    def _at_the_door(self, path: str, failed: errors.Failure) -> Refused:
+        """The answer without the framework's objects; the routes with a door are native ones."""
         self._metrics.http_requests.labels(path, "POST", failed.status).inc()
         body = orjson.dumps(errors.problem(path, failed))
-        head = [
-            f"HTTP/1.1 {failed.status} {http.HTTPStatus(failed.status).phrase}",
-            f"content-type: {errors.MEDIA_TYPE}",
-            f"content-length: {len(body)}",
-            *(f"{name}: {value}" for name, value in failed.headers.items()),
-            *(f"{name.decode()}: {value.decode()}" for name, value in self._headers({})),
+        fields = [
+            (b"content-length", b"%d" % len(body)),
+            (b"content-type", errors.MEDIA_TYPE.encode()),
+            *((name.lower().encode(), value.encode()) for name, value in failed.headers.items()),
+            *self._headers({}),
         ]
-        return "\r\n".join([*head, "", ""]).encode() + body
+        return Refused(failed.status, fields, body)
 
     def _headers(self, timing: dict[str, float]) -> list[tuple[bytes, bytes]]:
         """Request id, timing, and the end of the connection when draining."""
-        stages = ", ".join([f"{name};dur={1000 * seconds:.2f}" for name, seconds in timing.items()])
-        added = [
-            (b"x-request-id", request_id.get().encode()),
-            (b"x-content-type-options", b"nosniff"),
-            (b"server-timing", stages.encode()),
-        ]
+        added = [(b"x-request-id", request_id.get().encode()), (b"x-content-type-options", b"nosniff")]
+        if timing:
+            stages = ", ".join([f"{name};dur={1000 * seconds:.2f}" for name, seconds in timing.items()])
+            added.append((b"server-timing", stages.encode()))
         if self._app.state.engine.is_draining:
             added.append((b"connection", b"close"))
         return added

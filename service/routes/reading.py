@@ -127,7 +127,14 @@ async def read_json(request: Request, schema: type[M], *, strict: bool | None = 
     settings: Settings = request.app.state.settings
     until = deadline(request, settings.deadline_s)
     media_type(request, (JSON,))
+    refuse_query(request)
     return parse_json(schema, await read_body(request, until), strict=strict), until
+
+
+def refuse_query(request: Request) -> None:
+    """Options of a JSON body stand in it; one in the query would otherwise be ignored. Raises: InvalidInput."""
+    if request.scope["query_string"]:
+        raise InvalidInput("options of a JSON body go into the body", [("query", "not allowed with a JSON body")])
 
 
 def parse_query(schema: type[M], request: Request) -> M:

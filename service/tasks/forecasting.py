@@ -58,7 +58,10 @@ def check_channels(model: ServedForecaster, names: Sequence[str] | None, count: 
             )
         return [names.index(name) for name in channels]
     if count != len(channels):
-        raise _wrong(f"{model.manifest.name} has {len(channels)} channels ({', '.join(channels)}), not {count}")
+        raise _wrong(
+            f"{model.manifest.name} has {len(channels)} channels ({', '.join(channels)}), a list of values each, "
+            f"not {count} lists"
+        )
     return list(range(count))
 
 

@@ -163,3 +163,19 @@ def test_endless_headers_are_refused(server: Server) -> None:
 def test_stalled_upload_ends_at_its_deadline(server: Server) -> None:
     answer = exchange(server, HEAD + b"Connection: close\r\nX-Request-Timeout-Ms: 100\r\nContent-Length: 10\r\n\r\nabc")
     assert answer.startswith(b"HTTP/1.1 504 ")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/classify", {"inputs": "x"}),
+        ("/v1/score", {"pairs": [{"a": "x", "b": "y"}]}),
+        ("/v1/rank", {"query": "x", "documents": ["y"]}),
+        ("/v1/forecast", {"series": [[1.0]]}),
+    ],
+)
+def test_options_of_a_json_body_are_not_ignored_in_the_query(
+    client: httpx.Client, path: str, body: dict[str, object]
+) -> None:
+    problem = check_problem(client.post(f"{path}?model=other", json=body), 422, "invalid_input")
+    assert problem["errors"] == [{"loc": "query", "msg": "not allowed with a JSON body"}]

@@ -42,6 +42,7 @@ batching.STUCK_S = float(os.environ["STUCK_S"])
 sys.exit(main())
 """
 TEXT = {"content-type": "text/plain"}
+JSON = "application/json"
 
 
 def breaking(folder: Path, *flags: str, stuck_s: float = STUCK_S) -> RiggedServer:
@@ -168,3 +169,47 @@ def test_process_that_is_stopped_for_a_while_goes_on(fragile: RiggedServer) -> N
         until = time.monotonic() + 10
         while httpx.post(f"{fragile.url}/v1/classify", content=b"x", headers=headers).status_code != 200:
             assert time.monotonic() < until
+
+
+FAILING = """
+import sys, time
+from service.__main__ import main
+from service.backends.onnx import OnnxBackend
+
+compute = OnnxBackend.run
+
+def run(self, inputs):
+    text = b"".join(value.tobytes() for value in inputs.values())
+    if b"please fail" in text:
+        raise RuntimeError
+    if b"please wait" in text:
+        time.sleep(0.3)
+    return compute(self, inputs)
+
+OnnxBackend.run = run
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("word", "headers", "status"),
+    [(b"please fail", {}, 500), (b"please wait", {"x-request-timeout-ms": "150"}, 504)],
+)
+def test_failed_requests_leave_no_memory_behind(
+    tmp_path: Path, word: bytes, headers: dict[str, str], status: int
+) -> None:
+    """Ten times what may be held at once; kept until Python looks for garbage, it would be a gigabyte."""
+    body = json.dumps({"inputs": [(word + b" " * 10**6)[: 10**6].decode()] * 7, "on_overflow": "head"}).encode()
+    with RiggedServer(tmp_path / "log", "--drain-delay-s", "0", python=("-c", FAILING)) as server:
+
+        def fail(times: int) -> None:
+            for _ in range(times):
+                response = client.post("/v1/classify", content=body, headers={**headers, "content-type": JSON})
+                assert response.status_code == status, response.text
+                time.sleep(0.3 if status == 504 else 0)  # until the slot is free again
+
+        with httpx.Client(base_url=server.url, timeout=30) as client:
+            fail(5)
+            before = server.rss_bytes()
+            fail(40)
+            assert server.rss_bytes() - before < 150 * 2**20

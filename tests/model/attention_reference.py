@@ -117,7 +117,7 @@ def compressed(latent: Array, x: Array) -> Array:
 
 def dba(x: Array, state: State, config: EncoderConfig) -> Array:
     """DBA on x (l, C)."""
-    inner, count = state["inner.weight"], config.options["num_rows"]
+    inner, count = state["inner.weight"], config.options["compressed_length"]
     q, k, v = np.split(linear(x, below(state, "qkv")), 3, axis=1)
     rows, columns = np.split(linear(x, below(state, "expand")), 2, axis=1)
     mixed = []
@@ -132,7 +132,7 @@ def dba(x: Array, state: State, config: EncoderConfig) -> Array:
 
 def dba_cross(x: Array, other: Array, state: State, config: EncoderConfig) -> Array:
     """DBA from x (l, C) to another sequence (m, C)."""
-    inner, count = state["inner.weight"], config.options["num_rows"]
+    inner, count = state["inner.weight"], config.options["compressed_length"]
     projected = linear(other, below(state, "other"))
     summary = np.array([softmax(projected @ row) @ other for row in state["latent"]])
     latents, k, v = np.split(linear(summary, below(state, "guide")), 3, axis=1)

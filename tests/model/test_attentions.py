@@ -13,6 +13,7 @@ import model.export
 from model.attention import ATTENTIONS, create_attention
 from model.attention.base import Attention
 from model.attention.dba import DynamicBilinearCrossAttention
+from model.attention.performer import orthogonal_features
 from model.classifier import ByteClassifier
 from model.config import ClassificationRun, EncoderConfig, load_recipe
 from model.encoder import Blocks
@@ -24,7 +25,7 @@ from tests.model import attention_reference, reference
 from tests.model.numerics import close, expect_gradient_everywhere, randomise
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "dba": {"num_rows": 5, "inner_dim": 4},
+    "dba": {"compressed_length": 5, "inner_dim": 4},
     "linformer": {"projected_length": 5},
     "nystrom": {"num_landmarks": 5, "num_steps": 60, "kernel_size": 5},
     "performer": {"num_features": 9},
@@ -103,11 +104,14 @@ def test_eval_is_deterministic_and_reload_is_identical(small: EncoderConfig, tmp
 
 
 def test_answer_does_not_depend_on_neighbours(small: EncoderConfig) -> None:
-    blocks = Blocks(small).double().eval()
+    """With few steps of the iterations, as they are by default: where one starts would show."""
+    few = {key: value for key, value in small.options.items() if key != "num_steps"}
+    layer = layer_of(dataclasses.replace(small, options=few)).double().eval()
     x, lengths = tokens(small)
-    together = blocks(100 * x, lengths)
+    x = x * torch.logspace(-2, 1.5, len(LENGTHS), dtype=torch.float64).reshape(-1, 1, 1)
+    together = layer(x, lengths)
     for b, length in enumerate(LENGTHS):
-        alone = blocks(100 * x[b : b + 1], lengths[b : b + 1])[0]
+        alone = layer(x[b : b + 1], lengths[b : b + 1])[0]
         assert same(together[b, :length], alone[:length].detach().numpy(), small)
 
 
@@ -125,6 +129,29 @@ def test_padding_is_no_input(config: EncoderConfig, name: str) -> None:
         assert same(other[b, :length], out[b, :length].detach().numpy(), small)
         if length <= 13:
             assert same(shorter[b, :length], out[b, :length].detach().numpy(), small)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-3, 30.0, 1e4])
+def test_extreme_inputs_have_finite_answers_and_gradients(small: EncoderConfig, scale: float) -> None:
+    blocks = Blocks(small)
+    x, lengths = tokens(small)
+    x = (scale * x).float().requires_grad_()
+    out = blocks(x, lengths)
+    assert bool(out.isfinite().all())
+    out.sum().backward()
+    assert x.grad is not None
+    assert bool(x.grad.isfinite().all())
+
+
+def test_features_are_orthogonal_in_blocks_and_long_as_normal_ones() -> None:
+    features = orthogonal_features(50, 8, torch.Generator().manual_seed(0))
+    assert features.shape == (50, 8)
+    for first in range(0, 50, 8):
+        block = features[first : first + 8]
+        products = block @ block.T
+        assert torch.allclose(products, torch.diag(products.diag()), atol=1e-5)
+    many = orthogonal_features(4000, 8, torch.Generator().manual_seed(1))
+    assert abs(float(many.square().sum(1).mean()) - 8) < 0.3
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -188,7 +215,7 @@ def test_every_attention_has_a_recipe_that_spells_out_its_options(name: str) -> 
         ("sky", {}, ("attention", "'sky'", "skyformer")),
         ("skyformer", {"num_landmark": 3}, ("skyformer", "num_landmark", "num_landmarks")),
         ("skyformer", {"gamma": 0.0}, ("gamma", "0.0")),
-        ("dba", {"num_rows": "8"}, ("num_rows", "'8'")),
+        ("dba", {"compressed_length": "8"}, ("compressed_length", "'8'")),
         ("nystrom", {"kernel_size": 4}, ("kernel_size", "4", "odd")),
         ("softmax", {"num_landmarks": 3}, ("softmax", "num_landmarks")),
         ("s3", {"num_rows": 3}, ("s3", "num_rows")),

@@ -19,20 +19,24 @@ from uvicorn.server import ServerState
 
 from service import http
 from service.http import MAX_HEAD_BYTES, BoundedProtocol
+from service.routes.middleware import Refused
 from tests.e2e.wire import LAST_CHUNK, Wire, chunked, request
 
 SLOW_S = 0.4
 BIG = b"b" * 2**20
 
 
-REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 4\r\n\r\nfull"
+REFUSALS = {
+    "/full": Refused(429, [(b"content-length", b"4")], b"full"),
+    "/last-full": Refused(503, [(b"content-length", b"4"), (b"connection", b"close")], b"last"),
+}
 
 
 class Application:
     """Tells what it was asked. /refuse does not read the body, /slow takes its time, /big answers at length."""
 
-    def refusal(self, scope: Scope) -> bytes | None:
-        return REFUSAL if scope["path"] == "/full" else None
+    def refusal(self, scope: Scope) -> Refused | None:
+        return REFUSALS.get(scope["path"])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response: Response
@@ -400,6 +404,16 @@ def test_request_refused_at_the_door_is_answered_and_its_body_dropped(serve: Ser
         wire.send(request("/full", b"") * 2 + request("/last"))
         assert [wire.answer().body for _ in range(2)] == [b"full"] * 2
         assert told(wire)["path"] == "/last"
+
+
+@pytest.mark.parametrize(
+    ("path", "how"), [("/full", {"connection": "close"}), ("/full", {"version": "1.0"}), ("/last-full", {})]
+)
+def test_refusal_that_ends_the_connection_says_so(serve: Serve, path: str, how: dict[str, str]) -> None:
+    with Wire(serve()) as wire:
+        wire.send(request(path, b"body", **how))
+        assert wire.answer().headers["connection"] == "close"
+        assert wire.has_ended()
 
 
 def test_request_behind_another_one_is_not_refused_out_of_turn(serve: Serve) -> None:

@@ -1,10 +1,12 @@
 """The reloader on a folder of empty exports, with backends that answer their version."""
 
 import asyncio
+import gc
 import json
 import logging
 import os
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -293,3 +295,29 @@ async def test_request_that_has_begun_ends_with_its_version(
     for version, tasks in asked.items():
         assert await asyncio.gather(*tasks) == [version] * 20
     await asyncio.wait_for(draining, 10)
+
+
+async def test_replaced_model_is_let_go(engine: Engine, reloader: Reloader, exports: Exports) -> None:
+    gone = weakref.ref(exports.backends.pop(2))
+    exports.put("a/3")
+    await reloader.look()
+    assert gone() is not None, "it may still have requests"
+    await reloader.look()
+    gc.collect()
+    assert gone() is None
+    assert served(engine) == {"a": 3}
+
+
+async def test_second_model_of_a_task_is_said_to_need_a_name(
+    engine: Engine, reloader: Reloader, exports: Exports, caplog: pytest.LogCaptureFixture
+) -> None:
+    exports.put("a/3")
+    await reloader.look()
+    assert not [record for record in caplog.records if record.levelno == logging.WARNING]
+    exports.put("b/1")
+    await reloader.look()
+    (warning,) = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert "text-classification" in warning
+    assert "a, b" in warning
+    assert "default_classifier" in warning
+    assert served(engine) == {"a": 3, "b": 1}
