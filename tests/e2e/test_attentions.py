@@ -11,6 +11,9 @@ from tests.model.commands import call
 
 DOCUMENTS = {"+ab+c+d++e f+": "plus", "-a-bc--d-e-f": "minus", "+" * 500 + "-": "plus", "-" * 100: "minus"}
 
+OPTIONS = {"skyformer": ["model.encoder.options.num_landmarks=16"], "dba": []}
+"""Landmarks are for sequences much longer than there are of them."""
+
 
 @pytest.mark.parametrize("backend", ["onnx", "torchscript"])
 @pytest.mark.parametrize("attention", ["skyformer", "dba"])
@@ -35,8 +38,9 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def make(attention: str) -> Path:
         if attention not in made:
             folder = tmp_path_factory.mktemp(attention)
-            sets = ("--set", f"model.encoder.attention={attention}", "--set", "training.epochs=6")
-            assert call("train", "synthetic", "--runs", folder / "runs", "--device", "cpu", *sets) == 0
+            sets = [f"model.encoder.attention={attention}", "training.epochs=6", *OPTIONS[attention]]
+            words = [word for override in sets for word in ("--set", override)]
+            assert call("train", "synthetic", "--runs", folder / "runs", "--device", "cpu", *words) == 0
             run = folder / "runs" / "synthetic-seed0"
             assert call("export", run, "--out", folder / "exports", "--device", "cpu") == 0
             made[attention] = folder / "exports"
