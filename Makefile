@@ -75,7 +75,7 @@ train: .venv/dev/.installed  ## train RECIPE=imdb-s3 on the data in LONGDOC_DATA
 export: .venv/dev/.installed  ## export RUN=runs/imdb-s3-seed0 to exports/
 	$(DEV)/python -m model export $(RUN)
 
-bench: .venv/dev/.installed  ## run the benchmarks, write benchmarks/results/
+bench: .venv/dev/.installed  ## compare the paths of inference (each other benchmark: python -m benchmarks.NAME)
 	$(DEV)/python -m benchmarks.inference_paths
 
 bench-peers: .venv/dev/.installed  ## compare with other servers (20 minutes; 1.6 GB below .venv/peers)

@@ -36,6 +36,8 @@ CONTEXTS = (96, 48, 24, 12)
 """Steps read from a series of one's own: the most of which it has ROWS_PER_STEP times as many."""
 ROWS_PER_STEP = 15
 PATCHES = 6
+TEXTS = ("benchmarks/results", "docs", "*.md")
+"""What a result may change without changing the code that gave it."""
 SHORT_ROWS = 400
 """Rows below which validation gets a fifth instead of a tenth."""
 
@@ -174,12 +176,19 @@ def hardware(device: torch.device) -> str:
 
 
 def git_revision() -> str:
-    """Revision of the code, with `-dirty` if it has uncommitted changes; `unknown` outside a checkout."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    """Revision of the code, with `-dirty` if code has uncommitted changes; `unknown` outside a checkout."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        revision = _git("describe", "--always", "--abbrev=12")
+        paths = (":/", *(f":(top,exclude){path}" for path in TEXTS))
+        is_dirty = _git("status", "--porcelain", "--untracked-files=no", "--", *paths)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+    return f"{revision}-dirty" if is_dirty else revision
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def find_recipe(name: str) -> Path:

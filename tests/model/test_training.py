@@ -15,13 +15,14 @@ import torch
 from matplotlib import image
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+import model.train
 from model.classifier import WordClassifier
 from model.config import RUNS, load_recipe
 from model.forecaster import ResidualForecaster
 from model.matcher import Matcher
 from model.tasks import classification, task_of
 from model.tasks.classification import Classification
-from model.train import DEFAULTS, OWN, find_recipe
+from model.train import DEFAULTS, OWN, find_recipe, git_revision
 from model.training import checkpoint
 from model.training.loop import parameter_groups
 from tests.model.commands import call
@@ -471,3 +472,26 @@ def test_command_exits_2_with_one_line_for_a_mistake(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert re.fullmatch(r"error: no recipe 'nosuch'; known: .*synthetic.*\n", done.stderr)
     assert done.stdout == ""
+
+
+def test_revision_is_dirty_by_code_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*arguments: str) -> str:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
+
+    for name in ("model/train.py", "docs/a.md", "README.md", "benchmarks/results/a.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("before")
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "first")
+    revision = git("rev-parse", "HEAD")[:12]
+    monkeypatch.setattr(model.train, "__file__", str(tmp_path / "model" / "train.py"))
+    for name in ("docs/a.md", "README.md", "benchmarks/results/a.json"):
+        (tmp_path / name).write_text("after")
+    (tmp_path / "new.py").write_text("")
+    assert git_revision() == revision
+    (tmp_path / "model" / "train.py").write_text("after")
+    assert git_revision() == f"{revision}-dirty"
+    monkeypatch.setattr(model.train, "__file__", "/nowhere/train.py")
+    assert git_revision() == "unknown"
