@@ -198,7 +198,8 @@ def skyformer_error(args: argparse.Namespace, axis: Axes) -> str:
             axis.loglog(LANDMARKS, medians, ("--" if state == "new" else "-") + "o", label=f"{state}: {name}")
     axis.set(xlabel="landmarks", title="Skyformer: relative spectral error")
     axis.legend(fontsize=6)
-    text = f"Spectral norm of C - approximation over that of C, {ERROR_LENGTH} tokens, median over documents and {DRAWS} draws."
+    text = f"Spectral norm of C - approximation over that of C, {ERROR_LENGTH} tokens, median over documents and "
+    text += f"{DRAWS} draws."
     return f"{text}\n\n{table(['landmarks', *map(str, LANDMARKS)], rows)}"
 
 
@@ -248,7 +249,8 @@ def projection_error(args: argparse.Namespace, axis: Axes) -> str:
     axis.loglog(WIDTHS, [WIDTHS[0] ** 0.5 * medians[0] / w**0.5 for w in WIDTHS], ":k", label="1 / sqrt(d_in)")
     axis.set(xlabel="d_in", title="DBA: error of the random projection")
     axis.legend(fontsize=7)
-    text = f"Norm of Q R R^T K^T - Q K^T over those of Q and K (Frobenius), Q and K of 16 x 64; median over documents and {DRAWS} draws."
+    text = "Norm of Q R R^T K^T - Q K^T over those of Q and K (Frobenius), Q and K of 16 x 64; median over documents "
+    text += f"and {DRAWS} draws."
     return f"{text}\n\n{table(['d_in', *map(str, WIDTHS), 'slope'], rows)}"
 
 
