@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,10 @@ from service.predict import InputError, predict
 from service.server import serve
 from service.settings import Settings
 from service.workers import supervise
+
+PREFIX = "LONGDOC_"
+OTHERS = {"LONGDOC_DATA", "LONGDOC_PUBLISHED_PORT", "LONGDOC_MEMORY_LIMIT"}
+"""Variables of training and of compose."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,6 +62,13 @@ def _serve(arguments: list[str]) -> int:
     if settings.backend == "onnx":
         require_one_runtime()
     log.configure(settings.log_format)
+    for name in sorted(os.environ):
+        if (
+            name.startswith(PREFIX)
+            and name not in OTHERS
+            and name.removeprefix(PREFIX).lower() not in Settings.model_fields
+        ):
+            logging.getLogger(__name__).warning("%s is no setting; docs/settings.md lists them", name)
     return supervise(settings) if settings.workers > 1 else serve(settings)
 
 

@@ -16,6 +16,7 @@ from service.exports import find_exports
 from service.manifest import newest_version
 from tests.e2e.conftest import EXPORTS, ROOT, Server
 from tests.e2e.offline import OfflineForecaster, same_score
+from tests.e2e.rigged import RiggedServer
 
 VERSION = newest_version(EXPORTS / "imdb-s3").name
 PLACE = f"imdb-s3/{VERSION}"
@@ -175,3 +176,12 @@ def test_serving_needs_neither_torch_nor_the_training_code() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_misspelt_variable_is_told(tmp_path: Path) -> None:
+    variables = {"LONGDOC_API_KEY": "secret", "LONGDOC_DATA": "elsewhere", "LONGDOC_RELOAD_S": "0"}
+    with RiggedServer(tmp_path / "log", "--drain-delay-s", "0", variables=variables) as server:
+        warnings = [line for line in server.text().splitlines() if "WARNING" in line and "is no setting" in line]
+        assert len(warnings) == 1
+        assert "LONGDOC_API_KEY is no setting" in warnings[0]
+        assert "secret" not in server.text()
