@@ -141,4 +141,4 @@ def let_go(error: BaseException | None) -> None:
     """
     while error is not None:
         error.__traceback__ = None
-        error = error.__context__
+        error.__context__, error = None, error.__context__  # cut, so that even a circle of errors ends

@@ -1,3 +1,5 @@
+import pytest
+
 from service import errors
 from service.routes.errors import STATUS
 
@@ -18,3 +20,22 @@ def test_every_error_has_a_status_and_words() -> None:
 def test_faults_of_the_server_are_never_4xx() -> None:
     for error in (errors.InferenceFailed, errors.NonFiniteOutput, errors.NotReady):
         assert STATUS[error] >= 500
+
+
+def test_errors_that_were_dealt_with_hold_no_frames() -> None:
+    def fail() -> None:
+        try:
+            raise ValueError("first")
+        except ValueError:
+            raise errors.InferenceFailed("second") from None
+
+    with pytest.raises(errors.InferenceFailed) as caught:
+        fail()
+    error = caught.value
+    first = error.__context__
+    assert first is not None
+    assert first.__traceback__ is not None
+    first.__context__ = error  # a circle
+    errors.let_go(error)
+    assert (error.__traceback__, first.__traceback__) == (None, None)
+    errors.let_go(None)
