@@ -67,8 +67,8 @@ STUDY = Study(
     text="One recipe a task (`model/recipes/lra-*.toml`), of which nothing but the attention changes. Its learning "
     "rate, 3e-4, is the better one of 3e-4 and 5e-4 for S3Attention on validation after 400 steps (Text, one seed; "
     "0.645 and 0.610, by hand), so that it favours s3. At 1e-3, tried before, the test had been looked at: s3 50.6, "
-    "softmax 57.8. Image: gray pixels from JPEG copies. Retrieval: pairs of papers rebuilt from the ACL Anthology Network. Neither "
-    "is comparable with published figures, nor are runs of this length.",
+    "softmax 57.8. Image: gray pixels from JPEG copies. Retrieval: pairs of papers rebuilt from the ACL Anthology "
+    "Network. Neither is comparable with published figures, nor are runs of this length.",
     columns=TASKS,
     rows=ROWS,
     scales={"cpu": {}, "gpu": GPU},
