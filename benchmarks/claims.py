@@ -27,7 +27,7 @@ from model.attention.base import HeadedAttention
 from model.attention.dba import DynamicBilinearAttention, compress
 from model.attention.kernelized import gaussian_kernel
 from model.attention.s3 import Smoother
-from model.attention.skyformer import SkyformerOptions, regularised_inverse
+from model.attention.skyformer import SkyformerOptions, solve_regularised
 from model.classifier import ByteClassifier
 from model.config import ClassificationRun, load_recipe
 from model.tasks.classification import Classification
@@ -158,7 +158,7 @@ def _exact(q: Tensor, k: Tensor, count: int, generator: torch.Generator) -> Tens
 def _as_computed(q: Tensor, k: Tensor, count: int, generator: torch.Generator) -> Tensor:
     left, middle, right = _lifted(q, k, torch.randperm(2 * q.shape[1], generator=generator)[:count])
     options = SkyformerOptions()
-    return left @ regularised_inverse(middle, options.gamma, options.num_steps) @ right
+    return left @ solve_regularised(middle, right, options.gamma, options.num_steps)
 
 
 def _plain(q: Tensor, k: Tensor, count: int, generator: torch.Generator) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from model.attention.base import HeadedAttention, hide_padding, zero_padding
 from model.config import EncoderConfig
-from model.ops.inverse import iterative_inverse
+from model.ops.inverse import apply_iterative_inverse, check_steps, identity_like
 
 
 @dataclass(frozen=True)
@@ -18,15 +18,14 @@ class NystromOptions:
     num_landmarks: int = 128
     """m: segments of the sequence, at most seq_len."""
     num_steps: int = 6
-    """Of the iterative pseudo-inverse."""
+    """Of the iterative pseudo-inverse; at most 16."""
     kernel_size: int = 33
     """Of the convolution of the values that is added; odd."""
 
     def __post_init__(self) -> None:
         if self.num_landmarks < 1:
             raise ValueError(f"num_landmarks must be positive, not {self.num_landmarks}")
-        if self.num_steps < 1:
-            raise ValueError(f"num_steps must be positive, not {self.num_steps}")
+        check_steps(self.num_steps)
         if self.kernel_size < 1 or self.kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be odd and positive, not {self.kernel_size}")
 
@@ -60,8 +59,8 @@ class Nystromformer(HeadedAttention):
         middle = torch.softmax(q_marks @ k_marks.transpose(2, 3) * self.scale, dim=-1)  # (B, H, m, m)
         scores = hide_padding(q_marks @ k.transpose(2, 3) * self.scale, mask)
         values = torch.softmax(scores, dim=-1) @ v  # (B, H, m, D)
-        inverse = pseudo_inverse(middle.double(), self.options.num_steps)  # small singular values become large ones
-        values = (inverse @ values.double()).to(q.dtype)
+        exact = middle.double()  # small singular values become large ones
+        values = apply_pseudo_inverse(exact, values.double(), self.options.num_steps).to(q.dtype)
         return self.dropout(to_marks) @ values + self.conv(v)  # type: ignore[no-any-return]
 
     def _segments(self, q: Tensor, lengths: Tensor) -> Tensor:
@@ -76,10 +75,11 @@ class Nystromformer(HeadedAttention):
         return (is_in.to(q.dtype) / (end - start).unsqueeze(-1)).unsqueeze(1)  # type: ignore[no-any-return]
 
 
-def pseudo_inverse(a: Tensor, num_steps: int) -> Tensor:
-    """Approximate the Moore-Penrose inverse of A (..., m, m), whose rows sum to one.
+def apply_pseudo_inverse(a: Tensor, values: Tensor, num_steps: int) -> Tensor:
+    """Approximate A^+ x, A (..., m, m) with rows that sum to one, A^+ its Moore-Penrose inverse; values x (..., m, D).
 
     Reference:  Razavi et al. 2014; the start is that of Xiong et al. 2021, matrix by matrix.
     """
     norms = a.abs().sum(-2).amax(-1) * a.abs().sum(-1).amax(-1)  # |A|_1 |A|_inf
-    return iterative_inverse(a, a.transpose(-2, -1) / norms[..., None, None], num_steps)
+    start = a.transpose(-2, -1) / norms[..., None, None]
+    return start @ apply_iterative_inverse(identity_like(a) - a @ start, values, num_steps)

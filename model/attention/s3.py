@@ -54,14 +54,28 @@ class Smoother(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Smooth (B, N, C) -> (B, N, C)."""
         h = x if mask is None else x * mask
+        parts = [h]
         if self.use_fourier:
             smooth = self.convolve(h).to(x.dtype)  # (B, N, C)
             if mask is not None:
                 smooth = smooth * mask  # the convolution stem looks one token past the end
-            h = smooth if self.conv is None else torch.cat((smooth, h), dim=-1)  # (B, N, C or 2C)
-        if self.conv is not None:
-            h = self.conv(h.transpose(1, 2)).transpose(1, 2)  # (B, N, C)
+            parts = [smooth, h]
+        h = parts[0] if self.conv is None else self._convolve_locally(parts)  # (B, N, C)
         return self.dropout(torch.relu(self.norm(h)))  # type: ignore[no-any-return]  # nn.Module.__call__ is untyped
+
+    def _convolve_locally(self, parts: list[Tensor]) -> Tensor:
+        """conv1d of parts (B, N, C) that lie side by side -> (B, N, C).
+
+        Each is convolved as an image of one row, which may have its channels last, so that nothing is laid out anew.
+        """
+        assert self.conv is not None
+        weights = self.conv.weight.unsqueeze(2).chunk(len(parts), dim=1)  # (C, C, 1, 3) each
+        biases = (self.conv.bias, None)
+        images = [
+            nn.functional.conv2d(part.transpose(1, 2).unsqueeze(2), weight, bias, padding=(0, 1))
+            for part, weight, bias in zip(parts, weights, biases, strict=False)
+        ]
+        return sum(images[1:], images[0]).squeeze(2).transpose(1, 2)
 
     def convolve(self, x: Tensor) -> Tensor:
         """Fourier convolution (B, N, C) -> (B, N, C)."""
@@ -74,12 +88,14 @@ class Smoother(nn.Module):
 class SkeletonAttention(nn.Module):
     """Row and column attention on sampled rows and columns of K and V.
 
-    out = LN1(softmax(Q K_r^T / sqrt(D)) V_r) / 2 + LN2(V_c softmax(Q^T K_c / sqrt(N))^T) / 2    O(N (s1 + s2) C)
+    out = LN1(softmax(Q K_r^T / sqrt(D)) V_r) / 2 + LN2(V_c softmax(Q^T K_c / sqrt(N))^T) / 2,  Q, K, V = W h
 
+    Q stands in products only, so that it is not computed: Q K_r^T = h (W_q^T K_r^T), Q^T K_c = W_q^T (h^T K_c); of K
+    and V only what is sampled is. O(N (s1 + s2) C) with a small factor; heads lie side by side throughout.
     Length-aware, row k is token floor((2k + 1) l / (2 s1)) of the l real ones, and sqrt(l) replaces sqrt(N).
 
-    Shape:      q, k, v (B, H, N, D), q zero where there is no token; lengths (B,), length-aware only;
-                returns (B, N, C), heads concatenated.
+    Shape:      h (B, N, C); lengths (B,) and mask (B, N, 1) of real tokens, length-aware only; returns (B, N, C),
+                heads concatenated.
     Reference:  Wang et al. 2024, arXiv:2408.08567, sec. III-A, eq. (1), Algorithm 1, whose names are used: rows
                 are tokens, columns are features (the text of III-A swaps the words).
     Deviates:   the sampled indices are buffers drawn from a seeded generator (plain attributes in the published
@@ -90,61 +106,90 @@ class SkeletonAttention(nn.Module):
     rows: Tensor
     columns: Tensor
     odd: Tensor
+    same_head: Tensor
 
     def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__()
         self.num_rows = config.num_rows
+        self.per_head = (config.num_heads, config.head_dim)
+        self.qkv = nn.Linear(config.dim, 3 * config.dim)
         if config.is_length_aware:
             self.register_buffer("odd", 2 * torch.arange(config.num_rows) + 1, persistent=False)
         else:
             self.register_buffer("rows", torch.randperm(config.seq_len, generator=generator)[: config.num_rows])
         self.register_buffer("columns", torch.randperm(config.head_dim, generator=generator)[: config.num_columns])
+        self.register_buffer("same_head", torch.eye(config.num_heads)[:, None, :, None], persistent=False)
         self.row_scale = 1 / math.sqrt(config.head_dim)
         self.column_scale = 1 / math.sqrt(config.seq_len)
         self.row_norm = nn.LayerNorm(config.dim) if config.use_rows else None
         self.column_norm = nn.LayerNorm(config.dim) if config.use_columns else None
         self.dropout = nn.Dropout(config.dropout.attention)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Attend (B, H, N, D) three times -> (B, N, C)."""
-        out: Tensor | float = 0.0
+    def forward(self, h: Tensor, lengths: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """Attend (B, N, C) -> (B, N, C)."""
+        parts = []
         if self.row_norm is not None:
-            k_rows, v_rows = self._rows(k, lengths), self._rows(v, lengths)  # (B, H, s1, D)
-            weights = torch.softmax(q @ k_rows.transpose(2, 3) * self.row_scale, dim=-1)  # (B, H, N, s1)
-            row = self.dropout(weights) @ v_rows  # (B, H, N, D)
-            out = self.row_norm(row.transpose(1, 2).flatten(2)) / 2  # (B, N, C)
+            parts.append(self.row_norm(self._row_attention(h, lengths)))
         if self.column_norm is not None:
-            k_cols, v_cols = k.index_select(3, self.columns), v.index_select(3, self.columns)  # (B, H, N, s2)
-            scale: Tensor | float = self.column_scale
-            if lengths is not None:
-                scale = torch.rsqrt(lengths.to(q.dtype)).reshape(-1, 1, 1, 1)
-            weights = torch.softmax(q.transpose(2, 3) @ k_cols * scale, dim=-1)  # (B, H, D, s2)
-            column = v_cols @ self.dropout(weights.transpose(2, 3))  # (B, H, N, D)
-            out = out + self.column_norm(column.transpose(1, 2).flatten(2)) / 2
-        assert isinstance(out, Tensor)
-        return out
+            parts.append(self.column_norm(self._column_attention(h, lengths, mask)))
+        return sum(parts[1:], parts[0]) / 2  # type: ignore[no-any-return]
 
-    def _rows(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """Sampled tokens: (B, H, N, D) -> (B, H, s1, D)."""
+    def _row_attention(self, h: Tensor, lengths: Tensor | None) -> Tensor:
+        """softmax(Q K_r^T / sqrt(D)) V_r: (B, N, C) -> (B, N, C)."""
+        w_q, b_q, w_kv, b_kv = self._projections()
+        rows = nn.functional.linear(self._rows(h, lengths), w_kv.flatten(0, 2), b_kv.flatten())
+        rows = torch.unflatten(rows, -1, (2, *self.per_head))  # (B, s1, 2, H, D)
+        k_rows, v_rows = rows.permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, s1, D)
+        k_rows = k_rows * self.row_scale
+        scores = (k_rows @ w_q).flatten(1, 2) @ h.transpose(1, 2)  # (B, H s1, N), where a softmax over s1 is cheap
+        scores = scores + (k_rows @ b_q.unsqueeze(-1)).flatten(1, 2)
+        weights = torch.softmax(torch.unflatten(scores, 1, (self.per_head[0], -1)), dim=2).flatten(1, 2)
+        return self.dropout(weights).transpose(1, 2) @ self._side_by_side(v_rows)  # type: ignore[no-any-return]
+
+    def _column_attention(self, h: Tensor, lengths: Tensor | None, mask: Tensor | None) -> Tensor:
+        """V_c softmax(Q^T K_c / sqrt(N))^T: (B, N, C) -> (B, N, C)."""
+        w_q, b_q, w_kv, b_kv = self._projections()
+        weight, bias = w_kv.index_select(2, self.columns), b_kv.index_select(2, self.columns)  # (2, H, s2, C)
+        k_cols, v_cols = nn.functional.linear(h, weight.flatten(0, 2), bias.flatten()).chunk(2, dim=-1)  # (B, N, H s2)
+        if mask is not None:
+            k_cols = k_cols * mask
+        per_head = (self.per_head[0], -1)
+        scores = torch.unflatten(k_cols.transpose(1, 2) @ h, 1, per_head) @ w_q.transpose(1, 2)  # (B, H, s2, D)
+        scores = scores + torch.unflatten(k_cols.sum(1), 1, per_head).unsqueeze(-1) * b_q.unsqueeze(1)
+        scale: Tensor | float = self.column_scale
+        if lengths is not None:
+            scale = torch.rsqrt(lengths.to(h.dtype)).reshape(-1, 1, 1, 1)
+        weights = torch.softmax(scores * scale, dim=2)  # (B, H, s2, D)
+        return v_cols @ self._side_by_side(self.dropout(weights))
+
+    def _projections(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of Q (H, D, C) and (H, D), of K and V (2, H, D, C) and (2, H, D)."""
+        weight, bias = (torch.unflatten(x, 0, (3, *self.per_head)) for x in (self.qkv.weight, self.qkv.bias))
+        return weight[0], bias[0], weight[1:], bias[1:]
+
+    def _rows(self, h: Tensor, lengths: Tensor | None) -> Tensor:
+        """Sampled tokens: (B, N, C) -> (B, s1, C)."""
         if lengths is None:
-            return x.index_select(2, self.rows)
+            return h.index_select(1, self.rows)
         rows = self.odd * lengths.long().unsqueeze(1) // (2 * self.num_rows)  # (B, s1), repeated where l < s1
-        return x.gather(2, rows.reshape(-1, 1, self.num_rows, 1).expand(-1, x.shape[1], -1, x.shape[3]))
+        return h.gather(1, rows.unsqueeze(-1).expand(-1, -1, h.shape[2]))
+
+    def _side_by_side(self, x: Tensor) -> Tensor:
+        """Block-diagonal matrix that is each head's own block: (B, H, s, D) -> (B, H s, H D)."""
+        return (x.unsqueeze(3) * self.same_head).flatten(3).flatten(1, 2)
 
 
 class S3Attention(Attention):
     """Smoother, then multi-head skeleton attention on its output.
 
-    out = W_o skeleton(W_q h, W_k h, W_v h),  h = smoother(x)
+    out = W_o skeleton(h),  h = smoother(x)
 
     Reference:  Wang et al. 2024, arXiv:2408.08567, sec. III, Figure 1.
     """
 
     def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__(config, generator)
-        self.num_heads = config.num_heads
         self.smoother = Smoother(config) if config.use_smoother else None
-        self.qkv = nn.Linear(config.dim, 3 * config.dim)
         self.skeleton = SkeletonAttention(config, generator)
         self.out = nn.Linear(config.dim, config.dim)
 
@@ -153,8 +198,4 @@ class S3Attention(Attention):
         real, is_real = self.real_tokens(x, lengths)
         mask = None if is_real is None else is_real.unsqueeze(-1).to(x.dtype)  # (B, N, 1)
         h = x if self.smoother is None else self.smoother(x, mask)  # (B, N, C)
-        heads = self.qkv(h).unflatten(-1, (3, self.num_heads, -1))  # (B, N, 3, H, D)
-        q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, N, D)
-        if mask is not None:
-            q = q * mask.unsqueeze(1)
-        return self.out(self.skeleton(q, k, v, real if self.is_length_aware else None))  # type: ignore[no-any-return]
+        return self.out(self.skeleton(h, real if self.is_length_aware else None, mask))  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ from torch import Tensor
 from model.attention.base import HeadedAttention, take_tokens, zero_padding
 from model.attention.kernelized import gaussian_kernel
 from model.config import EncoderConfig
-from model.ops.inverse import iterative_inverse
+from model.ops.inverse import apply_iterative_inverse, check_steps, identity_like
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,12 @@ class SkyformerOptions:
     gamma: float = 0.01
     """Added to the diagonal of the landmarks' kernel matrix: d times the paper's, whose S has entries 1 / sqrt(d)."""
     num_steps: int = 6
-    """Of the iterative inverse."""
+    """Of the iterative inverse; at most 16."""
 
     def __post_init__(self) -> None:
         if self.num_landmarks < 1:
             raise ValueError(f"num_landmarks must be positive, not {self.num_landmarks}")
-        if self.num_steps < 1:
-            raise ValueError(f"num_steps must be positive, not {self.num_steps}")
+        check_steps(self.num_steps)
         if not 0.0 < self.gamma <= 1.0:
             raise ValueError(f"gamma must be in (0, 1], not {self.gamma}")
 
@@ -64,8 +63,8 @@ class Skyformer(HeadedAttention):
         landmarks = torch.cat((queries, take_tokens(k, self._tokens(self.key_places, lengths))), dim=2)  # (B, H, d, D)
         values = gaussian_kernel(landmarks, k) @ zero_padding(v, mask)  # (B, H, d, D)
         exact = landmarks.double()  # rounding errors are multiplied by up to 1 / gamma
-        inverse = regularised_inverse(gaussian_kernel(exact, exact), self.options.gamma, self.options.num_steps)
-        values = (inverse @ values.double()).to(q.dtype)
+        matrix = gaussian_kernel(exact, exact)
+        values = solve_regularised(matrix, values.double(), self.options.gamma, self.options.num_steps).to(q.dtype)
         return self.dropout(gaussian_kernel(q, landmarks)) @ values  # type: ignore[no-any-return]
 
     def _tokens(self, places: Tensor, lengths: Tensor) -> Tensor:
@@ -73,14 +72,15 @@ class Skyformer(HeadedAttention):
         return places * lengths.long().unsqueeze(1) // self.seq_len
 
 
-def regularised_inverse(matrix: Tensor, gamma: float, num_steps: int) -> Tensor:
-    """Approximate A^-1, A = M + gamma I, as D^(-1/2) (D^(-1/2) A D^(-1/2))^-1 D^(-1/2), D = diag(A 1).
+def solve_regularised(matrix: Tensor, values: Tensor, gamma: float, num_steps: int) -> Tensor:
+    """Approximate A^-1 x, A = M + gamma I, as D^(-1/2) (D^(-1/2) A D^(-1/2))^-1 D^(-1/2) x, D = diag(A 1).
 
-    Shape:      matrix (..., d, d), symmetric, positive, of entries that are not negative; returns (..., d, d).
+    Shape:      matrix M (..., d, d), symmetric, positive, of entries that are not negative; values x (..., d, D), as is
+                returned.
     Reference:  Chen et al. 2021, arXiv:2111.00035, sec. 4.4, Lemma 3.
     """
-    identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    identity = identity_like(matrix)
     matrix = matrix + gamma * identity
-    scale = torch.rsqrt(matrix.sum(-1))  # (..., d)
-    both = scale.unsqueeze(-1) * scale.unsqueeze(-2)  # (..., d, d)
-    return iterative_inverse(both * matrix, identity.expand_as(matrix), num_steps) * both
+    scale = torch.rsqrt(matrix.sum(-1, keepdim=True))  # (..., d, 1)
+    residual = identity - scale * matrix * scale.transpose(-2, -1)
+    return scale * apply_iterative_inverse(residual, scale * values, num_steps)

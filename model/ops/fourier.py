@@ -25,24 +25,28 @@ def fourier_convolution(segments: Tensor, kernel: Tensor, seq_len: int) -> Tenso
     Shape:      segments (B, b, r), b <= n; kernel (n/2 + 1, C, 2), real and imaginary parts of L; returns (B, b, C).
     Reference:  Wang et al. 2024, arXiv:2408.08567, sec. III-B, eqs. (2) to (4), Algorithm 2.
     Deviates:   the published code tiles the segments, so that channel c gets segment c mod r; here eq. (4),
-                test_fourier_convolution_uses_each_channels_own_segment. The product is written out in real
-                arithmetic because complex tensors do not export. Computed in float32 under autocast. Shorter
+                test_fourier_convolution_uses_each_channels_own_segment. Exports write the product out in real
+                arithmetic, since complex tensors do not export. Computed in float32 under autocast. Shorter
                 sequences are not in the paper, test_shorter_sequences_are_convolved_as_if_padded.
     """
     with torch.autocast(segments.device.type, enabled=False):
         length = segments.shape[1]
-        size = seq_len
+        segments = segments.to(kernel.dtype)
         # One graph serves every length: no branch of it may depend on one.
         if torch.compiler.is_exporting() or torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
             segments = torch.nn.functional.pad(segments, (0, 0, 0, seq_len - length))
-        elif length < seq_len:
+            spectrum = torch.view_as_real(torch.fft.rfft(segments, n=seq_len, dim=1))  # (B, F, r, 2)
+            parts = torch.stack(_product(spectrum[..., 0], spectrum[..., 1], kernel), dim=-1)  # (B, F, C, 2)
+            return torch.fft.irfft(torch.view_as_complex(parts), n=seq_len, dim=1)[:, :length]  # type: ignore[no-any-return]
+        size, response = seq_len, torch.view_as_complex(kernel)  # (F, C)
+        if length < seq_len:
             size = 2 * length
-            taps = torch.fft.irfft(torch.view_as_complex(kernel), n=seq_len, dim=0)  # (n, C)
+            taps = torch.fft.irfft(response, n=seq_len, dim=0)  # (n, C)
             taps = torch.cat((taps[:length], taps[seq_len - length :]))  # (2b, C): lags 0 ... b-1, -b ... -1
-            kernel = torch.view_as_real(torch.fft.rfft(taps, dim=0))  # (b + 1, C, 2)
-        spectrum = torch.view_as_real(torch.fft.rfft(segments.to(kernel.dtype), n=size, dim=1))  # (B, F, r, 2)
-        product = torch.stack(_product(spectrum[..., 0], spectrum[..., 1], kernel), dim=-1)  # (B, F, C, 2)
-        return torch.fft.irfft(torch.view_as_complex(product), n=size, dim=1)[:, :length]  # type: ignore[no-any-return]
+            response = torch.fft.rfft(taps, dim=0)  # (b + 1, C)
+        spectrum = torch.fft.rfft(segments, n=size, dim=1)  # (B, F, r)
+        product = spectrum.unsqueeze(-1) * torch.unflatten(response, 1, (segments.shape[2], -1))  # (B, F, r, C/r)
+        return torch.fft.irfft(product.flatten(2), n=size, dim=1)[:, :length]  # type: ignore[no-any-return]
 
 
 def dense_fourier_convolution(segments: Tensor, kernel: Tensor, forward: Tensor, inverse: Tensor) -> Tensor:

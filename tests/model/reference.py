@@ -116,20 +116,19 @@ def sampled_rows(length: int, config: EncoderConfig) -> list[int]:
     return [math.floor((k + 0.5) * length / config.num_rows) for k in range(config.num_rows)]
 
 
-def skeleton_attention(q: list[Array], k: list[Array], v: list[Array], state: State, config: EncoderConfig) -> Array:
-    """Algorithm 1 on the heads' q, k, v (N, D) each: half of each part, normalised over all heads together."""
-    rows = sampled_rows(len(q[0]), config) if config.is_length_aware else state["rows"]
+def skeleton_attention(h: Array, state: State, config: EncoderConfig) -> Array:
+    """Algorithm 1 on h (N, C): projections, then half of each part, normalised over all heads together."""
+    rows = sampled_rows(len(h), config) if config.is_length_aware else state["rows"]
+    q, k, v = (np.split(x, config.num_heads, axis=1) for x in np.split(linear(h, below(state, "qkv")), 3, axis=1))
     heads = [skeleton_head(*head, rows, state["columns"]) for head in zip(q, k, v, strict=True)]
     row, column = (np.hstack([head[part] for head in heads]) for part in (0, 1))
     return layer_norm(row, below(state, "row_norm")) / 2 + layer_norm(column, below(state, "column_norm")) / 2
 
 
 def attention(x: Array, state: State, config: EncoderConfig) -> Array:
-    """Smoother, projections, skeleton attention, output projection on x (N, C)."""
+    """Smoother, skeleton attention, output projection on x (N, C)."""
     h = smoother(x, below(state, "smoother"), config)
-    q, k, v = np.split(linear(h, below(state, "qkv")), 3, axis=1)
-    heads = [np.split(part, config.num_heads, axis=1) for part in (q, k, v)]
-    return linear(skeleton_attention(*heads, below(state, "skeleton"), config), below(state, "out"))
+    return linear(skeleton_attention(h, below(state, "skeleton"), config), below(state, "out"))
 
 
 def block(x: Array, state: State, config: EncoderConfig) -> Array:

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.attention.kernelized import gaussian_kernel
-from model.attention.nystrom import pseudo_inverse
-from model.attention.skyformer import regularised_inverse
-from model.ops.inverse import iterative_inverse
+from model.attention.nystrom import NystromOptions, apply_pseudo_inverse
+from model.attention.skyformer import SkyformerOptions, solve_regularised
+from model.ops.inverse import apply_iterative_inverse
 
 
 def kernel_matrix(seed: int, spread: float = 1.0) -> torch.Tensor:
@@ -17,22 +17,39 @@ def kernel_matrix(seed: int, spread: float = 1.0) -> torch.Tensor:
     return gaussian_kernel(spread * points, spread * points)
 
 
-def test_inverse_is_found() -> None:
-    matrix = kernel_matrix(0)
-    eigenvalues = torch.linalg.eigvalsh(matrix)
-    start = torch.eye(12, dtype=torch.float64).expand_as(matrix) / eigenvalues[:, -1].reshape(3, 1, 1)
-    found = iterative_inverse(matrix, start, 40)
-    assert torch.allclose(found @ matrix, torch.eye(12, dtype=torch.float64).expand_as(matrix), atol=1e-9)
+def published(a: torch.Tensor, z: torch.Tensor, steps: int) -> torch.Tensor:
+    """The iteration as it is written."""
+    identity = torch.eye(a.shape[-1], dtype=a.dtype)
+    for _ in range(steps):
+        z = z @ (13 * identity - a @ z @ (15 * identity - a @ z @ (7 * identity - a @ z))) / 4
+    return z
+
+
+@pytest.mark.parametrize("steps", [1, 2, 6])
+def test_iteration_equals_the_published_one(steps: int) -> None:
+    a = torch.softmax(torch.randn(3, 12, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), dim=-1)
+    start = a.transpose(1, 2) / (a.sum(1).amax(-1) * a.sum(2).amax(-1))[:, None, None]
+    x = torch.randn(3, 12, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    found = start @ apply_iterative_inverse(torch.eye(12, dtype=torch.float64) - a @ start, x, steps)
+    expected = published(a, start, steps) @ x
+    assert float((found - expected).abs().max()) <= 1e-11 * float(expected.abs().max())
 
 
 def test_each_step_cubes_the_error() -> None:
-    a = torch.tensor([[0.7]], dtype=torch.float64)
-    error = 1 - 0.7
+    a = 0.7
+    error = 1 - a
     for steps in (1, 2, 3):
-        z = iterative_inverse(a, torch.eye(1, dtype=torch.float64), steps)
-        residual = 1 - float(a * z)
+        z = apply_iterative_inverse(torch.tensor([[1 - a]], dtype=torch.float64), torch.ones(1, 1).double(), steps)
+        residual = 1 - a * float(z)
         assert 0 <= residual <= error**3
         error = residual
+
+
+@pytest.mark.parametrize("options", [NystromOptions, SkyformerOptions])
+@pytest.mark.parametrize("steps", [0, 17])
+def test_number_of_steps_is_bounded(options: type, steps: int) -> None:
+    with pytest.raises(ValueError, match=f"num_steps must be from 1 to 16, not {steps}"):
+        options(num_steps=steps)
 
 
 @settings(deadline=None)
@@ -47,10 +64,11 @@ def test_lemma_3(seed: int, spread: float, gamma: float) -> None:
 
 
 @pytest.mark.parametrize("gamma", [0.1, 1.0])
-def test_regularised_inverse_equals_numpy(gamma: float) -> None:
+def test_solve_regularised_equals_numpy(gamma: float) -> None:
     matrix = kernel_matrix(1)
     exact = np.linalg.inv(matrix.numpy() + gamma * np.eye(12))
-    assert np.allclose(regularised_inverse(matrix, gamma, 40).numpy(), exact, rtol=1e-9, atol=1e-9)
+    found = solve_regularised(matrix, torch.eye(12, dtype=torch.float64), gamma, 16)
+    assert np.allclose(found.numpy(), exact, rtol=1e-9, atol=1e-9)
 
 
 def test_pseudo_inverse_equals_numpy_for_a_singular_matrix() -> None:
@@ -59,5 +77,7 @@ def test_pseudo_inverse_equals_numpy_for_a_singular_matrix() -> None:
     a[4] = a[3]
     a[:, 4] = a[:, 3]
     a /= a.sum(-1, keepdim=True)
-    assert np.allclose(pseudo_inverse(a, 60).numpy(), np.linalg.pinv(a.numpy(), rcond=1e-9), atol=1e-6)
-    assert np.isfinite(pseudo_inverse(rows[:, :4], 60).numpy()).all()
+    identity = torch.eye(5, dtype=torch.float64)
+    assert np.allclose(apply_pseudo_inverse(a, identity, 16).numpy(), np.linalg.pinv(a.numpy(), rcond=1e-9), atol=1e-6)
+    wide = rows[:, :4]
+    assert np.isfinite(apply_pseudo_inverse(wide, identity[:4, :4], 16).numpy()).all()

@@ -72,22 +72,19 @@ def test_smoother_beyond_dense_lengths_equals_reference(aware: EncoderConfig) ->
 def test_skeleton_attention_equals_reference(aware: EncoderConfig) -> None:
     layer = SkeletonAttention(aware, torch.Generator().manual_seed(0))
     state = randomise(layer)
-    lengths = torch.tensor(LENGTHS, dtype=torch.int32)
-    shape = (len(LENGTHS), aware.num_heads, aware.seq_len, aware.head_dim)
-    q, k, v = (torch.randn(shape, dtype=torch.float64) for _ in "qkv")
-    attended = layer(q * (torch.arange(aware.seq_len) < lengths[:, None])[:, None, :, None], k, v, lengths)
-    for b, length in enumerate(LENGTHS):
-        heads = [list(part[b, :, :length].numpy()) for part in (q, k, v)]
-        assert close(attended[b, :length], reference.skeleton_attention(*heads, state, aware))
+    h, lengths = tokens(aware)
+    attended = layer(h, lengths, mask_of(h, lengths))
+    for found, row, length in zip(attended, h, lengths.tolist(), strict=True):
+        assert close(found[:length], reference.skeleton_attention(row[:length].numpy(), state, aware))
 
 
 def test_rows_are_sampled_within_the_document_at_equal_distances(aware: EncoderConfig) -> None:
     layer = SkeletonAttention(aware, torch.Generator().manual_seed(0))
-    positions = torch.arange(24.0).reshape(1, 1, 24, 1).expand(4, 2, -1, 6)
+    positions = torch.arange(24.0).reshape(1, 24, 1).expand(4, -1, 12)
     rows = layer._rows(positions, torch.tensor([24, 10, 5, 2], dtype=torch.int32))
     expected = [[2, 7, 12, 16, 21], [1, 3, 5, 7, 9], [0, 1, 2, 3, 4], [0, 0, 1, 1, 1]]
-    assert rows[:, 0, :, 0].tolist() == expected
-    assert torch.equal(rows, rows[:, :1, :, :1].expand_as(rows))
+    assert rows[:, :, 0].tolist() == expected
+    assert torch.equal(rows, rows[:, :, :1].expand_as(rows))
 
 
 def test_attention_equals_reference(aware: EncoderConfig) -> None:

@@ -85,10 +85,9 @@ def test_smoother_mixes_distant_tokens_by_fourier_alone(config: EncoderConfig, u
 def test_skeleton_attention_equals_reference(config: EncoderConfig) -> None:
     layer = SkeletonAttention(config, torch.Generator().manual_seed(0))
     state = randomise(layer)
-    q, k, v = (torch.randn(2, config.num_heads, config.seq_len, config.head_dim, dtype=torch.float64) for _ in "qkv")
-    for b in range(2):
-        heads = [list(part[b].numpy()) for part in (q, k, v)]
-        assert close(layer(q, k, v)[b], reference.skeleton_attention(*heads, state, config))
+    h = random_tokens(config)
+    for found, row in zip(layer(h), h, strict=True):
+        assert close(found, reference.skeleton_attention(row.numpy(), state, config))
 
 
 def test_attention_equals_reference(config: EncoderConfig) -> None:
