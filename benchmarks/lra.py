@@ -16,6 +16,9 @@ ROWS = {
 """Every attention with the same mask, and S3Attention with padding as an ordinary input."""
 TASKS = {task: f"lra-{task}" for task in ("text", "listops", "image", "retrieval")}
 LONG = ("training.epochs=20", "training.examples_per_epoch=16000", "training.learning_rate=5e-4")
+LANDMARKS = ("model.encoder.options.num_landmarks=64",)
+CPU = {"nystrom": LANDMARKS, "skyformer": LANDMARKS}
+"""Sequences are an eighth of the papers', which have 128 landmarks: half of them make a run affordable."""
 GPU = {
     "text": (*LONG, "model.encoder.seq_len=4096"),
     "listops": (*LONG, "data.name=listops", "model.encoder.seq_len=2048"),
@@ -64,14 +67,15 @@ def published() -> str:
 STUDY = Study(
     name="lra",
     title="Long Range Arena, every attention",
-    text="One recipe a task (`model/recipes/lra-*.toml`), of which nothing but the attention changes. Its learning "
+    text="One recipe a task (`model/recipes/lra-*.toml`), of which nothing but the attention changes; at scale cpu "
+    "nystrom and skyformer have 64 landmarks instead of the papers' 128. The learning "
     "rate, 3e-4, is the better one of 3e-4 and 5e-4 for S3Attention on validation after 400 steps (Text, one seed; "
     "0.645 and 0.610, by hand), so that it favours s3. At 1e-3, tried before, the test had been looked at: s3 50.6, "
     "softmax 57.8. Image: gray pixels from JPEG copies. Retrieval: pairs of papers rebuilt from the ACL Anthology "
     "Network. Neither is comparable with published figures, nor are runs of this length.",
     columns=TASKS,
     rows=ROWS,
-    scales={"cpu": {}, "gpu": GPU},
+    scales={"cpu": CPU, "gpu": GPU},
     appendix=published(),
 )
 

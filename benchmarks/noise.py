@@ -18,7 +18,7 @@ import numpy as np
 from tqdm import tqdm
 
 from benchmarks.inference_paths import cpu_name
-from benchmarks.lra import ROWS
+from benchmarks.lra import ROWS, STUDY
 from benchmarks.served import RESULTS, table
 from benchmarks.study import measure, train
 from model.train import git_revision
@@ -54,7 +54,8 @@ def main() -> None:
     cases = [(row, seed) for seed in range(args.seeds) for row in args.rows if (row, seed) not in done]
     for row, seed in tqdm(cases, unit="run"):
         with tempfile.TemporaryDirectory(prefix="noise-") as runs:
-            folder = train("lra-image", (*ROWS[row], f"seed={seed}"), Path(runs), args.data_dir)
+            overrides = (*STUDY.overrides("cpu", "image", row), f"seed={seed}")
+            folder = train("lra-image", overrides, Path(runs), args.data_dir)
             found = [measure(folder, args.data_dir, lambda text, a=level: noisy(text, a)) for level in LEVELS]  # type: ignore[misc]
         records.append({"row": row, "seed": seed, "accuracy": found, "revision": git_revision()})
         path.write_text("[\n" + ",\n".join(map(json.dumps, records)) + "\n]\n")

@@ -75,7 +75,7 @@ class Study:
     """Name -> recipe."""
     rows: Mapping[str, Overrides]
     scales: Mapping[str, Mapping[str, Overrides]]
-    """Name -> column -> overrides; the first one is the default."""
+    """Name -> column or row -> overrides; the first one is the default."""
     appendix: str = ""
 
     def run(self, arguments: Sequence[str] | None = None) -> None:
@@ -115,7 +115,7 @@ class Study:
 
     def _train(self, scale: str, column: str, row: str, seed: int, data_dir: Path, jobs: int) -> Record:
         """Train and measure. Raises: RuntimeError with what the commands said."""
-        overrides = (*self._overrides(scale, column, row), f"seed={seed}")
+        overrides = (*self.overrides(scale, column, row), f"seed={seed}")
         with tempfile.TemporaryDirectory(prefix="study-") as runs:
             folder = train(self.columns[column], overrides, Path(runs), data_dir, 1 if jobs > 1 else None)
             history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -136,12 +136,13 @@ class Study:
             recipe=self._recipe(scale, column, row),
         )
 
-    def _overrides(self, scale: str, column: str, row: str) -> Overrides:
-        return (*self.scales[scale].get(column, ()), *self.rows[row])
+    def overrides(self, scale: str, column: str, row: str) -> Overrides:
+        """What is set of the column's recipe."""
+        return (*self.scales[scale].get(column, ()), *self.rows[row], *self.scales[scale].get(row, ()))
 
     def _recipe(self, scale: str, column: str, row: str) -> str:
         """Hash of what is trained."""
-        recipe = load_recipe(RECIPES / f"{self.columns[column]}.toml", [*self._overrides(scale, column, row), "seed=0"])
+        recipe = load_recipe(RECIPES / f"{self.columns[column]}.toml", [*self.overrides(scale, column, row), "seed=0"])
         return hashlib.sha256(json.dumps(recipe.to_dict(), sort_keys=True).encode()).hexdigest()[:12]
 
     def _is_current(self, record: Record) -> bool:
