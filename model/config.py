@@ -20,6 +20,9 @@ from service.manifest import Name
 
 T = TypeVar("T")
 
+LARGEST_FACTOR = 1024
+"""Of `seq_len`: exports hold matrices of twice its square."""
+
 
 @dataclass(frozen=True)
 class DropoutConfig:
@@ -96,6 +99,11 @@ class EncoderConfig:
             raise ValueError("use_rows and use_columns must not both be false")
         if self.seq_len % 2:
             raise ValueError(f"seq_len must be even, not {self.seq_len}")
+        if self.use_smoother and self.use_fourier and max(self.fourier_factors) > LARGEST_FACTOR:
+            raise ValueError(
+                f"seq_len must be a product of two numbers of at most {LARGEST_FACTOR:,}, as 4,096 = 64 x 64, for the "
+                f"Fourier transform; {self.seq_len:,} = {self.fourier_factors[0]:,} x {self.fourier_factors[1]:,}"
+            )
         if self.dim % self.num_segments:
             raise ValueError(f"num_segments must divide dim {self.dim}, not be {self.num_segments}")
         if not 1 <= self.num_rows <= self.seq_len:
@@ -107,6 +115,12 @@ class EncoderConfig:
     def head_dim(self) -> int:
         """Width D of one head."""
         return self.dim // self.num_heads
+
+    @property
+    def fourier_factors(self) -> tuple[int, int]:
+        """s3: the two factors of seq_len that are nearest to each other, by which exports transform."""
+        first = next(d for d in range(math.isqrt(self.seq_len), 0, -1) if self.seq_len % d == 0)
+        return first, self.seq_len // first
 
     @property
     def is_length_aware(self) -> bool:

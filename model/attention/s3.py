@@ -11,7 +11,13 @@ from torch import Tensor, nn
 
 from model.attention.base import Attention
 from model.config import EncoderConfig
-from model.ops.fourier import dense_fourier_convolution, dft_matrices, fourier_convolution, segment_means
+from model.ops.fourier import (
+    FactoredFourierConvolution,
+    dense_fourier_convolution,
+    dft_matrices,
+    fourier_convolution,
+    segment_means,
+)
 
 DENSE_LENGTH = 256
 """Up to this n the Fourier convolution is a matrix product."""
@@ -46,6 +52,8 @@ class Smoother(nn.Module):
             if self.is_dense:
                 for name, matrix in zip(("forward_dft", "inverse_dft"), dft_matrices(config.seq_len), strict=True):
                     self.register_buffer(name, matrix.float(), persistent=False)
+            else:
+                self.factored = FactoredFourierConvolution(*config.fourier_factors).float()
         width = 2 * config.dim if config.use_fourier else config.dim
         self.conv = nn.Conv1d(width, config.dim, kernel_size=3, padding=1) if config.use_stem else None
         self.norm = nn.LayerNorm(config.dim) if config.is_length_aware else nn.BatchNorm1d(config.seq_len)
@@ -82,6 +90,8 @@ class Smoother(nn.Module):
         segments = segment_means(x, self.num_segments)  # (B, N, r)
         if self.is_dense:
             return dense_fourier_convolution(segments, self.kernel, self.forward_dft, self.inverse_dft)
+        if torch.compiler.is_exporting():
+            return self.factored(segments, self.kernel)  # type: ignore[no-any-return]
         return fourier_convolution(segments, self.kernel, self.seq_len)
 
 

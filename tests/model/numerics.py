@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from model.attention.s3 import Smoother
-from model.ops.fourier import dft_matrices
+from model.ops.fourier import FactoredFourierConvolution, dft_matrices
 from model.stem import NgramStem
 from model.words import WordStem
 
@@ -37,8 +37,11 @@ def randomise(module: nn.Module) -> dict[str, np.ndarray]:
         if isinstance(layer, WordStem):
             layer.table.data[0] = 0.0
             layer.evidence[:, 0] = 0.0
-        if isinstance(layer, Smoother) and layer.use_fourier and layer.is_dense:
-            layer.forward_dft, layer.inverse_dft = dft_matrices(layer.seq_len)
+        if isinstance(layer, Smoother) and layer.use_fourier:
+            if layer.is_dense:
+                layer.forward_dft, layer.inverse_dft = dft_matrices(layer.seq_len)
+            else:
+                layer.factored = FactoredFourierConvolution(layer.factored.n1, layer.factored.n2)
     return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
 
 

@@ -274,6 +274,14 @@ def test_forecaster_that_is_length_aware_is_an_error() -> None:
         load_recipe(find_recipe("synthetic-series"), ["model.encoder.mode=length-aware"])
 
 
+def test_length_that_does_not_factor_is_an_error() -> None:
+    assert EncoderConfig(seq_len=4000).fourier_factors == (50, 80)
+    assert EncoderConfig(seq_len=2046).fourier_factors == (33, 62)
+    with pytest.raises(ValueError, match=r"two numbers of at most 1,024, as .*; 4,078 = 2 x 2,039"):
+        EncoderConfig(seq_len=4078)
+    assert EncoderConfig(seq_len=4078, use_fourier=False).seq_len == 4078
+
+
 @pytest.mark.parametrize("recipe_name", ["synthetic-pairs", "synthetic-series"])
 def test_encoder_of_another_task_is_named_in_full(recipe_name: str) -> None:
     with pytest.raises(UserError, match=r"toml: model\.encoder\.num_heads must divide"):

@@ -14,7 +14,7 @@ from model.attention.s3 import DENSE_LENGTH, S3Attention, SkeletonAttention, Smo
 from model.classifier import ByteClassifier
 from model.config import ClassifierConfig, EncoderConfig
 from model.encoder import Block, masked_mean
-from model.ops.fourier import dense_fourier_convolution, dft_matrices, fourier_convolution
+from model.ops.fourier import FactoredFourierConvolution, dense_fourier_convolution, dft_matrices, fourier_convolution
 from service.codec import pad_rows
 from tests.model import reference
 from tests.model.numerics import close, expect_gradient_everywhere, randomise
@@ -164,6 +164,7 @@ def test_dft_matrices_are_those_of_numpy() -> None:
 
 SIZES = {n: torch.randn(n // 2 + 1, 6, 2, dtype=torch.float64) for n in (24, 300, 512)}
 """Kernels of six channels in two segments."""
+FACTORS = {24: [(4, 6), (3, 8), (24, 1), (1, 24)], 300: [(15, 20), (20, 15)], 512: [(16, 32), (2, 256)]}
 
 
 def segments_of(batch: int, n: int) -> torch.Tensor:
@@ -185,6 +186,8 @@ def test_shorter_sequences_are_convolved_as_if_padded(n: int) -> None:
         expected = fourier_convolution(followed_by_zeros(segments, n), kernel, n)[:, :length]
         assert same(fourier_convolution(segments, kernel, n), expected)
         assert same(dense_fourier_convolution(segments, kernel, *matrices), expected)
+        for factors in FACTORS[n]:
+            assert same(FactoredFourierConvolution(*factors)(segments, kernel), expected)
 
 
 def test_shorter_sequence_is_convolved_as_in_the_reference() -> None:
