@@ -21,7 +21,7 @@ from service.manifest import Name
 T = TypeVar("T")
 
 LARGEST_FACTOR = 1024
-"""Of `seq_len`: exports hold matrices of twice its square."""
+"""Of `seq_len`: for the Fourier transform, graphs hold two matrices of twice as many rows and columns."""
 
 
 @dataclass(frozen=True)
