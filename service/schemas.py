@@ -12,6 +12,20 @@ Documents = Annotated[list[str], Field(fail_fast=True)]
 """A body can hold millions of wrong values; to list them all would cost minutes and gigabytes."""
 
 
+def form(value: object) -> str | None:
+    """Which of a text and a list a value is, so that what is wrong in it is told once."""
+    return "text" if isinstance(value, str) else "list" if isinstance(value, list) else None
+
+
+Inputs = Annotated[
+    Annotated[str, Tag("text")] | Annotated[Documents, Tag("list")],
+    Discriminator(
+        form, custom_error_type="inputs", custom_error_message="Input should be a string or a list of strings"
+    ),
+]
+"""One document or several."""
+
+
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
@@ -32,7 +46,7 @@ class ClassifyOptions(_Request):
 class ClassifyRequest(ClassifyOptions):
     """Body of `POST /v1/classify` as JSON."""
 
-    inputs: str | Documents
+    inputs: Inputs
     """One document or several."""
 
 

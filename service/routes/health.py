@@ -1,6 +1,7 @@
-"""Health and readiness of the Open Inference Protocol, and `/metrics`."""
+"""Health and readiness of the Open Inference Protocol, `/metrics`, and the way to the pages."""
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from service.engine import Engine
@@ -34,3 +35,9 @@ async def ready(request: Request) -> dict[str, bool]:
 async def metrics(request: Request) -> Response:
     """Prometheus text format."""
     return Response(request.app.state.metrics.expose(), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/", include_in_schema=False)
+async def root() -> RedirectResponse:
+    """To the pages, for who opens the address in a browser."""
+    return RedirectResponse("docs")

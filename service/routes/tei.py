@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import numpy as np
 from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from service import __version__
 from service.codec import OnOverflow
@@ -31,7 +31,7 @@ from service.routes.reading import (
     read_json,
     while_connected,
 )
-from service.schemas import Documents, self_contained
+from service.schemas import Documents, form, self_contained
 from service.settings import Settings
 from service.tasks.classification import classify
 from service.tasks.matching import Encoding, Text, rank, score
@@ -49,6 +49,14 @@ LEAST = 2.0**-53
 Strings = Annotated[list[str], Field(max_length=MOST_INPUTS, fail_fast=True)]
 Input = Annotated[list[str], Field(min_length=1, max_length=2, fail_fast=True)]
 Batch = Annotated[list[Input], Field(max_length=MOST_INPUTS, fail_fast=True)]
+Inputs = Annotated[
+    Annotated[str, Tag("text")] | Annotated[Strings, Tag("list")] | Annotated[Batch, Tag("batch")],
+    Discriminator(
+        lambda value: "batch" if isinstance(value, list) and isinstance(next(iter(value), None), list) else form(value),
+        custom_error_type="inputs",
+        custom_error_message="Input should be a string, a list of strings or a list of such lists",
+    ),
+]
 
 
 class _Truncation(BaseModel):
@@ -74,7 +82,7 @@ class _Truncation(BaseModel):
 class PredictRequest(_Truncation):
     """Body of `POST /predict`."""
 
-    inputs: str | Strings | Batch
+    inputs: Inputs
     """A text, a pair of texts, or a batch of lists with a text each or a pair each."""
 
 

@@ -19,6 +19,7 @@ from tests.e2e.conftest import EXPORTS, SECRET, Server
 from tests.e2e.offline import Offline, OfflineMatcher, document, same_score
 from tests.e2e.test_fuzz import mutate
 
+NO_FORM = "inputs: Input should be a string, a list of strings or a list of such lists"
 JSON = {"content-type": "application/json"}
 LONG = document(9000).decode()
 TIMES = ("total", "compute", "tokenization", "queue", "inference")
@@ -223,22 +224,22 @@ def test_bad_key_has_no_body(start: Callable[..., Server]) -> None:
         (b"{", 400, "not valid JSON"),
         (b"[]", 422, "body: "),
         ({}, 422, "inputs: Field required"),
-        ({"inputs": 5}, 422, "inputs."),
-        ({"inputs": [5]}, 422, "inputs."),
-        ({"inputs": {"a": SECRET}}, 422, "inputs."),
-        ({"inputs": [SECRET, [SECRET]]}, 422, "inputs."),
-        ({"inputs": [[SECRET], SECRET]}, 422, "inputs."),
-        ({"inputs": [[[SECRET]]]}, 422, "inputs."),
+        ({"inputs": 5}, 422, NO_FORM),
+        ({"inputs": [5]}, 422, "inputs.list.0: "),
+        ({"inputs": {"a": SECRET}}, 422, NO_FORM),
+        ({"inputs": [SECRET, [SECRET]]}, 422, "inputs.list.1: "),
+        ({"inputs": [[SECRET], SECRET]}, 422, "inputs.batch.1: "),
+        ({"inputs": [[[SECRET]]]}, 422, "inputs.batch.0.0: "),
         ({"inputs": []}, 422, "inputs: 0 strings; 1, a text, or 2, a pair, are allowed; a batch is a list of lists"),
         ({"inputs": [SECRET] * 3}, 422, "inputs: 3 strings; 1, a text, or 2, a pair, are allowed"),
-        ({"inputs": [[]]}, 422, "inputs."),
-        ({"inputs": [[SECRET] * 3]}, 422, "inputs."),
+        ({"inputs": [[]]}, 422, "inputs.batch.0: "),
+        ({"inputs": [[SECRET] * 3]}, 422, "inputs.batch.0: "),
         ({"inputs": [[SECRET], [SECRET] * 2]}, 422, "inputs: texts and pairs are answered by different models"),
         ({"inputs": ""}, 422, "the document is empty"),
         ({"inputs": [["a"], [""]]}, 422, "input 1: the document is empty"),
         ({"inputs": ["abc", "a"]}, 422, "inputs.0.1: the document has 1 bytes; the model needs at least 3"),
         ({"inputs": [["a"]] * 257}, 413, "inputs: 257; at most 256"),
-        ({"inputs": [["a"]] * 10_001}, 422, "inputs."),
+        ({"inputs": [["a"]] * 10_001}, 422, "inputs.batch: "),
         ({"inputs": "a" * (2**20 + 1)}, 413, "inputs.0: the document has 1048577 bytes; at most 1048576"),
         ({"inputs": SECRET, "truncate": "true"}, 422, "truncate: "),
         ({"inputs": SECRET, "truncation_direction": SECRET}, 422, "truncation_direction: "),

@@ -1,5 +1,6 @@
 """Bodies with very many wrong values: a client must not stop the server with them."""
 
+import json
 import time
 from typing import Any
 
@@ -9,6 +10,7 @@ from pydantic import BaseModel
 from service.errors import InvalidInput
 from service.routes.kserve import KServeRequest
 from service.routes.reading import json_body, parse_json
+from service.routes.tei import PredictRequest
 from service.schemas import ClassifyRequest, ForecastRequest, RankRequest, ScoreRequest
 
 COUNT = 300_000
@@ -45,6 +47,24 @@ def test_very_many_wrong_values_are_refused_fast(schema: type[BaseModel], body: 
     assert time.process_time() - started < 2
     assert 1 <= len(caught.value.errors) <= 2
     assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("schema", "inputs", "place", "message"),
+    [
+        (ClassifyRequest, [1], "inputs.list.0", "a valid string"),
+        (ClassifyRequest, None, "inputs", "a string or a list of strings"),
+        (ClassifyRequest, {"text": "a"}, "inputs", "a string or a list of strings"),
+        (PredictRequest, ["a", 1], "inputs.list.1", "a valid string"),
+        (PredictRequest, [["a"], 1], "inputs.batch.1", "a valid array"),
+        (PredictRequest, [["a"], ["a", 1]], "inputs.batch.1.1", "a valid string"),
+        (PredictRequest, 1, "inputs", "a string, a list of strings or a list of such lists"),
+    ],
+)
+def test_one_wrong_value_is_one_error(schema: type[BaseModel], inputs: object, place: str, message: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_json(schema, json.dumps({"inputs": inputs}).encode())
+    assert caught.value.errors == [(place, f"Input should be {message}")]
 
 
 def references(schema: Any) -> list[str]:
