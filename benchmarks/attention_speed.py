@@ -67,7 +67,9 @@ def main() -> None:
             "# What every attention costs",
             "",
             f"Byte classifier of `lra-text` (2 blocks, width 64, 2 heads), batches of {args.batch}; median of "
-            f"{args.rounds} rounds in turns. In brackets: ratio to `{UNFUSED}` of the same length.",
+            f"{args.rounds} rounds in turns. In brackets: ratio to `{UNFUSED}` of the same length. A training step is "
+            "forward and backward, without the optimiser's; slope: d log(seconds) / d log(length) between the two "
+            "longest lengths.",
             "",
             f"- {device}; PyTorch {torch.__version__}; revision {git_revision()}",
             f"- command: `python -m benchmarks.attention_speed {flags} --batch {args.batch} --rounds {args.rounds}`",

@@ -49,15 +49,18 @@ def main() -> None:
     parser.add_argument("--data-dir", default=os.environ.get("LONGDOC_DATA", "data"), type=Path)
     args = parser.parse_args()
     path = RESULTS / f"{NAME}.json"
-    records: list[dict[str, object]] = json.loads(path.read_text()) if path.exists() else []
+    found: list[dict[str, object]] = json.loads(path.read_text()) if path.exists() else []
+    recipes = {row: STUDY.recipe("cpu", "image", row) for row in ROWS}
+    records = [record for record in found if record["recipe"] == recipes.get(str(record["row"]))]
     done = {(record["row"], record["seed"]) for record in records}
     cases = [(row, seed) for seed in range(args.seeds) for row in args.rows if (row, seed) not in done]
     for row, seed in tqdm(cases, unit="run"):
         with tempfile.TemporaryDirectory(prefix="noise-") as runs:
             overrides = (*STUDY.overrides("cpu", "image", row), f"seed={seed}")
             folder = train("lra-image", overrides, Path(runs), args.data_dir)
-            found = [measure(folder, args.data_dir, lambda text, a=level: noisy(text, a)) for level in LEVELS]  # type: ignore[misc]
-        records.append({"row": row, "seed": seed, "accuracy": found, "revision": git_revision()})
+            levels = [measure(folder, args.data_dir, lambda text, a=level: noisy(text, a)) for level in LEVELS]  # type: ignore[misc]
+        record = {"row": row, "seed": seed, "accuracy": levels, "revision": git_revision(), "recipe": recipes[row]}
+        records.append(record)
         path.write_text("[\n" + ",\n".join(map(json.dumps, records)) + "\n]\n")
         _write(records)
 

@@ -30,7 +30,7 @@ from model.evaluate import choose_device
 from model.tasks import task_of
 from model.tasks.base import module_runs
 from model.tasks.classification import Classification
-from model.train import RECIPES, git_revision
+from model.train import RECIPES, git_revision, spelled_out
 from model.training import checkpoint
 
 matplotlib.use("Agg")
@@ -60,7 +60,7 @@ class Record:
     device: str
     revision: str
     recipe: str
-    """Hash of the recipe, seed apart: what another one gave is not taken for done, nor shown beside it."""
+    """Hash of the recipe with all options, seed apart: what another gave is not taken for done, nor shown beside it."""
 
 
 @dataclass(frozen=True)
@@ -133,21 +133,22 @@ class Study:
             steps=training.epochs * training.examples_per_epoch // training.batch_size,
             device=progress.device,
             revision=git_revision(),
-            recipe=self._recipe(scale, column, row),
+            recipe=self.recipe(scale, column, row),
         )
 
     def overrides(self, scale: str, column: str, row: str) -> Overrides:
         """What is set of the column's recipe."""
         return (*self.scales[scale].get(column, ()), *self.rows[row], *self.scales[scale].get(row, ()))
 
-    def _recipe(self, scale: str, column: str, row: str) -> str:
+    def recipe(self, scale: str, column: str, row: str) -> str:
         """Hash of what is trained."""
-        recipe = load_recipe(RECIPES / f"{self.columns[column]}.toml", [*self.overrides(scale, column, row), "seed=0"])
+        overrides = [*self.overrides(scale, column, row), "seed=0"]
+        recipe = spelled_out(load_recipe(RECIPES / f"{self.columns[column]}.toml", overrides))
         return hashlib.sha256(json.dumps(recipe.to_dict(), sort_keys=True).encode()).hexdigest()[:12]
 
     def _is_current(self, record: Record) -> bool:
         is_known = record.column in self.columns and record.row in self.rows and record.scale in self.scales
-        return is_known and record.recipe == self._recipe(record.scale, record.column, record.row)
+        return is_known and record.recipe == self.recipe(record.scale, record.column, record.row)
 
     def records(self) -> list[Record]:
         """What is done."""
@@ -235,12 +236,16 @@ def measure(folder: Path, data_dir: Path, change: Callable[[bytes], bytes] = byt
     if not isinstance(task, Classification):
         (result,) = (result for result in task.measure(runs, data_dir) if result.metric == "accuracy")
         return float(result.value)
-    documents = load_test(task.config.data, data_dir, facts["labels"])
-    chosen = random.Random(0).sample(range(len(documents)), min(MOST_TEXTS, len(documents)))
-    texts = [change(documents.texts[i][: task.length]) for i in chosen]
-    heads = Documents(texts, [documents.labels[i] for i in chosen])
+    heads = heads_of(load_test(task.config.data, data_dir, facts["labels"]), task.length)
+    heads = Documents([change(text) for text in heads.texts], heads.labels)
     answers = [int(rows[0].argmax()) for rows in task.logits(runs[0], heads)]
     return float(np.mean(np.array(answers) == heads.labels))
+
+
+def heads_of(documents: Documents, length: int) -> Documents:
+    """Beginnings of MOST_TEXTS test documents, always the same ones."""
+    chosen = random.Random(0).sample(range(len(documents)), min(MOST_TEXTS, len(documents)))
+    return Documents([documents.texts[i][:length] for i in chosen], [documents.labels[i] for i in chosen])
 
 
 def train(recipe: str, overrides: Sequence[str], runs: Path, data_dir: Path, threads: int | None = None) -> Path:

@@ -64,7 +64,7 @@ class ByteEncoder(nn.Module):
 
     Shape:      document (B, N) uint8, zero-padded to N = seq_len, length-aware to any N <= seq_len; lengths (B,)
                 int32, real bytes of each; returns (B, N, C).
-    Reference:  Wang et al. 2024, arXiv:2408.08567, sec. IV-A (LRA Text: bytes, learned positions).
+    Reference:  Wang et al. 2024, arXiv:2408.08567, sec. IV-A (LRA Text: bytes); learned positions: its code.
     Deviates:   padding has an embedding of its own, so that NUL is an ordinary byte, test_nul_is_not_padding.
                 Positions start at zero, bytes at N(0, 0.02^2): random positions as large as the bytes hide them
                 from the layers above at first (512 bytes, one epoch, validation accuracy 0.655 against 0.725).

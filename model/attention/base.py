@@ -9,6 +9,9 @@ from torch import Tensor, nn
 
 from model.config import EncoderConfig, options_of
 
+LARGEST_COUNT = 4096
+"""Of landmarks, projected rows, features and the like: beyond it they cost more than the tokens they stand for."""
+
 
 @dataclass(frozen=True)
 class NoOptions:
@@ -78,6 +81,12 @@ class HeadedAttention(Attention):
 
         Shape:  q, k, v (B, H, N, D); lengths (B,); mask (B, N) or None; returns (B, H, N, D).
         """
+
+
+def check_count(name: str, value: int) -> None:
+    """Raise ValueError unless an option may have that value."""
+    if not 1 <= value <= LARGEST_COUNT:
+        raise ValueError(f"{name} must be from 1 to {LARGEST_COUNT}, not {value}")
 
 
 def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:

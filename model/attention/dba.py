@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from model.attention.base import Attention, hide_padding, zero_padding
+from model.attention.base import Attention, check_count, hide_padding, zero_padding
 from model.config import EncoderConfig, options_of
 
 
@@ -20,10 +20,8 @@ class DynamicBilinearOptions:
     """d_in: width of compressed queries and keys."""
 
     def __post_init__(self) -> None:
-        if self.compressed_length < 1 or self.inner_dim < 1:
-            raise ValueError(
-                f"compressed_length and inner_dim must be positive, not {self.compressed_length}, {self.inner_dim}"
-            )
+        check_count("compressed_length", self.compressed_length)
+        check_count("inner_dim", self.inner_dim)
 
 
 class DynamicBilinearAttention(Attention):
@@ -77,6 +75,8 @@ class DynamicBilinearCrossAttention(nn.Module):
 
     Shape:      x_1 (B, N, C), x_2 (B, M, C); masks (B, N), (B, M) of real tokens, or None; returns (B, N, C).
     Reference:  Qin et al. 2022, arXiv:2211.16368, sec. 3.4, eq. (14).
+
+    A layer for models of one's own: none here attends to another sequence.
     """
 
     def __init__(self, config: EncoderConfig) -> None:

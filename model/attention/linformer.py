@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from model.attention.base import HeadedAttention, zero_padding
+from model.attention.base import HeadedAttention, check_count, zero_padding
 from model.config import EncoderConfig
 
 
@@ -15,11 +15,10 @@ class LinformerOptions:
     """Options of `linformer`."""
 
     projected_length: int = 128
-    """k: rows that keys and values are projected to; to be smaller than seq_len."""
+    """k: rows that keys and values are projected to; of use below seq_len only."""
 
     def __post_init__(self) -> None:
-        if self.projected_length < 1:
-            raise ValueError(f"projected_length must be positive, not {self.projected_length}")
+        check_count("projected_length", self.projected_length)
 
 
 class Linformer(HeadedAttention):

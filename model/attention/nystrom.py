@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from model.attention.base import HeadedAttention, hide_padding, zero_padding
+from model.attention.base import HeadedAttention, check_count, hide_padding, zero_padding
 from model.config import EncoderConfig
 from model.ops.inverse import apply_iterative_inverse, check_steps, identity_like
 
@@ -16,18 +16,18 @@ class NystromOptions:
     """Options of `nystrom`."""
 
     num_landmarks: int = 128
-    """m: segments of the sequence, at most seq_len."""
+    """m: segments of the sequence; a seq_len below it has as many as tokens."""
     num_steps: int = 6
     """Of the iterative pseudo-inverse; at most 16."""
     kernel_size: int = 33
     """Of the convolution of the values that is added; odd."""
 
     def __post_init__(self) -> None:
-        if self.num_landmarks < 1:
-            raise ValueError(f"num_landmarks must be positive, not {self.num_landmarks}")
+        check_count("num_landmarks", self.num_landmarks)
         check_steps(self.num_steps)
-        if self.kernel_size < 1 or self.kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size must be odd and positive, not {self.kernel_size}")
+        check_count("kernel_size", self.kernel_size)
+        if self.kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size must be odd, not {self.kernel_size}")
 
 
 class Nystromformer(HeadedAttention):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from model.attention.base import HeadedAttention, hide_padding
+from model.attention.base import HeadedAttention, check_count, hide_padding
 from model.config import EncoderConfig
 
 
@@ -18,8 +18,7 @@ class PerformerOptions:
     """m: random features of each query and key."""
 
     def __post_init__(self) -> None:
-        if self.num_features < 1:
-            raise ValueError(f"num_features must be positive, not {self.num_features}")
+        check_count("num_features", self.num_features)
 
 
 class Performer(HeadedAttention):

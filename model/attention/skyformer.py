@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from model.attention.base import HeadedAttention, take_tokens, zero_padding
+from model.attention.base import HeadedAttention, check_count, take_tokens, zero_padding
 from model.attention.kernelized import gaussian_kernel
 from model.config import EncoderConfig
 from model.ops.inverse import apply_iterative_inverse, check_steps, identity_like
@@ -16,15 +16,14 @@ class SkyformerOptions:
     """Options of `skyformer`."""
 
     num_landmarks: int = 128
-    """d: rows of [Q; K] that stand for all, at most seq_len of each; the paper's experiments have 128."""
+    """d: rows of [Q; K] that stand for all, seq_len of each at most; the paper's experiments have 128."""
     gamma: float = 0.01
     """Added to the diagonal of the landmarks' kernel matrix: d times the paper's, whose S has entries 1 / sqrt(d)."""
     num_steps: int = 6
     """Of the iterative inverse; at most 16."""
 
     def __post_init__(self) -> None:
-        if self.num_landmarks < 1:
-            raise ValueError(f"num_landmarks must be positive, not {self.num_landmarks}")
+        check_count("num_landmarks", self.num_landmarks)
         check_steps(self.num_steps)
         if not 0.0 < self.gamma <= 1.0:
             raise ValueError(f"gamma must be in (0, 1], not {self.gamma}")
@@ -79,8 +78,15 @@ def solve_regularised(matrix: Tensor, values: Tensor, gamma: float, num_steps: i
                 returned.
     Reference:  Chen et al. 2021, arXiv:2111.00035, sec. 4.4, Lemma 3.
     """
-    identity = identity_like(matrix)
-    matrix = matrix + gamma * identity
-    scale = torch.rsqrt(matrix.sum(-1, keepdim=True))  # (..., d, 1)
-    residual = identity - scale * matrix * scale.transpose(-2, -1)
-    return scale * apply_iterative_inverse(residual, scale * values, num_steps)
+    balanced, scale = balance(matrix, gamma)
+    return scale * apply_iterative_inverse(identity_like(matrix) - balanced, scale * values, num_steps)
+
+
+def balance(matrix: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+    """Lemma 3's D^(-1/2) (M + gamma I) D^(-1/2), whose singular values are in (0, 1], and the diagonal D^(-1/2).
+
+    Shape:      matrix M (..., d, d); returns (..., d, d) and (..., d, 1).
+    """
+    matrix = matrix + gamma * identity_like(matrix)
+    scale = torch.rsqrt(matrix.sum(-1, keepdim=True))
+    return scale * matrix * scale.transpose(-2, -1), scale

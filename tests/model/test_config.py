@@ -62,6 +62,18 @@ def test_recipe_parses(path: Path) -> None:
     assert from_dict(config.to_dict()) == config
 
 
+def test_paper_recipe_has_the_values_of_table_8() -> None:
+    """Wang et al. 2024, arXiv:2408.08567, Table 8, column Text."""
+    config = load_recipe(RECIPES / "imdb-paper.toml")
+    assert isinstance(config, ClassificationRun)
+    training, encoder = config.training, config.model.encoder
+    assert (training.epochs, training.batch_size) == (30, 32)
+    assert (training.learning_rate, training.weight_decay) == (1e-4, 1e-2)
+    assert (encoder.num_segments, encoder.num_rows, encoder.num_columns) == (8, 8, 8)
+    assert (encoder.dropout.embedding, encoder.dropout.attention, encoder.dropout.smoother) == (0.5, 0.1, 0.5)
+    assert (encoder.attention, encoder.mode) == ("s3", "paper")
+
+
 def test_recipe_sets_what_it_names_and_defaults_give_the_rest(recipe: Path) -> None:
     config = load_recipe(recipe)
     assert isinstance(config, ClassificationRun)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from model.attention.kernelized import gaussian_kernel
 from model.attention.nystrom import NystromOptions, apply_pseudo_inverse
-from model.attention.skyformer import SkyformerOptions, solve_regularised
+from model.attention.skyformer import SkyformerOptions, balance, solve_regularised
 from model.ops.inverse import apply_iterative_inverse
 
 
@@ -56,9 +56,10 @@ def test_number_of_steps_is_bounded(options: type, steps: int) -> None:
 @given(seed=st.integers(0, 10_000), spread=st.floats(0.01, 10), gamma=st.sampled_from([1e-3, 1e-2, 0.1, 1.0]))
 def test_lemma_3(seed: int, spread: float, gamma: float) -> None:
     """Singular values within (0, 1]: the lemma says below 1, but the largest is 1, with the eigenvector D^(1/2) 1."""
-    matrix = kernel_matrix(seed, spread) + gamma * torch.eye(12, dtype=torch.float64)
-    scale = torch.rsqrt(matrix.sum(-1))
-    values = torch.linalg.svdvals(scale.unsqueeze(-1) * matrix * scale.unsqueeze(-2))
+    matrix = kernel_matrix(seed, spread)
+    balanced, scale = balance(matrix, gamma)
+    assert torch.allclose(balanced / scale / scale.transpose(1, 2), matrix + gamma * torch.eye(12).double())
+    values = torch.linalg.svdvals(balanced)
     assert bool((values > 0).all())
     assert torch.allclose(values[:, 0], torch.ones(3, dtype=torch.float64), atol=1e-12)
 
@@ -71,13 +72,25 @@ def test_solve_regularised_equals_numpy(gamma: float) -> None:
     assert np.allclose(found.numpy(), exact, rtol=1e-9, atol=1e-9)
 
 
+def test_solve_regularised_at_its_defaults_inverts_each_eigenvalue_as_far_as_six_steps_do() -> None:
+    """Of an eigenvalue e they leave the share r_6 of its inverse, r_0 = 1 - e, r_(i + 1) = r_i^3 (3 + r_i) / 4."""
+    options, matrix = SkyformerOptions(), kernel_matrix(1)
+    full = matrix.numpy() + options.gamma * np.eye(12)
+    scale = 1 / np.sqrt(full.sum(-1))
+    values, vectors = np.linalg.eigh(scale[:, :, None] * full * scale[:, None])
+    left = 1 - values
+    for _ in range(options.num_steps):
+        left = left**3 * (3 + left) / 4
+    expected = (scale[:, :, None] * vectors * ((1 - left) / values)[:, None]) @ (scale[:, :, None] * vectors).mT
+    found = solve_regularised(matrix, torch.eye(12, dtype=torch.float64), options.gamma, options.num_steps)
+    assert np.allclose(found.numpy(), expected, rtol=1e-9, atol=1e-9)
+    assert left.max() < 0.01
+
+
 def test_pseudo_inverse_equals_numpy_for_a_singular_matrix() -> None:
-    rows = torch.softmax(torch.randn(4, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3)), dim=-1)
     a = torch.softmax(torch.randn(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(4)), dim=-1)
     a[4] = a[3]
     a[:, 4] = a[:, 3]
     a /= a.sum(-1, keepdim=True)
     identity = torch.eye(5, dtype=torch.float64)
     assert np.allclose(apply_pseudo_inverse(a, identity, 16).numpy(), np.linalg.pinv(a.numpy(), rcond=1e-9), atol=1e-6)
-    wide = rows[:, :4]
-    assert np.isfinite(apply_pseudo_inverse(wide, identity[:4, :4], 16).numpy()).all()
