@@ -234,7 +234,10 @@ def projection_error(args: argparse.Namespace, axis: Axes) -> str:
             q, k, _ = layer.qkv(x).unflatten(-1, (3, 1, -1)).permute(2, 0, 3, 1, 4).unbind(0)
             q, k = compress(layer.latent, q, None).double(), compress(layer.latent, k, None).double()
         product = q @ k.transpose(2, 3)
-        measures = {"|Q K^T| (eq. (9))": product.norm(dim=(2, 3)), "|Q| |K|": q.norm(dim=(2, 3)) * k.norm(dim=(2, 3))}
+        measures = {
+            "Q K^T, as eq. (9)": product.norm(dim=(2, 3)),
+            "Q times that of K": q.norm(dim=(2, 3)) * k.norm(dim=(2, 3)),
+        }
         errors = []
         for width in WIDTHS:
             for draw in range(DRAWS):
@@ -245,8 +248,8 @@ def projection_error(args: argparse.Namespace, axis: Axes) -> str:
             relative = (torch.stack(errors) / norm).reshape(len(WIDTHS), -1)
             medians = relative.quantile(0.5, dim=1).tolist()
             slope = statistics.linear_regression(logarithms, [math.log(median) for median in medians]).slope
-            rows.append([f"{state}, of {name}", *(f"{median:.2f}" for median in medians), f"{slope:.2f}"])
-            axis.loglog(WIDTHS, medians, "o-", label=f"{state}, of {name}")
+            rows.append([f"{state}, over the norm of {name}", *(f"{median:.2f}" for median in medians), f"{slope:.2f}"])
+            axis.loglog(WIDTHS, medians, "o-", label=f"{state}, over the norm of {name}")
     axis.loglog(WIDTHS, [width**-0.5 for width in WIDTHS], ":k", label="1 / sqrt(d_in)")
     axis.set(xlabel="d_in", title="DBA: error of the random projection")
     axis.legend(fontsize=7)
