@@ -197,6 +197,8 @@ def skyformer_error(args: argparse.Namespace, axis: Axes) -> str:
             rows.append([f"{state}: {name}", *(f"{error:.1e}" for error in medians)])
             axis.loglog(LANDMARKS, medians, ("--" if state == "new" else "-") + "o", label=f"{state}: {name}")
     axis.set(xlabel="landmarks", title="Skyformer: relative spectral error")
+    axis.set_xticks(LANDMARKS, map(str, LANDMARKS))
+    axis.minorticks_off()
     axis.legend(fontsize=6)
     text = f"Spectral norm of C - approximation over that of C, {ERROR_LENGTH} tokens, median over documents and "
     text += f"{DRAWS} draws."
@@ -252,6 +254,8 @@ def projection_error(args: argparse.Namespace, axis: Axes) -> str:
             axis.loglog(WIDTHS, medians, "o-", label=f"{state}, over the norm of {name}")
     axis.loglog(WIDTHS, [width**-0.5 for width in WIDTHS], ":k", label="1 / sqrt(d_in)")
     axis.set(xlabel="d_in", title="DBA: error of the random projection")
+    axis.set_xticks(WIDTHS, map(str, WIDTHS))
+    axis.minorticks_off()
     axis.legend(fontsize=7)
     text = "Norm of Q R R^T K^T - Q K^T over that of Q K^T, which the paper bounds, and over those of Q and K "
     text += f"(Frobenius), Q and K of 16 x 64; median over documents and {DRAWS} draws. The paper's condition, d_in >= "
