@@ -38,6 +38,7 @@ async def metrics(request: Request) -> Response:
 
 
 @router.get("/", include_in_schema=False)
+@router.head("/", include_in_schema=False)
 async def root() -> RedirectResponse:
     """To the pages, for who opens the address in a browser."""
     return RedirectResponse("docs")

@@ -107,6 +107,7 @@ def test_health_of_the_open_inference_protocol(client: httpx.Client, manifest: M
 def test_pages_work_without_internet(client: httpx.Client) -> None:
     page = client.get("/", follow_redirects=True).text
     assert page == client.get("/docs").text
+    assert client.head("/").headers["location"] == "docs"
     assert "http://" not in page
     assert "https://" not in page
     paths = client.get("/openapi.json").json()["paths"]
