@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httptools
+from typing_extensions import override
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
@@ -53,11 +54,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
+    @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Begin; the first request has as long to come as any after it."""
         super().connection_made(transport)
         self._arm(self.timeout_keep_alive)
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         self._disarm()
@@ -68,10 +71,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._running.message_event.set()
         super().connection_lost(exc)
 
+    @override
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 
+    @override
     def data_received(self, data: bytes) -> None:
         """Parse what has come."""
         self._head_bytes += len(data)
@@ -94,6 +99,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return self._without_upgrade() + data[stop.args[0] :]
         return b""
 
+    @override
     def on_message_begin(self) -> None:
         """Begin a request."""
         self._unset_keepalive_if_required()
@@ -101,11 +107,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = True
         self._is_late = False
 
+    @override
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a field of the head; one behind a body is dropped."""
         if self._in_head:
             super().on_header(name, value)
 
+    @override
     def on_headers_complete(self) -> None:
         """Start the application."""
         self._in_head = False
@@ -128,12 +136,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.write(self._encoded(refusal))
         self._arm(LINGER_S)
 
+    @override
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
         self._head_bytes = 0
         if not self._is_refused and not self.transport.is_closing():
             super().on_body(body)
 
+    @override
     def on_message_complete(self) -> None:
         """End of the body."""
         self._in_body = False
@@ -149,23 +159,27 @@ class BoundedProtocol(HttpToolsProtocol):
             self._disarm()
         super().on_message_complete()
 
+    @override
     def on_response_complete(self) -> None:
         """End of the answer; its request may still be coming."""
         super().on_response_complete()
         if self._in_body and self.cycle.response_complete and not self.transport.is_closing():
             self._arm(LINGER_S)
 
+    @override
     def pause_writing(self) -> None:
         """The client does not read."""
         super().pause_writing()
         self._watch_writing(None)
 
+    @override
     def resume_writing(self) -> None:
         """It does again."""
         super().resume_writing()
         if self._write_timer is not None:
             self._write_timer.cancel()
 
+    @override
     def shutdown(self) -> None:
         """Asked by the server to end, as soon as what is under way allows it."""
         if self._in_body and (self.cycle is None or self.cycle.response_complete):

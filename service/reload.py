@@ -21,7 +21,7 @@ class Reloader:
         self._engine = engine
         self._settings = settings
         self._metrics = metrics
-        self._refused = {(folder, _modified(folder)) for folder in refused}
+        self._refused = {(folder, _state(folder)) for folder in refused}
 
     async def run(self) -> None:
         """Look every `reload_s`, until cancelled."""
@@ -39,7 +39,7 @@ class Reloader:
             served = self._engine.models.get(folder.parent.name)
             if served is not None and served.manifest.version >= int(folder.name):
                 continue
-            key = (folder, _modified(folder))
+            key = (folder, _state(folder))
             if key in self._refused:
                 continue
             try:
@@ -62,9 +62,14 @@ class Reloader:
         return load_export(folder, format=self._settings.backend, device=self._settings.device)
 
 
-def _modified(folder: Path) -> int:
-    """When the folder or a file in it was changed last, in nanoseconds: what is repaired or grows is tried again."""
+def _state(folder: Path) -> tuple[int, int]:
+    """Time of the last change to the folder or a file in it, in nanoseconds, and the bytes of all of them.
+
+    An export that was refused is tried again once this differs. The clock of a file system has steps of some
+    milliseconds, so that the time alone would miss a file that grows within one.
+    """
     try:
-        return max(path.stat().st_ctime_ns for path in (folder, *folder.iterdir()))
+        found = [path.stat() for path in (folder, *folder.iterdir())]
     except OSError:
-        return 0
+        return 0, 0
+    return max(stat.st_ctime_ns for stat in found), sum(stat.st_size for stat in found)

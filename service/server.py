@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 import uvloop
+from typing_extensions import override
 
 from service.app import create_app
 from service.engine import Engine, load_models
@@ -51,11 +52,13 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._listener = listener.dup()
 
+    @override
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave the signals to `_Lifecycle`."""
         yield
 
+    @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End listening without a reset for those whom the kernel has already connected."""
         for server in self.servers:

@@ -29,6 +29,8 @@ CANNOT_START = 2
 """Exit code of a worker whose exports cannot be served: to start it again would not help."""
 REFUSAL = "refusal"
 """File in which such a worker says why."""
+FIRST_PAUSE_S = 0.5
+"""Before a worker that has crashed is started again; twice that and more for each further crash."""
 LONGEST_PAUSE_S = 30.0
 STEADY_S = 60.0
 """A worker that has lived this long is started again at once."""
@@ -102,7 +104,9 @@ class _Supervisor:
             if self._stopping.is_set():
                 return code
             is_first = False
-            pause_s = 0.0 if time.monotonic() - started > STEADY_S else min(LONGEST_PAUSE_S, 2 * pause_s + 0.5)
+            pause_s = (
+                0.0 if time.monotonic() - started > STEADY_S else min(LONGEST_PAUSE_S, 2 * pause_s + FIRST_PAUSE_S)
+            )
             why = f" ({(self._folder / REFUSAL).read_text()})" if code == CANNOT_START else ""
             log.error("worker %d ended with code %d%s; it is started again in %g s", index, code, why, pause_s)
             with contextlib.suppress(TimeoutError):

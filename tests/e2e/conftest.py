@@ -1,62 +1,20 @@
-"""A real server process on a real socket, serving the repository's own exports."""
+"""Servers, and answers computed without one, that tests share."""
 
-import os
-import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from service.manifest import Manifest, newest_version, read_manifest
 from tests.e2e.offline import Offline, OfflineForecaster, OfflineMatcher
+from tests.support.server import ROOT, ControlledServer, Server
 
-ROOT = Path(__file__).parents[2]
 EXPORTS = ROOT / "exports"
-START_S = 60
 SECRET = "my secret document, never to be echoed"
-
-
-@dataclass
-class Server:
-    """`python -m service` with flags; `url` is known once it listens."""
-
-    flags: list[str]
-    log: Path
-    process: subprocess.Popen[bytes] = field(init=False)
-    url: str = field(init=False)
-
-    def start(self) -> "Server":
-        command = [sys.executable, "-m", "service", "--port", "0", *self.flags]
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("LONGDOC_")}
-        with self.log.open("wb") as stream:
-            self.process = subprocess.Popen(command, stderr=stream, stdout=stream, cwd=ROOT, env=environment)
-        until = time.monotonic() + START_S
-        while not (found := re.search(r"listening on (http://\S+)", self.text())):
-            assert self.process.poll() is None, self.text()
-            assert time.monotonic() < until, self.text()
-            time.sleep(0.02)
-        self.url = found[1]
-        return self
-
-    def text(self) -> str:
-        return self.log.read_text() if self.log.exists() else ""
-
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(START_S)
-
-    def rss_bytes(self) -> int:
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) * 1024  # type: ignore[index]
 
 
 @pytest.fixture(scope="session")
@@ -94,32 +52,39 @@ def exports_copy(export: Path, tmp_path: Path) -> Path:
     return tmp_path / "exports"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
-    """Start servers; whatever still runs at the end is ended."""
-    servers: list[Server] = []
+    """Start servers with flags; they end with the test."""
+    with ExitStack() as servers:
+        yield lambda *flags: servers.enter_context(Server(tmp_path_factory.mktemp("server") / "log", *flags))
 
-    def begin(*flags: str) -> Server:
-        server = Server(list(flags), tmp_path_factory.mktemp("server") / "log")
-        servers.append(server)
-        return server.start()
 
-    yield begin
-    for server in servers:
-        if server.process.poll() is None:
-            server.process.kill()
-            server.process.wait()
+@pytest.fixture
+def start_controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., ControlledServer]]:
+    """Start servers with flags, whose batches and clock the test controls; they end with the test."""
+    with ExitStack() as servers:
+        yield lambda *flags: servers.enter_context(ControlledServer(tmp_path_factory.mktemp("server") / "log", *flags))
 
 
 @pytest.fixture(scope="session")
-def server(start: Callable[..., Server]) -> Server:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for all tests that only ask."""
-    return start("--drain-delay-s", "0", "--default-forecaster", "ettm2")
+    flags = ("--drain-delay-s", "0", "--default-forecaster", "ettm2")
+    with Server(tmp_path_factory.mktemp("server") / "log", *flags) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlledServer]:
+    """One server for all tests that hold its batches until a deadline has passed."""
+    flags = ("--drain-delay-s", "0", "--default-forecaster", "ettm2")
+    with ControlledServer(tmp_path_factory.mktemp("controlled") / "log", *flags) as server:
+        yield server
 
 
 @pytest.fixture
 def client(server: Server) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with server.client() as client:
         yield client
     assert "Traceback" not in server.text()
     assert "Warning" not in server.text()
@@ -136,10 +101,3 @@ def check_problem(response: httpx.Response, status: int, code: str) -> dict[str,
     assert body["detail"]
     assert SECRET not in response.text
     return body
-
-
-def sample(client: httpx.Client, name: str, **labels: str) -> float:
-    """Sum of the samples of that name with these labels; 0 if there is none."""
-    families = text_string_to_metric_families(client.get("/metrics").text)
-    samples = (sample for family in families for sample in family.samples)
-    return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())

@@ -1,6 +1,7 @@
 """Answers computed without the service: one row at a time."""
 
 import math
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -124,3 +125,13 @@ def same_score(score: float, expected: float) -> bool:
 def document(length: int) -> bytes:
     text = b"The film was long, and I liked most of it; the rest was noise. "
     return (text * (1 + length // len(text)))[:length]
+
+
+def documents(count: int, longest: int) -> list[bytes]:
+    """Different texts of different lengths."""
+    generator = random.Random(7)
+    texts = []
+    for _ in range(count):
+        start = generator.randrange(60)
+        texts.append(document(longest + 64)[start : start + generator.randint(1, longest)])
+    return texts

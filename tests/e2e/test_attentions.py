@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
 import pytest
 
-from tests.e2e.conftest import Server
 from tests.model.commands import call
+from tests.support.server import Server
 
 DOCUMENTS = {"+ab+c+d++e f+": "plus", "-a-bc--d-e-f": "minus", "+" * 500 + "-": "plus", "-" * 100: "minus"}
 
@@ -21,7 +20,7 @@ def test_classifier_answers(
     attention: str, backend: str, start: Callable[..., Server], exports: Callable[[str], Path]
 ) -> None:
     server = start("--exports", str(exports(attention)), "--backend", backend, "--drain-delay-s", "0")
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with server.client() as client:
         answer = client.post("/v1/classify", json={"inputs": list(DOCUMENTS)})
         assert answer.status_code == 200, answer.text
         assert [result["label"] for result in answer.json()["results"]] == list(DOCUMENTS.values())

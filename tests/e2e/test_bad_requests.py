@@ -1,16 +1,15 @@
 """What a client gets for bad requests: a clear 4xx, as a problem, without its document."""
 
-import contextlib
 import json
-import socket
-import time
 
 import httpx
 import pytest
 
 from service.http import MAX_HEAD_BYTES
 from service.manifest import Manifest
-from tests.e2e.conftest import SECRET, Server, check_problem
+from tests.e2e.conftest import SECRET, check_problem
+from tests.support.server import ControlledServer, Server
+from tests.support.wire import Wire, request
 
 TEXT = {"content-type": "text/plain"}
 JSON = {"content-type": "application/json"}
@@ -91,13 +90,8 @@ def test_chunked_body_is_counted(client: httpx.Client) -> None:
 
 
 def test_declared_length_is_refused_before_the_body_is_sent(server: Server) -> None:
-    host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
-        head = (
-            "POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 99999999999\r\n\r\n"
-        )
-        connection.sendall(head.encode())
-        assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
+    with Wire(server.url) as wire:
+        assert wire.send(request(body=b"", content_length="99999999999")).answer().status == 413
 
 
 @pytest.mark.parametrize("value", ["0", "-5", "soon", "1e3", "", "9" * 30])
@@ -106,11 +100,11 @@ def test_bad_timeouts_are_refused(client: httpx.Client, value: str) -> None:
     check_problem(response, 422, "invalid_input")
 
 
-def test_deadline_is_answered_with_504(client: httpx.Client, manifest: Manifest) -> None:
-    body = b"x" * 2**20
-    response = client.post("/v1/classify", content=body, headers={**TEXT, "X-Request-Timeout-Ms": "20"})
+def test_deadline_is_answered_with_504(controlled: ControlledServer, manifest: Manifest) -> None:
+    with controlled.held():
+        response = controlled.post("/v1/classify", content=b"x", headers={**TEXT, "X-Request-Timeout-Ms": "20"})
     check_problem(response, 504, "deadline_exceeded")
-    again = client.post("/v1/classify", content=b"still there", headers=TEXT)
+    again = controlled.post("/v1/classify", content=b"still there", headers=TEXT)
     assert again.json()["model"] == manifest.name
 
 
@@ -123,46 +117,31 @@ def test_router_errors_are_problems(client: httpx.Client) -> None:
     assert client.patch("/v1/classify").status_code == 405
 
 
-def exchange(server: Server, *parts: bytes) -> bytes:
-    """Send parts as packets of their own; all that comes back until the connection ends or 3 seconds of silence."""
-    host, port = server.url.removeprefix("http://").split(":")
-    received = b""
-    with socket.create_connection((host, int(port)), timeout=3) as connection:
-        for part in parts:
-            connection.sendall(part)
-            time.sleep(0.1)
-        with contextlib.suppress(TimeoutError):
-            while chunk := connection.recv(65536):
-                received += chunk
-    return received
-
-
-HEAD = b"POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\n"
-
-
 def test_body_after_an_upgrade_header_is_never_a_request(server: Server) -> None:
-    hidden = b"GET /v1/models/hidden HTTP/1.1\r\nHost: x\r\n\r\n"
-    upgrade = b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n" % len(hidden)
-    answer = exchange(server, HEAD + upgrade, hidden)
-    assert answer.count(b"HTTP/1.1") == 1
-    assert b'"bytes_total":%d' % len(hidden) in answer
+    hidden = request("/v1/models/hidden", None, "GET")
+    with Wire(server.url) as wire:
+        wire.send(request(body=hidden, connection="Upgrade", upgrade="h2c"), request(body=b"x", connection="close"))
+        totals = [json.loads(wire.answer().body)["results"][0]["coverage"]["bytes_total"] for _ in range(2)]
+        assert totals == [len(hidden), 1]
+        assert wire.has_ended()
 
 
 def test_absurd_content_length_is_refused(server: Server) -> None:
-    answer = exchange(server, HEAD + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\nabc")
-    assert answer.startswith((b"HTTP/1.1 413 ", b"HTTP/1.1 400 "))
+    with Wire(server.url) as wire:
+        assert wire.send(request(body=b"", content_length="9" * 5000) + b"abc").answer().status in (400, 413)
     assert "Traceback" not in server.text()
 
 
 def test_endless_headers_are_refused(server: Server) -> None:
     """Little more than allowed, so that nothing is left unread, which would reset the connection before the answer."""
-    answer = exchange(server, HEAD + b"X-A: " + b"a" * MAX_HEAD_BYTES)
-    assert answer.startswith(b"HTTP/1.1 431 ")
+    with Wire(server.url) as wire:
+        assert wire.send(request(body=None, x_a="a" * MAX_HEAD_BYTES)[:-4]).answer().status == 431
 
 
 def test_stalled_upload_ends_at_its_deadline(server: Server) -> None:
-    answer = exchange(server, HEAD + b"Connection: close\r\nX-Request-Timeout-Ms: 100\r\nContent-Length: 10\r\n\r\nabc")
-    assert answer.startswith(b"HTTP/1.1 504 ")
+    with Wire(server.url) as wire:
+        wire.send(request(body=b"", x_request_timeout_ms="100", content_length="10") + b"abc")
+        assert wire.answer().status == 504
 
 
 @pytest.mark.parametrize(

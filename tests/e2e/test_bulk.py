@@ -5,31 +5,33 @@ import json
 import re
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from tests.e2e.conftest import SECRET, Server, check_problem, sample
+from tests.e2e.conftest import SECRET, check_problem
 from tests.e2e.offline import Offline, agree, document
-from tests.e2e.wire import LAST_CHUNK, Wire, chunked, request
+from tests.support.server import ControlledServer, Server, sample
+from tests.support.waiting import wait_until
+from tests.support.wire import LAST_CHUNK, Wire, chunked, request
 
 NDJSON = {"content-type": "application/x-ndjson"}
 UPLOAD = request(body=None, content_type="application/x-ndjson", transfer_encoding="chunked")
-LINE_BYTES, DOCUMENT_BYTES, DEADLINE_S = 3000, 1000, 2
+LINE_BYTES, DOCUMENT_BYTES = 3000, 1000
+DEADLINE_S = 30
+"""The default."""
 
 Line = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def small(start: Callable[..., Server]) -> Server:
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with limits that a test reaches."""
-    limits = {"max-body-bytes": LINE_BYTES, "max-document-bytes": DOCUMENT_BYTES, "deadline-s": DEADLINE_S}
-    flags = [word for name, value in limits.items() for word in (f"--{name}", str(value))]
-    return start(*flags, "--drain-delay-s", "0")
+    limits = ("--max-body-bytes", str(LINE_BYTES), "--max-document-bytes", str(DOCUMENT_BYTES))
+    with Server(tmp_path_factory.mktemp("small") / "log", *limits, "--drain-delay-s", "0") as server:
+        yield server
 
 
 def jsonl(*lines: object) -> bytes:
@@ -43,7 +45,7 @@ def parsed(body: bytes) -> list[Line]:
 
 def ask(server: Server, body: bytes, query: str = "") -> list[Line]:
     """Lines of the answer; their indices are checked."""
-    response = httpx.post(f"{server.url}/v1/classify{query}", content=body, headers=NDJSON, timeout=60)
+    response = server.post(f"/v1/classify{query}", content=body, headers=NDJSON)
     assert response.status_code == 200, response.text
     assert response.headers["content-type"].startswith("application/x-ndjson")
     assert SECRET not in response.text
@@ -55,18 +57,6 @@ def ask(server: Server, body: bytes, query: str = "") -> list[Line]:
 def codes(lines: list[Line]) -> list[str]:
     """`ok` or the code of the error of each line."""
     return [line["error"]["code"] if "error" in line else "ok" for line in lines]
-
-
-def in_flight(server: Server) -> float:
-    with httpx.Client(base_url=server.url) as client:
-        return sample(client, "longdoc_requests_in_flight")
-
-
-def wait(condition: Callable[[], object], seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def test_answers_are_those_of_single_documents_in_order(server: Server, offline: Offline) -> None:
@@ -168,7 +158,7 @@ def test_ends_of_lines_and_blank_lines(server: Server, body: bytes) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"\n", b" \r\n\n\t "])
 def test_no_line_at_all_is_refused(server: Server, body: bytes) -> None:
-    response = httpx.post(f"{server.url}/v1/classify", content=body, headers=NDJSON)
+    response = server.post("/v1/classify", content=body, headers=NDJSON)
     check_problem(response, 422, "invalid_input")
 
 
@@ -182,7 +172,7 @@ def test_options_are_in_the_query(server: Server, offline: Offline) -> None:
     (refused,) = ask(server, jsonl({"text": text.decode()}), "?on_overflow=error")
     assert refused["error"]["status"] == 422
     for query, status in (("?color=red", 422), ("?top_k=99", 422), ("?model=none", 404), ("?model=aan", 422)):
-        response = httpx.post(f"{server.url}/v1/classify{query}", content=jsonl({"text": "x"}), headers=NDJSON)
+        response = server.post(f"/v1/classify{query}", content=jsonl({"text": "x"}), headers=NDJSON)
         assert response.status_code == status, query
 
 
@@ -192,7 +182,7 @@ def test_options_are_in_the_query(server: Server, offline: Offline) -> None:
 def test_content_type_may_be_written_in_any_way(small: Server, kind: str) -> None:
     """And the body of any of them may be longer than one line may be."""
     body = jsonl({"text": "x"}) * LINE_BYTES
-    response = httpx.post(f"{small.url}/v1/classify", content=body, headers={"content-type": kind}, timeout=60)
+    response = small.post("/v1/classify", content=body, headers={"content-type": kind})
     assert codes(parsed(response.content)) == ["ok"] * LINE_BYTES
 
 
@@ -230,43 +220,48 @@ def test_connection_serves_other_requests_before_and_after(server: Server) -> No
 
 
 @pytest.mark.parametrize("is_complete", [True, False], ids=["after its last line", "in the middle"])
-def test_client_that_leaves_frees_everything(server: Server, is_complete: bool) -> None:
-    lines = chunked(jsonl(*[{"text": document(2**18).decode()}] * 24))
-    began = time.monotonic()
+def test_client_that_leaves_frees_everything(controlled: ControlledServer, is_complete: bool) -> None:
+    left = controlled.metric("longdoc_http_requests_total", route="/v1/classify", code="499")
+    with controlled.held():
+        with Wire(controlled.url) as wire:
+            lines = chunked(jsonl(*[{"text": document(2**16).decode()}] * 24))
+            wire.send(UPLOAD, lines, LAST_CHUNK if is_complete else b"")
+            wait_until(lambda: controlled.metric("longdoc_queue_depth"))
+        controlled.wait_for(0, "longdoc_requests_in_flight")
+        assert controlled.metric("longdoc_queue_depth") == 0
+        controlled.wait_for(left + 1, "longdoc_http_requests_total", route="/v1/classify", code="499")
+    assert "Traceback" not in controlled.text()
+    assert "ERROR" not in controlled.text()
+
+
+def test_upload_that_stops_ends_at_the_deadline(start_controlled: Callable[..., ControlledServer]) -> None:
+    server = start_controlled("--drain-delay-s", "0")
     with Wire(server.url) as wire:
-        wire.send(UPLOAD, lines, LAST_CHUNK if is_complete else b"")
-        wire.head()
-        took = time.monotonic() - began
-    wait(lambda: in_flight(server) == 0, 2 + 4 * took)
-    with httpx.Client(base_url=server.url) as client:
-        assert sample(client, "longdoc_queue_depth") == 0
-        assert sample(client, "longdoc_http_requests_total", route="/v1/classify", code="499") > 0
-    assert "Traceback" not in server.text()
-    assert "ERROR" not in server.text()
-
-
-def test_upload_that_stops_ends_at_the_deadline(small: Server) -> None:
-    began = time.monotonic()
-    with Wire(small.url) as wire:
         wire.send(UPLOAD, chunked(jsonl({"text": "x"}) + b'{"text": '))
-        answers = parsed(wire.answer().body)
-        assert codes(answers) == ["ok", "deadline_exceeded"]
-        assert [answer["index"] for answer in answers] == [0, 1]
-        assert time.monotonic() - began >= DEADLINE_S
-    wait(lambda: in_flight(small) == 0)
+        assert wire.head()[0] == 200
+        chunks = wire.chunks()
+        first = next(chunks)
+        server.advance(DEADLINE_S)
+        answers = parsed(first + b"".join(chunks))
+    assert codes(answers) == ["ok", "deadline_exceeded"]
+    assert [answer["index"] for answer in answers] == [0, 1]
+    server.wait_for(0, "longdoc_requests_in_flight")
 
 
-def test_upload_of_any_length_has_no_deadline(small: Server) -> None:
-    with Wire(small.url) as wire:
-        wire.send(UPLOAD)
-        until = time.monotonic() + 1.5 * DEADLINE_S
-        count = 0
-        while time.monotonic() < until:
+def test_upload_of_any_length_has_no_deadline(start_controlled: Callable[..., ControlledServer]) -> None:
+    server, deadline_s = start_controlled("--drain-delay-s", "0", "--deadline-s", "1000"), 1000
+    with Wire(server.url) as wire:
+        wire.send(UPLOAD, chunked(jsonl({"text": "x"})))
+        assert wire.head()[0] == 200
+        chunks = wire.chunks()
+        answers = [next(chunks)]
+        for _ in range(3):
+            server.advance(deadline_s / 2)
             wire.send(chunked(jsonl({"text": "x"})))
-            count += 1
-            time.sleep(0.1)
+            answers.append(next(chunks))
         wire.send(LAST_CHUNK)
-        assert codes(parsed(wire.answer().body)) == ["ok"] * count
+        assert not list(chunks)
+    assert codes(parsed(b"".join(answers))) == ["ok"] * 4
 
 
 @pytest.mark.parametrize("is_silent", [True, False], ids=["silent", "sending"])
@@ -301,7 +296,7 @@ def test_upload_under_way_is_told_when_the_server_stops(
     assert [answer["index"] for answer in answers] == list(range(len(answers)))
     assert codes(answers) == ["ok"] * (len(answers) - 1) + ["shutting_down"]
     assert answers[-1]["error"]["status"] == 503
-    assert server.process.wait(20) == 0
+    assert server.exit_code() == 0
     assert "Traceback" not in server.text()
 
 
@@ -314,8 +309,8 @@ def test_client_that_does_not_read_is_not_read_from(server: Server) -> None:
         with pytest.raises(TimeoutError):
             wire.send(*[lines] * (2**30 // len(lines)))
         assert server.rss_bytes() < before + 150 * 2**20
-        assert httpx.post(f"{server.url}/v1/classify", json={"inputs": "x"}).status_code == 200
-    wait(lambda: in_flight(server) == 0)
+        assert server.post("/v1/classify", json={"inputs": "x"}).status_code == 200
+    server.wait_for(0, "longdoc_requests_in_flight")
 
 
 def test_full_queue_slows_lines_down_and_refuses_none(start: Callable[..., Server]) -> None:
@@ -327,7 +322,7 @@ def test_full_queue_slows_lines_down_and_refuses_none(start: Callable[..., Serve
 def test_lines_are_counted(start: Callable[..., Server]) -> None:
     server = start("--drain-delay-s", "0")
     ask(server, jsonl({"text": "x"}, {"text": ""}, {"text": "x" * 5000}))
-    with httpx.Client(base_url=server.url) as client:
+    with server.client() as client:
         assert sample(client, "longdoc_documents_total") == 2
         assert sample(client, "longdoc_http_requests_total", route="/v1/classify", code="200") == 1
         assert sample(client, "longdoc_requests_in_flight") == 0
@@ -336,11 +331,11 @@ def test_lines_are_counted(start: Callable[..., Server]) -> None:
 @pytest.mark.slow
 def test_gigabyte_of_documents_takes_no_memory(start: Callable[..., Server]) -> None:
     server = start("--drain-delay-s", "0")
-    httpx.post(f"{server.url}/v1/classify", json={"inputs": "x"})
+    server.post("/v1/classify", json={"inputs": "x"})
     idle = server.rss_bytes()
     line = chunked(jsonl({"text": document(2**20).decode()}))
     count = 2**30 // len(line) + 1
-    with Wire(server.url, timeout=60) as wire:
+    with Wire(server.url) as wire:
         path = "/v1/classify?on_overflow=head"
         wire.send(request(path, None, content_type="application/x-ndjson", transfer_encoding="chunked"))
         sender = threading.Thread(target=wire.send, args=[*[line] * count, LAST_CHUNK])
@@ -353,8 +348,9 @@ def test_gigabyte_of_documents_takes_no_memory(start: Callable[..., Server]) -> 
             highest = max(highest, server.rss_bytes())
         sender.join()
     assert answered == count
-    peak = int(re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{server.process.pid}/status").read_text())[1]) * 1024  # type: ignore[index]
-    assert max(highest, peak) < idle + 300 * 2**20
+    peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{server.process.pid}/status").read_text())
+    assert peak is not None
+    assert max(highest, int(peak[1]) * 1024) < idle + 300 * 2**20
 
 
 def test_line_that_is_wrong_keeps_its_name(server: Server) -> None:

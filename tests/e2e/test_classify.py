@@ -5,8 +5,8 @@ import pytest
 
 from service.codec import cut
 from service.manifest import ClassifierManifest, Manifest
-from tests.e2e.conftest import Server, sample
 from tests.e2e.offline import Offline, agree, document, scores_of
+from tests.support.server import Server, sample
 
 TEXT = {"content-type": "text/plain"}
 

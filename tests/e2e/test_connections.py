@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import SECRET, Server
-from tests.e2e.wire import LAST_CHUNK, Answer, Wire, chunked, request
+from tests.e2e.conftest import SECRET
+from tests.support.server import Server
+from tests.support.wire import LAST_CHUNK, Answer, Wire, chunked, request
 
 
 def bytes_read(answer: Answer) -> int:

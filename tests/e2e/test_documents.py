@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from service.settings import Settings
-from tests.e2e.conftest import Server
+from tests.support.server import Server
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

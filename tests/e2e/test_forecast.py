@@ -11,9 +11,10 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.e2e.conftest import SECRET, Server, check_problem
+from tests.e2e.conftest import SECRET, check_problem
 from tests.e2e.naive import CONTEXT, HORIZON, MEAN, SCALE, write_naive_forecaster
 from tests.e2e.offline import Columns, OfflineForecaster
+from tests.support.server import Server
 
 JSON = {"content-type": "application/json"}
 
@@ -172,7 +173,7 @@ def test_forecast_does_not_depend_on_its_batch_mates(server: Server, forecaster:
     inputs = [forecaster.series(forecaster.manifest.context_length, seed) for seed in range(24)]
 
     async def together() -> list[httpx.Response]:
-        async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+        async with server.async_client() as client:
             return await asyncio.gather(*(client.post("/v1/forecast", json={"series": series}) for series in inputs))
 
     answers = asyncio.run(together())
@@ -317,7 +318,7 @@ def test_several_forecasters_are_told_apart_by_their_channels(tmp_path: Path, st
     server = start("--exports", str(tmp_path), "--drain-delay-s", "0")
     x, y = [1.0, 2.0, 3.0, 4.0], [8.0, None, None, 5.0]
     assert len(x) == CONTEXT
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with server.client() as client:
         one = ask(client, {"x": x}, quantiles=[0.1, 0.7, 0.9])
         assert (one["model"], one["forecast"]) == ("one", {"x": [4.0] * HORIZON})
         assert {level: values["x"] for level, values in one["quantiles"].items()} == {

@@ -18,15 +18,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from tests.e2e.conftest import Server
 from tests.e2e.offline import Offline, agree
-from tests.e2e.wire import Answer, Wire, request
+from tests.support.server import Server
+from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.wire import Answer, Wire, request
 
 log = logging.getLogger(__name__)
 
@@ -119,8 +118,6 @@ CLIENTS = 8
 MOST_BYTES = 20_000
 SILENCE_S = 0.05
 """Broken HTTP that is not answered by then may be unfinished: we say that no more will come."""
-PATIENCE_S = 30
-"""Then the server has to have answered or closed, on a loaded machine too."""
 
 
 def mutate(body: bytes, generator: random.Random) -> bytes:
@@ -282,7 +279,7 @@ class Fuzzer:
 
     def _run_share(self, numbers: range) -> None:
         statuses: Counter[int] = Counter()
-        wire = Wire(self.server.url, timeout=PATIENCE_S)
+        wire = Wire(self.server.url)
         try:
             for number in numbers:
                 case = make_case(number)
@@ -294,7 +291,7 @@ class Fuzzer:
                         statuses[check(case, answer)] += 1
                         if answer.headers.get("connection") == "close":
                             wire.close()
-                            wire = Wire(self.server.url, timeout=PATIENCE_S)
+                            wire = Wire(self.server.url)
                     else:
                         statuses.update(check_broken(case, shoot(self.server.url, case.data)))
                 except Exception as error:
@@ -372,20 +369,6 @@ def check_broken(case: Case, received: bytes) -> list[int]:
     return statuses
 
 
-def descriptors(server: Server) -> int:
-    return len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
-
-
-def settled(server: Server, most: int) -> bool:
-    """Whether no more than so many descriptors are open, once the server has closed what we have closed."""
-    until = time.monotonic() + 30
-    while descriptors(server) > most:
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.1)
-    return True
-
-
 @pytest.mark.parametrize("cases", [1_500, pytest.param(120_000, marks=pytest.mark.slow)])
 def test_whatever_is_sent_the_server_goes_on(start: Callable[..., Server], offline: Offline, cases: int) -> None:
     limits = ("--max-cache-bytes", "1000000")  # the encodings of so many documents are no leak
@@ -393,15 +376,15 @@ def test_whatever_is_sent_the_server_goes_on(start: Callable[..., Server], offli
     fuzzer = Fuzzer(server)
     warm = cases // 3
     fuzzer.run(range(warm))
-    assert settled(server, 64)
-    held, opened = server.rss_bytes(), descriptors(server)
+    wait_until(lambda: server.descriptors() <= 64, server.descriptors)
+    held, opened = server.rss_bytes(), server.descriptors()
     began = time.monotonic()
     fuzzer.run(range(warm, cases))
     log.info("%.0f cases a second: %s", (cases - warm) / (time.monotonic() - began), dict(fuzzer.statuses))
-    assert settled(server, opened + 4), "connections stay open"
+    wait_until(lambda: server.descriptors() <= opened + 4, lambda: "connections stay open")
     assert server.rss_bytes() < held + 64 * 2**20
     assert {200, 400, 404, 415, 422} <= fuzzer.statuses.keys(), "the cases are too much alike"
-    answer = httpx.post(f"{server.url}/v1/classify", content=b"a good film", headers={"content-type": "text/plain"})
+    answer = server.post("/v1/classify", content=b"a good film", headers={"content-type": "text/plain"})
     assert agree(answer.json()["results"][0], offline(b"a good film"))
     assert "Traceback" not in server.text()
     assert "Warning" not in server.text()
@@ -411,7 +394,7 @@ def test_whatever_is_sent_the_server_goes_on(start: Callable[..., Server], offli
 def test_huge_number_as_id_spoils_its_own_line_only(server: Server) -> None:
     """Found by the cases above: JSON holds integers that its encoder refuses."""
     lines = b'{"text":"a"}\n{"id":%s,"text":"a"}\n{"id":%d,"text":"a"}\n' % (400 * b"9", 2**63 - 1)
-    response = httpx.post(f"{server.url}/v1/classify", content=lines, headers={"content-type": NDJSON.decode()})
+    response = server.post("/v1/classify", content=lines, headers={"content-type": NDJSON.decode()})
     first, huge, last = [json.loads(line) for line in response.text.splitlines()]
     assert (first["index"], huge["error"]["status"], last["id"]) == (0, 422, 2**63 - 1)
 
@@ -425,9 +408,9 @@ FOLLOWED = request(body=30 * LINE, content_type=NDJSON.decode()) + request("/hea
 def test_leaving_while_lines_are_answered_is_no_fault(server: Server, data: bytes) -> None:
     """Found by the cases above: to leave is no error of the server, nor is to leave more than one request."""
     before = len(server.text())
+    answered = server.metric("longdoc_http_requests_total", route="/v1/classify")
     with Wire(server.url) as wire:
         assert wire.send(data).head()[0] == 200
-    until = time.monotonic() + 1
-    while time.monotonic() < until:
-        assert httpx.get(f"{server.url}/health").status_code == 200
+    wait_until(lambda: server.metric("longdoc_http_requests_total", route="/v1/classify") > answered)
+    assert server.get("/health").status_code == 200
     assert "Traceback" not in server.text()[before:]

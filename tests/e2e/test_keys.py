@@ -1,29 +1,31 @@
 """Keys: what needs one, how it is sent, and that it stays secret."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.e2e.conftest import Server, check_problem
-from tests.e2e.rigged import RiggedServer
+from tests.e2e.conftest import check_problem
 from tests.e2e.test_start import check_refusal, run
-from tests.e2e.wire import Wire, request
+from tests.support.server import Server
+from tests.support.wire import Wire, request
 
 FIRST, SECOND = "first-secret-key", "second secret with spaces"
 TEXT = {"content-type": "text/plain"}
 
 
 @pytest.fixture(scope="module")
-def locked(start: Callable[..., Server]) -> Server:
-    return start("--api-keys", f"{FIRST}, {SECOND}", "--default-forecaster", "ettm2", "--drain-delay-s", "0")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    flags = ("--api-keys", f"{FIRST}, {SECOND}", "--default-forecaster", "ettm2", "--drain-delay-s", "0")
+    with Server(tmp_path_factory.mktemp("locked") / "log", *flags) as server:
+        yield server
 
 
 @pytest.fixture
 def stranger(locked: Server) -> Iterator[httpx.Client]:
     """A client without a key."""
-    with httpx.Client(base_url=locked.url, timeout=30) as client:
+    with locked.client() as client:
         yield client
     for key in (FIRST, SECOND):
         assert key not in locked.text()
@@ -133,9 +135,9 @@ def test_refused_upload_is_not_read(locked: Server, stranger: httpx.Client) -> N
 
 
 def test_keys_may_come_from_a_variable(tmp_path: Path) -> None:
-    with RiggedServer(tmp_path / "log", variables={"LONGDOC_API_KEYS": f"{FIRST},{SECOND}"}) as server:
+    with Server(tmp_path / "log", variables={"LONGDOC_API_KEYS": f"{FIRST},{SECOND}"}) as server:
         codes = [
-            httpx.get(f"{server.url}/v1/models", headers={"x-api-key": key}).status_code
+            server.get("/v1/models", headers={"x-api-key": key}).status_code
             for key in (FIRST, SECOND, f"{FIRST},{SECOND}")
         ]
         assert codes == [200, 200, 401]

@@ -9,9 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.conftest import SECRET, Server
+from tests.e2e.conftest import SECRET
 from tests.e2e.naive import HORIZON, SCALE, write_naive_forecaster
 from tests.e2e.offline import Columns, OfflineForecaster
+from tests.support.server import Server
 
 JSON = {"content-type": "application/json"}
 ROUTE = "/v1/timeseries/forecast"
@@ -151,7 +152,7 @@ def test_single_channel_may_be_flat(tmp_path: Path, start: Callable[..., Server]
         given([values]),
         given([[value] for value in values], layout="time_major"),
     ]
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with server.client() as client:
         flat, nested, steps = contents(ask(client, body(*inputs, model="one", horizon=HORIZON, quantiles=[0.9])))
         error = check_error(client.post(ROUTE, json=body(given([]), model="one")), 422, "invalid_input")
         assert error["param"] == "inputs.0.series.x"

@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.conftest import sample
 from tests.e2e.offline import Columns, OfflineForecaster, OfflineMatcher
+from tests.support.server import sample
 
 TASKS = ("text-classification", "text-matching", "forecasting")
 

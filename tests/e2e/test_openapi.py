@@ -12,14 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import schemathesis
 from schemathesis.schemas import BaseSchema
 
 from service.manifest import newest_version
-from tests.e2e.conftest import EXPORTS, ROOT, Server
+from tests.e2e.conftest import EXPORTS
 from tests.e2e.offline import OfflineForecaster
+from tests.support.server import ROOT, Server
+from tests.support.waiting import PATIENCE_S
 
 JSON, NDJSON, TEXT, BINARY = "application/json", "application/x-ndjson", "text/plain", "application/octet-stream"
 OPEN = {"/metrics", "/health", "/v2/health/live", "/v2/health/ready"}
@@ -166,12 +167,12 @@ def test_valid_requests_are_answered_as_documented(
     for request in VALID[route]:
         kind = {"media_type": JSON} if method == "POST" else {}
         case = document[path][method].Case(**{**kind, **filled(request, series)})
-        response = case.call_and_validate(timeout=30)
+        response = case.call_and_validate(timeout=PATIENCE_S)
         assert response.status_code == 200, response.text
 
 
 def operations(server: Server) -> dict[str, dict[str, Any]]:
-    paths = httpx.get(f"{server.url}/openapi.json").json()["paths"]
+    paths = server.get("/openapi.json").json()["paths"]
     return {f"{method.upper()} {path}": found for path, item in paths.items() for method, found in item.items()}
 
 

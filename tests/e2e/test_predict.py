@@ -12,8 +12,10 @@ import httpx
 import pytest
 
 from service.__main__ import main
-from tests.e2e.conftest import EXPORTS, ROOT
+from tests.e2e.conftest import EXPORTS
 from tests.e2e.offline import OfflineForecaster, same_score
+from tests.support.server import ROOT
+from tests.support.waiting import PATIENCE_S
 
 TEXTS = ["A short one.", "long " * 1000, "Ünïcödé, with a comma and\na line break"]
 EXPORT = str(EXPORTS / "imdb-s3")
@@ -22,7 +24,7 @@ MATCHER, FORECASTER = EXPORTS / "aan", EXPORTS / "ettm2"
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "service", "predict", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def test_files_jsonl_and_csv_give_the_servers_answers(client: httpx.Client, tmp_path: Path) -> None:

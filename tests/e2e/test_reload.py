@@ -2,9 +2,7 @@
 
 import json
 import shutil
-import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,10 +13,11 @@ import httpx
 import pytest
 
 from service.manifest import newest_version
-from tests.e2e.conftest import EXPORTS, Server, sample
+from tests.e2e.conftest import EXPORTS
 from tests.e2e.offline import document
-from tests.e2e.test_load import begin
 from tests.e2e.test_start import edit_manifest, flip_byte
+from tests.support.server import ControlledServer, Server
+from tests.support.waiting import wait_until
 
 NAME = "imdb-s3"
 OLD = int(newest_version(EXPORTS / NAME).name)
@@ -26,12 +25,10 @@ NEW = OLD + 1
 LOOK_S = 0.2
 LABELS = {OLD: {"negative", "positive"}, NEW: {"bad", "good"}}
 
-Start = Callable[..., Server]
-
 
 @pytest.fixture
-def reloading(exports_copy: Path, start: Start) -> Server:
-    return start("--exports", str(exports_copy), "--reload-s", str(LOOK_S), "--drain-delay-s", "0")
+def reloading(exports_copy: Path, start_controlled: Callable[..., ControlledServer]) -> ControlledServer:
+    return start_controlled("--exports", str(exports_copy), "--reload-s", str(LOOK_S), "--drain-delay-s", "0")
 
 
 def prepare(exports: Path, source: str = NAME, name: str = NAME, version: int = NEW, **changes: object) -> Path:
@@ -51,15 +48,8 @@ def new_version(exports: Path) -> Path:
     return prepare(exports, labels=["bad", "good"])
 
 
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def answer(url: str, client: httpx.Client, text: bytes = b"a fine film") -> dict[str, Any]:
-    response = client.post(f"{url}/v1/classify", content=text, headers={"content-type": "text/plain"})
+def answer(client: httpx.Client, text: bytes = b"a fine film") -> dict[str, Any]:
+    response = client.post("/v1/classify", content=text, headers={"content-type": "text/plain"})
     assert response.status_code == 200, response.text
     found: dict[str, Any] = response.json()
     assert {score["label"] for score in found["results"][0]["scores"]} == LABELS[found["version"]]
@@ -67,21 +57,22 @@ def answer(url: str, client: httpx.Client, text: bytes = b"a fine film") -> dict
 
 
 def version(server: Server) -> int:
-    with httpx.Client() as client:
-        return int(answer(server.url, client)["version"])
-
-
-def metric(server: Server, name: str, **labels: str) -> float:
-    with httpx.Client(base_url=server.url) as client:
-        return sample(client, name, **labels)
+    with server.client() as client:
+        return int(answer(client)["version"])
 
 
 def refused(server: Server, reason: str) -> float:
-    return metric(server, "longdoc_exports_refused_total", model=NAME, reason=reason)
+    return server.metric("longdoc_exports_refused_total", model=NAME, reason=reason)
+
+
+def look_again(exports: Path, server: Server) -> None:
+    """Wait until the server has looked through all exports once more: it serves one that is new, and last by name."""
+    publish(prepare(exports, "ettm2", "last", 1))
+    wait_until(lambda: server.metric("longdoc_model_ready", model="last"))
 
 
 def announced(server: Server) -> list[str]:
-    lines = httpx.get(f"{server.url}/metrics").text.splitlines()
+    lines = server.get("/metrics").text.splitlines()
     return [line.split('version="')[1].split('"')[0] for line in lines if line.startswith("longdoc_model_info{")]
 
 
@@ -94,10 +85,10 @@ def clients(server: Server, count: int = 8) -> Iterator[tuple[Counter[int], list
 
     def ask(number: int) -> None:
         highest = 0
-        with httpx.Client(timeout=30) as client:
+        with server.client() as client:
             while not stop.is_set():
                 try:
-                    found = answer(server.url, client, document(1 + 2500 * number))
+                    found = answer(client, document(1 + 2500 * number))
                     assert found["version"] >= highest, "an older version has come back"
                 except Exception as error:
                     failures.append(repr(error))
@@ -120,18 +111,18 @@ def test_new_version_is_served_without_a_failed_request(exports_copy: Path, relo
     folder = new_version(exports_copy)
     assert announced(reloading) == [str(OLD)]
     with clients(reloading) as (answers, failures):
-        until(lambda: answers[OLD] > 50 or failures)
+        wait_until(lambda: answers[OLD] > 50 or failures)
         publish(folder)
-        until(lambda: answers[NEW] > 50 or failures)
+        wait_until(lambda: answers[NEW] > 50 or failures)
     assert failures == []
     assert version(reloading) == NEW
     assert announced(reloading) == [str(NEW)]
-    assert metric(reloading, "longdoc_model_ready", model=NAME) == 1
-    assert metric(reloading, "longdoc_queue_depth", model=NAME) == 0
-    told = httpx.get(f"{reloading.url}/v1/models/{NAME}").json()
+    assert reloading.metric("longdoc_model_ready", model=NAME) == 1
+    assert reloading.metric("longdoc_queue_depth", model=NAME) == 0
+    told = reloading.get(f"/v1/models/{NAME}").json()
     assert (told["version"], told["labels"]) == (NEW, ["bad", "good"])
-    paths = {number: f"{reloading.url}/v2/models/{NAME}/versions/{number}/ready" for number in (OLD, NEW)}
-    assert {number: httpx.get(path).status_code for number, path in paths.items()} == {OLD: 404, NEW: 200}
+    paths = {number: f"/v2/models/{NAME}/versions/{number}/ready" for number in (OLD, NEW)}
+    assert {number: reloading.get(path).status_code for number, path in paths.items()} == {OLD: 404, NEW: 200}
     assert f"{NAME} {NEW}: serving" in reloading.text()
     assert "Traceback" not in reloading.text()
 
@@ -141,20 +132,23 @@ def test_damaged_version_is_refused_once_and_taken_when_repaired(exports_copy: P
     flip_byte(folder / "model.onnx")
     with clients(reloading, 2) as (answers, failures):
         folder = publish(folder)
-        until(lambda: refused(reloading, "hash") or failures)
-        time.sleep(4 * LOOK_S)
+        wait_until(lambda: refused(reloading, "hash") or failures)
+        look_again(exports_copy, reloading)
         assert refused(reloading, "hash") == 1
         assert reloading.text().count("refused: ") == 1
         assert f"{NAME}/{NEW}: model.onnx has sha256" in reloading.text()
         assert set(answers) == {OLD}
-        assert announced(reloading) == [str(OLD)]
+        assert sorted(announced(reloading)) == sorted([str(OLD), "1"])
         flip_byte(folder / "model.onnx")
-        until(lambda: answers[NEW] or failures)
+        wait_until(lambda: answers[NEW] or failures)
     assert failures == []
     assert (version(reloading), refused(reloading, "hash")) == (NEW, 1)
 
 
 def test_version_that_is_copied_file_by_file_is_served_in_the_end(exports_copy: Path, reloading: Server) -> None:
+    def refusals() -> float:
+        return reloading.metric("longdoc_exports_refused_total", model=NAME)
+
     source = new_version(exports_copy)
     folder = exports_copy / NAME / str(NEW)
     folder.mkdir()
@@ -162,25 +156,26 @@ def test_version_that_is_copied_file_by_file_is_served_in_the_end(exports_copy: 
         assert version(reloading) == OLD
         content = (source / name).read_bytes()
         with (folder / name).open("wb") as stream:
-            for part in (content[: len(content) // 2], content[len(content) // 2 :]):
-                stream.write(part)
-                stream.flush()
-                time.sleep(1.5 * LOOK_S)
-    until(lambda: version(reloading) == NEW)
+            before = refusals()
+            stream.write(content[: len(content) // 2])
+            stream.flush()
+            wait_until(lambda before=before: refusals() > before)  # type: ignore[misc]
+            stream.write(content[len(content) // 2 :])
+    wait_until(lambda: version(reloading) == NEW)
     assert refused(reloading, "missing") > 0
     assert "Traceback" not in reloading.text()
 
 
 def test_new_name_is_served_beside(exports_copy: Path, reloading: Server) -> None:
     def names() -> list[str]:
-        return [model["name"] for model in httpx.get(f"{reloading.url}/v1/models").json()["models"]]
+        return [model["name"] for model in reloading.get("/v1/models").json()["models"]]
 
     assert names() == [NAME]
     publish(prepare(exports_copy, "ettm2", "energy", 1))
-    until(lambda: names() == [NAME, "energy"])
-    channels = httpx.get(f"{reloading.url}/v1/models/energy").json()["channels"]
+    wait_until(lambda: names() == [NAME, "energy"])
+    channels = reloading.get("/v1/models/energy").json()["channels"]
     series = {channel: [float(i % 7) for i in range(96)] for channel in channels}
-    forecast = httpx.post(f"{reloading.url}/v1/forecast", json={"series": series, "horizon": 1}).json()
+    forecast = reloading.post("/v1/forecast", json={"series": series, "horizon": 1}).json()
     assert (forecast["model"], forecast["version"]) == ("energy", 1)
     assert version(reloading) == OLD
     assert sorted(announced(reloading)) == sorted(["1", str(OLD)])
@@ -188,42 +183,39 @@ def test_new_name_is_served_beside(exports_copy: Path, reloading: Server) -> Non
 
 def test_version_of_another_task_is_refused(exports_copy: Path, reloading: Server) -> None:
     publish(prepare(exports_copy, "ettm2"))
-    until(lambda: refused(reloading, "task"))
-    time.sleep(3 * LOOK_S)
+    wait_until(lambda: refused(reloading, "task"))
+    look_again(exports_copy, reloading)
     assert refused(reloading, "task") == 1
     assert version(reloading) == OLD
-    assert announced(reloading) == [str(OLD)]
+    assert sorted(announced(reloading)) == sorted([str(OLD), "1"])
 
 
-def test_0_never_looks(exports_copy: Path, start: Start) -> None:
-    server = start("--exports", str(exports_copy), "--reload-s", "0")
+def test_0_never_looks(exports_copy: Path, reloading: Server, start: Callable[..., Server]) -> None:
+    """Not even in the time in which another server has looked and loaded."""
+    server = start("--exports", str(exports_copy), "--reload-s", "0", "--drain-delay-s", "0")
     publish(new_version(exports_copy))
-    time.sleep(1)
+    wait_until(lambda: version(reloading) == NEW)
     assert version(server) == OLD
     assert "serving" not in server.text()
 
 
-@pytest.mark.parametrize("pause", [0.0, 0.05])
-def test_sigterm_after_a_new_version_loses_nothing(exports_copy: Path, reloading: Server, pause: float) -> None:
+def test_sigterm_after_a_new_version_loses_nothing(exports_copy: Path, reloading: ControlledServer) -> None:
     """Requests in flight with the old version and with the new one are answered before the end."""
     folder = new_version(exports_copy)
     with ExitStack() as stack:
-        connections = [stack.enter_context(begin(reloading, document(2**18))) for _ in range(6)]
-        until(lambda: metric(reloading, "longdoc_requests_in_flight", model=NAME) == 6)
-        publish(folder)
-        until(lambda: announced(reloading) == [str(NEW)])
-        assert metric(reloading, "longdoc_requests_in_flight", model=NAME) > 0
-        connections += [stack.enter_context(begin(reloading, document(2**16))) for _ in range(6)]
-        time.sleep(pause)
-        reloading.process.send_signal(signal.SIGTERM)
-        answers = []
-        for connection in connections:
-            with connection.makefile("rb") as stream:
-                head, _, body = stream.read().partition(b"\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 200"), head
-            answers.append(json.loads(body))
-    assert [found["version"] for found in answers] == [OLD] * 6 + [NEW] * 6
-    for found in answers:
-        assert found["results"][0]["label"] in LABELS[found["version"]]
-    assert reloading.process.wait(30) == 0
+        with reloading.held():
+            wires = [stack.enter_context(reloading.begin(document(9000))) for _ in range(6)]
+            reloading.wait_for(6, "longdoc_requests_in_flight", model=NAME)
+            publish(folder)
+            wait_until(lambda: announced(reloading) == [str(NEW)])
+            wires += [stack.enter_context(reloading.begin(document(5000))) for _ in range(6)]
+            reloading.wait_for(12, "longdoc_requests_in_flight", model=NAME)
+            reloading.drain()
+        answers = [wire.answer() for wire in wires]
+    assert [answer.status for answer in answers] == [200] * 12
+    found = [json.loads(answer.body) for answer in answers]
+    assert [answer["version"] for answer in found] == [OLD] * 6 + [NEW] * 6
+    for answer in found:
+        assert answer["results"][0]["label"] in LABELS[answer["version"]]
+    assert reloading.exit_code() == 0
     assert "stopped" in reloading.text()

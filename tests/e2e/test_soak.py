@@ -25,11 +25,12 @@ import numpy as np
 import pytest
 
 from service.manifest import newest_version
-from tests.e2e.conftest import EXPORTS, SECRET, Server
-from tests.e2e.offline import Offline, OfflineForecaster, OfflineMatcher, document, same_score
-from tests.e2e.test_load import begin, documents
+from tests.e2e.conftest import EXPORTS, SECRET
+from tests.e2e.offline import Offline, OfflineForecaster, OfflineMatcher, document, documents, same_score
 from tests.e2e.test_reload import NAME, OLD, prepare, publish
-from tests.e2e.wire import Wire, request
+from tests.support.server import Server
+from tests.support.waiting import wait_until
+from tests.support.wire import Wire, request
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class Traffic:
     def client(self, seed: int) -> None:
         """Ask until told to stop; keep what was wrong."""
         generator = random.Random(seed)
-        with httpx.Client(base_url=self.server.url, timeout=60) as client:
+        with self.server.client() as client:
             while not self.stop.is_set() and not self.failures:
                 kind = generator.choice(self.kinds)
                 try:
@@ -165,13 +166,13 @@ class Traffic:
 
     def miss_deadline(self, client: httpx.Client, generator: random.Random) -> None:
         del generator
-        headers = {**TEXT, "x-request-timeout-ms": "2"}
-        response = client.post("/v1/classify", content=document(100_000), headers=headers)
+        headers = {**TEXT, "x-request-timeout-ms": "1"}
+        response = client.post("/v1/classify", content=document(2**20), headers=headers)
         assert response.status_code in (429, 504), response.text  # 429: the door knows that it cannot be in time
 
     def leave(self, client: httpx.Client, generator: random.Random) -> None:
         del client
-        with begin(self.server, document(200_000)):
+        with self.server.begin(document(200_000)):
             time.sleep(generator.uniform(0, 0.05))
 
     def leave_lines(self, client: httpx.Client, generator: random.Random) -> None:
@@ -209,11 +210,9 @@ class Held:
 
 
 def sample(server: Server, began: float) -> Held:
-    process = Path(f"/proc/{server.process.pid}")
-    threads = re.search(r"Threads:\s+(\d+)", (process / "status").read_text())
+    threads = re.search(r"Threads:\s+(\d+)", Path(f"/proc/{server.process.pid}/status").read_text())
     assert threads is not None
-    opened = len(list((process / "fd").iterdir()))
-    return Held(time.monotonic() - began, server.rss_bytes(), opened, int(threads[1]))
+    return Held(time.monotonic() - began, server.rss_bytes(), server.descriptors(), int(threads[1]))
 
 
 def check_flat(held: list[Held]) -> None:
@@ -273,14 +272,11 @@ def test_long_mixed_traffic_leaves_nothing_behind(
     log.info("%s; versions %d to %d", dict(traffic.answers), OLD, version)
     assert all(traffic.answers[kind.__name__] for kind in traffic.kinds)
     check_flat(held)
-    models = httpx.get(f"{server.url}/v1/models").json()["models"]
+    models = server.get("/v1/models").json()["models"]
     served = {model["name"]: model["version"] for model in models}
     assert served[NAME] in (version - 1, version), "the reload has not kept up"
     assert served[NAME] > OLD
-    until = time.monotonic() + 30
-    while sample(server, began).descriptors > idle.descriptors + 8:
-        assert time.monotonic() < until, "connections or files stay open"
-        time.sleep(0.1)
+    wait_until(lambda: server.descriptors() <= idle.descriptors + 8, lambda: "connections or files stay open")
     assert "Traceback" not in server.text()
     assert "Warning" not in server.text()
     assert server.stop() == 0

@@ -9,14 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
+from service.__main__ import main
 from service.exports import find_exports
 from service.manifest import newest_version
-from tests.e2e.conftest import EXPORTS, ROOT, Server
+from tests.e2e.conftest import EXPORTS
 from tests.e2e.offline import OfflineForecaster, same_score
-from tests.e2e.rigged import RiggedServer
+from tests.support.server import ROOT, Server
+from tests.support.waiting import PATIENCE_S
 
 VERSION = newest_version(EXPORTS / "imdb-s3").name
 PLACE = f"imdb-s3/{VERSION}"
@@ -25,14 +26,24 @@ PLACE = f"imdb-s3/{VERSION}"
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "service", *arguments]
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=60, env={**os.environ, **environment}, check=False
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env={**os.environ, **environment},
+        check=False,
     )
 
 
 def check_refusal(done: subprocess.CompletedProcess[str], *words: str) -> None:
     assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    last = done.stderr.strip().splitlines()[-1]
+    check_last_line(done.stderr, *words)
+
+
+def check_last_line(written: str, *words: str) -> None:
+    assert "Traceback" not in written
+    last = written.strip().splitlines()[-1]
     for word in words:
         assert word in last, last
 
@@ -73,11 +84,20 @@ DAMAGE: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("damage", "words"), DAMAGE)
 def test_damaged_export_is_refused(
-    exports_copy: Path, damage: Callable[[Path], object], words: tuple[str, ...]
+    exports_copy: Path,
+    capsys: pytest.CaptureFixture[str],
+    damage: Callable[[Path], object],
+    words: tuple[str, ...],
 ) -> None:
     damage(exports_copy / "imdb-s3" / VERSION)
-    check_refusal(run("--port", "0", "--exports", str(exports_copy)), *words)
-    check_refusal(run("check", str(exports_copy)), *words)
+    assert main(["check", str(exports_copy)]) == 2
+    check_last_line(capsys.readouterr().err, *words)
+
+
+def test_server_and_check_refuse_a_damaged_export_alike(exports_copy: Path) -> None:
+    flip_byte(exports_copy / "imdb-s3" / VERSION / "model.onnx")
+    for arguments in (("--port", "0", "--exports", str(exports_copy)), ("check", str(exports_copy))):
+        check_refusal(run(*arguments), PLACE, "model.onnx", "sha256")
 
 
 def test_missing_or_empty_exports_are_refused(tmp_path: Path) -> None:
@@ -104,9 +124,9 @@ def test_device_that_is_not_there_is_refused() -> None:
 def test_rest_is_served_when_asked_to(exports_copy: Path, start: Callable[..., Server]) -> None:
     shutil.copytree(exports_copy / "imdb-s3", exports_copy / "broken")
     server = start("--exports", str(exports_copy), "--skip-bad-exports", "--reload-s", "0")
-    assert [m["name"] for m in httpx.get(f"{server.url}/v1/models").json()["models"]] == ["imdb-s3"]
+    assert [m["name"] for m in server.get("/v1/models").json()["models"]] == ["imdb-s3"]
     refused = 'longdoc_exports_refused_total{model="broken",reason="manifest"} 1.0'
-    assert refused in httpx.get(f"{server.url}/metrics").text
+    assert refused in server.get("/metrics").text
     assert f"broken/{VERSION}" in server.text()
 
 
@@ -116,20 +136,20 @@ def test_highest_version_is_served(exports_copy: Path, start: Callable[..., Serv
         edit_manifest(exports_copy / "imdb-s3" / str(version), version=version)
     (exports_copy / "imdb-s3" / ".partial-x").mkdir()
     server = start("--exports", str(exports_copy))
-    assert httpx.post(f"{server.url}/v1/classify", json={"inputs": "x"}).json()["version"] == 10
+    assert server.post("/v1/classify", json={"inputs": "x"}).json()["version"] == 10
 
 
 def test_several_models_need_a_name_or_a_default(exports_copy: Path, start: Callable[..., Server]) -> None:
     shutil.copytree(exports_copy / "imdb-s3", exports_copy / "second")
     edit_manifest(exports_copy / "second" / VERSION, name="second")
     server = start("--exports", str(exports_copy))
-    unnamed = httpx.post(f"{server.url}/v1/classify", json={"inputs": "x"})
+    unnamed = server.post("/v1/classify", json={"inputs": "x"})
     assert unnamed.status_code == 422
     assert "imdb-s3, second" in unnamed.json()["detail"]
-    named = httpx.post(f"{server.url}/v1/classify?model=second", content=b"x", headers={"content-type": "text/plain"})
+    named = server.post("/v1/classify?model=second", content=b"x", headers={"content-type": "text/plain"})
     assert named.json()["model"] == "second"
     other = start("--exports", str(exports_copy), "--default-classifier", "second")
-    assert httpx.post(f"{other.url}/v1/classify", json={"inputs": "x"}).json()["model"] == "second"
+    assert other.post("/v1/classify", json={"inputs": "x"}).json()["model"] == "second"
     check_refusal(run("--exports", str(exports_copy), "--default-classifier", "third"), "third")
 
 
@@ -139,7 +159,7 @@ def test_torchscript_gives_the_same_answers(
     other = start("--backend", "torchscript", "--default-forecaster", "ettm2")
 
     def both(route: str, body: object) -> tuple[Any, Any]:
-        ours, theirs = (httpx.post(f"{s.url}{route}", json=body).json() for s in (server, other))
+        ours, theirs = (s.post(route, json=body).json() for s in (server, other))
         return ours, theirs
 
     for text in ("short", "long " * 1000):
@@ -180,7 +200,7 @@ def test_serving_needs_neither_torch_nor_the_training_code() -> None:
 
 def test_misspelt_variable_is_told(tmp_path: Path) -> None:
     variables = {"LONGDOC_API_KEY": "secret", "LONGDOC_DATA": "elsewhere", "LONGDOC_RELOAD_S": "0"}
-    with RiggedServer(tmp_path / "log", "--drain-delay-s", "0", variables=variables) as server:
+    with Server(tmp_path / "log", "--drain-delay-s", "0", variables=variables) as server:
         warnings = [line for line in server.text().splitlines() if "WARNING" in line and "is no setting" in line]
         assert len(warnings) == 1
         assert "LONGDOC_API_KEY is no setting" in warnings[0]

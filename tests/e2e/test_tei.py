@@ -4,10 +4,9 @@ import json
 import math
 import random
 import shutil
-import signal
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,11 @@ import httpx
 import pytest
 
 from service.manifest import ClassifierManifest
-from tests.e2e.conftest import EXPORTS, SECRET, Server
+from service.settings import cpu_count
+from tests.e2e.conftest import EXPORTS, SECRET
 from tests.e2e.offline import Offline, OfflineMatcher, document, same_score
 from tests.e2e.test_fuzz import mutate
+from tests.support.server import ControlledServer, Server
 
 NO_FORM = "inputs: Input should be a string, a list of strings or a list of such lists"
 JSON = {"content-type": "application/json"}
@@ -165,7 +166,7 @@ def test_info_describes_the_classifier(client: httpx.Client, manifest: Classifie
 def test_matcher_alone_is_a_reranker(tmp_path: Path, start: Callable[..., Server]) -> None:
     shutil.copytree(EXPORTS / "aan", tmp_path / "aan")
     server = start("--exports", str(tmp_path), "--drain-delay-s", "0")
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with server.client() as client:
         info = client.get("/info").json()
         assert (info["model_id"], list(info["model_type"])) == ("aan", ["reranker"])
         check_error(client.post("/predict", json={"inputs": "a"}), 422, message="name a model")
@@ -180,36 +181,34 @@ def test_health(client: httpx.Client) -> None:
 
 
 def test_who_is_about_to_stop_is_unhealthy_but_answers(start: Callable[..., Server]) -> None:
-    server = start("--drain-delay-s", "3", "--default-forecaster", "ettm2")
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    server = start("--drain-delay-s", "3600", "--default-forecaster", "ettm2")
+    with server.client() as client:
         assert client.get("/health").status_code == 200
-        server.process.send_signal(signal.SIGTERM)
-        until = time.monotonic() + 2
-        while (answer := client.get("/health")).status_code == 200:
-            assert time.monotonic() < until
+        server.drain()
+        answer = client.get("/health")
         check_error(answer, 503, "Unhealthy", "unhealthy")
         assert answer.headers["retry-after"]
         ask(client, "/predict", inputs="a good film")
-    assert server.process.wait(30) == 0
+    assert server.stop() == 0
 
 
-def test_overload_and_deadline(start: Callable[..., Server]) -> None:
-    server = start("--drain-delay-s", "0", "--default-forecaster", "ettm2", "--max-queue-rows", "1")
-    slow = {"inputs": [[document(2**20).decode()]] * 7}
-    with httpx.Client(base_url=server.url, timeout=60) as client, ThreadPoolExecutor(1) as pool:
-        first = pool.submit(client.post, "/predict", json=slow, headers={"X-Request-Timeout-Ms": "2000"})
-        until = time.monotonic() + 2
-        while (refused := client.post("/predict", json={"inputs": "a"})).status_code == 200:
-            assert time.monotonic() < until
+def test_overload_and_deadline(start_controlled: Callable[..., ControlledServer]) -> None:
+    server = start_controlled("--drain-delay-s", "0", "--default-forecaster", "ettm2", "--max-queue-rows", "1")
+    with server.held(), server.client() as client, ThreadPoolExecutor(cpu_count() + 1) as pool:
+        post = partial(client.post, "/predict", json={"inputs": "a"}, headers={"X-Request-Timeout-Ms": "25000"})
+        running = [pool.submit(post) for _ in range(cpu_count() + 1)]  # one for each slot, and one that waits
+        server.wait_for(1, "longdoc_queue_depth")
+        refused = client.post("/predict", json={"inputs": "a"})
         check_error(refused, 429, "Overloaded")
         assert refused.headers["retry-after"]
-        if (answer := first.result()).status_code != 200:
-            check_error(answer, 504, "Backend", "deadline")
+        server.advance(25)
+        for request in running:
+            check_error(request.result(), 504, "Backend", "deadline")
 
 
 def test_bad_key_has_no_body(start: Callable[..., Server]) -> None:
     server = start("--drain-delay-s", "0", "--default-forecaster", "ettm2", "--api-keys", "sesame")
-    with httpx.Client(base_url=server.url, timeout=30) as client:
+    with server.client() as client:
         for refused in (client.post("/predict", json={"inputs": "a"}), client.get("/info")):
             assert (refused.status_code, refused.content) == (401, b"")
             assert refused.headers["www-authenticate"] == "Bearer"

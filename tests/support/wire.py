@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 
+from tests.support.waiting import PATIENCE_S
+
 NOTHING = b""
 
 
@@ -20,7 +22,7 @@ class Answer:
 class Wire:
     """One connection."""
 
-    def __init__(self, url: str, timeout: float = 20, window: int | None = None) -> None:
+    def __init__(self, url: str, timeout: float = PATIENCE_S, window: int | None = None) -> None:
         """Args: address; seconds to wait for anything; bytes that the kernel takes in before somebody reads them."""
         host, port = url.removeprefix("http://").split(":")
         self.socket = socket.socket()

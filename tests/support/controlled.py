@@ -1,0 +1,108 @@
+"""The service, with its batches and its clock controlled by a test.
+
+`tests.support.server.ControlledServer` runs it as `python -m tests.support.controlled DESCRIPTOR [FLAGS]`. Each line on
+the socket DESCRIPTOR is a command; it is answered once it has taken effect:
+
+- `hold`: batches that start from now on wait;
+- `release`: they continue;
+- `advance SECONDS`: the clock of the event loop jumps ahead, so timers run out.
+
+A batch that contains the text of a fault raises it.
+"""
+
+import asyncio
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from unittest.mock import patch
+
+import uvloop
+
+from service import engine
+from service.__main__ import main
+from service.batching import Floats, Run
+from service.exports import LoadedModel
+
+FAULTS: dict[bytes, type[BaseException]] = {
+    b"please exit": SystemExit,
+    b"please fail": RuntimeError,
+    b"no memory": MemoryError,
+}
+
+
+class ControlledLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock can jump; uvloop's cannot."""
+
+    ahead_s = 0.0
+
+    def time(self) -> float:
+        """Seconds, jumps included."""
+        return super().time() + self.ahead_s
+
+    def advance(self, seconds: float) -> None:
+        """Jump."""
+        self.ahead_s += seconds
+
+
+class Control:
+    """Carries out the commands that come on a socket."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._gate = threading.Event()
+        self._gate.set()
+        self._loop: ControlledLoop | None = None
+
+    def new_event_loop(self) -> ControlledLoop:
+        """Create the server's loop."""
+        self._loop = ControlledLoop()
+        return self._loop
+
+    def controlled(self, make_runner: Callable[[LoadedModel], Run]) -> Callable[[LoadedModel], Run]:
+        """Put a gate and the faults before what computes batches."""
+
+        def make(model: LoadedModel) -> Run:
+            run = make_runner(model)
+
+            def controlled_run(rows: Sequence[bytes], bucket: int) -> Floats:
+                self._gate.wait()
+                for text, fault in FAULTS.items():
+                    if any(text in row for row in rows):
+                        raise fault
+                return run(rows, bucket)
+
+            return controlled_run
+
+        return make
+
+    def obey(self) -> None:
+        """Carry out commands until the test has gone; then nothing is held any more."""
+        with self._channel.makefile("r") as lines:
+            for line in lines:
+                command, *arguments = line.split()
+                {"hold": self._gate.clear, "release": self._gate.set, "advance": self._advance}[command](*arguments)
+                self._channel.sendall(b"done\n")
+        self._gate.set()
+
+    def _advance(self, seconds: str) -> None:
+        assert self._loop is not None
+        has_advanced = threading.Event()
+        self._loop.call_soon_threadsafe(self._loop.advance, float(seconds))
+        self._loop.call_soon_threadsafe(has_advanced.set)
+        has_advanced.wait()
+
+
+def run(descriptor: int, flags: Sequence[str]) -> int:
+    """Serve under control; the exit code."""
+    control = Control(socket.socket(fileno=descriptor))
+    threading.Thread(target=control.obey, daemon=True).start()
+    with (
+        patch.object(engine, "_runner", control.controlled(engine._runner)),
+        patch.object(uvloop, "new_event_loop", control.new_event_loop),
+    ):
+        return main(flags)
+
+
+if __name__ == "__main__":
+    sys.exit(run(int(sys.argv[1]), sys.argv[2:]))

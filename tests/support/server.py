@@ -1,0 +1,183 @@
+"""Real server processes on real sockets."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from signal import Signals
+from typing import Any, Self
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.wire import Wire, request
+
+ROOT = Path(__file__).parents[2]
+SERVICE = ("-m", "service")
+
+
+class Server:
+    """`python -m service` on a free port; it listens once this is constructed.
+
+    Args:
+        log: file for what it writes.
+        flags: of the server.
+        program: arguments of the interpreter that run it.
+        variables: for its environment, which holds no other variable LONGDOC_...
+        descriptors: open files that it inherits.
+
+    Raises: AssertionError, with its log, if it ends instead.
+
+    """
+
+    def __init__(
+        self,
+        log: Path,
+        *flags: str,
+        program: Sequence[str] = SERVICE,
+        variables: Mapping[str, str] | None = None,
+        descriptors: Sequence[int] = (),
+    ) -> None:
+        self.log = log
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("LONGDOC_")}
+        with log.open("wb") as stream:
+            self.process = subprocess.Popen(
+                [sys.executable, *program, "--port", "0", *flags],
+                stdout=stream, stderr=stream, cwd=ROOT, env={**inherited, **(variables or {})}, pass_fds=descriptors,
+            )  # fmt: skip
+        try:
+            self.url = wait_until(self._address, self.text)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _address(self) -> str | None:
+        assert self.process.poll() is None, self.text()
+        found = re.search(r"listening on (http://\S+)", self.text())
+        return found[1] if found else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def text(self) -> str:
+        """What it has written."""
+        return self.log.read_text() if self.log.exists() else ""
+
+    def send_signal(self, number: Signals = Signals.SIGTERM) -> None:
+        """Send a signal."""
+        self.process.send_signal(number)
+
+    def exit_code(self) -> int:
+        """Wait until it has ended."""
+        return self.process.wait(PATIENCE_S)
+
+    def stop(self, number: Signals = Signals.SIGTERM) -> int:
+        """Send a signal and wait until it has ended; the exit code."""
+        self.send_signal(number)
+        return self.exit_code()
+
+    def drain(self) -> None:
+        """Send SIGTERM and wait until it has been taken notice of."""
+        self.send_signal()
+        wait_until(lambda: "SIGTERM: draining" in self.text(), self.text)
+
+    def kill(self) -> None:
+        """End it at once, if it still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    def client(self) -> httpx.Client:
+        """A client with connections of its own."""
+        return httpx.Client(base_url=self.url, timeout=PATIENCE_S)
+
+    def async_client(self) -> httpx.AsyncClient:
+        """The same for asyncio, with as many connections as are needed."""
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        return httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_S, limits=limits)
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        """GET on a connection of its own."""
+        return httpx.get(f"{self.url}{path}", timeout=PATIENCE_S, **options)
+
+    def post(self, path: str, **options: Any) -> httpx.Response:
+        """POST on a connection of its own."""
+        return httpx.post(f"{self.url}{path}", timeout=PATIENCE_S, **options)
+
+    def begin(self, body: bytes, **headers: str) -> Wire:
+        """Post a document to be classified, and do not wait for its answer."""
+        return Wire(self.url).send(request(body=body, **headers))
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Sum of the samples of that name with these labels; 0 if there is none."""
+        with self.client() as client:
+            return sample(client, name, **labels)
+
+    def wait_for(self, value: float, name: str, **labels: str) -> None:
+        """Wait until a metric has a value."""
+        wait_until(lambda: self.metric(name, **labels) == value, lambda: f"{name} = {self.metric(name, **labels)}")
+
+    def rss_bytes(self) -> int:
+        """Memory that it has now."""
+        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
+        assert found is not None
+        return int(found[1]) * 1024
+
+    def descriptors(self) -> int:
+        """Files and connections that it has open."""
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
+
+class ControlledServer(Server):
+    """A server whose batches and clock the test controls; see `tests.support.controlled`."""
+
+    def __init__(self, log: Path, *flags: str, variables: Mapping[str, str] | None = None) -> None:
+        self._channel, theirs = socket.socketpair()
+        with theirs:
+            program = ("-m", "tests.support.controlled", str(theirs.fileno()))
+            super().__init__(log, *flags, program=program, variables=variables, descriptors=[theirs.fileno()])
+
+    def hold(self) -> None:
+        """Let batches that start from now on wait."""
+        self._command("hold")
+
+    def release(self) -> None:
+        """Let them continue."""
+        self._command("release")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold batches inside."""
+        self.hold()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def advance(self, seconds: float) -> None:
+        """Let the clock of its event loop jump ahead."""
+        self._command(f"advance {seconds}")
+
+    def kill(self) -> None:
+        """End it at once, if it still runs."""
+        super().kill()
+        self._channel.close()
+
+    def _command(self, line: str) -> None:
+        self._channel.sendall(line.encode() + b"\n")
+        self._channel.recv(16)  # nothing, if the command has ended the server
+
+
+def sample(client: httpx.Client, name: str, **labels: str) -> float:
+    """Sum of the samples of a metric with these labels; 0 if there is none."""
+    families = text_string_to_metric_families(client.get("/metrics").text)
+    samples = (sample for family in families for sample in family.samples)
+    return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
