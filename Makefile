@@ -39,8 +39,8 @@ run: .venv/serve/.installed  ## serve exports/ on http://127.0.0.1:8000, on CPU,
 
 env: .venv/dev/.installed  ## everything for training and tests, in .venv/dev
 
-test: .venv/dev/.installed  ## run the tests (all but the slow ones and those of docker)
-	$(DEV)/python -m pytest -m "not docker and not slow"
+test: .venv/dev/.installed  ## run the tests on all cores (all but the slow ones and those of docker); measure coverage
+	$(DEV)/python -m pytest -m "not docker and not slow" --numprocesses auto --dist worksteal --cov
 
 test-slow: .venv/dev/.installed  ## soak, 100,000 fuzzed bodies, 1 GB uploads: half an hour
 	$(DEV)/python -m pytest -m slow

@@ -123,7 +123,7 @@ def _step(name: str, model: ByteClassifier, data: tuple[torch.Tensor, torch.Tens
         started = time.perf_counter()
         if trains:
             labels = torch.arange(len(data[0]), device=data[0].device) % 2
-            nn.functional.cross_entropy(model(*data), labels).backward()  # type: ignore[no-untyped-call]
+            nn.functional.cross_entropy(model(*data), labels).backward()
             model.zero_grad(set_to_none=True)
         else:
             with torch.inference_mode():

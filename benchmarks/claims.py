@@ -113,7 +113,7 @@ def models(args: argparse.Namespace, attention: str, *overrides: str) -> Models:
     for _ in tqdm(range(STEPS), attention, unit="step"):
         loss = task.loss(trained, next(batches))
         optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         nn.utils.clip_grad_norm_(trained.parameters(), recipe.training.max_grad_norm)
         optimiser.step()
     long = [text[: task.length] for text in task.data.validation.texts if len(text) >= task.length]

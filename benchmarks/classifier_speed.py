@@ -108,7 +108,7 @@ class Trainer:
         batch = next(self.batches)
         started = time.perf_counter()
         self.optimiser.zero_grad(set_to_none=True)
-        self.task.loss(self.model, batch).backward()  # type: ignore[no-untyped-call]
+        self.task.loss(self.model, batch).backward()
         self.optimiser.step()
         return time.perf_counter() - started
 

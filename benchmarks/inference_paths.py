@@ -96,7 +96,7 @@ def build(config: EncoderConfig, threads: int) -> list[Candidate]:
         source = GraphSource("model", model, golden_documents(config.seq_len), "logits", (config.seq_len,))
         write_graph(source, eager(source), Path(folder))
         session = onnx_session(Path(folder) / "model.onnx", threads)
-        scripted = torch.jit.load(Path(folder) / "model.ts")  # type: ignore[no-untyped-call]
+        scripted = torch.jit.load(Path(folder) / "model.ts")
     compiled = cast(nn.Module, torch.compile(model))  # typed as a callable
     plain, script, inductor = module_runs(
         [replace(source, module=module) for module in (model, scripted, compiled)], torch.device("cpu")

@@ -137,7 +137,7 @@ def write_graph(source: GraphSource, output: NDArray[np.float32], folder: Path) 
         for node in program.model.graph:
             node.metadata_props.clear()  # stack traces, with paths of this machine
         program.save(paths["onnx"], external_data=False)
-        traced = torch.jit.trace(source.module, example)  # type: ignore[no-untyped-call]
+        traced = torch.jit.trace(source.module, example)
         scripted = io.BytesIO()
         torch.jit.save(torch.jit.freeze(traced), scripted)
     _copy_without_debug_tables(scripted, paths["torchscript"])

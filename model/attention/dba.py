@@ -123,4 +123,4 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: nn.Module) -
 
 def _heads(x: Tensor, parts: int, num_heads: int) -> tuple[Tensor, ...]:
     """Split (B, N, parts * H * D) into that many (B, H, N, D)."""
-    return x.unflatten(-1, (parts, num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)  # type: ignore[no-any-return,no-untyped-call]
+    return x.unflatten(-1, (parts, num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)  # type: ignore[no-any-return]

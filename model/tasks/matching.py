@@ -220,10 +220,10 @@ def platt(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> tuple[float
     def loss() -> Tensor:
         optimiser.zero_grad()
         value = nn.functional.binary_cross_entropy_with_logits(solution[0] * inputs + solution[1], target)
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         return value
 
-    optimiser.step(loss)  # type: ignore[no-untyped-call]
+    optimiser.step(loss)
     scale, shift = solution.tolist()
     return scale, shift
 

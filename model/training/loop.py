@@ -154,7 +154,7 @@ class Fit:
         with torch.autocast(self.job.device.type, torch.bfloat16, enabled=self.job.device.type == "cuda"):
             loss = self.job.task.loss(self.job.model, on_device)
         self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         nn.utils.clip_grad_norm_(self.job.model.parameters(), self.job.config.training.max_grad_norm)
         self.optimiser.step()
         self.schedule.step()

@@ -21,10 +21,7 @@ class TorchScriptBackend:
         self._output = graph.outputs[0].name
         torch.set_num_threads(threads)
         try:
-            modules = {
-                path: torch.jit.load(path, map_location=self.device).eval()  # type: ignore[no-untyped-call]
-                for path in set(files.values())
-            }
+            modules = {path: torch.jit.load(path, map_location=self.device).eval() for path in set(files.values())}
         except RuntimeError as error:
             raise BadExport(f"a TorchScript file cannot be loaded: {str(error).splitlines()[0]}", "backend") from None
         self._modules = {bucket: modules[path] for bucket, path in files.items()}

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.manifest import Manifest, newest_version, read_manifest
+from service.manifest import ClassifierManifest, newest_version, read_manifest
 from tests.e2e.offline import Offline, OfflineForecaster, OfflineMatcher
 from tests.support.server import ROOT, ControlledServer, Server
 
@@ -24,8 +24,10 @@ def export() -> Path:
 
 
 @pytest.fixture(scope="session")
-def manifest(export: Path) -> Manifest:
-    return read_manifest(export)
+def manifest(export: Path) -> ClassifierManifest:
+    manifest = read_manifest(export)
+    assert isinstance(manifest, ClassifierManifest)
+    return manifest
 
 
 @pytest.fixture(scope="session")

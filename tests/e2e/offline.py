@@ -83,7 +83,8 @@ class OfflineForecaster:
         window = read_window(
             columns, m.channels, context_length=m.context_length, min_observations=1, mean=m.mean, scale=m.scale
         )
-        return self.backend.run({"series": window.values[None]})["forecast"][0]
+        forecast: np.ndarray = self.backend.run({"series": window.values[None]})["forecast"][0]
+        return forecast
 
     def __call__(self, columns: Sequence[Column], index: int | None = None) -> list[list[float]]:
         """One list a channel: the forecast, or its quantile of the level stored at an index."""

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from service.codec import cut
-from service.manifest import ClassifierManifest, Manifest
+from service.manifest import ClassifierManifest
 from tests.e2e.offline import Offline, agree, document, scores_of
 from tests.support.server import Server, sample
 
@@ -29,7 +29,9 @@ def test_answer_equals_the_offline_one(client: httpx.Client, offline: Offline, l
 
 
 @pytest.mark.parametrize("strategy", ["windows", "head", "tail", "head_tail"])
-def test_overflow_is_reported(client: httpx.Client, offline: Offline, manifest: Manifest, strategy: str) -> None:
+def test_overflow_is_reported(
+    client: httpx.Client, offline: Offline, manifest: ClassifierManifest, strategy: str
+) -> None:
     body = document(3 * manifest.max_length + 5)
     query = {"on_overflow": strategy, "detail": "true"}
     (result,) = client.post("/v1/classify", content=body, headers=TEXT, params=query).json()["results"]
@@ -42,7 +44,7 @@ def test_overflow_is_reported(client: httpx.Client, offline: Offline, manifest: 
         "windows": windows if strategy == "windows" else 1,
     }
     assert agree(result, offline(body, strategy))
-    covered = set()
+    covered: set[int] = set()
     for window in result["windows"]:
         covered.update(range(window["start"], window["end"]))
         assert sum(score["score"] for score in window["scores"]) == pytest.approx(1)
@@ -72,7 +74,7 @@ def test_any_bytes_are_a_document(client: httpx.Client, offline: Offline) -> Non
             assert agree(response.json()["results"][0], offline(body))
 
 
-def test_top_k_limits_the_scores(client: httpx.Client, manifest: Manifest) -> None:
+def test_top_k_limits_the_scores(client: httpx.Client, manifest: ClassifierManifest) -> None:
     answer = client.post("/v1/classify", json={"inputs": "fine", "top_k": 1, "model": manifest.name}).json()
     assert (answer["model"], answer["version"]) == (manifest.name, manifest.version)
     assert len(answer["results"][0]["scores"]) == 1
@@ -88,7 +90,7 @@ def test_headers_carry_id_and_timing(client: httpx.Client) -> None:
     assert made.headers["x-request-id"] not in ("", "two words")
 
 
-def test_models_tells_facts_and_limits(client: httpx.Client, manifest: Manifest) -> None:
+def test_models_tells_facts_and_limits(client: httpx.Client, manifest: ClassifierManifest) -> None:
     (model,) = (m for m in client.get("/v1/models").json()["models"] if m["name"] == manifest.name)
     assert model == client.get(f"/v1/models/{manifest.name}").json()
     assert model["ready"] is True
@@ -97,7 +99,7 @@ def test_models_tells_facts_and_limits(client: httpx.Client, manifest: Manifest)
     assert model["limits"]["document_bytes"] == 2**20
 
 
-def test_health_of_the_open_inference_protocol(client: httpx.Client, manifest: Manifest) -> None:
+def test_health_of_the_open_inference_protocol(client: httpx.Client, manifest: ClassifierManifest) -> None:
     paths = ["/v2/health/live", "/v2/health/ready", f"/v2/models/{manifest.name}/ready"]
     paths.append(f"/v2/models/{manifest.name}/versions/{manifest.version}/ready")
     assert [client.get(path).status_code for path in paths] == [200] * len(paths)
@@ -115,7 +117,7 @@ def test_pages_work_without_internet(client: httpx.Client) -> None:
     assert set(content) == {"application/json", "text/plain", "application/octet-stream", "application/x-ndjson"}
 
 
-def test_metrics_count_what_happened(client: httpx.Client, manifest: Manifest) -> None:
+def test_metrics_count_what_happened(client: httpx.Client, manifest: ClassifierManifest) -> None:
     model = {"model": manifest.name}
     answered = {"route": "/v1/classify", "method": "POST", "code": "200"}
     names = {

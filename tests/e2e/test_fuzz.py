@@ -155,8 +155,8 @@ def nest(body: bytes, generator: random.Random) -> bytes:
     """Lists or objects, deep, in the place of a value or around everything."""
     depth = generator.choice((3, 200, 2000, 20_000))
     opening, closing = generator.choice(((b"[", b"]"), (b'{"a":', b"}"), (b"[{", b"}]"), (b'{"inputs":[', b"")))
-    values = list(re.finditer(rb"[\w.-]+", body)) or [None]
-    first, last = (0, len(body)) if (found := generator.choice(values)) is None else found.span()
+    values = [found.span() for found in re.finditer(rb"[\w.-]+", body)] or [(0, len(body))]
+    first, last = generator.choice(values)
     return body[:first] + depth * opening + body[first:last] + generator.choice((depth, 0)) * closing + body[last:]
 
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from service.manifest import Manifest
+from service.manifest import ClassifierManifest
 from service.settings import cpu_count
 from tests.e2e.offline import Offline, agree, documents
 from tests.e2e.offline import document as repeated
@@ -45,7 +45,9 @@ def test_concurrent_clients_get_their_own_answers(server: Server, offline: Offli
     asyncio.run(scenario())
 
 
-def test_full_queue_is_answered_with_429(start_controlled: Callable[..., ControlledServer], manifest: Manifest) -> None:
+def test_full_queue_is_answered_with_429(
+    start_controlled: Callable[..., ControlledServer], manifest: ClassifierManifest
+) -> None:
     queue_rows, refusals = 8, 5
     server = start_controlled("--max-queue-rows", str(queue_rows), "--drain-delay-s", "0")
     of_model = {"model": manifest.name}
@@ -145,7 +147,7 @@ def test_request_that_outlasts_the_drain_is_told_so(start_controlled: Callable[.
 
 
 def test_client_that_leaves_frees_the_queue(
-    start_controlled: Callable[..., ControlledServer], manifest: Manifest
+    start_controlled: Callable[..., ControlledServer], manifest: ClassifierManifest
 ) -> None:
     server = start_controlled("--drain-delay-s", "0")
     of_model = {"model": manifest.name}

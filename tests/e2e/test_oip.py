@@ -402,7 +402,7 @@ def test_numbers_in_json_are_checked(client: httpx.Client, forecaster: OfflineFo
         check_error(response, 413 if "at most" in message else 422, message)
     shape = [1, m.context_length, len(m.channels)]
     for value, message in ((1e300, "series.0."), ("1", "type str"), (True, "type bool"), ([], "not nested")):
-        data = [value] * (shape[1] * shape[2])
+        data: list[object] = [value] * (shape[1] * shape[2])
         body = {"inputs": [{"name": "series", "datatype": "FP32", "shape": shape, "data": data}]}
         check_error(client.post(f"/v2/models/{m.name}/infer", json=body), 422, message)
 
@@ -460,11 +460,12 @@ def test_a_key_is_asked_for_but_health_is_open(start: Callable[..., Server]) -> 
     server = start("--drain-delay-s", "0", "--default-forecaster", "ettm2", "--api-keys", "sesame")
     with triton.InferenceServerClient(server.url.removeprefix("http://")) as client:
         assert client.is_server_ready()
-        for ask in (
+        questions: list[Callable[[], object]] = [
             lambda: client.get_server_metadata(),
             lambda: client.get_model_metadata("imdb-s3"),
             lambda: client.infer("imdb-s3", [texts("text", [SHORT])]),
-        ):
+        ]
+        for ask in questions:
             with pytest.raises(InferenceServerException, match="send a valid key") as raised:
                 ask()
             assert raised.value.status() == "401"

@@ -68,7 +68,7 @@ def test_bad_document_becomes_its_own_line(tmp_path: Path) -> None:
 def test_bad_arguments_are_one_line_with_code_2(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "fine"}\n{"text": 5}\n')
     (tmp_path / "in.csv").write_text("id,body\n1,x\n")
-    cases = [
+    cases: list[tuple[list[str | Path], str]] = [
         ([EXPORT, tmp_path / "none.txt"], "none.txt"),
         ([EXPORT, "--jsonl", tmp_path / "in.jsonl"], "in.jsonl:2"),
         ([EXPORT, "--csv", tmp_path / "in.csv"], "in.csv:1"),

@@ -30,7 +30,12 @@ STAGES = ["queue", "compute"]
 
 
 def values(attributes: Iterable[KeyValue]) -> dict[str, Any]:
-    return {a.key: getattr(a.value, a.value.WhichOneof("value")) for a in attributes}
+    found = {}
+    for attribute in attributes:
+        kind = attribute.value.WhichOneof("value")
+        assert kind is not None
+        found[attribute.key] = getattr(attribute.value, kind)
+    return found
 
 
 class Collector(ThreadingHTTPServer):

@@ -84,7 +84,8 @@ def performer_head(q: Array, k: Array, v: Array, layer: Layer) -> Array:
     scale = q.shape[1] ** -0.25
 
     def features(x: Array) -> Array:
-        return np.exp(layer.state["features"] @ (scale * x) - (scale * x) @ (scale * x) / 2)
+        mapped: Array = np.exp(layer.state["features"] @ (scale * x) - (scale * x) @ (scale * x) / 2)
+        return mapped
 
     keys = np.array([features(key) for key in k])
     return np.array([(keys @ features(row)) @ v / (keys @ features(row)).sum() for row in q])
@@ -103,10 +104,11 @@ HEADS: dict[str, Head] = {
 
 def headed(x: Array, state: State, config: EncoderConfig) -> Array:
     """Attention of one of HEADS on x (l, C)."""
-    q, k, v = np.split(linear(x, below(state, "qkv")), 3, axis=1)
-    heads = zip(*(np.split(part, config.num_heads, axis=1) for part in (q, k, v)), strict=True)
+    parts = np.split(linear(x, below(state, "qkv")), 3, axis=1)
+    q, k, v = (np.split(part, config.num_heads, axis=1) for part in parts)
     head = HEADS[config.attention]
-    mixed = [head(*parts, Layer(state, config.options, config.seq_len, h)) for h, parts in enumerate(heads)]
+    layers = [Layer(state, config.options, config.seq_len, h) for h in range(config.num_heads)]
+    mixed = [head(q[layer.h], k[layer.h], v[layer.h], layer) for layer in layers]
     return linear(np.hstack(mixed), below(state, "out"))
 
 

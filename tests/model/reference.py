@@ -56,13 +56,14 @@ def conv1d(x: Array, weight: Array, bias: Array) -> Array:
 def softmax(scores: Array) -> Array:
     """Softmax over the last axis."""
     e = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
+    shares: Array = e / e.sum(axis=-1, keepdims=True)
+    return shares
 
 
 def layer_norm(x: Array, state: State) -> Array:
     """Normalise the last axis."""
     centred = x - x.mean(axis=-1, keepdims=True)
-    scaled = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
+    scaled: Array = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
     return scaled * state["weight"] + state["bias"]
 
 
@@ -73,7 +74,8 @@ def linear(x: Array, state: State) -> Array:
 
 def gelu(x: Array) -> Array:
     """X times the normal distribution function of x."""
-    return x * np.array([0.5 * (1 + math.erf(value / math.sqrt(2))) for value in x.flat]).reshape(x.shape)
+    share: Array = np.array([0.5 * (1 + math.erf(value / math.sqrt(2))) for value in x.flat]).reshape(x.shape)
+    return x * share
 
 
 def smoother(x: Array, state: State, config: EncoderConfig) -> Array:
@@ -154,13 +156,14 @@ def classifier(document: bytes, state: State, config: EncoderConfig) -> Array:
     """Logits (classes,) of one document."""
     pooled = encoder(document, below(state, "encoder"), config).mean(axis=0)
     hidden = np.maximum(linear(pooled[None], below(state, "head.0")), 0)
-    return linear(hidden, below(state, "head.2"))[0]
+    logits: Array = linear(hidden, below(state, "head.2"))[0]
+    return logits
 
 
 def ngram_row(gram: bytes, num_buckets: int) -> int:
     """Row of the table for one n-gram, from 1: polynomial hash, then the upper bits of a multiplicative one."""
     letters = [byte + (32 if 65 <= byte <= 90 else 0) + 1 for byte in gram]
-    value = sum(letter * 257**power for power, letter in enumerate(reversed(letters))) % (2**31 - 1)
+    value: int = sum(letter * 257**power for power, letter in enumerate(reversed(letters))) % (2**31 - 1)
     spread = (value * 2654435761 + len(gram) * 257) % 2**32
     return 1 + spread * num_buckets // 2**32
 
@@ -202,7 +205,8 @@ def words(document: bytes) -> list[tuple[bytes, int]]:
 
 def word_hash(word: bytes) -> int:
     """Polynomial hash of the letters of one word."""
-    return sum((byte + 1) * 1_000_003**power for power, byte in enumerate(word, start=1)) % (2**31 - 1)
+    value: int = sum((byte + 1) * 1_000_003**power for power, byte in enumerate(word, start=1)) % (2**31 - 1)
+    return value
 
 
 def run_hash(run: list[bytes]) -> int:
@@ -253,7 +257,8 @@ def word_classifier(document: bytes, state: State, config: ClassifierConfig, fol
         for i in range(config.encoder.num_layers):
             context = block(context, below(state, f"blocks.{i}"), config.encoder)
         pooled = pooled + state["gate"] * layer_norm(context, below(state, "norm")).mean(axis=0)
-    return linear(pooled[None], below(state, "head"))[0]
+    logits: Array = linear(pooled[None], below(state, "head"))[0]
+    return logits
 
 
 def g_square(held: list[int], documents: list[int]) -> float:
@@ -282,7 +287,7 @@ def document_vector(document: bytes, state: State, config: MatcherConfig) -> Arr
     for i in range(config.encoder.num_layers):
         context = block(context, below(state, f"blocks.{i}"), config.encoder)
     context = layer_norm(context, below(state, "norm"))
-    v = sum(x[t] + state["gate"] * context[t] for t in range(count)) / count
+    v: Array = sum(x[t] + state["gate"] * context[t] for t in range(count)) / count
     v = (v - state["mean"]) / state["deviation"]
     return v / math.sqrt((v**2).mean() + 1e-6)
 
@@ -313,7 +318,8 @@ def residual_forecast(x: Array, state: State, config: ForecasterConfig) -> Array
 
 def paper_forecast(x: Array, state: State, config: ForecasterConfig) -> Array:
     """Algorithm 3 on one window x (N, C); returns (O, C)."""
-    mean, scale = x.mean(axis=0), np.sqrt(x.var(axis=0, ddof=1) + 1)
+    mean: Array = x.mean(axis=0)
+    scale: Array = np.sqrt(x.var(axis=0, ddof=1) + 1)
     e = linear((x - mean) / scale, below(state, "embedding"))
     for i in range(config.encoder.num_layers):
         e = e + attention(e, below(state, f"layers.{i}"), config.encoder)

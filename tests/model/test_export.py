@@ -74,7 +74,8 @@ def eager(classifier: ByteClassifier, inputs: Inputs) -> np.ndarray:
 
 def random_documents(count: int, seq_len: int) -> Inputs:
     generator = np.random.default_rng(count)
-    padded, lengths = pad_rows([generator.bytes(generator.integers(1, seq_len + 1)) for _ in range(count)], seq_len)
+    rows = [generator.bytes(int(generator.integers(1, seq_len + 1))) for _ in range(count)]
+    padded, lengths = pad_rows(rows, seq_len)
     return {"bytes": padded, "lengths": lengths}
 
 

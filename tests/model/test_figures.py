@@ -26,7 +26,7 @@ CASES = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(CASES)
 def test_macro_f1_is_the_mean_of_each_class_s_harmonic_mean(case: Case) -> None:
     logits, labels = case
@@ -42,12 +42,12 @@ def test_macro_f1_is_the_mean_of_each_class_s_harmonic_mean(case: Case) -> None:
 
 
 def test_macro_f1_shows_the_small_class_that_accuracy_hides() -> None:
-    logits, labels = np.tile(np.float32([1, 0]), (10, 1)), np.array([0] * 9 + [1])
+    logits, labels = np.tile(np.array([1, 0], np.float32), (10, 1)), np.array([0] * 9 + [1])
     assert accuracy(logits, labels) == 0.9
     assert macro_f1(logits, labels) == pytest.approx(0.5 * 18 / 19)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(CASES)
 def test_reliability_and_calibration_error_follow_their_definition(case: Case) -> None:
     logits, labels = case
@@ -67,8 +67,9 @@ def test_reliability_and_calibration_error_follow_their_definition(case: Case) -
 
 
 def test_score_of_one_is_in_the_last_bin() -> None:
-    (last,) = reliability(np.float32([[1000, 0]] * 3), np.array([0, 0, 1]))
-    assert (last.score, last.accuracy, last.examples) == (1.0, pytest.approx(2 / 3), 3)
+    (last,) = reliability(np.array([[1000, 0]] * 3, np.float32), np.array([0, 0, 1]))
+    assert (last.score, last.examples) == (1.0, 3)
+    assert last.accuracy == pytest.approx(2 / 3)
     assert calibration_error((last,)) == pytest.approx(1 / 3)
 
 
@@ -81,7 +82,7 @@ def loss_of(logits: np.ndarray, labels: np.ndarray, t: float) -> float:
     return float(-((1 - doubt) * scores[np.arange(documents), labels] + doubt * scores.mean(axis=1)).mean())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(CASES)
 def test_temperature_is_the_best_of_a_grid(case: Case) -> None:
     logits, labels = case
@@ -100,8 +101,9 @@ def test_temperature_undoes_what_logits_were_multiplied_by(scale: float) -> None
     generator = np.random.default_rng(5)
     logits = 2 * generator.standard_normal((20_000, 3))
     labels = (softmax(logits).cumsum(axis=1) < generator.random((20_000, 1))).sum(axis=1).clip(max=2)
-    assert temperature((scale * logits).astype(np.float32), labels) == pytest.approx(scale, rel=0.05)
-    tempered = reliability((scale * logits / temperature(scale * logits, labels)).astype(np.float32), labels)
+    scaled = (scale * logits).astype(np.float32)
+    assert temperature(scaled, labels) == pytest.approx(scale, rel=0.05)
+    tempered = reliability((scaled / temperature(scaled, labels)).astype(np.float32), labels)
     assert calibration_error(tempered) < 0.02
 
 

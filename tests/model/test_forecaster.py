@@ -9,7 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
+from model.attention.s3 import S3Attention
 from model.config import EncoderConfig, ForecasterConfig
 from model.forecaster import PaperForecaster, ResidualForecaster, instance_statistics
 from model.ops.fourier import extrapolation_matrix
@@ -74,7 +76,7 @@ def test_extrapolation_equals_the_listing(n: int, harmonics: int) -> None:
     assert ours == pytest.approx(listing(window.tolist(), 30, harmonics), abs=1e-11)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 8), st.floats(-3, 3), st.floats(-3, 3), st.floats(-5, 5))
 def test_sinusoids_on_the_grid_are_continued_exactly(k: int, sine: float, cosine: float, level: float) -> None:
     angle = 2 * np.pi * k * np.arange(96 + 40) / 96
@@ -107,6 +109,7 @@ def test_every_layer_changes_the_forecast(x: torch.Tensor) -> None:
     model = PaperForecaster(paper(), CHANNELS).double().eval()
     before = model(x)
     for layer in model.layers:
+        assert isinstance(layer, S3Attention)
         saved = layer.out.bias.detach().clone()
         layer.out.bias.data += 1.0 + torch.arange(paper().encoder.dim)
         assert (model(x) - before).abs().max() > 1e-3
@@ -139,6 +142,8 @@ def test_residual_head_has_the_rank_of_the_recipe() -> None:
     model = ResidualForecaster(residual(), CHANNELS)
     randomise(model)
     first, second = model.head
+    assert isinstance(first, nn.Linear)
+    assert isinstance(second, nn.Linear)
     assert torch.linalg.matrix_rank(second.weight @ first.weight) == 5
     assert (second.weight @ first.weight).shape == (10, 6 * 8)
 

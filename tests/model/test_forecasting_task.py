@@ -94,7 +94,7 @@ def test_by_target_places_every_forecast_at_the_row_it_is_for(start: int, end: i
 
 def test_by_target_gives_windows_of_the_context_alone_in_order() -> None:
     values = np.stack([np.arange(600.0), np.arange(600.0) % 7], axis=1)
-    seen = []
+    seen: list[NDArray[np.float32]] = []
 
     def run(inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         seen.extend(inputs["series"])
@@ -211,7 +211,7 @@ def test_training_batches_of_a_shorter_epoch_are_the_first_of_a_whole_one(task: 
         assert torch.equal(left[1], right[1])
 
 
-def forecast_linearly(linear: LinearMap, context: Values) -> Values:
+def forecast_linearly(linear: LinearMap, context: NDArray[np.float32]) -> Values:
     """(steps,) from the values of one channel."""
     change = context.astype(np.float64) - float(context[-1])
     return float(context[-1]) + change @ linear.weight + linear.bias
@@ -273,7 +273,8 @@ def conformal(errors: Values, level: float) -> Values:
     """The error that bounds a level on the safe side."""
     product = round((len(errors) + 1) * level, 9)
     rank = int(np.ceil(product) if level >= 0.5 else np.floor(product))
-    return np.sort(errors, axis=0)[rank - 1]
+    bound: Values = np.sort(errors, axis=0)[rank - 1]
+    return bound
 
 
 def coverage(errors: Values, of: Values) -> float:

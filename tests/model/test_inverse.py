@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from model.attention.kernelized import gaussian_kernel
@@ -52,7 +52,6 @@ def test_number_of_steps_is_bounded(options: type, steps: int) -> None:
         options(num_steps=steps)
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 10_000), spread=st.floats(0.01, 10), gamma=st.sampled_from([1e-3, 1e-2, 0.1, 1.0]))
 def test_lemma_3(seed: int, spread: float, gamma: float) -> None:
     """Singular values within (0, 1]: the lemma says below 1, but the largest is 1, with the eigenvector D^(1/2) 1."""

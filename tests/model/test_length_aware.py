@@ -239,7 +239,10 @@ def edges(seq_len: int) -> list[int]:
 
 def test_lengths_lie_on_both_sides_of_the_dense_one() -> None:
     assert DENSE <= DENSE_LENGTH < LONG
-    assert [wide(n).encoder.blocks[0].attention.smoother.is_dense for n in (DENSE, LONG)] == [True, False]
+    for n, is_dense in ((DENSE, True), (LONG, False)):
+        smoother = wide(n).get_submodule("encoder.blocks.0.attention.smoother")
+        assert isinstance(smoother, Smoother)
+        assert smoother.is_dense is is_dense
     assert ClassifierConfig("bytes", EncoderConfig(seq_len=LONG)).buckets == BUCKETS[LONG]
 
 
@@ -254,7 +257,7 @@ def test_answer_is_the_same_in_every_bucket(seq_len: int) -> None:
         assert same(model(*padded([texts[i] for i in fitting], bucket)), expected[fitting])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.binary(min_size=1, max_size=DENSE), min_size=1, max_size=4))
 def test_answer_is_the_same_in_any_length(texts: list[bytes]) -> None:
     model, longest = wide(DENSE), max(map(len, texts))
@@ -299,12 +302,14 @@ def test_standardise_head_equals_standardised_inputs(aware: EncoderConfig) -> No
     model = ByteClassifier(aware, 2)
     randomise(model)
     texts = padded([arbitrary(length) for length in LENGTHS], 24)
-    weight = model.head[0].weight.clone()
+    first = model.head[0]
+    assert isinstance(first, nn.Linear)
+    weight = first.weight.clone()
     x = model.encoder(*texts)
     pooled = torch.stack([row[:length].mean(dim=0) for row, length in zip(x, LENGTHS, strict=True)])
     standardised = (pooled - pooled.mean(dim=0)) / pooled.std(dim=0)
     model.standardise_head(*texts)
-    assert close(model.head[0](pooled), (standardised @ weight.T).detach().numpy())
+    assert close(first(pooled), (standardised @ weight.T).detach().numpy())
 
 
 def test_bfloat16_stays_close_to_float32(aware: EncoderConfig) -> None:

@@ -139,6 +139,7 @@ def test_standardise_head_equals_standardised_inputs(config: EncoderConfig, docu
     model = ByteClassifier(config, 2)
     randomise(model)
     first = model.head[0]
+    assert isinstance(first, nn.Linear)
     weight = first.weight.clone()
     pooled = model.encoder(*documents).mean(dim=1)
     standardised = (pooled - pooled.mean(dim=0)) / pooled.std(dim=0)

@@ -39,7 +39,7 @@ def padded(*texts: bytes) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(document), torch.from_numpy(lengths)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(Texts)
 def test_stem_equals_reference(texts: list[bytes]) -> None:
     stem, state = random_stem()
@@ -48,7 +48,7 @@ def test_stem_equals_reference(texts: list[bytes]) -> None:
         assert close(found, reference.stem(text, state, CONFIG, NUM_TOKENS))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.binary(min_size=1, max_size=LENGTH), st.integers(1, 16), st.integers(0, 15), st.integers(1, 24))
 def test_buckets_are_those_of_every_ngram_that_lies_in_the_document(
     text: bytes, shortest: int, more: int, power: int
@@ -85,7 +85,7 @@ def test_nul_is_an_ordinary_byte() -> None:
     assert (stem.buckets(*padded(bytes(LENGTH)))[0, CONFIG.longest - 1 :] > 0).all()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(Texts, st.binary(min_size=LENGTH, max_size=LENGTH))
 def test_bytes_beyond_the_length_are_not_read(texts: list[bytes], noise: bytes) -> None:
     stem, _ = random_stem()
@@ -105,7 +105,7 @@ def test_upper_case_equals_lower_case_and_nothing_else_is_folded() -> None:
         assert not torch.allclose(left, right)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(Texts)
 def test_stem_that_does_not_train_equals_one_that_does(texts: list[bytes]) -> None:
     stem, _ = random_stem()
@@ -114,7 +114,7 @@ def test_stem_that_does_not_train_equals_one_that_does(texts: list[bytes]) -> No
     assert torch.allclose(other(*padded(*texts)).double(), stem(*padded(*texts)), rtol=0, atol=SINGLE)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(Texts)
 def test_quantised_stem_sums_the_rounded_table_in_single_precision(texts: list[bytes]) -> None:
     _, state = random_stem()

@@ -16,6 +16,7 @@ from matplotlib import image
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 import model.train
+from model import rows
 from model.classifier import WordClassifier
 from model.config import RUNS, load_recipe
 from model.forecaster import ResidualForecaster
@@ -130,7 +131,7 @@ def after_optimiser(_: pytest.MonkeyPatch, n: int) -> Iterator[None]:
 
 @contextmanager
 def in_validation(patch: pytest.MonkeyPatch, n: int) -> Iterator[None]:
-    original, countdown = classification.in_parallel, Countdown(n)
+    original, countdown = rows.in_parallel, Countdown(n)
 
     def in_parallel(*arguments: Any) -> Any:
         countdown()

@@ -14,7 +14,7 @@ import service.exports
 from model.config import load_recipe
 from model.tasks import task_of
 from model.tasks.base import GraphSource
-from model.tasks.classification import golden_documents
+from model.tasks.classification import Classification, golden_documents
 from model.training import checkpoint
 from service.backends import create_backend
 from service.backends.base import InferenceBackend, largest_error
@@ -116,7 +116,9 @@ def prose(count: int, bucket: int) -> Inputs:
 
 def test_recipe_has_two_buckets(run: Path) -> None:
     config = load_recipe(run.parent / "tiny.toml")
-    assert task_of(config).config.model.buckets == BUCKETS
+    task = task_of(config)
+    assert isinstance(task, Classification)
+    assert task.config.model.buckets == BUCKETS
 
 
 def test_manifest_lists_a_file_for_each_bucket_and_format(exported: Path, manifest: ClassifierManifest) -> None:
@@ -158,7 +160,7 @@ def test_backend_answers_documents_without_words(
 ) -> None:
     backend = create_backend(manifest, exported, format=format, device="cpu")
     for bucket in BUCKETS:
-        inputs = dict(zip(("bytes", "lengths"), pad_rows([b" ", bytes(40), b" \n" * 128], bucket), strict=True))
+        inputs: Inputs = dict(zip(("bytes", "lengths"), pad_rows([b" ", bytes(40), b" \n" * 128], bucket), strict=True))
         assert largest_error(backend.run(inputs)["logits"], eager(classifier, inputs)) <= manifest.tolerance
 
 

@@ -82,14 +82,14 @@ def test_words_are_cut_as_described(text: bytes, words: list[bytes]) -> None:
     assert list(found.values()) == [reference.word_hash(word) for word in words]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(Texts)
 def test_runs_equal_reference(texts: list[bytes]) -> None:
     for text, found in zip(texts, runs_of(plain(), *texts), strict=True):
         assert found == reference.word_runs(text, CONFIG.longest)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(Texts, st.integers(1, 8), st.binary(min_size=LENGTH, max_size=LENGTH))
 def test_runs_of_any_length_equal_reference_and_bytes_beyond_the_length_are_not_read(
     texts: list[bytes], longest: int, noise: bytes
@@ -103,7 +103,7 @@ def test_runs_of_any_length_equal_reference_and_bytes_beyond_the_length_are_not_
         assert found == reference.word_runs(text, longest)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(Texts)
 def test_runs_do_not_depend_on_padding_or_batch_mates(texts: list[bytes]) -> None:
     stem, together = plain(), runs_of(plain(), *texts)
@@ -152,7 +152,7 @@ def every_second_run(*texts: bytes) -> list[int]:
     return [12345, *hashes[::2]]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(Texts, st.integers(0, 2**30))
 def test_stem_equals_reference(texts: list[bytes], seed: int) -> None:
     stem, state = knowing(every_second_run(*texts))
@@ -166,7 +166,7 @@ def test_stem_equals_reference(texts: list[bytes], seed: int) -> None:
             assert counts[i] == count
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(Texts)
 def test_stem_that_trains_without_dropout_equals_one_that_does_not(texts: list[bytes]) -> None:
     stem, _ = knowing(every_second_run(*texts))
@@ -239,7 +239,7 @@ def test_first_of_the_runs_that_share_a_slot_gets_it() -> None:
         assert torch.equal(stem.evidence, filled)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(Texts)
 def test_fused_stem_is_within_half_a_step_a_row(texts: list[bytes]) -> None:
     stem, state = knowing(every_second_run(*texts))
@@ -420,7 +420,7 @@ def test_classifier_equals_reference(num_layers: int) -> None:
             assert close(logits[i], reference.word_classifier(text, state, config, fold))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(Texts)
 def test_classifier_of_any_bytes_equals_reference(texts: list[bytes]) -> None:
     model, state = classifier_knowing(SMALL, tuple(texts))
@@ -471,7 +471,7 @@ def test_answer_is_the_same_in_every_bucket(shape: tuple[int, int]) -> None:
         assert same(model(*padded(*(texts[i] for i in fitting), length=bucket)), expected[fitting])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(Texts)
 def test_answer_is_the_same_in_any_number_of_patches(texts: list[bytes]) -> None:
     model, _ = classifier_knowing(SMALL, tuple(texts))

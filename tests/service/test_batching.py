@@ -417,7 +417,7 @@ def check_end(rows: list[bytes], task: asyncio.Task[Outcome]) -> None:
         assert isinstance(error, (Overloaded, DeadlineExceeded))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(ACTIONS, max_size=40), st.integers(1, 3))
 def test_every_request_ends_exactly_once(script: Script, slots: int) -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
@@ -447,7 +447,7 @@ def test_batch_that_a_closing_executor_drops_is_answered() -> None:
     simulate(scenario)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from(["ask", "ask", "finish", "cancel"]), st.integers(0, 9)), max_size=40))
 def test_rows_of_one_bucket_are_computed_in_the_order_they_came(script: list[tuple[str, int]]) -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
@@ -577,7 +577,7 @@ def test_row_that_has_become_hopeless_is_not_computed() -> None:
     simulate(scenario, slots=2)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from(["one", "bulk", "bulk", "finish", "wait"]), st.integers(0, 9)), max_size=60),
        st.integers(2, 4))  # fmt: skip
 def test_bulk_leaves_a_slot_while_interactive_requests_come(script: list[tuple[str, int]], slots: int) -> None:

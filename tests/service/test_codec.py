@@ -56,7 +56,8 @@ def test_rows_are_padded_with_zeros() -> None:
     batch, lengths = pad_rows([b"ab", b"", b"\0c\0d"], 4)
     assert batch.tolist() == [[97, 98, 0, 0], [0, 0, 0, 0], [0, 99, 0, 100]]
     assert lengths.tolist() == [2, 0, 4]
-    assert (batch.dtype, lengths.dtype) == (np.uint8, np.int32)
+    assert batch.dtype == np.uint8
+    assert lengths.dtype == np.int32
 
 
 def test_scores_of_windows_are_the_softmax_of_their_mean() -> None:

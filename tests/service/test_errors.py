@@ -37,5 +37,5 @@ def test_errors_that_were_dealt_with_hold_no_frames() -> None:
     assert first.__traceback__ is not None
     first.__context__ = error  # a circle
     errors.let_go(error)
-    assert (error.__traceback__, first.__traceback__) == (None, None)
+    assert [dealt_with.__traceback__ for dealt_with in (error, first)] == [None, None]
     errors.let_go(None)

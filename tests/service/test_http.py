@@ -195,7 +195,10 @@ class Served:
 
     def wait_for_bytes(self, count: int) -> None:
         """Wait until the connections that are open have received so many bytes."""
-        wait_until(lambda: self._do(lambda: sum(c.received for c in self.state.connections)) == count)
+        wait_until(lambda: self._do(self._received) == count)
+
+    def _received(self) -> int:
+        return sum(c.received for c in self.state.connections if isinstance(c, CountingProtocol))
 
     def unsent(self) -> int:
         """Bytes that the only connection has to send and the kernel has not taken."""

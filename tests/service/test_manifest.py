@@ -82,7 +82,7 @@ def rewrite(folder: Path, name: str, change: Callable[[Arrays], Arrays]) -> None
     """Put changed arrays into an archive, and its hash into the manifest."""
     with np.load(folder / name) as archive:
         arrays = change(dict(archive))
-    np.savez(folder / "changed.npz", **arrays)
+    np.savez(folder / "changed.npz", allow_pickle=True, **arrays)
     replace(folder, name, (folder / "changed.npz").read_bytes())
 
 

@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from service.manifest import Manifest, newest_version, parse_manifest
 from service.metrics import Metrics
 from service.reload import Reloader
 from service.settings import Settings
+from tests.support.waiting import PATIENCE_S, wait_until
 
 EXPORTS = Path(__file__).parents[2] / "exports"
 SAMPLES = {"text-classification": "imdb-s3", "forecasting": "ettm2"}
@@ -30,7 +32,7 @@ SAMPLES = {"text-classification": "imdb-s3", "forecasting": "ettm2"}
 class Backend:
     """Answers the version of its model once the test opens the door."""
 
-    device = "cpu"
+    device: Literal["cpu", "cuda"] = "cpu"
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -38,7 +40,7 @@ class Backend:
         self.door.set()
 
     def run(self, inputs: Tensors) -> dict[str, Array]:
-        assert self.door.wait(10)
+        assert self.door.wait(PATIENCE_S)
         return {"logits": np.full((len(inputs["lengths"]), 2), self.version, np.float32)}
 
 
@@ -182,19 +184,33 @@ async def test_bad_version_is_refused_once(
     assert await ask(engine) == 2
 
 
+def complete_at_its_old_time(folder: Path) -> None:
+    (folder / "model.onnx").write_text("complete")
+    os.utime(folder / "model.onnx", (0, 0))
+
+
 REPAIRS: dict[str, Callable[[Path], object]] = {
     "manifest": lambda folder: (folder / "manifest.json").write_text("text-classification"),
     "other file": lambda folder: (folder / "model.onnx").write_text("complete"),
-    "file with its old time": lambda folder: (
-        (folder / "model.onnx").write_text("complete"),
-        os.utime(folder / "model.onnx", (0, 0)),
-    ),
+    "file with its old time": complete_at_its_old_time,
     "file put in its place": lambda folder: (folder / "model.part").rename(folder / "model.onnx"),
     "folder put in its place": lambda folder: (
         folder.rename(folder.parent / ".old"),
         (folder.parent / ".new").rename(folder),
     ),
 }
+
+
+def tick(root: Path) -> None:
+    """Wait until the clock of the file system, which has steps, has moved."""
+    probe = root.parent / "probe"
+
+    def changed() -> int:
+        probe.write_text("")
+        return probe.stat().st_ctime_ns
+
+    before = changed()
+    wait_until(lambda: changed() > before)
 
 
 @pytest.mark.parametrize("repair", REPAIRS)
@@ -206,12 +222,12 @@ async def test_refused_version_is_tried_again_once_anything_of_it_has_changed(
     (folder / "model.part").write_text("complete")
     exports.put("a/.new", "bad")
     await reloader.look()
-    await asyncio.sleep(0.02)  # the clock of the file system has steps
+    tick(exports.root)
     REPAIRS[repair](folder)
     if repair != "manifest":
         await reloader.look()
         assert refused(metrics, "a", "hash") == 2
-        await asyncio.sleep(0.02)
+        tick(exports.root)
     exports.put("a/3")
     await reloader.look()
     assert exports.loads == ["a/3"] * (2 if repair == "manifest" else 3)
@@ -266,12 +282,18 @@ async def test_fault_of_one_look_does_not_end_the_looking(
         await asyncio.sleep(0.01)
     assert await ask(engine) == 2
     exports.put("a/3")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while served(engine) != {"a": 3}:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+async def settle() -> None:
+    """Let tasks go as far as they can."""
+    for _ in range(6):
+        await asyncio.sleep(0)
 
 
 async def test_request_that_has_begun_ends_with_its_version(
@@ -280,21 +302,21 @@ async def test_request_that_has_begun_ends_with_its_version(
     """Also what waits, and of a version replaced before the last; drain waits for all."""
     exports.backends[2].door.clear()
     asked = {2: [asyncio.create_task(ask(engine)) for _ in range(20)]}
-    await asyncio.sleep(0.05)
+    await settle()
     for version in (3, 4):
         exports.put(f"a/{version}")
         await reloader.look()
         asked[version] = [asyncio.create_task(ask(engine)) for _ in range(20)]
-        await asyncio.sleep(0.05)
+        await settle()
     assert served(engine) == {"a": 4}
     draining = asyncio.create_task(engine.drain())
-    await asyncio.sleep(0.05)
+    await settle()
     assert not draining.done()
     assert not any(task.done() for task in asked[2])
     exports.backends[2].door.set()
     for version, tasks in asked.items():
         assert await asyncio.gather(*tasks) == [version] * 20
-    await asyncio.wait_for(draining, 10)
+    await asyncio.wait_for(draining, PATIENCE_S)
 
 
 async def test_replaced_model_is_let_go(engine: Engine, reloader: Reloader, exports: Exports) -> None:

@@ -1,5 +1,6 @@
 import math
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 
 import numpy as np
@@ -27,7 +28,9 @@ NAMES = ("left", "right")
 MEAN, SCALE = (3.0, -1.0), (2.0, 0.5)
 
 
-def read(columns: list[Column], context_length: int, min_observations: int = 1) -> tuple[np.ndarray, tuple[int, ...]]:
+def read(
+    columns: Sequence[Column], context_length: int, min_observations: int = 1
+) -> tuple[np.ndarray, tuple[int, ...]]:
     """Values and counts of a window of two channels."""
     window = read_window(
         columns, NAMES, context_length=context_length, min_observations=min_observations, mean=MEAN, scale=SCALE
@@ -39,13 +42,15 @@ def read(columns: list[Column], context_length: int, min_observations: int = 1) 
 def slow_window(column: Column, context_length: int) -> list[float]:
     """Each step from the nearest values on both sides of it."""
     steps = range(len(column) - context_length, len(column))
-    known = {step: column[step] for step in steps if step >= 0 and column[step] is not None}
+    known = {step: value for step in steps if step >= 0 and (value := column[step]) is not None}
     values = []
     for step in steps:
         before = max((other for other in known if other <= step), default=None)
         after = min((other for other in known if other >= step), default=None)
         if before is None or after is None:
-            values.append(known[before if after is None else after])
+            nearest = before if after is None else after
+            assert nearest is not None
+            values.append(known[nearest])
         else:
             share = (step - before) / max(1, after - before)
             values.append((1 - share) * known[before] + share * known[after])
@@ -204,7 +209,7 @@ def test_error_has_the_steps_asked_for() -> None:
 
 @given(st.integers(0, 1000), st.lists(st.floats(0.05, 0.95), min_size=2, max_size=8))
 def test_error_does_not_fall_with_the_level(seed: int, levels: list[float]) -> None:
-    errors = np.random.default_rng(seed).integers(-3, 4, (19, 4, 3)).astype(np.float32) / 7
+    errors = (np.random.default_rng(seed).integers(-3, 4, (19, 4, 3)) / 7).astype(np.float32)
     calibration = calibrate(errors, (0.1, 0.2, 0.5, 0.8, 0.9))
     found = np.stack([calibration.error(level, 4) for level in sorted({*levels, *calibration.levels})])
     assert (np.diff(found, axis=0) >= 0).all()

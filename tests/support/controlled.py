@@ -78,10 +78,15 @@ class Control:
 
     def obey(self) -> None:
         """Carry out commands until the test has gone; then nothing is held any more."""
+        commands: dict[str, Callable[..., None]] = {
+            "hold": self._gate.clear,
+            "release": self._gate.set,
+            "advance": self._advance,
+        }
         with self._channel.makefile("r") as lines:
             for line in lines:
                 command, *arguments = line.split()
-                {"hold": self._gate.clear, "release": self._gate.set, "advance": self._advance}[command](*arguments)
+                commands[command](*arguments)
                 self._channel.sendall(b"done\n")
         self._gate.set()
 

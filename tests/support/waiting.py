@@ -10,7 +10,7 @@ PATIENCE_S = 120.0
 """Limit of every wait; far above what the slowest machine needs."""
 
 
-def wait_until(condition: Callable[[], T], describe: Callable[[], object] = lambda: "") -> T:
+def wait_until(condition: Callable[[], T | None], describe: Callable[[], object] = lambda: "") -> T:
     """Poll until a condition is true; what it returned.
 
     Args:
