@@ -21,12 +21,13 @@ help:  ## list the commands
 	$(SERVE)/python -m pip install --quiet $(LOCKED) --requirement $<
 	touch $@
 
-# The lock comes before the rest, so that the tests run what is served.
+# The lock comes before the rest, so that the tests run what is served. Modules are compiled when they are imported:
+# to compile all of them takes as long as to fetch them.
 .venv/dev/.installed: pyproject.toml requirements/cpu.txt
 	$(PYTHON) -m venv .venv/dev
-	$(DEV)/python -m pip install --quiet $(TORCH_INDEX) torch==2.13.0
-	$(DEV)/python -m pip install --quiet $(LOCKED) --requirement requirements/cpu.txt
-	$(DEV)/python -m pip install --quiet --editable '.[cpu,train,bench,dev]'
+	$(DEV)/python -m pip install --quiet --no-compile $(TORCH_INDEX) torch==2.13.0
+	$(DEV)/python -m pip install --quiet --no-compile $(LOCKED) --requirement requirements/cpu.txt
+	$(DEV)/python -m pip install --quiet --no-compile --editable '.[cpu,train,bench,dev]'
 	touch $@
 
 .venv/tools/.installed: Makefile
@@ -39,8 +40,8 @@ run: .venv/serve/.installed  ## serve exports/ on http://127.0.0.1:8000, on CPU,
 
 env: .venv/dev/.installed  ## everything for training and tests, in .venv/dev
 
-test: .venv/dev/.installed  ## run the tests on all cores (all but the slow ones and those of docker); measure coverage
-	$(DEV)/python -m pytest -m "not docker and not slow" --numprocesses auto --dist worksteal --cov
+test: .venv/dev/.installed  ## run the tests but the slow ones and those of docker; COVERAGE=1 measures and bounds coverage
+	$(DEV)/python -m pytest -m "not docker and not slow" --numprocesses auto --dist worksteal $(if $(COVERAGE),--cov)
 
 test-slow: .venv/dev/.installed  ## soak, 100,000 fuzzed bodies, 1 GB uploads: half an hour
 	$(DEV)/python -m pytest -m slow

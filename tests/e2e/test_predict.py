@@ -65,7 +65,7 @@ def test_bad_document_becomes_its_own_line(tmp_path: Path) -> None:
     assert "label" in second
 
 
-def test_bad_arguments_are_one_line_with_code_2(tmp_path: Path) -> None:
+def test_bad_arguments_are_one_line_with_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "fine"}\n{"text": 5}\n')
     (tmp_path / "in.csv").write_text("id,body\n1,x\n")
     cases: list[tuple[list[str | Path], str]] = [
@@ -76,10 +76,10 @@ def test_bad_arguments_are_one_line_with_code_2(tmp_path: Path) -> None:
         ([EXPORT], "--jsonl"),
     ]
     for arguments, words in cases:
-        done = run(*arguments)
-        assert done.returncode == 2, done.stderr
-        assert words in done.stderr.strip().splitlines()[-1]
-        assert "Traceback" not in done.stderr
+        assert call(*arguments) == 2
+        written = capsys.readouterr().err
+        assert words in written.strip().splitlines()[-1]
+        assert "Traceback" not in written
 
 
 def call(*arguments: object) -> int:

@@ -100,16 +100,36 @@ def test_server_and_check_refuse_a_damaged_export_alike(exports_copy: Path) -> N
         check_refusal(run(*arguments), PLACE, "model.onnx", "sha256")
 
 
-def test_missing_or_empty_exports_are_refused(tmp_path: Path) -> None:
-    check_refusal(run("--exports", str(tmp_path / "none")), "none", "not a folder")
+def test_missing_or_empty_exports_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder, words in ((tmp_path / "none", "not a folder"), (tmp_path, "holds no export")):
+        assert main(["check", str(folder)]) == 2
+        check_last_line(capsys.readouterr().err, str(folder), words)
     check_refusal(run("--exports", str(tmp_path)), "holds no export")
 
 
-def test_bad_settings_are_refused() -> None:
-    check_refusal(run("--port", "high"), "port", "high")
+@pytest.mark.parametrize(
+    ("flags", "variables", "words"),
+    [
+        (["--port", "high"], {}, ("port", "high")),
+        ([], {"LONGDOC_MAX_QUEUE_ROWS": "-1"}, ("max_queue_rows", "-1")),
+        ([], {"LONGDOC_BACKEND": "caffe"}, ("backend", "caffe")),
+    ],
+)
+def test_bad_settings_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    variables: dict[str, str],
+    words: tuple[str, ...],
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert main(flags) == 2
+    check_last_line(capsys.readouterr().err, *words)
+
+
+def test_unknown_flag_is_refused() -> None:
     check_refusal(run("--colour", "red"), "--colour")
-    check_refusal(run(LONGDOC_MAX_QUEUE_ROWS="-1"), "max_queue_rows", "-1")
-    check_refusal(run(LONGDOC_BACKEND="caffe"), "backend", "caffe")
 
 
 def test_taken_port_is_refused(server: Server) -> None:
