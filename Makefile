@@ -9,6 +9,8 @@ RUN ?= runs/imdb-s3-seed0
 TORCH_INDEX = $(shell $(PYTHON) -c "import socket; socket.create_connection(('download.pytorch.org', 443), 3)" 2>/dev/null && echo --extra-index-url https://download.pytorch.org/whl/cpu)
 # Nothing but what the lock names by its hash, and only wheels: to install them runs no code of theirs.
 LOCKED := --require-hashes --only-binary :all:
+# One process per core. A file is never split, since its fixtures train and export models.
+SIDE_BY_SIDE := --numprocesses auto --dist loadscope --no-loadscope-reorder
 
 .PHONY: help run env test test-slow test-docker check lock audit train export bench bench-peers docker
 
@@ -41,7 +43,7 @@ run: .venv/serve/.installed  ## serve exports/ on http://127.0.0.1:8000, on CPU,
 env: .venv/dev/.installed  ## everything for training and tests, in .venv/dev
 
 test: .venv/dev/.installed  ## run the tests but the slow ones and those of docker; COVERAGE=1 measures and bounds coverage
-	$(DEV)/python -m pytest -m "not docker and not slow" --numprocesses auto --dist worksteal $(if $(COVERAGE),--cov)
+	$(DEV)/python -m pytest -m "not docker and not slow" $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov)
 
 test-slow: .venv/dev/.installed  ## soak, 100,000 fuzzed bodies, 1 GB uploads: half an hour
 	$(DEV)/python -m pytest -m slow

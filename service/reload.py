@@ -63,10 +63,10 @@ class Reloader:
 
 
 def _state(folder: Path) -> tuple[int, int]:
-    """Time of the last change to the folder or a file in it, in nanoseconds, and the bytes of all of them.
+    """Time of the last change to the folder or a file in it, in nanoseconds, and their total size.
 
     An export that was refused is tried again once this differs. The clock of a file system has steps of some
-    milliseconds, so that the time alone would miss a file that grows within one.
+    milliseconds, so that the time alone would miss a file that grows within one step.
     """
     try:
         found = [path.stat() for path in (folder, *folder.iterdir())]

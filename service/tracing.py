@@ -86,7 +86,7 @@ class Traced:
         if scope["path"] in OPEN:
             await self._app(scope, receive, send)
             return
-        started_ns = time.time_ns()  # every other time is on the clock below, so that no stage leaves its span
+        started_ns = time.time_ns()  # later times are perf_counter plus an offset: no stage falls outside its span
         to_epoch_ns = started_ns - time.perf_counter_ns()
         name = scope["method"] if scope["method"] in METHODS else "HTTP"
         parent = self._parent(Headers(scope=scope))

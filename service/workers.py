@@ -30,7 +30,7 @@ CANNOT_START = 2
 REFUSAL = "refusal"
 """File in which such a worker says why."""
 FIRST_PAUSE_S = 0.5
-"""Before a worker that has crashed is started again; twice that and more for each further crash."""
+"""Time before a crashed worker is started again; it more than doubles with each further crash."""
 LONGEST_PAUSE_S = 30.0
 STEADY_S = 60.0
 """A worker that has lived this long is started again at once."""

@@ -1,4 +1,4 @@
-"""What every test runs under: on any machine, however slow."""
+"""Settings for all tests."""
 
 import os
 

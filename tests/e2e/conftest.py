@@ -74,6 +74,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     flags = ("--drain-delay-s", "0", "--default-forecaster", "ettm2")
     with Server(tmp_path_factory.mktemp("server") / "log", *flags) as server:
         yield server
+        assert server.stop() == 0
 
 
 @pytest.fixture(scope="session")
@@ -82,6 +83,7 @@ def controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlledS
     flags = ("--drain-delay-s", "0", "--default-forecaster", "ettm2")
     with ControlledServer(tmp_path_factory.mktemp("controlled") / "log", *flags) as server:
         yield server
+        assert server.stop() == 0
 
 
 @pytest.fixture

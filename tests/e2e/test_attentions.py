@@ -14,35 +14,19 @@ OPTIONS = {"skyformer": ["model.encoder.options.num_landmarks=16"], "dba": []}
 """Landmarks are for sequences much longer than there are of them."""
 
 
-@pytest.mark.parametrize("backend", ["onnx", "torchscript"])
 @pytest.mark.parametrize("attention", ["skyformer", "dba"])
-def test_classifier_answers(
-    attention: str, backend: str, start: Callable[..., Server], exports: Callable[[str], Path]
-) -> None:
-    server = start("--exports", str(exports(attention)), "--backend", backend, "--drain-delay-s", "0")
-    with server.client() as client:
-        answer = client.post("/v1/classify", json={"inputs": list(DOCUMENTS)})
+def test_classifier_answers(attention: str, start: Callable[..., Server], tmp_path: Path) -> None:
+    """Of generated documents: trained, exported, and served by each backend."""
+    sets = [f"model.encoder.attention={attention}", "training.epochs=6", *OPTIONS[attention]]
+    words = [word for override in sets for word in ("--set", override)]
+    assert call("train", "synthetic", "--runs", tmp_path / "runs", "--device", "cpu", *words) == 0
+    run = tmp_path / "runs" / "synthetic-seed0"
+    assert call("export", run, "--out", tmp_path / "exports", "--device", "cpu") == 0
+    for backend in ("onnx", "torchscript"):
+        server = start("--exports", str(tmp_path / "exports"), "--backend", backend, "--drain-delay-s", "0")
+        answer = server.post("/v1/classify", json={"inputs": list(DOCUMENTS)})
         assert answer.status_code == 200, answer.text
         assert [result["label"] for result in answer.json()["results"]] == list(DOCUMENTS.values())
-        model = client.get("/v1/models").json()["models"][0]
+        model = server.get("/v1/models").json()["models"][0]
         assert model["training"]["recipe"]["model"]["encoder"]["attention"] == attention
-    assert server.stop() == 0
-
-
-@pytest.fixture(scope="module")
-def exports(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A folder with the export of a classifier of generated documents, trained once for each attention."""
-    made: dict[str, Path] = {}
-
-    def make(attention: str) -> Path:
-        if attention not in made:
-            folder = tmp_path_factory.mktemp(attention)
-            sets = [f"model.encoder.attention={attention}", "training.epochs=6", *OPTIONS[attention]]
-            words = [word for override in sets for word in ("--set", override)]
-            assert call("train", "synthetic", "--runs", folder / "runs", "--device", "cpu", *words) == 0
-            run = folder / "runs" / "synthetic-seed0"
-            assert call("export", run, "--out", folder / "exports", "--device", "cpu") == 0
-            made[attention] = folder / "exports"
-        return made[attention]
-
-    return make
+        assert server.stop() == 0

@@ -20,8 +20,7 @@ from tests.support.wire import LAST_CHUNK, Wire, chunked, request
 NDJSON = {"content-type": "application/x-ndjson"}
 UPLOAD = request(body=None, content_type="application/x-ndjson", transfer_encoding="chunked")
 LINE_BYTES, DOCUMENT_BYTES = 3000, 1000
-DEADLINE_S = 30
-"""The default."""
+DEADLINE_S = 1000
 
 Line = dict[str, Any]
 
@@ -32,6 +31,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     limits = ("--max-body-bytes", str(LINE_BYTES), "--max-document-bytes", str(DOCUMENT_BYTES))
     with Server(tmp_path_factory.mktemp("small") / "log", *limits, "--drain-delay-s", "0") as server:
         yield server
+        assert server.stop() == 0
 
 
 def jsonl(*lines: object) -> bytes:
@@ -235,7 +235,7 @@ def test_client_that_leaves_frees_everything(controlled: ControlledServer, is_co
 
 
 def test_upload_that_stops_ends_at_the_deadline(start_controlled: Callable[..., ControlledServer]) -> None:
-    server = start_controlled("--drain-delay-s", "0")
+    server = start_controlled("--drain-delay-s", "0", "--deadline-s", str(DEADLINE_S))
     with Wire(server.url) as wire:
         wire.send(UPLOAD, chunked(jsonl({"text": "x"}) + b'{"text": '))
         assert wire.head()[0] == 200
@@ -249,14 +249,14 @@ def test_upload_that_stops_ends_at_the_deadline(start_controlled: Callable[..., 
 
 
 def test_upload_of_any_length_has_no_deadline(start_controlled: Callable[..., ControlledServer]) -> None:
-    server, deadline_s = start_controlled("--drain-delay-s", "0", "--deadline-s", "1000"), 1000
+    server = start_controlled("--drain-delay-s", "0", "--deadline-s", str(DEADLINE_S))
     with Wire(server.url) as wire:
         wire.send(UPLOAD, chunked(jsonl({"text": "x"})))
         assert wire.head()[0] == 200
         chunks = wire.chunks()
         answers = [next(chunks)]
         for _ in range(3):
-            server.advance(deadline_s / 2)
+            server.advance(DEADLINE_S / 2)
             wire.send(chunked(jsonl({"text": "x"})))
             answers.append(next(chunks))
         wire.send(LAST_CHUNK)

@@ -1,7 +1,6 @@
 """What raw connections get from the real service; bounds of time and length are in tests/service/test_http.py."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -15,10 +14,6 @@ def bytes_read(answer: Answer) -> int:
     assert answer.status == 200, answer
     (result,) = json.loads(answer.body)["results"]
     return int(result["coverage"]["bytes_total"])
-
-
-def descriptors(server: Server) -> int:
-    return len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
 
 
 def test_pipelined_requests_are_answered_in_order(server: Server) -> None:

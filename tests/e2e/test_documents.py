@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from service.settings import Settings
-from tests.support.server import Server
+from tests.support.server import ROOT, Server
 
-ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"(?:<!-- test: (?P<mark>[a-z-]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)```", re.DOTALL)
 LOCAL = "http://127.0.0.1:8000"

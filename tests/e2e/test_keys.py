@@ -20,6 +20,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     flags = ("--api-keys", f"{FIRST}, {SECOND}", "--default-forecaster", "ettm2", "--drain-delay-s", "0")
     with Server(tmp_path_factory.mktemp("locked") / "log", *flags) as server:
         yield server
+        assert server.stop() == 0
 
 
 @pytest.fixture

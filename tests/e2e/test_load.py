@@ -15,12 +15,13 @@ from tests.e2e.offline import Offline, agree, documents
 from tests.e2e.offline import document as repeated
 from tests.support.server import ControlledServer, Server
 from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.wire import request
 
 TEXT = {"content-type": "text/plain"}
 NEVER_S = "3600"
-"""No test waits so long."""
+"""Longer than any test."""
 DELAY_S = 40
-"""A delay that a test jumps over; shorter than what an idle connection has."""
+"""Shorter than the keep-alive timeout, so that a jump closes no connection."""
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_full_queue_is_answered_with_429(
             accepted = []
             for batches in range(1, cpu_count() + 1):
                 accepted.append(stack.enter_context(server.begin(body)))
-                server.wait_for(batches, "longdoc_batch_size_count", **of_model)
+                server.wait_for_batches(batches)
             for waiting in range(2, queue_rows + 1, 2):
                 accepted.append(stack.enter_context(server.begin(body)))
                 server.wait_for(waiting, "longdoc_queue_depth", **of_model)
@@ -70,18 +71,20 @@ def test_full_queue_is_answered_with_429(
     assert server.stop() == 0
 
 
-async def until_refused(url: str, answers: Counter[str]) -> None:
+async def until_refused(server: Server, answers: Counter[str]) -> None:
     """Ask on new connections until none is accepted; count what came of each request that was sent."""
     while True:
-        async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
-            try:
-                response = await client.post(f"{url}/v1/classify", content=repeated(2000), headers=TEXT)
-            except httpx.ConnectError:
-                answers["refused"] += 1
-                return
-            answers[str(response.status_code)] += 1
-            if response.headers.get("connection") == "close":
-                answers["told to close"] += 1
+        try:
+            reader, writer = await asyncio.open_connection(server.host, server.port)
+        except ConnectionRefusedError:
+            answers["refused"] += 1
+            return
+        writer.write(request(body=repeated(2000)))
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        answers[head.split()[1]] += 1
+        if "\r\nconnection: close\r\n" in head:
+            answers["told to close"] += 1
+        writer.close()
 
 
 async def until_answered(answers: Counter[str], kind: str, count: int) -> None:
@@ -95,11 +98,11 @@ async def until_answered(answers: Counter[str], kind: str, count: int) -> None:
 def test_sigterm_under_load_loses_nothing(
     start_controlled: Callable[..., ControlledServer], *, has_delay: bool
 ) -> None:
-    server = start_controlled("--drain-delay-s", str(DELAY_S if has_delay else 0), "--deadline-s", NEVER_S)
+    server = start_controlled("--drain-delay-s", str(DELAY_S if has_delay else 0))
 
     async def scenario() -> Counter[str]:
         answers: Counter[str] = Counter()
-        clients = [asyncio.create_task(until_refused(server.url, answers)) for _ in range(16)]
+        clients = [asyncio.create_task(until_refused(server, answers)) for _ in range(16)]
         await until_answered(answers, "200", 17)
         await asyncio.to_thread(server.drain)
         if has_delay:
@@ -157,7 +160,7 @@ def test_client_that_leaves_frees_the_queue(
             for _ in range(clients):
                 connections.enter_context(server.begin(repeated(6000)))
             server.wait_for(clients, "longdoc_requests_in_flight", **of_model)
-            assert server.metric("longdoc_queue_depth", **of_model) > 0
+            wait_until(lambda: server.metric("longdoc_queue_depth", **of_model))
         server.wait_for(clients, "longdoc_requests_cancelled_total", **of_model)
         assert server.metric("longdoc_requests_cancelled_total", stage="queue", **of_model) > 0
         assert server.metric("longdoc_queue_depth", **of_model) == 0

@@ -17,9 +17,9 @@ from tritonclient.utils import InferenceServerException
 from service.manifest import ForecasterManifest, Manifest
 from tests.e2e.conftest import SECRET
 from tests.e2e.offline import Columns, Offline, OfflineForecaster, OfflineMatcher, document, same_score
-from tests.e2e.test_documents import BLOCK, ROOT, run
+from tests.e2e.test_documents import BLOCK, run
 from tests.e2e.test_fuzz import mutate
-from tests.support.server import ControlledServer, Server
+from tests.support.server import ROOT, ControlledServer, Server
 
 INFER = "/v2/models/imdb-s3/infer"
 SHORT, LONG = b"A good film, \xff\x00 even so.", document(9000)

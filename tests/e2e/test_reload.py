@@ -131,6 +131,7 @@ def test_damaged_version_is_refused_once_and_taken_when_repaired(exports_copy: P
     folder = new_version(exports_copy)
     flip_byte(folder / "model.onnx")
     with clients(reloading, 2) as (answers, failures):
+        wait_until(lambda: answers[OLD] or failures)
         folder = publish(folder)
         wait_until(lambda: refused(reloading, "hash") or failures)
         look_again(exports_copy, reloading)

@@ -195,13 +195,17 @@ def test_who_is_about_to_stop_is_unhealthy_but_answers(start: Callable[..., Serv
 def test_overload_and_deadline(start_controlled: Callable[..., ControlledServer]) -> None:
     server = start_controlled("--drain-delay-s", "0", "--default-forecaster", "ettm2", "--max-queue-rows", "1")
     with server.held(), server.client() as client, ThreadPoolExecutor(cpu_count() + 1) as pool:
-        post = partial(client.post, "/predict", json={"inputs": "a"}, headers={"X-Request-Timeout-Ms": "25000"})
-        running = [pool.submit(post) for _ in range(cpu_count() + 1)]  # one for each slot, and one that waits
+        late = partial(client.post, "/predict", json={"inputs": "a"}, headers={"X-Request-Timeout-Ms": "3000000"})
+        running = []
+        for batches in range(1, cpu_count() + 1):
+            running.append(pool.submit(late))
+            server.wait_for_batches(batches)
+        running.append(pool.submit(late))
         server.wait_for(1, "longdoc_queue_depth")
         refused = client.post("/predict", json={"inputs": "a"})
         check_error(refused, 429, "Overloaded")
         assert refused.headers["retry-after"]
-        server.advance(25)
+        server.advance(3000)
         for request in running:
             check_error(request.result(), 504, "Backend", "deadline")
 

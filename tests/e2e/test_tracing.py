@@ -101,6 +101,7 @@ def traced(collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> It
     at_once = {"OTEL_BSP_SCHEDULE_DELAY": "50"}
     with ControlledServer(log, "--otlp-endpoint", collector.url, *flags, variables=at_once) as server:
         yield server
+        assert server.stop() == 0
 
 
 @pytest.fixture
@@ -124,9 +125,9 @@ def test_request_is_a_span_of_the_clients_trace_with_its_stages(client: httpx.Cl
     before = time.time_ns()
     headers = {**SAMPLED, "tracestate": "vendor=1", "X-Request-Id": "of-the-client"}
     response = client.post("/v1/classify", json={"inputs": [SECRET, SECRET * 200]}, headers=headers)
-    after = time.time_ns()
     assert response.status_code == 200
     span, children = collector.trace(response)
+    after = time.time_ns()
     assert (span.name, span.kind) == ("POST /v1/classify", Span.SPAN_KIND_SERVER)
     assert (span.trace_id.hex(), span.parent_span_id.hex(), span.trace_state) == (TRACE, PARENT, "vendor=1")
     assert span.status.code == Status.STATUS_CODE_UNSET

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -119,7 +120,9 @@ def test_killed_worker_is_started_again_and_its_counts_stay(start: Start) -> Non
         os.kill(first[0], signal.SIGKILL)
         wait_until(lambda: not is_alive(first[0]))
         lowest = before
+        end = time.monotonic() + PATIENCE_S
         while server.text().count("listening on") < WORKERS + 1:
+            assert time.monotonic() < end
             assert post(server, 1) == {200: 1}, "the other one has to answer meanwhile"
             now = classified(server)
             assert now > lowest
@@ -138,7 +141,7 @@ def test_sigterm_under_load_loses_nothing(start: Start) -> None:
 
         async def scenario() -> Counter[str]:
             answers: Counter[str] = Counter()
-            clients = [asyncio.create_task(until_refused(server.url, answers)) for _ in range(16)]
+            clients = [asyncio.create_task(until_refused(server, answers)) for _ in range(16)]
             await until_answered(answers, "200", 51)
             server.send_signal()
             await asyncio.wait_for(asyncio.gather(*clients), PATIENCE_S)
@@ -256,10 +259,13 @@ def test_new_version_is_served_by_all_workers(start: Start, exports_copy: Path) 
 
         client = threading.Thread(target=ask)
         client.start()
-        publish(folder)
-        wait_until(lambda: server.text().count(f"{NAME} {NEW}: serving") == WORKERS)
-        stop.set()
-        client.join()
+        try:
+            wait_until(lambda: codes)
+            publish(folder)
+            wait_until(lambda: server.text().count(f"{NAME} {NEW}: serving") == WORKERS)
+        finally:
+            stop.set()
+            client.join()
         assert set(codes) == {200}
         versions = {server.post("/v1/classify", json={"inputs": "x"}).json()["version"] for _ in range(20)}
         assert versions == {NEW}

@@ -349,22 +349,32 @@ def predicted(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[di
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-@pytest.mark.parametrize("kind", ["csv", "folder"])
-def test_documents_go_from_a_file_to_an_answer(
-    write: Write, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+TOPICS = list(WORDS) * 60
+
+
+def test_documents_in_a_table_are_learned(write: Write, tmp_path: Path) -> None:
+    generator = random.Random(3)
+    rows = "".join(f'1,"{sentence(generator, topic)}\n",{topic}\n' for topic in TOPICS)
+    path = write("topics.csv", 'id,"the ""body""",größe\n' + rows)
+    columns = ["--text-column", 'the "body"', "--label-column", "größe"]
+    assert train(path, tmp_path / "runs", *columns, "--set", "training.epochs=3") == 0
+    run = tmp_path / "runs" / "topics-seed0"
+    assert call("evaluate", run, "--data", path, "--device", "cpu") == 0
+    figures = {
+        (found["metric"], found["condition"]): found for found in json.loads((run / "evaluation.json").read_text())
+    }
+    assert figures["accuracy", "windows"]["examples"] == 12
+    assert figures["accuracy", "windows"]["value"] >= 0.9
+
+
+def test_documents_go_from_a_folder_to_an_answer(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     generator = random.Random(3)
-    rows = [(sentence(generator, topic), topic) for topic in list(WORDS) * 60]
     path = tmp_path / "topics"
-    columns: list[str] = []
-    if kind == "csv":
-        path = write("topics.csv", 'id,"the ""body""",größe\n' + "".join(f'1,"{t}\n",{label}\n' for t, label in rows))
-        columns = ["--text-column", 'the "body"', "--label-column", "größe"]
-    else:
-        for i, (text, label) in enumerate(rows):
-            write(f"topics/{label}/{i}.txt", text.encode("utf-16"))
-    settings = ["--set", "training.epochs=3"]
-    assert train(path, tmp_path / "runs", *columns, *settings) == 0
+    for i, topic in enumerate(TOPICS):
+        write(f"topics/{topic}/{i}.txt", sentence(generator, topic).encode("utf-16"))
+    assert train(path, tmp_path / "runs", "--set", "training.epochs=3") == 0
     run, exports = tmp_path / "runs" / "topics-seed0", tmp_path / "exports"
     assert call("export", run, "--data", path, "--out", exports, "--device", "cpu") == 0
     manifest = read_manifest(exports / "topics" / "1")
@@ -380,8 +390,7 @@ def test_documents_go_from_a_file_to_an_answer(
     assert json.loads(target.read_text()) == json.loads(manifest.model_dump_json())["results"]
     assert call("evaluate", run, "--data", path, "--device", "cpu") == 0
     assert json.loads((run / "evaluation.json").read_text()) == json.loads(target.read_text())
-    encoding = "utf-16" if kind == "folder" else "utf-8"
-    asked = [write(f"{i}.txt", sentence(generator, topic).encode(encoding)) for i, topic in enumerate(WORDS)]
+    asked = [write(f"{i}.txt", sentence(generator, topic).encode("utf-16")) for i, topic in enumerate(WORDS)]
     answers = predicted(capsys, exports / "topics", *asked)
     assert [answer["label"] for answer in answers] == list(WORDS)
 

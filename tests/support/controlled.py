@@ -7,7 +7,8 @@ the socket DESCRIPTOR is a command; it is answered once it has taken effect:
 - `release`: they continue;
 - `advance SECONDS`: the clock of the event loop jumps ahead, so timers run out.
 
-A batch that contains the text of a fault raises it.
+A batch that contains the text of a fault raises it. What the service allows seconds for, it allows an hour or more
+here, so that nothing runs out by itself on a slow machine.
 """
 
 import asyncio
@@ -19,11 +20,18 @@ from unittest.mock import patch
 
 import uvloop
 
-from service import engine
+from service import batching, engine, server
 from service.__main__ import main
 from service.batching import Floats, Run
 from service.exports import LoadedModel
+from tests.support.waiting import PATIENCE_S
 
+STUCK_S = 3600.0
+"""A batch that computes for longer is stuck."""
+DEADLINE_S = 36_000.0
+"""Longer than a batch may take: a stuck batch ends its requests before their deadline."""
+LAST_REQUESTS_S = 60.0
+"""Time for the first request of a connection made just before listening ended."""
 FAULTS: dict[bytes, type[BaseException]] = {
     b"please exit": SystemExit,
     b"please fail": RuntimeError,
@@ -59,8 +67,8 @@ class Control:
         self._loop = ControlledLoop()
         return self._loop
 
-    def controlled(self, make_runner: Callable[[LoadedModel], Run]) -> Callable[[LoadedModel], Run]:
-        """Put a gate and the faults before what computes batches."""
+    def wrap(self, make_runner: Callable[[LoadedModel], Run]) -> Callable[[LoadedModel], Run]:
+        """Wrap what makes runners: their batches wait at the gate, and may raise a fault."""
 
         def make(model: LoadedModel) -> Run:
             run = make_runner(model)
@@ -77,25 +85,27 @@ class Control:
         return make
 
     def obey(self) -> None:
-        """Carry out commands until the test has gone; then nothing is held any more."""
+        """Carry out commands until the socket closes, then release all batches."""
         commands: dict[str, Callable[..., None]] = {
             "hold": self._gate.clear,
             "release": self._gate.set,
             "advance": self._advance,
         }
-        with self._channel.makefile("r") as lines:
-            for line in lines:
-                command, *arguments = line.split()
-                commands[command](*arguments)
-                self._channel.sendall(b"done\n")
-        self._gate.set()
+        try:
+            with self._channel.makefile("r") as lines:
+                for line in lines:
+                    command, *arguments = line.split()
+                    commands[command](*arguments)
+                    self._channel.sendall(b"done\n")
+        finally:
+            self._gate.set()
 
     def _advance(self, seconds: str) -> None:
         assert self._loop is not None
-        has_advanced = threading.Event()
+        done = threading.Event()
         self._loop.call_soon_threadsafe(self._loop.advance, float(seconds))
-        self._loop.call_soon_threadsafe(has_advanced.set)
-        has_advanced.wait()
+        self._loop.call_soon_threadsafe(done.set)
+        done.wait(PATIENCE_S)
 
 
 def run(descriptor: int, flags: Sequence[str]) -> int:
@@ -103,10 +113,12 @@ def run(descriptor: int, flags: Sequence[str]) -> int:
     control = Control(socket.socket(fileno=descriptor))
     threading.Thread(target=control.obey, daemon=True).start()
     with (
-        patch.object(engine, "_runner", control.controlled(engine._runner)),
+        patch.object(engine, "_runner", control.wrap(engine._runner)),
+        patch.object(batching, "STUCK_S", STUCK_S),
+        patch.object(server, "LAST_REQUESTS_S", LAST_REQUESTS_S),
         patch.object(uvloop, "new_event_loop", control.new_event_loop),
     ):
-        return main(flags)
+        return main(["--deadline-s", str(DEADLINE_S), *flags])
 
 
 if __name__ == "__main__":

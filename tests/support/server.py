@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from signal import Signals
 from typing import Any, Self
@@ -27,7 +27,7 @@ class Server:
     Args:
         log: file for what it writes.
         flags: of the server.
-        program: arguments of the interpreter that run it.
+        program: arguments of the interpreter, by default `-m service`.
         variables: for its environment, which holds no other variable LONGDOC_...
         descriptors: open files that it inherits.
 
@@ -61,6 +61,16 @@ class Server:
         found = re.search(r"listening on (http://\S+)", self.text())
         return found[1] if found else None
 
+    @property
+    def host(self) -> str:
+        """Address that it listens on."""
+        return self.url.removeprefix("http://").rpartition(":")[0]
+
+    @property
+    def port(self) -> int:
+        """Port that it listens on."""
+        return int(self.url.rpartition(":")[2])
+
     def __enter__(self) -> Self:
         return self
 
@@ -76,7 +86,7 @@ class Server:
         self.process.send_signal(number)
 
     def exit_code(self) -> int:
-        """Wait until it has ended."""
+        """Wait for the process to end; its exit code."""
         return self.process.wait(PATIENCE_S)
 
     def stop(self, number: Signals = Signals.SIGTERM) -> int:
@@ -85,7 +95,7 @@ class Server:
         return self.exit_code()
 
     def drain(self) -> None:
-        """Send SIGTERM and wait until it has been taken notice of."""
+        """Send SIGTERM and wait until the server logs it."""
         self.send_signal()
         wait_until(lambda: "SIGTERM: draining" in self.text(), self.text)
 
@@ -122,8 +132,12 @@ class Server:
             return sample(client, name, **labels)
 
     def wait_for(self, value: float, name: str, **labels: str) -> None:
-        """Wait until a metric has a value."""
+        """Wait until a metric has a value; it has to stay at that."""
         wait_until(lambda: self.metric(name, **labels) == value, lambda: f"{name} = {self.metric(name, **labels)}")
+
+    def wait_for_batches(self, count: float) -> None:
+        """Wait until that many batches have started."""
+        wait_until(lambda: self.metric("longdoc_batch_size_count") >= count)
 
     def rss_bytes(self) -> int:
         """Memory that it has now."""
@@ -141,29 +155,31 @@ class ControlledServer(Server):
 
     def __init__(self, log: Path, *flags: str, variables: Mapping[str, str] | None = None) -> None:
         self._channel, theirs = socket.socketpair()
+        self._channel.settimeout(PATIENCE_S)
         with theirs:
             program = ("-m", "tests.support.controlled", str(theirs.fileno()))
             super().__init__(log, *flags, program=program, variables=variables, descriptors=[theirs.fileno()])
 
     def hold(self) -> None:
-        """Let batches that start from now on wait."""
+        """Block batches that start from now on."""
         self._command("hold")
 
     def release(self) -> None:
-        """Let them continue."""
+        """Unblock them."""
         self._command("release")
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold batches inside."""
+        """Block batches inside."""
         self.hold()
         try:
             yield
         finally:
-            self.release()
+            with suppress(OSError):  # the server may have ended
+                self.release()
 
     def advance(self, seconds: float) -> None:
-        """Let the clock of its event loop jump ahead."""
+        """Make the clock of its event loop jump ahead."""
         self._command(f"advance {seconds}")
 
     def kill(self) -> None:

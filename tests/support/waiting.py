@@ -14,7 +14,7 @@ def wait_until(condition: Callable[[], T | None], describe: Callable[[], object]
     """Poll until a condition is true; what it returned.
 
     Args:
-        condition: cheap, and true from some time on.
+        condition: cheap; once true, it stays true.
         describe: what to show if it never is.
 
     Raises: AssertionError after PATIENCE_S.
