@@ -4,7 +4,7 @@ import asyncio
 import signal
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import httpx
 import pytest
@@ -76,15 +76,15 @@ async def until_refused(server: Server, answers: Counter[str]) -> None:
     while True:
         try:
             reader, writer = await asyncio.open_connection(server.host, server.port)
-        except ConnectionRefusedError:
+        except ConnectionError:  # also reset, if the kernel was still connecting it when listening ended
             answers["refused"] += 1
             return
-        writer.write(request(body=repeated(2000)))
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        with closing(writer):
+            writer.write(request(body=repeated(2000)))
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         answers[head.split()[1]] += 1
         if "\r\nconnection: close\r\n" in head:
             answers["told to close"] += 1
-        writer.close()
 
 
 async def until_answered(answers: Counter[str], kind: str, count: int) -> None:

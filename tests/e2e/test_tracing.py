@@ -6,6 +6,7 @@ import socket
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from subprocess import run
@@ -122,8 +123,8 @@ def own_collector() -> Iterator[Collector]:
 
 
 def test_request_is_a_span_of_the_clients_trace_with_its_stages(client: httpx.Client, collector: Collector) -> None:
-    before = time.time_ns()
-    headers = {**SAMPLED, "tracestate": "vendor=1", "X-Request-Id": "of-the-client"}
+    name, before = uuid.uuid4().hex, time.time_ns()
+    headers = {**SAMPLED, "tracestate": "vendor=1", "X-Request-Id": name}
     response = client.post("/v1/classify", json={"inputs": [SECRET, SECRET * 200]}, headers=headers)
     assert response.status_code == 200
     span, children = collector.trace(response)
@@ -142,7 +143,7 @@ def test_request_is_a_span_of_the_clients_trace_with_its_stages(client: httpx.Cl
         "url.scheme": "http",
         "longdoc.model.name": response.json()["model"],
         "longdoc.model.version": response.json()["version"],
-        "longdoc.request_id": "of-the-client",
+        "longdoc.request_id": name,
     }
     assert not span.events
     assert [child.name for child in sorted(children, key=lambda c: c.start_time_unix_nano)] == STAGES
@@ -151,8 +152,8 @@ def test_request_is_a_span_of_the_clients_trace_with_its_stages(client: httpx.Cl
         assert child.kind == Span.SPAN_KIND_INTERNAL
         assert not child.attributes
     edges = [before, span.start_time_unix_nano]
-    for name in STAGES:
-        (stage,) = [child for child in children if child.name == name]
+    for kind in STAGES:
+        (stage,) = [child for child in children if child.name == kind]
         edges += [stage.start_time_unix_nano, stage.end_time_unix_nano]
     edges += [span.end_time_unix_nano, after]
     assert edges == sorted(edges)
