@@ -104,9 +104,8 @@ class _Supervisor:
             if self._stopping.is_set():
                 return code
             is_first = False
-            pause_s = (
-                0.0 if time.monotonic() - started > STEADY_S else min(LONGEST_PAUSE_S, 2 * pause_s + FIRST_PAUSE_S)
-            )
+            was_steady = time.monotonic() - started > STEADY_S
+            pause_s = 0.0 if was_steady else min(LONGEST_PAUSE_S, 2 * pause_s + FIRST_PAUSE_S)
             why = f" ({(self._folder / REFUSAL).read_text()})" if code == CANNOT_START else ""
             log.error("worker %d ended with code %d%s; it is started again in %g s", index, code, why, pause_s)
             with contextlib.suppress(TimeoutError):
