@@ -34,7 +34,7 @@ help:  ## list the commands
 
 .venv/tools/.installed: Makefile
 	$(PYTHON) -m venv --clear .venv/tools
-	$(TOOLS)/python -m pip install --quiet 'pip-audit>=2.9,<3' 'ruff>=0.9,<1' 'uv>=0.9,<1'
+	$(TOOLS)/python -m pip install --quiet 'pip-audit>=2.9,<3' 'ruff==0.17.6' 'uv>=0.9,<1'
 	touch $@
 
 run: .venv/serve/.installed  ## serve exports/ on http://127.0.0.1:8000, on CPU, without torch

@@ -56,9 +56,11 @@ def exports_copy(export: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
-    """Start servers with flags; they end with the test."""
+    """Start servers with flags and options of `Server`; they end with the test."""
     with ExitStack() as servers:
-        yield lambda *flags: servers.enter_context(Server(tmp_path_factory.mktemp("server") / "log", *flags))
+        yield lambda *flags, **options: servers.enter_context(
+            Server(tmp_path_factory.mktemp("server") / "log", *flags, **options)
+        )
 
 
 @pytest.fixture
@@ -70,8 +72,8 @@ def start_controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calla
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for all tests that only ask."""
-    flags = ("--drain-delay-s", "0", "--default-forecaster", "ettm2")
+    """One server for all tests that only ask; however slow the machine is, no request is late."""
+    flags = ("--drain-delay-s", "0", "--default-forecaster", "ettm2", "--deadline-s", "3600")
     with Server(tmp_path_factory.mktemp("server") / "log", *flags) as server:
         yield server
         assert server.stop() == 0

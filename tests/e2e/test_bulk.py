@@ -220,7 +220,11 @@ def test_connection_serves_other_requests_before_and_after(server: Server) -> No
 
 
 @pytest.mark.parametrize("is_complete", [True, False], ids=["after its last line", "in the middle"])
-def test_client_that_leaves_frees_everything(controlled: ControlledServer, is_complete: bool) -> None:
+def test_client_that_leaves_frees_everything(
+    start_controlled: Callable[..., ControlledServer], is_complete: bool
+) -> None:
+    # Single-row batches: more of them than any machine computes side by side, so some wait in the queue.
+    controlled = start_controlled("--drain-delay-s", "0", "--max-batch-rows", "1")
     left = controlled.metric("longdoc_http_requests_total", route="/v1/classify", code="499")
     with controlled.held():
         with Wire(controlled.url) as wire:

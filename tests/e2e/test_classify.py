@@ -1,12 +1,14 @@
 """What a client gets for good requests."""
 
+from collections.abc import Callable
+
 import httpx
 import pytest
 
 from service.codec import cut
 from service.manifest import ClassifierManifest
 from tests.e2e.offline import Offline, agree, document, scores_of
-from tests.support.server import Server, sample
+from tests.support.server import ControlledServer, Server, sample
 
 TEXT = {"content-type": "text/plain"}
 
@@ -143,18 +145,23 @@ def test_metrics_count_what_happened(client: httpx.Client, manifest: ClassifierM
     [([1], 256), ([256], 256), ([257], 512), ([1025, 2048], 2048), ([2049], 4096), ([4096], 4096), ([4097], 4096)],
 )
 def test_batch_is_padded_to_the_smallest_bucket_that_fits(
-    client: httpx.Client, manifest: ClassifierManifest, lengths: list[int], bucket: int
+    controlled: ControlledServer, manifest: ClassifierManifest, lengths: list[int], bucket: int
 ) -> None:
+    """On a server whose batches hold as many rows as allowed, however long one takes."""
     model = {"model": manifest.name}
     names = ("longdoc_batch_size_sum", "longdoc_batch_padding_ratio_count", "longdoc_batch_padding_ratio_sum")
-    before = [sample(client, name, **model) for name in names]
-    client.post("/v1/classify", json={"inputs": [document(length).decode() for length in lengths]})
-    rows, batches, padding = (sample(client, name, **model) - b for name, b in zip(names, before, strict=True))
+    before = [controlled.metric(name, **model) for name in names]
+    controlled.post("/v1/classify", json={"inputs": [document(length).decode() for length in lengths]})
+    rows, batches, padding = (controlled.metric(name, **model) - b for name, b in zip(names, before, strict=True))
     sizes = [end - start for n in lengths for ((start, end),) in cut(n, 4096, manifest.window_overlap, "windows")]
     assert (rows, batches) == (len(sizes), 1)
     assert padding == pytest.approx(1 - sum(sizes) / (bucket * len(sizes)), abs=1e-9)
 
 
-def test_memory_stays_below_400_mb(client: httpx.Client, server: Server) -> None:
-    client.post("/v1/classify", content=document(2**18), headers=TEXT)
+def test_memory_stays_below_400_mb(start: Callable[..., Server]) -> None:
+    """With two slots; each further one computes a batch of its own beside the others."""
+    two_cores = "import os; os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])"
+    program = f"{two_cores}; import sys; from service.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    server = start("--drain-delay-s", "0", "--default-forecaster", "ettm2", program=("-c", program))
+    assert server.post("/v1/classify", content=document(2**18), headers=TEXT).status_code == 200
     assert server.rss_bytes() < 400e6

@@ -62,7 +62,7 @@ def test_parsed_blocks_name_what_exists() -> None:
 
 
 def test_readme_answers_are_real(server: Server) -> None:
-    """Each `run` block's output equals the `output` block after it; floats to five digits."""
+    """Each `run` block's output equals the `output` block after it, floats as far as backends agree."""
     readme = (ROOT / "README.md").read_text()
     checked = 0
     found = list(BLOCK.finditer(readme))
@@ -82,7 +82,8 @@ def same(a: object, b: object) -> bool:
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, float):
-        return a == pytest.approx(b, abs=1e-5)
+        # Forecasts are in the units of the data, where backends differ by more than 1e-5.
+        return a == pytest.approx(b, rel=1e-4, abs=1e-5)
     return a == b
 
 

@@ -21,6 +21,9 @@ PROSE = (
     "for speech recognition, where dialogue acts depend on sentiment, semantics, corpora and the summaries of news"
 )
 
+UNSEEN = iter(range(10**6, 10**7))
+"""Seeds of texts that no other test has sent, nor this one before."""
+
 
 def text(seed: int, length: int) -> str:
     return " ".join(random.Random(seed).choices(PROSE.split(), k=length))[:length]
@@ -121,7 +124,7 @@ def test_equal_documents_have_equal_scores_in_the_order_they_came(client: httpx.
 
 
 def test_query_may_be_one_of_the_documents(client: httpx.Client, matcher: OfflineMatcher) -> None:
-    query, other = text(310, 200), text(311, 200)
+    query, other = (text(next(UNSEEN), 200) for _ in range(2))
     before = sample(client, "longdoc_encoding_cache_requests_total", result="miss")
     found = by_index(rank(client, query, [other, query]))
     assert same_score(found[1], matcher(query, query))
@@ -129,7 +132,7 @@ def test_query_may_be_one_of_the_documents(client: httpx.Client, matcher: Offlin
 
 
 def test_texts_seen_before_are_not_encoded_again(client: httpx.Client) -> None:
-    documents = [text(400 + i, 100) for i in range(20)]
+    documents = [text(next(UNSEEN), 100) for _ in range(20)]
 
     def counts() -> dict[str, float]:
         return {
@@ -144,7 +147,7 @@ def test_texts_seen_before_are_not_encoded_again(client: httpx.Client) -> None:
         after = counts()
         return {name: after[name] - before[name] for name in before}
 
-    first, second = text(450, 100), text(451, 100)
+    first, second = (text(next(UNSEEN), 100) for _ in range(2))
     assert grown(first) == {"rows": 21, "hit": 0, "miss": 21}
     assert grown(first) == {"rows": 0, "hit": 21, "miss": 0}
     assert grown(second) == {"rows": 1, "hit": 20, "miss": 1}

@@ -20,6 +20,7 @@ from tests.e2e.offline import Columns, Offline, OfflineForecaster, OfflineMatche
 from tests.e2e.test_documents import BLOCK, run
 from tests.e2e.test_fuzz import mutate
 from tests.support.server import ROOT, ControlledServer, Server
+from tests.support.waiting import PATIENCE_S
 
 INFER = "/v2/models/imdb-s3/infer"
 SHORT, LONG = b"A good film, \xff\x00 even so.", document(9000)
@@ -522,7 +523,8 @@ def test_page_for_clients_is_true(server: Server, tmp_path: Path) -> None:
     assert {match["language"] for match in found} == {"python", "sh"}
     for match in found:
         if match["language"] == "python":
-            (tmp_path / "page.py").write_text(match["code"])
+            code = match["code"].replace("timeout=500_000", f"timeout={round(1e6 * PATIENCE_S)}")
+            (tmp_path / "page.py").write_text(code)
             printed = run(f"python {tmp_path / 'page.py'}", tmp_path)
             assert "positive" in printed
             assert "bytes_used" in printed

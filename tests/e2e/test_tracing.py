@@ -21,7 +21,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tests.e2e.conftest import SECRET
 from tests.e2e.offline import OfflineForecaster
 from tests.support.server import ROOT, ControlledServer, Server
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.wire import LAST_CHUNK, Wire, chunked, request
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -280,7 +280,8 @@ def test_last_spans_are_sent_by_each_worker_before_it_ends(
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "my-documents")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
-    server = start("--otlp-endpoint", own_collector.url, "--workers", "2", "--drain-delay-s", "0")
+    flags = ("--otlp-endpoint", own_collector.url, "--workers", "2", "--drain-delay-s", "0")
+    server = start(*flags, constants={"service.tracing.FLUSH_S": PATIENCE_S})
     wait_until(lambda: server.text().count("listening on") == 2)
     for _ in range(20):  # each on a connection of its own, so that both workers get some
         assert server.post("/v1/classify", json={"inputs": "x"}).status_code == 200
@@ -296,7 +297,8 @@ def test_sampler_is_that_of_the_variables(
     start: Callable[..., Server], own_collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
-    server = start("--otlp-endpoint", own_collector.url, "--drain-delay-s", "0")
+    constants = {"service.tracing.FLUSH_S": PATIENCE_S}
+    server = start("--otlp-endpoint", own_collector.url, "--drain-delay-s", "0", constants=constants)
     assert server.post("/v1/classify", json={"inputs": "x"}).status_code == 200
     assert server.post("/v1/classify", json={"inputs": "x"}, headers=SAMPLED).status_code == 200
     assert server.stop() == 0
@@ -333,7 +335,9 @@ def test_collector_that_is_down_disturbs_nobody(
         listener.bind(("127.0.0.1", 0))
         if is_silent:
             listener.listen()
-        server = start("--otlp-endpoint", f"http://127.0.0.1:{listener.getsockname()[1]}", "--drain-delay-s", "0")
+        endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        constants = {"service.tracing.COMPLAIN_S": 36_000}
+        server = start("--otlp-endpoint", endpoint, "--drain-delay-s", "0", constants=constants)
         with server.client() as client:
 
             def ask() -> bool:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from tests.e2e.offline import Offline, agree, documents
 from tests.e2e.test_load import until_answered, until_refused
 from tests.e2e.test_reload import LOOK_S, NAME, NEW, new_version, publish
 from tests.e2e.test_start import VERSION, check_refusal, flip_byte, run
+from tests.support.controlled import LAST_REQUESTS_S
 from tests.support.server import ROOT, Server
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -69,9 +70,9 @@ def classified(server: Server) -> float:
 
 
 @contextmanager
-def several(start: Start, *flags: str) -> Iterator[Server]:
+def several(start: Start, *flags: str, constants: Mapping[str, float] | None = None) -> Iterator[Server]:
     """A server all of whose workers listen; it is stopped in the end."""
-    server = start("--workers", str(WORKERS), "--drain-delay-s", "0", *flags)
+    server = start("--workers", str(WORKERS), "--drain-delay-s", "0", *flags, constants=constants)
     wait_until(lambda: server.text().count("listening on") == WORKERS)
     pids = [*children(server.process.pid), server.process.pid]
     yield server
@@ -137,7 +138,7 @@ def test_killed_worker_is_started_again_and_its_counts_stay(start: Start) -> Non
 
 
 def test_sigterm_under_load_loses_nothing(start: Start) -> None:
-    with several(start) as server:
+    with several(start, constants={"service.server.LAST_REQUESTS_S": LAST_REQUESTS_S}) as server:
 
         async def scenario() -> Counter[str]:
             answers: Counter[str] = Counter()
@@ -203,18 +204,9 @@ def test_signal_while_it_starts_ends_it(tmp_path: Path, number: signal.Signals) 
     assert "Traceback" not in log.read_text()
 
 
-def test_signal_while_a_worker_waits_to_be_started_again(tmp_path: Path) -> None:
-    code = """
-import sys
-from service import workers
-from service.__main__ import main
-workers.FIRST_PAUSE_S = workers.LONGEST_PAUSE_S = 3600
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
-"""
-    flags = ("--workers", str(WORKERS), "--drain-delay-s", "0")
-    with Server(tmp_path / "log", *flags, program=("-c", code)) as server:
-        wait_until(lambda: server.text().count("listening on") == WORKERS)
+def test_signal_while_a_worker_waits_to_be_started_again(start: Start) -> None:
+    names = ("FIRST_PAUSE_S", "LONGEST_PAUSE_S", "STEADY_S")
+    with several(start, constants={f"service.workers.{name}": 3600 for name in names}) as server:
         os.kill(workers(server)[0], signal.SIGKILL)
         wait_until(lambda: "started again in 3600 s" in server.text())
         assert server.stop() == 0

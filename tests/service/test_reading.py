@@ -1,7 +1,6 @@
 """Bodies with very many wrong values: a client must not stop the server with them."""
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -39,12 +38,11 @@ def kserve(inputs: str) -> str:
         (KServeRequest, kserve(f'{{"frequency":"H","series":[[],{NUMBERS}]}}')),
     ],
 )
-def test_very_many_wrong_values_are_refused_fast(schema: type[BaseModel], body: str) -> None:
-    """Listing them all would take three seconds and more for each of these bodies."""
-    started = time.process_time()
+def test_error_of_very_many_wrong_values_is_short(schema: type[BaseModel], body: str) -> None:
+    """The first wrong item of a list ends the check: finding all takes seconds. Wrong fields are counted."""
     with pytest.raises(InvalidInput) as caught:
         parse_json(schema, body.encode())
-    assert time.process_time() - started < 2
+    assert ("300000 values are not allowed" in str(caught.value)) == (FIELDS in body)
     assert 1 <= len(caught.value.errors) <= 2
     assert len(str(caught.value)) < 200
 

@@ -19,6 +19,7 @@ from tests.support.wire import Wire, request
 
 ROOT = Path(__file__).parents[2]
 SERVICE = ("-m", "service")
+UNLIMITED = httpx.Limits(max_connections=None, max_keepalive_connections=None)
 
 
 class Server:
@@ -27,7 +28,8 @@ class Server:
     Args:
         log: file for what it writes.
         flags: of the server.
-        program: arguments of the interpreter, by default `-m service`.
+        constants: names of the service's constants, with their modules, and other values for them.
+        program: arguments of the interpreter, by default `-m service`, or what changes the constants.
         variables: for its environment, which holds no other variable LONGDOC_...
         descriptors: open files that it inherits.
 
@@ -39,11 +41,14 @@ class Server:
         self,
         log: Path,
         *flags: str,
+        constants: Mapping[str, float] | None = None,
         program: Sequence[str] = SERVICE,
         variables: Mapping[str, str] | None = None,
         descriptors: Sequence[int] = (),
     ) -> None:
         self.log = log
+        if constants:
+            program = ("-m", "tests.support.patched", ",".join(f"{name}={value}" for name, value in constants.items()))
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("LONGDOC_")}
         with log.open("wb") as stream:
             self.process = subprocess.Popen(
@@ -106,13 +111,12 @@ class Server:
         self.process.wait()
 
     def client(self) -> httpx.Client:
-        """A client with connections of its own."""
-        return httpx.Client(base_url=self.url, timeout=PATIENCE_S)
+        """A client with connections of its own, as many as are needed."""
+        return httpx.Client(base_url=self.url, timeout=PATIENCE_S, limits=UNLIMITED)
 
     def async_client(self) -> httpx.AsyncClient:
-        """The same for asyncio, with as many connections as are needed."""
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        return httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_S, limits=limits)
+        """The same for asyncio."""
+        return httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_S, limits=UNLIMITED)
 
     def get(self, path: str, **options: Any) -> httpx.Response:
         """GET on a connection of its own."""
