@@ -51,6 +51,8 @@ INTERACTIVE_WEIGHT, BULK_WEIGHT = 4, 1
 """Shares of the slots' time when both classes wait."""
 ACTIVE_S = 1.0
 """After an interactive request, bulk leaves a slot free for the next one this long, and keeps its batches short."""
+SHORTEST_WAIT_S = 0.001
+"""Of a timer. Event loops may fire timers early, uvloop by half a millisecond: a shorter one could repeat at once."""
 LONGEST_RETRY_S = 60
 RATE_MEMORY = 0.9
 """Weight of the past in the running mean of a row's compute time."""
@@ -359,7 +361,7 @@ class Batcher:
         """Let bulk have the slot it leaves free, as soon as no interactive request has come for ACTIVE_S."""
         if self._again is None and self._free and not self._failed and self._bulk.first() is not None:
             left_s = self._last_interactive + ACTIVE_S - self._clock()
-            self._again = loop.call_later(max(0.0, left_s), self._dispatch_again)
+            self._again = loop.call_later(max(SHORTEST_WAIT_S, left_s), self._dispatch_again)
 
     def _dispatch_again(self) -> None:
         self._again = None
@@ -423,7 +425,7 @@ class Batcher:
 
     def _spares(self, chosen: _Class) -> bool:
         """Whether a class has to leave room for interactive requests."""
-        return chosen is self._bulk and self._clock() - self._last_interactive < ACTIVE_S
+        return chosen is self._bulk and self._clock() < self._last_interactive + ACTIVE_S
 
     def _finish(self, batch: _Batch, done: asyncio.Future[Floats]) -> None:
         """Hand the outputs of a batch to its requests, and start the next one."""

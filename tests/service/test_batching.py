@@ -8,7 +8,7 @@ import selectors
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -28,6 +28,8 @@ from service.errors import (
 from service.metrics import Metrics
 
 POISON, NAN = b"poison", b"nan"
+MOST_TURNS = 100_000
+"""Far more than any scenario needs at one moment."""
 
 
 def run(rows: Sequence[bytes], bucket: int) -> Floats:
@@ -39,12 +41,16 @@ def run(rows: Sequence[bytes], bucket: int) -> Floats:
 
 
 class ClockSelector(selectors.DefaultSelector):
-    """Never sleeps: the time it would have slept is added to the clock."""
+    """Never sleeps: the time it would have slept is added to the clock. Raises once the loop never sleeps either."""
 
     now = 0.0
+    turns = 0
+    """Of the event loop since the clock last advanced."""
 
     def select(self, timeout: float | None = None) -> list[Any]:
         ready = super().select(0)
+        self.turns = 0 if timeout else self.turns + 1
+        assert self.turns < MOST_TURNS, "the event loop spins"
         if not ready:
             self.now += timeout or 0.0
         return ready
@@ -367,6 +373,27 @@ def test_interactive_requests_pass_bulk_by_weight() -> None:
     simulate(scenario, batch_rows=1, queue_rows=1000)
 
 
+@pytest.mark.parametrize("before", [0.0, 4e-16, 1e-12, 1e-9, 1e-4])
+def test_timer_that_fires_early_does_not_fire_for_ever(before: float) -> None:
+    """Event loops call timers early by up to the resolution of their clock."""
+
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        clock = cast(ClockLoop, asyncio.get_running_loop()).clock
+        clock.now = 1.3
+        tasks = [ask(batcher, b"one"), *(ask(batcher, b"bulk", bulk=True) for _ in range(2))]
+        await settle()
+        await executor.finish()
+        assert executor.running == [[b"bulk"]], "bulk leaves a slot"
+        clock.now = 1.3 + ACTIVE_S - before
+        await asyncio.sleep(0.01)
+        assert executor.running == [[b"bulk"], [b"bulk"]]
+        while executor.jobs:
+            await executor.finish()
+        await asyncio.gather(*tasks)
+
+    simulate(scenario, slots=2, batch_rows=1)
+
+
 Script = list[tuple[str, int, list[bytes]]]
 Asked = tuple[list[bytes], asyncio.Task[Outcome]]
 ROWS = st.lists(st.one_of(st.binary(min_size=1, max_size=16), st.sampled_from([POISON, NAN])), min_size=1, max_size=12)
@@ -394,7 +421,7 @@ async def play(script: Script, slots: int, batcher: Batcher, executor: ManualExe
         assert len(executor.jobs) <= slots
         assert batcher.waiting_rows <= max([8, *(len(asked) for asked, _ in requests)])
         assert batcher.waiting_bytes <= max([60, *(sum(map(len, asked)) for asked, _ in requests)])
-        is_asked = asyncio.get_running_loop().time() - asked_at < ACTIVE_S
+        is_asked = asyncio.get_running_loop().time() < asked_at + ACTIVE_S
         kept = int(slots > 1 and has_bulk and is_asked)  # bulk leaves one
         assert not batcher.waiting_rows or len(executor.jobs) >= slots - kept, "work waits for nothing"
     return requests
@@ -594,7 +621,7 @@ def test_bulk_leaves_a_slot_while_interactive_requests_come(script: list[tuple[s
                 last = loop.time() if action == "one" else last
             await settle()
             bulk = sum(rows[0] == b"bulk" for rows in executor.running)
-            if loop.time() - last < ACTIVE_S:
+            if loop.time() < last + ACTIVE_S:
                 assert bulk <= max(before, slots - 1), "bulk has taken the last slot"
             before = bulk
         while executor.jobs:
