@@ -20,6 +20,7 @@ FROM python:3.11-slim-bookworm AS serve
 WORKDIR /app
 # Modes are set because a checkout made under a strict umask would be unreadable to the user below.
 COPY --chmod=644 LICENSE .
+COPY --chmod=755 artifact artifact
 COPY --chmod=755 service service
 COPY --chmod=755 exports exports
 # No bytecode: the root file system may be read-only. No telemetry: from 1.29 on, ONNX Runtime sends events to its makers

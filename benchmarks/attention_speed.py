@@ -26,9 +26,9 @@ from tqdm import tqdm
 from benchmarks.inference_paths import cpu_name
 from benchmarks.lra import PAPER_MODE, ROWS
 from benchmarks.served import RESULTS, ROOT, table
-from model.classifier import ByteClassifier
-from model.config import ClassificationRun, load_recipe
-from model.train import RECIPES, git_revision
+from model.cli.train import RECIPES, git_revision
+from model.config.run import ClassificationRun, load_recipe
+from model.nn.classifier import ByteClassifier
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first

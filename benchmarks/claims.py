@@ -21,18 +21,18 @@ from matplotlib.axes import Axes
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from artifact.documents import pad_rows
 from benchmarks.inference_paths import cpu_name
 from benchmarks.served import RESULTS, table
-from model.attention.base import HeadedAttention
-from model.attention.dba import DynamicBilinearAttention, compress
-from model.attention.kernelized import gaussian_kernel
-from model.attention.s3 import Smoother
-from model.attention.skyformer import SkyformerOptions, solve_regularised
-from model.classifier import ByteClassifier
-from model.config import ClassificationRun, load_recipe
+from model.cli.train import RECIPES, git_revision
+from model.config.run import ClassificationRun, load_recipe
+from model.nn.attention.base import HeadedAttention
+from model.nn.attention.dba import DynamicBilinearAttention, compress
+from model.nn.attention.kernelized import gaussian_kernel
+from model.nn.attention.s3 import Smoother
+from model.nn.attention.skyformer import SkyformerOptions, solve_regularised
+from model.nn.classifier import ByteClassifier
 from model.tasks.classification import Classification
-from model.train import RECIPES, git_revision
-from service.codec import pad_rows
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first

@@ -28,16 +28,16 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 from tqdm import tqdm
 
-from model.config import ClassificationRun, load_recipe
-from model.export import eager, write_graph
+from artifact.backends import create_backend
+from artifact.backends.base import InferenceBackend
+from artifact.documents import pad_rows
+from artifact.manifest import newest_version, read_manifest
+from model.cli.export import eager, write_graph
+from model.cli.train import find_recipe, git_revision
+from model.config.run import ClassificationRun, load_recipe
 from model.tasks.base import Batch
 from model.tasks.classification import Classification
-from model.train import find_recipe, git_revision
 from model.training.loop import parameter_groups
-from service.backends import create_backend
-from service.backends.base import InferenceBackend
-from service.codec import pad_rows
-from service.manifest import newest_version, read_manifest
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first

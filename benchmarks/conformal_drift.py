@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from model.config import ForecastingRun
+from artifact.series import calibrate
+from model.cli.train import git_revision
+from model.config.run import ForecastingRun
 from model.tasks.base import module_runs
 from model.tasks.forecasting import BAND, HISTORY_ROWS, Forecasting
-from model.train import git_revision
 from model.training import checkpoint
-from service.series import calibrate
 
 Floats = NDArray[np.float32]
 

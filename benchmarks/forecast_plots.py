@@ -11,11 +11,11 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from model.config import ForecastingRun, from_dict
+from artifact.loading import load_export
+from artifact.manifest import ForecasterManifest, newest_version
+from model.cli.evaluate import backend_run
+from model.config.run import ForecastingRun, from_dict
 from model.data.series import load_series
-from model.evaluate import backend_run
-from service.exports import load_export
-from service.manifest import ForecasterManifest, newest_version
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first

@@ -12,11 +12,11 @@ from pathlib import Path
 import matplotlib
 from tqdm import tqdm
 
-from model.config import SeriesConfig, SeriesName
+from model.cli.train import git_revision
+from model.config.run import SeriesConfig, SeriesName
 from model.data.series import load_series
+from model.tasks.baselines import errors, solve_linear_map
 from model.tasks.forecasting import PUBLISHED
-from model.train import git_revision
-from model.yardsticks import errors, solve_linear_map
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first

@@ -30,8 +30,8 @@ BARE = """
 import sys, threading, time
 from pathlib import Path
 import numpy as np
-from service.exports import load_export
-from service.manifest import newest_version
+from artifact.loading import load_export
+from artifact.manifest import newest_version
 from benchmarks.served import document
 threads, batch, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 backend = load_export(newest_version(Path("exports/imdb-s3")), device="cpu").backend

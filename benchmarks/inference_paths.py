@@ -24,13 +24,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from model.classifier import ByteClassifier
-from model.config import EncoderConfig
-from model.export import eager, write_graph
+from artifact.documents import pad_rows
+from model.cli.export import eager, write_graph
+from model.cli.train import git_revision
+from model.config.run import EncoderConfig
+from model.nn.classifier import ByteClassifier
 from model.tasks.base import GraphSource, module_runs
 from model.tasks.classification import golden_documents
-from model.train import git_revision
-from service.codec import pad_rows
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first

@@ -6,7 +6,7 @@ takes the papers' lengths and longer runs.
 
 from benchmarks.served import table
 from benchmarks.study import Study
-from model.attention import ATTENTIONS
+from model.nn.attention import ATTENTIONS
 
 PAPER_MODE = "s3, as published"
 ROWS = {

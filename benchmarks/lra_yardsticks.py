@@ -21,9 +21,9 @@ from tqdm import tqdm
 from benchmarks.lra import STUDY
 from benchmarks.served import RESULTS, table
 from benchmarks.study import heads_of
-from model.config import ClassificationRun, load_recipe
+from model.cli.train import RECIPES, git_revision
+from model.config.run import ClassificationRun, load_recipe
 from model.data.documents import load_test, load_training
-from model.train import RECIPES, git_revision
 
 COLUMNS = ("text", "listops", "image")
 

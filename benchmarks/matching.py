@@ -16,7 +16,7 @@ from pathlib import Path
 import matplotlib
 from tqdm import tqdm
 
-from model.train import git_revision
+from model.cli.train import git_revision
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first

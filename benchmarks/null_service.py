@@ -16,10 +16,10 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 import service.server
+from artifact.loading import LoadedModel
 from service import log
-from service.engine import load_models
-from service.exports import LoadedModel
-from service.metrics import Metrics
+from service.engine.engine import load_models
+from service.observe.metrics import Metrics
 from service.settings import Settings
 
 ANSWER = {

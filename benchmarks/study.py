@@ -24,13 +24,13 @@ from tqdm import tqdm
 
 from benchmarks.inference_paths import cpu_name
 from benchmarks.served import RESULTS, ROOT, table
-from model.config import load_recipe
+from model.cli.evaluate import choose_device
+from model.cli.train import RECIPES, git_revision, spelled_out
+from model.config.run import load_recipe
 from model.data.documents import Documents, load_test
-from model.evaluate import choose_device
 from model.tasks import task_of
 from model.tasks.base import module_runs
 from model.tasks.classification import Classification
-from model.train import RECIPES, git_revision, spelled_out
 from model.training import checkpoint
 
 matplotlib.use("Agg")

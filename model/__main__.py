@@ -4,12 +4,12 @@ import argparse
 import os
 import sys
 
-from model.config import RUNS
+from artifact.errors import BadExport
+from model.cli.evaluate import evaluate
+from model.cli.export import export
+from model.cli.train import train
+from model.config.run import RUNS
 from model.errors import UserError
-from model.evaluate import evaluate
-from model.export import export
-from model.train import train
-from service.errors import BadExport
 
 
 def main() -> int:

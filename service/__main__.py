@@ -10,12 +10,12 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_settings import CliSettingsSource
 
+from artifact.backends import require_one_runtime
+from artifact.errors import BadExport
+from artifact.loading import find_exports, load_export
+from artifact.manifest import MANIFEST, is_version, newest_version
 from service import log
-from service.backends import require_one_runtime
-from service.errors import BadExport
-from service.exports import find_exports, load_export
-from service.manifest import MANIFEST, is_version, newest_version
-from service.predict import InputError, predict
+from service.offline.predict import InputError, predict
 from service.server import serve
 from service.settings import Settings
 from service.workers import supervise

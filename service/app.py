@@ -6,11 +6,16 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from service import __version__
-from service.engine import Engine
-from service.metrics import Metrics
-from service.routes import classify, errors, forecast, health, kserve, matching, models, oip, tei
-from service.routes.middleware import OPEN, RequestContext
+from service.compat import kserve, tei
+from service.compat.oip import errors as oip_errors
+from service.compat.oip import health
+from service.compat.oip import routes as oip
+from service.engine.engine import Engine
+from service.http.context import OPEN, RequestContext
+from service.observe.metrics import Metrics
+from service.routes import classify, forecast, matching, models, operations
 from service.settings import Settings
+from service.wire import errors
 
 
 def create_app(engine: Engine, settings: Settings, metrics: Metrics) -> RequestContext:
@@ -26,10 +31,10 @@ def create_app(engine: Engine, settings: Settings, metrics: Metrics) -> RequestC
     app.state.metrics = metrics
     app.state.dialects = {
         "/v1/timeseries/": kserve.error_body,
-        **dict.fromkeys(("/v2", "/v2/"), oip.error_body),
+        **dict.fromkeys(("/v2", "/v2/"), oip_errors.error_body),
         **dict.fromkeys(("/predict", "/rerank", "/info", "/health"), tei.error_body),
     }
-    routers = [module.router for module in (oip, classify, matching, forecast, kserve, tei, models, health)]
+    routers = [module.router for module in (oip, classify, matching, forecast, kserve, tei, models, health, operations)]
     app.state.routes = list(chain(*(router.routes for router in routers)))
     for router in routers:
         app.include_router(router)

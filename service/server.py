@@ -16,16 +16,16 @@ import uvicorn
 import uvloop
 from typing_extensions import override
 
+from artifact.errors import BadExport
 from service.app import create_app
-from service.engine import Engine, load_models
-from service.errors import BadExport
-from service.http import BoundedProtocol
-from service.metrics import SAMPLE_S, Metrics
-from service.reload import Reloader
+from service.engine.engine import Engine, load_models
+from service.engine.reload import Reloader
+from service.http.protocol import BoundedProtocol
+from service.observe.metrics import SAMPLE_S, Metrics
 from service.settings import Settings
 
 if TYPE_CHECKING:
-    from service.tracing import Tracing
+    from service.observe.tracing import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ def _create_tracing(settings: Settings) -> "Tracing | None":
     if settings.otlp_endpoint is None:
         return None
     try:
-        from service.tracing import Tracing
+        from service.observe.tracing import Tracing
 
         return Tracing(str(settings.otlp_endpoint))
     except ModuleNotFoundError as error:

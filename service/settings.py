@@ -1,27 +1,13 @@
 """Settings of the server: flags, then `LONGDOC_...` variables, then defaults. Read once, by `service.__main__`."""
 
-import math
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AnyHttpUrl, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from service.backends.base import Device
-from service.manifest import Format
-
-CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
-
-
-def cpu_count() -> int:
-    """Cores this process may use: its affinity, cut by the quota of its control group (a container's `--cpus`)."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # macOS has none
-    try:
-        quota, period = CPU_QUOTA.read_text().split()
-        return max(1, min(cores, math.ceil(int(quota) / int(period))))
-    except (OSError, ValueError):  # no such file outside cgroup v2; "max" when there is no quota
-        return cores
+from artifact.backends.base import Device
+from artifact.manifest import Format
 
 
 class Settings(BaseSettings):

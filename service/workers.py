@@ -17,9 +17,9 @@ from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
+from artifact.errors import BadExport
 from service import log as logs
-from service.errors import BadExport
-from service.metrics import SHARED, forget_worker, set_worker
+from service.observe.metrics import SHARED, forget_worker, set_worker
 from service.server import SIGNALS, bind, serve
 from service.settings import Settings
 

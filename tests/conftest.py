@@ -5,7 +5,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from service.settings import cpu_count
+from artifact.cores import cpu_count
 
 KEPT = {"LONGDOC_SOAK_S"}
 """Variables that tests read; all others would change what is tested."""

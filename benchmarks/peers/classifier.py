@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from typing_extensions import TypedDict  # pydantic, which FastAPI and BentoML ask, takes no other before Python 3.12
 
-from service.backends import create_backend
-from service.codec import combine, cut, pad_rows, take
-from service.manifest import ClassifierManifest, newest_version, read_manifest
+from artifact.backends import create_backend
+from artifact.documents import combine, cut, pad_rows, take
+from artifact.manifest import ClassifierManifest, newest_version, read_manifest
 
 MODEL = "imdb-s3"
 PORT = int(os.environ.get("PEERS_PORT", "8000"))

@@ -1,6 +1,6 @@
 """What each task adds to training, evaluation and export; `task_of` picks the one a recipe names."""
 
-from model.config import ClassificationRun, ForecastingRun, MatchingRun, RunConfig
+from model.config.run import ClassificationRun, ForecastingRun, MatchingRun, RunConfig
 from model.tasks.base import Task
 from model.tasks.classification import Classification
 from model.tasks.forecasting import Forecasting

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from service.manifest import Result
+from artifact.manifest import Result
 
 Batch = tuple[Tensor, ...]
 Arrays = dict[str, NDArray[Any]]

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from model.classifier import ByteClassifier, WordClassifier
-from model.config import ClassificationRun
+from artifact.documents import cut, pad_rows, softmax, take
+from artifact.manifest import ReliabilityBin, Result
+from model.config.run import ClassificationRun
 from model.data.documents import Documents, DocumentSet, check_labels, data_terms, load_test, load_training
 from model.errors import UserError
-from model.rows import in_parallel
+from model.nn.classifier import ByteClassifier, WordClassifier
+from model.nn.words import FOLDS, WordStem, choose
 from model.tasks.base import Batch, Facts, GraphSource, Run, Task, module_runs
-from model.words import FOLDS, WordStem, choose
-from service.codec import cut, pad_rows, softmax, take
-from service.manifest import ReliabilityBin, Result
+from model.tasks.rows import in_parallel
 
 FIRST_DOCUMENTS = 256
 """Documents that the model's scales are initialised from."""

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from model.config import ForecastingRun, SeriesName
+from artifact.manifest import ArrayFile, CalibrationSource, Result, sha256_of
+from artifact.series import Calibration, calibrate
+from model.config.run import ForecastingRun, SeriesName
 from model.data.series import Floats, Series, SplitName, data_terms, infer_frequency, load_series
 from model.errors import UserError
-from model.forecaster import PaperForecaster, ResidualForecaster
+from model.nn.forecaster import PaperForecaster, ResidualForecaster
 from model.tasks.base import Batch, GraphSource, Run, Task, module_runs
-from model.yardsticks import LinearMap, solve_linear_map
-from service.manifest import ArrayFile, CalibrationSource, Result, sha256_of
-from service.series import Calibration, calibrate
+from model.tasks.baselines import LinearMap, solve_linear_map
 
 HORIZONS = (24, 36, 48, 60, 96, 192, 336, 720)
 """Those of the published tables; a model is measured at each that it reaches, of the first four only below 96."""

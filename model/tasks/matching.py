@@ -9,14 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from model.config import MatchingRun
+from artifact.documents import cut, pad_rows, pool, sigmoid, take
+from artifact.manifest import Result
+from model.config.run import MatchingRun
 from model.data.pairs import Pairs, data_terms, load_pairs
-from model.matcher import Matcher
-from model.rows import in_parallel
+from model.nn.matcher import Matcher
 from model.tasks.base import Batch, GraphSource, Run, Task, module_runs
 from model.tasks.classification import golden_documents
-from service.codec import cut, pad_rows, pool, sigmoid, take
-from service.manifest import Result
+from model.tasks.rows import in_parallel
 
 FIRST_DOCUMENTS = 512
 """Training documents the encoder is standardised by."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from model.config import RunConfig, from_dict
+from model.config.run import RunConfig, from_dict
 from model.errors import UserError
 
 

@@ -1,4 +1,4 @@
-"""Fit a model on batches: optimiser, schedule, validation, checkpoints. Called by `model.train`."""
+"""Fit a model on batches: optimiser, schedule, validation, checkpoints. Called by `model.cli.train`."""
 
 import json
 import math
@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
-from model.config import RunConfig
+from model.config.run import RunConfig
 from model.errors import UserError
 from model.tasks.base import Batch, Task
 from model.training import checkpoint

@@ -1,11 +1,11 @@
-"""Plots of a run. Called by `model.train` and `model.export`."""
+"""Plots of a run. Called by `model.cli.train` and `model.cli.export`."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
 
-from service.manifest import ReliabilityBin
+from artifact.manifest import ReliabilityBin
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first

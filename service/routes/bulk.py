@@ -17,23 +17,15 @@ from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from service.engine import Engine, ServedClassifier
-from service.errors import (
-    DeadlineExceeded,
-    InvalidInput,
-    MalformedInput,
-    Overloaded,
-    PayloadTooLarge,
-    ServiceError,
-    ShuttingDown,
-    let_go,
-)
-from service.routes.answer import describe
-from service.routes.errors import FAULT, failure, problem
-from service.routes.reading import Departure, bound_lists, check_size, parse_json
-from service.schemas import BulkLine, ClassifyOptions
+from artifact.errors import InvalidInput, LongdocError
+from service.engine.engine import Engine, ServedClassifier
+from service.errors import DeadlineExceeded, MalformedInput, Overloaded, PayloadTooLarge, ShuttingDown, let_go
 from service.settings import Settings
 from service.tasks.classification import classify
+from service.wire.errors import FAULT, failure, problem
+from service.wire.requests import Departure, bound_lists, check_size, parse_json
+from service.wire.responses import describe
+from service.wire.schemas import BulkLine, ClassifyOptions
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +100,7 @@ class BulkResponse(Response):
                     await self._has_room.wait()
                 self._add(self._answer(index, line), len(line))
                 index += 1
-        except ServiceError as error:  # no line after this one is read
+        except LongdocError as error:  # no line after this one is read
             self._add(self._refuse(index, error), 0)
         finally:
             self._answers.put_nowait(None)
@@ -173,7 +165,7 @@ class BulkResponse(Response):
             document = _document(asked)
             check_size("document", document, self._settings)
             result = await self._classify(document)
-        except ServiceError as error:
+        except LongdocError as error:
             let_go(error)
             return self._line({**_id_of(line), **named, "error": problem(self._path, failure(error))})
         except Exception as error:
@@ -184,7 +176,7 @@ class BulkResponse(Response):
             {**named, "model": self._model.manifest.name, "version": self._model.manifest.version, **result}
         )
 
-    async def _refuse(self, index: int, error: ServiceError) -> bytes:
+    async def _refuse(self, index: int, error: LongdocError) -> bytes:
         return self._line({"index": index, "error": problem(self._path, failure(error))})
 
     def _line(self, content: Mapping[str, Any]) -> bytes:

@@ -3,12 +3,13 @@
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
-from service.engine import Engine, ServedClassifier
-from service.errors import InvalidInput
-from service.routes.answer import Stopwatch, describe
+from artifact.errors import InvalidInput
+from service.engine.engine import Engine, ServedClassifier
 from service.routes.bulk import NDJSON, BulkResponse
-from service.routes.errors import DOCUMENTED
-from service.routes.reading import (
+from service.settings import Settings
+from service.tasks.classification import classify
+from service.wire.errors import DOCUMENTED
+from service.wire.requests import (
     HEADERS,
     JSON,
     check_count,
@@ -21,9 +22,15 @@ from service.routes.reading import (
     refuse_query,
     while_connected,
 )
-from service.schemas import BulkLine, BulkResult, ClassifyOptions, ClassifyRequest, ClassifyResponse, self_contained
-from service.settings import Settings
-from service.tasks.classification import classify
+from service.wire.responses import Stopwatch, describe
+from service.wire.schemas import (
+    BulkLine,
+    BulkResult,
+    ClassifyOptions,
+    ClassifyRequest,
+    ClassifyResponse,
+    self_contained,
+)
 
 TEXT, BYTES = "text/plain", "application/octet-stream"
 OPTIONS = {"model", "top_k", "on_overflow", "detail"}

@@ -5,14 +5,14 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from service.engine import Engine
-from service.errors import InvalidInput
-from service.routes.answer import Stopwatch
-from service.routes.errors import DOCUMENTED
-from service.routes.reading import json_body, read_json, while_connected
-from service.schemas import ForecastRequest, ForecastResponse
-from service.series import Doubles, continue_timestamps, parse_frequency, parse_start
+from artifact.errors import InvalidInput
+from artifact.series import Doubles, continue_timestamps, parse_frequency, parse_start
+from service.engine.engine import Engine
 from service.tasks.forecasting import Forecast, check_channels, check_levels, choose_horizon, forecast
+from service.wire.errors import DOCUMENTED
+from service.wire.requests import json_body, read_json, while_connected
+from service.wire.responses import Stopwatch
+from service.wire.schemas import ForecastRequest, ForecastResponse
 
 router = APIRouter()
 

@@ -4,20 +4,20 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from service.codec import OnOverflow
-from service.engine import Engine
-from service.routes.answer import Stopwatch, coverage
-from service.routes.errors import DOCUMENTED
-from service.routes.reading import (
+from artifact.documents import OnOverflow
+from service.engine.engine import Engine
+from service.settings import Settings
+from service.tasks.matching import Encoding, Text, rank, score
+from service.wire.errors import DOCUMENTED
+from service.wire.requests import (
     check_count,
     check_size,
     json_body,
     read_json,
     while_connected,
 )
-from service.schemas import RankRequest, RankResponse, ScoreRequest, ScoreResponse
-from service.settings import Settings
-from service.tasks.matching import Encoding, Text, rank, score
+from service.wire.responses import Stopwatch, coverage
+from service.wire.schemas import RankRequest, RankResponse, ScoreRequest, ScoreResponse
 
 router = APIRouter()
 

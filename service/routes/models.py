@@ -4,12 +4,12 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from service.engine import Engine, ServedModel, public_facts
-from service.routes.answer import json_response
-from service.routes.errors import DOCUMENTED
-from service.routes.reading import named
-from service.schemas import ModelDescription, ModelList
+from service.engine.engine import Engine, ServedModel, public_facts
 from service.settings import Settings
+from service.wire.errors import DOCUMENTED
+from service.wire.requests import named
+from service.wire.responses import json_response
+from service.wire.schemas import ModelDescription, ModelList
 
 router = APIRouter(prefix="/v1/models", responses={401: DOCUMENTED[401]})
 

@@ -1,4 +1,4 @@
-"""Documents -> labels. Called by `service.routes.classify` and `service.predict`."""
+"""Documents -> labels. Called by `service.routes.classify` and `service.offline.predict`."""
 
 import time
 from collections.abc import Sequence
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from service.batching import Outcome
-from service.codec import OnOverflow, Span, bytes_used, combine, cut, softmax, take
-from service.engine import ServedClassifier
-from service.errors import InvalidInput
+from artifact.documents import OnOverflow, Span, bytes_used, combine, cut, softmax, take
+from artifact.errors import InvalidInput
+from service.batching.batcher import Outcome
+from service.engine.engine import ServedClassifier
 from service.tasks.timing import Timing
 
 

@@ -1,13 +1,13 @@
-"""Series -> their continuation with error bands. Called by `service.routes.forecast` and `service.routes.kserve`."""
+"""Series -> their continuation with error bands. Called by `service.routes.forecast` and `service.compat.kserve`."""
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.batching import Outcome
-from service.engine import ServedForecaster
-from service.errors import InvalidInput
-from service.series import Column, Doubles, Window, conformal_rank, read_window, unscale
+from artifact.errors import InvalidInput
+from artifact.series import Column, Doubles, Window, conformal_rank, read_window, unscale
+from service.batching.batcher import Outcome
+from service.engine.engine import ServedForecaster
 from service.tasks.timing import Timing
 
 MAX_LEVELS = 20

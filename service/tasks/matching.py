@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from service.codec import OnOverflow, Span, bytes_used, cut, pool, take
-from service.engine import ServedMatcher
-from service.errors import InvalidInput
+from artifact.documents import OnOverflow, Span, bytes_used, cut, pool, take
+from artifact.errors import InvalidInput
+from service.engine.engine import ServedMatcher
 from service.tasks.timing import Timing
 
 Vectors = NDArray[np.float32]

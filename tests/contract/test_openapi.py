@@ -4,17 +4,17 @@
 """
 
 import json
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 
 from service.app import create_app
-from service.engine import Engine
-from service.metrics import Metrics
+from service.engine.engine import Engine
+from service.observe.metrics import Metrics
 from service.settings import Settings
+from tests.support.paths import ROOT
 
-DOCUMENT = Path(__file__).parents[2] / "docs/openapi.json"
+DOCUMENT = ROOT / "docs/openapi.json"
 
 
 def document() -> dict[str, Any]:

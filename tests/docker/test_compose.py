@@ -8,15 +8,15 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.support.paths import ROOT
+
 pytestmark = pytest.mark.docker
 
-ROOT = Path(__file__).parents[2]
 BUILD_S = 1200
 """The first build downloads every dependency."""
 HEALTHY_S = 120

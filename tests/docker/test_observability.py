@@ -13,12 +13,12 @@ import httpx
 import pytest
 
 from tests.docker.test_compose import Project, started
-from tests.service.test_dashboard import ALERTS, BOARD, QUERIES
+from tests.support.paths import ROOT
 from tests.support.wire import Wire, request
+from tests.unit.docker.test_dashboard import ALERTS, BOARD, QUERIES
 
 pytestmark = pytest.mark.docker
 
-ROOT = Path(__file__).parents[2]
 SEEN_S = 60
 MIB = 2**20
 EVENTS = ["longdoc_requests_rejected_total > 0", "longdoc_requests_cancelled_total > 0"]

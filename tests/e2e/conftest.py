@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from service.manifest import ClassifierManifest, newest_version, read_manifest
-from tests.e2e.offline import Offline, OfflineForecaster, OfflineMatcher
-from tests.support.server import ROOT, ControlledServer, Server
+from artifact.manifest import ClassifierManifest, newest_version, read_manifest
+from tests.support.offline import Offline, OfflineForecaster, OfflineMatcher
+from tests.support.paths import EXPORTS
+from tests.support.server import ControlledServer, Server
 
-EXPORTS = ROOT / "exports"
 SECRET = "my secret document, never to be echoed"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.model.commands import call
+from tests.support.commands import call
 from tests.support.server import Server
 
 DOCUMENTS = {"+ab+c+d++e f+": "plus", "-a-bc--d-e-f": "minus", "+" * 500 + "-": "plus", "-" * 100: "minus"}

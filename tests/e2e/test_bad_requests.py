@@ -5,8 +5,8 @@ import json
 import httpx
 import pytest
 
-from service.http import MAX_HEAD_BYTES
-from service.manifest import Manifest
+from artifact.manifest import Manifest
+from service.http.protocol import MAX_HEAD_BYTES
 from tests.e2e.conftest import SECRET, check_problem
 from tests.support.server import ControlledServer, Server
 from tests.support.wire import Wire, request

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import SECRET, check_problem
-from tests.e2e.offline import Offline, agree, document
+from tests.support.offline import Offline, agree, document
 from tests.support.server import ControlledServer, Server, sample
 from tests.support.waiting import wait_until
 from tests.support.wire import LAST_CHUNK, Wire, chunked, request

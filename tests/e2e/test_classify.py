@@ -5,9 +5,9 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from service.codec import cut
-from service.manifest import ClassifierManifest
-from tests.e2e.offline import Offline, agree, document, scores_of
+from artifact.documents import cut
+from artifact.manifest import ClassifierManifest
+from tests.support.offline import Offline, agree, document, scores_of
 from tests.support.server import ControlledServer, Server, sample
 
 TEXT = {"content-type": "text/plain"}

@@ -1,4 +1,4 @@
-"""What raw connections get from the real service; bounds of time and length are in tests/service/test_http.py."""
+"""What raw connections get from the real service; time and length are bounded in tests/unit/service/http."""
 
 import json
 

@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import check_problem
-from tests.e2e.offline import document
 from tests.support.controlled import STUCK_S
+from tests.support.offline import document
 from tests.support.server import ControlledServer, Server, sample
 from tests.support.wire import Wire, request
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from service.settings import Settings
-from tests.support.server import ROOT, Server
+from tests.support.paths import ROOT
+from tests.support.server import Server
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"(?:<!-- test: (?P<mark>[a-z-]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)```", re.DOTALL)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tests.e2e.conftest import SECRET, check_problem
-from tests.e2e.naive import CONTEXT, HORIZON, MEAN, SCALE, write_naive_forecaster
-from tests.e2e.offline import Columns, OfflineForecaster
+from tests.support.naive import CONTEXT, HORIZON, MEAN, SCALE, write_naive_forecaster
+from tests.support.offline import Columns, OfflineForecaster
 from tests.support.server import Server
 
 JSON = {"content-type": "application/json"}

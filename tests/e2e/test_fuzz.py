@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.offline import Offline, agree
+from tests.support.offline import Offline, agree
 from tests.support.server import Server
 from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.wire import Answer, Wire, request

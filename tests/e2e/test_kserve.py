@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import SECRET
-from tests.e2e.naive import HORIZON, SCALE, write_naive_forecaster
-from tests.e2e.offline import Columns, OfflineForecaster
+from tests.support.naive import HORIZON, SCALE, write_naive_forecaster
+from tests.support.offline import Columns, OfflineForecaster
 from tests.support.server import Server
 
 JSON = {"content-type": "application/json"}

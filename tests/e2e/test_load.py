@@ -9,10 +9,10 @@ from contextlib import ExitStack, closing
 import httpx
 import pytest
 
-from service.manifest import ClassifierManifest
-from service.settings import cpu_count
-from tests.e2e.offline import Offline, agree, documents
-from tests.e2e.offline import document as repeated
+from artifact.cores import cpu_count
+from artifact.manifest import ClassifierManifest
+from tests.support.offline import Offline, agree, documents
+from tests.support.offline import document as repeated
 from tests.support.server import ControlledServer, Server
 from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.wire import request

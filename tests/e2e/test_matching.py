@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from service.codec import cut
+from artifact.documents import cut
 from tests.e2e.conftest import SECRET, check_problem
-from tests.e2e.offline import OfflineMatcher, same_score
+from tests.support.offline import OfflineMatcher, same_score
 from tests.support.server import ControlledServer, Server, sample
 
 JSON = {"content-type": "application/json"}

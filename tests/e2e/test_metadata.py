@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.offline import Columns, OfflineForecaster, OfflineMatcher
+from tests.support.offline import Columns, OfflineForecaster, OfflineMatcher
 from tests.support.server import sample
 
 TASKS = ("text-classification", "text-matching", "forecasting")

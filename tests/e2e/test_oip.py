@@ -14,12 +14,13 @@ import tritonclient.http as triton
 import tritonclient.http.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
-from service.manifest import ForecasterManifest, Manifest
+from artifact.manifest import ForecasterManifest, Manifest
 from tests.e2e.conftest import SECRET
-from tests.e2e.offline import Columns, Offline, OfflineForecaster, OfflineMatcher, document, same_score
 from tests.e2e.test_documents import BLOCK, run
 from tests.e2e.test_fuzz import mutate
-from tests.support.server import ROOT, ControlledServer, Server
+from tests.support.offline import Columns, Offline, OfflineForecaster, OfflineMatcher, document, same_score
+from tests.support.paths import ROOT
+from tests.support.server import ControlledServer, Server
 from tests.support.waiting import PATIENCE_S
 
 INFER = "/v2/models/imdb-s3/infer"

@@ -16,10 +16,10 @@ import pytest
 import schemathesis
 from schemathesis.schemas import BaseSchema
 
-from service.manifest import newest_version
-from tests.e2e.conftest import EXPORTS
-from tests.e2e.offline import OfflineForecaster
-from tests.support.server import ROOT, Server
+from artifact.manifest import newest_version
+from tests.support.offline import OfflineForecaster
+from tests.support.paths import EXPORTS, ROOT
+from tests.support.server import Server
 from tests.support.waiting import PATIENCE_S
 
 JSON, NDJSON, TEXT, BINARY = "application/json", "application/x-ndjson", "text/plain", "application/octet-stream"

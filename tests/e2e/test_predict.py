@@ -12,9 +12,8 @@ import httpx
 import pytest
 
 from service.__main__ import main
-from tests.e2e.conftest import EXPORTS
-from tests.e2e.offline import OfflineForecaster, same_score
-from tests.support.server import ROOT
+from tests.support.offline import OfflineForecaster, same_score
+from tests.support.paths import EXPORTS, ROOT
 from tests.support.waiting import PATIENCE_S
 
 TEXTS = ["A short one.", "long " * 1000, "Ünïcödé, with a comma and\na line break"]

@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from service.manifest import newest_version
-from tests.e2e.conftest import EXPORTS
-from tests.e2e.offline import document
+from artifact.manifest import newest_version
 from tests.e2e.test_start import edit_manifest, flip_byte
+from tests.support.offline import document
+from tests.support.paths import EXPORTS
 from tests.support.server import ControlledServer, Server
 from tests.support.waiting import wait_until
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from artifact.loading import find_exports
+from artifact.manifest import newest_version
 from service.__main__ import main
-from service.exports import find_exports
-from service.manifest import newest_version
-from tests.e2e.conftest import EXPORTS
-from tests.e2e.offline import OfflineForecaster, same_score
-from tests.support.server import ROOT, Server
+from tests.support.offline import OfflineForecaster, same_score
+from tests.support.paths import EXPORTS, ROOT
+from tests.support.server import Server
 from tests.support.waiting import PATIENCE_S
 
 VERSION = newest_version(EXPORTS / "imdb-s3").name

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.offline import Offline, agree, documents
 from tests.e2e.test_load import until_answered, until_refused
 from tests.e2e.test_reload import LOOK_S, NAME, NEW, new_version, publish
 from tests.e2e.test_start import VERSION, check_refusal, flip_byte, run
 from tests.support.controlled import LAST_REQUESTS_S
-from tests.support.server import ROOT, Server
+from tests.support.offline import Offline, agree, documents
+from tests.support.paths import ROOT
+from tests.support.server import Server
 from tests.support.waiting import PATIENCE_S, wait_until
 
 TEXT = {"content-type": "text/plain"}

@@ -20,10 +20,12 @@ from unittest.mock import patch
 
 import uvloop
 
-from service import batching, engine, server
+from artifact.loading import LoadedModel
+from service import server
 from service.__main__ import main
-from service.batching import Floats, Run
-from service.exports import LoadedModel
+from service.batching import batcher as batching
+from service.batching.batcher import Floats, Run
+from service.engine import engine
 from tests.support.waiting import PATIENCE_S
 
 STUCK_S = 3600.0

@@ -14,10 +14,10 @@ from typing import Any, Self
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.wire import Wire, request
 
-ROOT = Path(__file__).parents[2]
 SERVICE = ("-m", "service")
 UNLIMITED = httpx.Limits(max_connections=None, max_keepalive_connections=None)
 

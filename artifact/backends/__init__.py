@@ -1,0 +1,53 @@
+"""Runtimes behind one protocol; `create_backend` imports only the one that is asked for."""
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from artifact.backends.base import Device, InferenceBackend
+from artifact.errors import BadExport
+from artifact.manifest import Format, Graph
+
+
+def create_backend(
+    graph: Graph, folder: Path, *, format: Format = "onnx", device: Device = "auto", threads: int = 1
+) -> InferenceBackend:
+    """Load the files of one format.
+
+    Args:
+        graph: of the export in `folder`, hashes already checked.
+        folder: where the files lie.
+        format: onnx (ONNX Runtime) or torchscript (PyTorch).
+        device: auto takes CUDA where the runtime offers it.
+        threads: CPU threads of one run.
+
+    Raises: BadExport if the files cannot be loaded, or the runtime or device is not there.
+
+    """
+    files = {bucket: folder / file.path for bucket, file in graph.files_of(format).items()}
+    try:
+        if format == "torchscript":
+            from artifact.backends.torchscript import TorchScriptBackend
+
+            return TorchScriptBackend(files, graph, device=device, threads=threads)
+        from artifact.backends.onnx import OnnxBackend
+
+        return OnnxBackend(files, graph, device=device, threads=threads)
+    except ModuleNotFoundError as error:
+        needed = {"onnxruntime": "install the extra `cpu` or `gpu`", "torch": "install torch to use torchscript"}
+        hint = needed.get(error.name or "", f"install {error.name}")
+        raise BadExport(f"backend {format}: {error.name} is not installed; {hint}", "backend") from None
+
+
+def require_one_runtime() -> None:
+    """Refuse to start with no ONNX Runtime, or with both, of which one overwrites the other. Raises: BadExport."""
+    found = []
+    for name in ("onnxruntime", "onnxruntime-gpu"):
+        try:
+            version(name)
+            found.append(name)
+        except PackageNotFoundError:
+            continue
+    if not found:
+        raise BadExport("no ONNX Runtime is installed; install longdoc-serve[cpu] or longdoc-serve[gpu]", "backend")
+    if len(found) == 2:
+        raise BadExport("onnxruntime and onnxruntime-gpu exclude each other; uninstall one of them", "backend")

@@ -1,0 +1,63 @@
+"""ONNX Runtime, on CPU or CUDA. The default backend."""
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+# From 1.29 on, ONNX Runtime sends events to its makers unless this is set before it is imported.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+import onnxruntime
+
+from artifact.backends.base import Array, Device, Tensors
+from artifact.errors import BadExport
+from artifact.manifest import Graph
+
+
+class OnnxBackend:
+    """One session a file, which may compute several buckets; ONNX Runtime's `run` is thread-safe, without the GIL."""
+
+    def __init__(self, files: dict[int, Path], graph: Graph, *, device: Device, threads: int) -> None:
+        self.device = _device(device)
+        self._input = graph.inputs[0].name
+        self._outputs = [spec.name for spec in graph.outputs]
+        sessions = {path: self._load(path, threads) for path in set(files.values())}
+        self._sessions = {bucket: sessions[path] for bucket, path in files.items()}
+        if self.device == "cuda" and any(
+            "CUDAExecutionProvider" not in session.get_providers() for session in self._sessions.values()
+        ):  # ONNX Runtime falls back to the CPU with no more than a line on standard error
+            if device == "cuda":
+                raise BadExport("device cuda: ONNX Runtime finds no usable CUDA device or driver", "backend")
+            self.device = "cpu"
+
+    def _load(self, path: Path, threads: int) -> Any:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        # Spinning threads would take the cores from the event loop and from the other runs.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # Batches vary in size: a growing arena would never give memory back.
+        options.enable_cpu_mem_arena = False
+        options.log_severity_level = 3
+        cuda: Any = ("CUDAExecutionProvider", {"cudnn_conv_algo_search": "HEURISTIC"})
+        providers = [cuda, "CPUExecutionProvider"] if self.device == "cuda" else ["CPUExecutionProvider"]
+        try:
+            return onnxruntime.InferenceSession(path, options, providers=providers)
+        except Exception as error:  # ONNX Runtime raises classes of its own, all of them Exception
+            raise BadExport(f"{path.name} cannot be loaded: {str(error).splitlines()[0]}", "backend") from None
+
+    def run(self, inputs: Tensors) -> dict[str, Array]:
+        """Compute one batch padded to a bucket."""
+        session = self._sessions[inputs[self._input].shape[1]]
+        return dict(zip(self._outputs, session.run(self._outputs, dict(inputs)), strict=True))
+
+
+def _device(device: Device) -> Literal["cpu", "cuda"]:
+    """Resolve `auto`; refuse `cuda` where the installed runtime has none."""
+    has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+    if device == "cuda" and not has_cuda:
+        raise BadExport("device cuda: the installed ONNX Runtime has no CUDA; install the extra `gpu`", "backend")
+    if has_cuda and device != "cpu":
+        onnxruntime.preload_dlls()
+        return "cuda"
+    return "cpu"

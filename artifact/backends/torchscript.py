@@ -1,0 +1,34 @@
+"""PyTorch running TorchScript, on CPU or CUDA; the only file of `service` that imports torch."""
+
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from artifact.backends.base import Array, Device, Tensors
+from artifact.errors import BadExport
+from artifact.manifest import Graph
+
+
+class TorchScriptBackend:
+    """One frozen module a file, which may compute several buckets."""
+
+    def __init__(self, files: dict[int, Path], graph: Graph, *, device: Device, threads: int) -> None:
+        if device == "cuda" and not torch.cuda.is_available():
+            raise BadExport("device cuda: PyTorch finds no CUDA device", "backend")
+        self.device: Literal["cpu", "cuda"] = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
+        self._names = [spec.name for spec in graph.inputs]
+        self._output = graph.outputs[0].name
+        torch.set_num_threads(threads)
+        try:
+            modules = {path: torch.jit.load(path, map_location=self.device).eval() for path in set(files.values())}
+        except RuntimeError as error:
+            raise BadExport(f"a TorchScript file cannot be loaded: {str(error).splitlines()[0]}", "backend") from None
+        self._modules = {bucket: modules[path] for bucket, path in files.items()}
+
+    def run(self, inputs: Tensors) -> dict[str, Array]:
+        """Compute one batch padded to a bucket."""
+        tensors = [torch.from_numpy(inputs[name]).to(self.device) for name in self._names]
+        with torch.inference_mode():
+            output = self._modules[inputs[self._names[0]].shape[1]](*tensors)
+        return {self._output: output.cpu().numpy()}

@@ -1,0 +1,102 @@
+"""Documents <-> tensors: cutting, padding, combining, scores. The one home of preprocessing.
+
+`service.routes` uses it for requests, `model` for training and evaluation, so that both see the same rows.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from artifact.errors import InvalidInput
+
+OnOverflow = Literal["windows", "head", "tail", "head_tail", "error"]
+
+Span = tuple[int, int]
+"""Start and end of a stretch of a document, in bytes."""
+
+
+def cut(total: int, max_length: int, overlap: int, on_overflow: OnOverflow) -> list[list[Span]]:
+    """Decide which bytes of a document become rows: one list of spans a row, joined in order.
+
+    `windows` covers every byte with rows of max_length at equal distances that share at least `overlap` bytes.
+
+    Args:
+        total: length of the document in bytes.
+        max_length: bytes the model reads at once.
+        overlap: bytes two neighbouring windows share at least.
+        on_overflow: what happens beyond max_length.
+
+    Raises: InvalidInput for an empty document, and for a longer one under `error`.
+
+    """
+    if total == 0:
+        raise InvalidInput("the document is empty; at least 1 byte is needed")
+    if total <= max_length:
+        return [[(0, total)]]
+    if on_overflow == "error":
+        raise InvalidInput(f"the document has {total} bytes; the model reads {max_length} and on_overflow is 'error'")
+    if on_overflow == "head":
+        return [[(0, max_length)]]
+    if on_overflow == "tail":
+        return [[(total - max_length, total)]]
+    if on_overflow == "head_tail":
+        head = (max_length + 1) // 2
+        return [[(0, head), (total - (max_length - head), total)]]
+    count = 1 + -(-(total - max_length) // (max_length - overlap))
+    starts = [i * (total - max_length) // (count - 1) for i in range(count)]
+    return [[(start, start + max_length)] for start in starts]
+
+
+def take(document: bytes, spans: Sequence[Span]) -> bytes:
+    """Join the named stretches of a document into one row."""
+    return b"".join(document[start:end] for start, end in spans)
+
+
+def bytes_used(rows: Sequence[Sequence[Span]]) -> int:
+    """Count the distinct bytes that the rows of `cut` cover (spans come in order of their start)."""
+    used = reached = 0
+    for start, end in (span for row in rows for span in row):
+        used += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return used
+
+
+def pad_rows(rows: Sequence[bytes], length: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    """Put rows into one zero-padded batch.
+
+    Shape:  returns bytes (B, length) uint8 and lengths (B,) int32.
+    """
+    batch = np.zeros((len(rows), length), np.uint8)
+    for target, row in zip(batch, rows, strict=True):
+        target[: len(row)] = np.frombuffer(row, np.uint8)
+    return batch, np.fromiter(map(len, rows), np.int32, len(rows))
+
+
+def combine(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Scores of a document from the logits of its rows: softmax of their mean.
+
+    Shape:  logits (rows, classes); returns (classes,), summing to 1.
+    """
+    return softmax(logits.astype(np.float64).mean(axis=0))
+
+
+def pool(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Vector of a document from those of its rows: their mean.
+
+    Shape:  vectors (rows, dim); returns (dim,).
+    """
+    mean: NDArray[np.float32] = vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
+    return mean
+
+
+def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Softmax over the last axis."""
+    e = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)  # type: ignore[no-any-return]  # numpy's stubs return Any here
+
+
+def sigmoid(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Logits -> probabilities, without overflow."""
+    return 0.5 * (1 + np.tanh(0.5 * logits.astype(np.float64)))

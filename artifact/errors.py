@@ -1,0 +1,45 @@
+"""Errors of what is computed around a model. The service adds its own, and maps each to an HTTP status.
+
+LongdocError
+├── InvalidInput        a value is not allowed
+└── NonFiniteOutput     the model returned NaN or infinity
+
+BadExport               a folder below exports/ that cannot be used
+"""
+
+from typing import ClassVar
+
+
+class LongdocError(Exception):
+    """Base of what a client may be told; the message never holds input, paths or traces."""
+
+    code: ClassVar[str]
+    title: ClassVar[str]
+
+
+class InvalidInput(LongdocError):
+    """The input can be parsed, but a value is not allowed."""
+
+    code = "invalid_input"
+    title = "A value is not allowed"
+
+    def __init__(self, message: str, errors: list[tuple[str, str]] | None = None) -> None:
+        super().__init__(message)
+        self.errors = errors or []
+        """(place, message) of each value that is not allowed."""
+
+
+class NonFiniteOutput(LongdocError):
+    """The model returned NaN or infinity."""
+
+    code = "non_finite_output"
+    title = "The model gave no finite answer"
+
+
+class BadExport(Exception):
+    """An export that cannot be used; the message is one line that says which and why."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        """One word for the metric: missing, hash, schema, manifest, backend, golden, calibration."""

@@ -1,0 +1,149 @@
+"""`exports/`: find, check, load and warm what is served. Used by `service.engine.engine` and `service.__main__`."""
+
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from artifact.backends import create_backend
+from artifact.backends.base import Array, Device, InferenceBackend, largest_error
+from artifact.errors import BadExport
+from artifact.manifest import (
+    ForecasterManifest,
+    Format,
+    Graph,
+    Manifest,
+    MatcherManifest,
+    is_version,
+    newest_version,
+    read_manifest,
+)
+from artifact.series import Calibration
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """An export whose hashes and golden outputs are right."""
+
+    manifest: Manifest
+    backend: InferenceBackend
+    format: Format
+    load_seconds: float
+    head: InferenceBackend | None = None
+    """Of a matcher."""
+    calibration: Calibration | None = None
+    """Of a forecaster."""
+
+
+def find_exports(root: Path) -> list[Path]:
+    """Folder of the highest version of each name below `root`, sorted by name.
+
+    Raises: BadExport if there is none, or `root` is not a folder.
+    """
+    if not root.is_dir():
+        raise BadExport(f"{root} is not a folder", "missing")
+    names = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    found = [newest_version(name) for name in names if any(map(is_version, name.iterdir()))]
+    if not found:
+        raise BadExport(f"{root} holds no export (<name>/<version>/manifest.json)", "missing")
+    return found
+
+
+def load_export(folder: Path, *, format: Format = "onnx", device: Device = "auto", threads: int = 1) -> LoadedModel:
+    """Check hashes, load, and compute the golden inputs, which also warms the runtime.
+
+    Raises: BadExport, one line that says which file and why.
+    """
+    started = time.perf_counter()
+    manifest = read_manifest(folder)
+    place = f"{manifest.name}/{manifest.version}"
+    golden = _read_arrays(folder / manifest.golden.path, place, "golden")
+    backends = []
+    for graph in manifest.graphs:
+        try:
+            backend = create_backend(graph, folder, format=format, device=device, threads=threads)
+        except BadExport as error:
+            raise BadExport(f"{place}: {error}", error.reason) from None
+        for bucket in sorted(graph.files_of(format)):
+            fitting = _fitting(graph, golden, bucket)
+            _check_golden(graph, backend, fitting, manifest.tolerance, f"{place}: {manifest.golden.path}")
+        backends.append(backend)
+    head = backends[1] if isinstance(manifest, MatcherManifest) else None
+    calibration = _read_calibration(manifest, folder) if isinstance(manifest, ForecasterManifest) else None
+    seconds = time.perf_counter() - started
+    if manifest.non_commercial:
+        log.warning("%s %s: non-commercial use only: %s", manifest.name, manifest.version, manifest.data_terms)
+    log.info("%s %s: loaded in %.2f s (%s, %s)", manifest.name, manifest.version, seconds, format, backends[0].device)
+    return LoadedModel(manifest, backends[0], format, seconds, head, calibration)
+
+
+def _fitting(graph: Graph, golden: dict[str, Array], bucket: int) -> dict[str, Array]:
+    """Golden tensors of the rows that fit a bucket shorter than theirs, cut to it."""
+    names = [spec.name for spec in graph.inputs]
+    if any(name not in golden for name in names) or golden[names[0]].ndim < 2 or golden[names[0]].shape[1] <= bucket:
+        return golden
+    rows, lengths = golden[names[0]], golden[names[1]]
+    kept = lengths <= bucket
+    cut = {name: golden[name][kept] for name in (names[1], graph.outputs[0].name) if name in golden}
+    return {names[0]: rows[kept, :bucket], **cut}
+
+
+def _check_golden(
+    graph: Graph, backend: InferenceBackend, golden: dict[str, Array], tolerance: float, place: str
+) -> None:
+    """Compare the outputs for the golden inputs with those stored. Raises: BadExport."""
+    names = [spec.name for spec in (*graph.inputs, *graph.outputs)]
+    if missing := [name for name in names if name not in golden]:
+        raise BadExport(f"{place} has no tensor {missing[0]}", "golden")
+    try:
+        outputs = backend.run({spec.name: golden[spec.name] for spec in graph.inputs})
+    except Exception as error:  # whatever the runtime raises, the export cannot be served
+        first = (str(error) or type(error).__name__).splitlines()[0]
+        raise BadExport(f"{place}: computing the golden inputs failed: {first}", "golden") from None
+    for spec in graph.outputs:
+        distance = largest_error(outputs[spec.name], golden[spec.name])
+        if not distance <= tolerance:
+            allowed = f"allowed {tolerance:.0e}"
+            raise BadExport(f"{place}: {spec.name} is {distance:.2e} from its golden output; {allowed}", "golden")
+
+
+def _read_calibration(manifest: ForecasterManifest, folder: Path) -> Calibration:
+    """Read and check the quantiles of a forecaster's errors. Raises: BadExport."""
+    place = f"{manifest.name}/{manifest.version}"
+    arrays = _read_arrays(folder / manifest.calibration.path, place, "calibration")
+    levels, errors = arrays.get("levels", np.empty(0)), arrays.get("errors", np.empty(0))
+    expected = (levels.size, manifest.horizon, len(manifest.channels))
+    is_sound = (
+        levels.ndim == 1
+        and levels.dtype == np.float64
+        and errors.dtype == np.float32
+        and errors.shape == expected
+        and levels.size > 0
+        and bool(np.isfinite(levels).all() and np.isfinite(errors).all())
+        and bool((np.diff(levels) > 0).all() and (np.diff(errors, axis=0) >= 0).all())
+    )
+    if not is_sound:
+        raise BadExport(
+            f"{place}: {manifest.calibration.path} does not hold increasing levels and errors {expected}", "calibration"
+        )
+    lowest = 1 / (manifest.calibration_examples + 1)
+    if not np.allclose([levels[0], 1 - levels[-1]], lowest, rtol=1e-6, atol=0):
+        raise BadExport(
+            f"{place}: {manifest.calibration.path} does not reach from 1 / (m + 1) to m / (m + 1) with the manifest's "
+            f"calibration_examples m = {manifest.calibration_examples}",
+            "calibration",
+        )
+    return Calibration(levels, errors, manifest.calibration_examples)
+
+
+def _read_arrays(path: Path, place: str, reason: str) -> dict[str, Array]:
+    """Read an archive of arrays; no pickles."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except Exception:  # numpy and zipfile raise many kinds for damaged archives
+        raise BadExport(f"{place}: {path.name} is not an archive of arrays", reason) from None

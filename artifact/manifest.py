@@ -1,0 +1,336 @@
+"""`manifest.json`: what training hands to the service. Read by `artifact.loading`, written by `model.cli.export`."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+
+from artifact.errors import BadExport
+
+SCHEMA_VERSION = 2
+MANIFEST = "manifest.json"
+MAX_TOLERANCE = 1e-2
+"""A larger one would make the golden check meaningless."""
+
+FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$")]
+Format = Literal["onnx", "torchscript"]
+CalibrationSource = Literal["validation", "history"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ModelFile(_Part):
+    """One file with weights."""
+
+    path: FileName
+    sha256: Sha256
+    format: Format
+    precision: Literal["float32"]
+    bucket: int = Field(gt=0)
+    """Length of the inputs' second axis that the file computes: bytes of a row, steps of a window. A file that computes
+    several is listed once for each."""
+
+
+class ArrayFile(_Part):
+    """One `.npz` archive of arrays."""
+
+    path: FileName
+    sha256: Sha256
+
+
+class TensorSpec(_Part):
+    """Name, Open Inference Protocol datatype and shape (-1 = any) of one tensor."""
+
+    name: str
+    datatype: Literal["UINT8", "INT32", "FP32"]
+    shape: tuple[int, ...]
+
+
+class Graph(_Part):
+    """One computation, in every format and bucket."""
+
+    files: tuple[ModelFile, ...] = Field(min_length=1)
+    inputs: tuple[TensorSpec, ...] = Field(min_length=1)
+    outputs: tuple[TensorSpec]
+
+    def files_of(self, format: Format) -> dict[int, ModelFile]:
+        """Files of one format by bucket. Raises: BadExport if there is none."""
+        files = {file.bucket: file for file in self.files if file.format == format}
+        if not files:
+            raise BadExport(f"the export holds no {format} file", "manifest")
+        return files
+
+
+class Validation(_Part):
+    """What the best epoch was chosen by."""
+
+    metric: str
+    value: float
+
+
+class Training(_Part):
+    """How the weights came to be."""
+
+    recipe: dict[str, Any]
+    data: str
+    device: str
+    seconds: float
+    examples_per_second: float
+    """Documents, pairs or windows, by task."""
+    peak_memory_bytes: int
+    validation: Validation
+    revision: str
+    """Git revision of the code that trained."""
+
+
+class Result(_Part):
+    """One measured figure."""
+
+    metric: str
+    value: float
+    split: str
+    examples: int
+    condition: str
+    """What was measured: how documents longer than the model were read, which pairs, which horizon."""
+    seeds: tuple[int, ...]
+    compared_with: str
+
+
+class ReliabilityBin(_Part):
+    """Test documents whose answers have about one score."""
+
+    score: float
+    """Mean score of the answers."""
+    accuracy: float
+    """Share of them that are right."""
+    examples: int
+
+
+class _Export(Graph):
+    """What every task's manifest has; the files, inputs and outputs are those of the model."""
+
+    schema_version: Literal[2]
+    name: Name
+    version: int = Field(gt=0)
+    golden: ArrayFile
+    """Synthetic inputs with the outputs they must give, for every graph."""
+    tolerance: float = Field(gt=0, le=MAX_TOLERANCE)
+    """Largest |a - b| / max(1, max|b|) between two backends, and between a start and the golden outputs."""
+    training: Training
+    results: tuple[Result, ...]
+    data_terms: str
+    non_commercial: bool
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """Every graph of the export."""
+        return (self,)
+
+    @property
+    def archives(self) -> tuple[ArrayFile, ...]:
+        """Every archive of arrays."""
+        return (self.golden,)
+
+
+class _TextExport(_Export):
+    """A model of raw bytes; its inputs are bytes and lengths."""
+
+    max_length: int = Field(gt=0)
+    """Bytes of a document that the model reads at once; windows cover the rest."""
+    window_overlap: int = Field(ge=0)
+    """Bytes that two neighbouring windows share at least."""
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Self:
+        """What the engine relies on: it would fail only while serving."""
+        if (types := [spec.datatype for spec in self.inputs]) != ["UINT8", "INT32"]:
+            raise ValueError(f"a text model's inputs are bytes UINT8 and lengths INT32, not {', '.join(types)}")
+        if self.window_overlap >= self.max_length:
+            raise ValueError(f"window_overlap {self.window_overlap} must be below max_length {self.max_length}")
+        for format in {file.format for file in self.files}:
+            longest = max(file.bucket for file in self.files if file.format == format)
+            if longest < self.max_length:
+                raise ValueError(f"the longest {format} bucket is {longest}, below max_length {self.max_length}")
+        return self
+
+
+class ClassifierManifest(_TextExport):
+    """Documents -> labels."""
+
+    task: Literal["text-classification"]
+    labels: tuple[str, ...] = Field(min_length=2)
+    temperature: float = Field(default=1.0, gt=0)
+    """What the logits were divided by, so that scores are probabilities; it is part of the weights."""
+    reliability: tuple[ReliabilityBin, ...] = ()
+    """How scores and accuracy went together on the test split, by score."""
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> Self:
+        if self.outputs[0].shape != (-1, len(self.labels)):
+            raise ValueError(f"{len(self.labels)} labels do not fit outputs of shape {self.outputs[0].shape}")
+        if len(set(self.labels)) != len(self.labels):
+            raise ValueError("labels must differ")
+        return self
+
+
+class MatcherManifest(_TextExport):
+    """Documents -> vectors; pairs of vectors -> scores."""
+
+    task: Literal["text-matching"]
+    min_length: int = Field(gt=0)
+    """Bytes below which a document holds nothing that the model reads."""
+    head: Graph
+    """Vectors of two documents -> logit that they belong together."""
+
+    @property
+    def dim(self) -> int:
+        """Length of a document's vector."""
+        return self.outputs[0].shape[1]
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """Encoder and head."""
+        return (self, self.head)
+
+    @model_validator(mode="after")
+    def _check_head(self) -> Self:
+        if len(self.outputs[0].shape) != 2 or self.outputs[0].shape[1] < 1:
+            raise ValueError(f"a matcher's output has shape (-1, dim), not {self.outputs[0].shape}")
+        expected = ((-1, self.dim), (-1, self.dim))
+        if (shapes := tuple(spec.shape for spec in self.head.inputs)) != expected:
+            raise ValueError(f"the head's inputs have shapes {shapes}; vectors need {expected}")
+        if self.head.outputs[0].shape != (-1, 1):
+            raise ValueError(f"the head's output has shape (-1, 1), not {self.head.outputs[0].shape}")
+        if {file.format for file in self.head.files} != {file.format for file in self.files}:
+            raise ValueError("encoder and head must come in the same formats")
+        if {file.bucket for file in self.head.files} != {self.dim}:
+            raise ValueError(f"the head's bucket must be {self.dim}, the length of a vector")
+        return self
+
+
+class ForecasterManifest(_Export):
+    """Multivariate window -> its continuation."""
+
+    task: Literal["forecasting"]
+    channels: tuple[str, ...] = Field(min_length=1)
+    mean: tuple[float, ...]
+    """Of each channel in training: the model sees (value - mean) / scale."""
+    scale: tuple[Annotated[float, Field(gt=0)], ...]
+    context_length: int = Field(gt=1)
+    """Steps the model reads."""
+    horizon: int = Field(gt=0)
+    """Steps it forecasts at most."""
+    min_observations: int = Field(gt=1)
+    """Values of each channel that must be there within the context; the others are imputed."""
+    frequency: str
+    """Step of the training data, for people."""
+    calibration: ArrayFile
+    """`levels` (Q,) and `errors` (Q, horizon, channels), in scaled units."""
+    calibration_source: CalibrationSource
+    """Rows of the errors: the second half of validation, or a history that ends with it, training rows and all."""
+    calibration_examples: int = Field(gt=0)
+    """m: errors behind each quantile; levels outside [1 / (m + 1), m / (m + 1)] cannot be given."""
+    quantiles_reliable: bool
+    """Whether the 80 % band covered 70 to 90 % of the test values."""
+
+    @property
+    def archives(self) -> tuple[ArrayFile, ...]:
+        """Golden outputs and calibration."""
+        return (self.golden, self.calibration)
+
+    @model_validator(mode="after")
+    def _check_window(self) -> Self:
+        count = len(self.channels)
+        if len(set(self.channels)) != count:
+            raise ValueError("channels must differ")
+        if not len(self.mean) == len(self.scale) == count:
+            raise ValueError(f"{count} channels need as many means and scales")
+        if self.min_observations > self.context_length:
+            raise ValueError(f"min_observations {self.min_observations} must be at most {self.context_length}")
+        expected = ((-1, self.context_length, count), (-1, self.horizon, count))
+        if (shapes := (self.inputs[0].shape, self.outputs[0].shape)) != expected or len(self.inputs) != 1:
+            raise ValueError(f"input and output have shapes {shapes}; expected {expected}")
+        if {file.bucket for file in self.files} != {self.context_length}:
+            raise ValueError(f"the bucket must be {self.context_length}, the context length")
+        return self
+
+
+Manifest = ClassifierManifest | MatcherManifest | ForecasterManifest
+_ADAPTER: TypeAdapter[Manifest] = TypeAdapter(Annotated[Manifest, Field(discriminator="task")])
+
+
+def parse_manifest(raw: object) -> Manifest:
+    """Check the content of a manifest. Raises: pydantic.ValidationError."""
+    return _ADAPTER.validate_python(raw)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check `manifest.json` and the hash of every file it names.
+
+    Raises: BadExport, one line that names the folder and the file.
+    """
+    place = f"{folder.parent.name}/{folder.name}"
+    try:
+        raw = json.loads((folder / MANIFEST).read_bytes())
+    except FileNotFoundError:
+        raise BadExport(f"{place}: {MANIFEST} is missing", "missing") from None
+    except (OSError, ValueError, RecursionError):
+        raise BadExport(f"{place}: {MANIFEST} is not readable JSON", "manifest") from None
+    version = raw.get("schema_version") if isinstance(raw, dict) else None
+    if isinstance(version, int) and version != SCHEMA_VERSION:
+        raise BadExport(
+            f"{place}: {MANIFEST} has schema version {version}; this service reads {SCHEMA_VERSION}", "schema"
+        )
+    try:
+        manifest = parse_manifest(raw)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        key = ".".join(map(str, first["loc"][1:] if first["loc"] else ()))
+        raise BadExport(f"{place}: {MANIFEST}: {key or 'task'}: {first['msg']}", "manifest") from None
+    if (manifest.name, str(manifest.version)) != (folder.parent.name, folder.name):
+        raise BadExport(f"{place}: {MANIFEST} names {manifest.name}/{manifest.version}", "manifest")
+    named: list[ModelFile | ArrayFile] = [file for graph in manifest.graphs for file in graph.files]
+    for path, sha256 in dict.fromkeys((file.path, file.sha256) for file in (*named, *manifest.archives)):
+        _check_hash(folder / path, sha256, place)
+    return manifest
+
+
+def is_version(path: Path) -> bool:
+    """Whether a folder's name is a positive integer as `model.cli.export` writes it."""
+    return path.is_dir() and path.name.isascii() and path.name.isdigit() and path.name[0] != "0"
+
+
+def newest_version(folder: Path) -> Path:
+    """Folder of an export's highest version, given that folder or the one above it. Raises: BadExport."""
+    if (folder / MANIFEST).is_file():
+        return folder.resolve()
+    versions = [path for path in folder.iterdir() if is_version(path)] if folder.is_dir() else []
+    if not versions:
+        raise BadExport(f"{folder} is not an export", "missing")
+    return max(versions, key=lambda path: int(path.name))
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _check_hash(path: Path, expected: str, place: str) -> None:
+    """Compare a file with its hash."""
+    if path.exists() and not path.is_file():
+        raise BadExport(f"{place}: {path.name} is not a regular file", "missing")
+    try:
+        found = sha256_of(path)
+    except FileNotFoundError:
+        raise BadExport(f"{place}: {path.name} is missing", "missing") from None
+    except OSError as error:
+        raise BadExport(f"{place}: {path.name} cannot be read: {error.strerror}", "missing") from None
+    if found != expected:
+        raise BadExport(f"{place}: {path.name} has sha256 {found[:12]}…, the manifest says {expected[:12]}…", "hash")

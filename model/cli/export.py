@@ -1,0 +1,223 @@
+"""`python -m model export`: a run folder -> exports/<name>/<version>/, checked on every backend."""
+
+import argparse
+import io
+import json
+import logging
+import math
+import os
+import shutil
+import tempfile
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from artifact.backends import create_backend
+from artifact.backends.base import Device, largest_error
+from artifact.manifest import (
+    MANIFEST,
+    SCHEMA_VERSION,
+    ClassifierManifest,
+    Format,
+    Graph,
+    Manifest,
+    ModelFile,
+    TensorSpec,
+    is_version,
+    parse_manifest,
+    sha256_of,
+)
+from model.cli.evaluate import backend_run
+from model.config.run import RunConfig
+from model.errors import ExportMismatch
+from model.tasks import task_of
+from model.tasks.base import Arrays, GraphSource, Task, module_runs
+from model.training import checkpoint
+from model.training.checkpoint import Progress
+from model.training.plot import reliability_diagram
+
+TOLERANCE = 1e-5
+SUFFIX: dict[Format, str] = {"onnx": "onnx", "torchscript": "ts"}
+DATATYPES = {"uint8": "UINT8", "int32": "INT32", "float32": "FP32"}
+
+
+def export(args: argparse.Namespace) -> Path:
+    """Export a run's best checkpoint as the next version; returns its folder.
+
+    Everything is written to a temporary folder beside the versions and renamed at the end.
+
+    Raises: UserError; BadExport if a backend does not load; ExportMismatch if eager, TorchScript and ONNX Runtime do
+        not agree.
+
+    """
+    path = Path(args.run_folder) / "best.pt"
+    config, progress, facts, state = checkpoint.load(path)
+    task = task_of(config)
+    task.restore(facts)
+    model = task.build()
+    checkpoint.load_weights(model, state, path)
+    model.eval()
+    task.finish(model, Path(args.data or args.data_dir))
+
+    versions = Path(args.out) / config.name
+    versions.mkdir(parents=True, exist_ok=True)
+    version = 1 + max((int(p.name) for p in versions.iterdir() if is_version(p)), default=0)
+    partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=versions))
+    partial.chmod(0o755)
+    try:
+        sources = task.graphs(model)
+        golden: Arrays = {}
+        graphs = []
+        for source in sources:
+            output = eager(source)
+            golden |= {**source.golden, source.output: output}
+            graphs.append(write_graph(source, output, partial))
+            for bucket in source.buckets:
+                check_agreement(graphs[-1], partial, *fitting(source.golden, output, bucket))
+        np.savez_compressed(partial / "golden.npz", allow_pickle=False, **golden)
+        manifest = _manifest(
+            task, config, progress, version, graphs, partial, Path(args.data or args.data_dir), args.device
+        )
+        (partial / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")
+        os.rename(partial, versions / str(version))
+    except BaseException:
+        shutil.rmtree(partial)
+        if not any(versions.iterdir()):
+            versions.rmdir()
+        raise
+    if isinstance(manifest, ClassifierManifest):
+        reliability_diagram(manifest.reliability, Path(args.run_folder) / "reliability.png")
+    print(f"exported {versions / str(version)}")
+    return versions / str(version)
+
+
+def fitting(golden: Arrays, output: NDArray[np.float32], bucket: int) -> tuple[Arrays, NDArray[np.float32]]:
+    """Golden inputs and output of the rows that a bucket shorter than theirs can hold."""
+    if "lengths" not in golden or golden["bytes"].shape[1] == bucket:
+        return golden, output
+    kept = golden["lengths"] <= bucket
+    return {"bytes": golden["bytes"][kept, :bucket], "lengths": golden["lengths"][kept]}, output[kept]
+
+
+def eager(source: GraphSource) -> NDArray[np.float32]:
+    """Output of the PyTorch module itself for the golden inputs, shape (B, ...)."""
+    return module_runs([source], torch.device("cpu"))[0](source.golden)
+
+
+def write_graph(source: GraphSource, output: NDArray[np.float32], folder: Path) -> Graph:
+    """Write NAME.onnx (dynamic batch, weights inside) and NAME.ts (traced, frozen); returns their description."""
+    names = list(source.golden)
+    example = tuple(torch.from_numpy(source.golden[name][:3]) for name in names)
+    dynamic: dict[int, Any] = {0: torch.export.Dim("batch")}
+    if len(source.buckets) > 1:
+        unit = math.gcd(*source.buckets)
+        dynamic[1] = unit * torch.export.Dim("units", min=1, max=source.buckets[-1] // unit)
+    paths: dict[Format, Path] = {format: folder / f"{source.name}.{suffix}" for format, suffix in SUFFIX.items()}
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
+        warnings.filterwarnings("ignore", "# The axis name: batch will not be used", UserWarning)
+        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
+        for name in ("torch.onnx", "onnx_ir"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        program = torch.onnx.export(
+            source.module,
+            example,
+            dynamo=True,
+            input_names=names,
+            output_names=[source.output],
+            dynamic_shapes=tuple({axis: dynamic[axis] for axis in dynamic if axis < t.ndim} for t in example),
+            verbose=False,
+        )
+        assert program is not None
+        for node in program.model.graph:
+            node.metadata_props.clear()  # stack traces, with paths of this machine
+        program.save(paths["onnx"], external_data=False)
+        traced = torch.jit.trace(source.module, example)
+        scripted = io.BytesIO()
+        torch.jit.save(torch.jit.freeze(traced), scripted)
+    _copy_without_debug_tables(scripted, paths["torchscript"])
+    return Graph(
+        files=tuple(
+            ModelFile(path=path.name, sha256=sha256_of(path), format=format, precision="float32", bucket=bucket)
+            for format, path in paths.items()
+            for bucket in source.buckets
+        ),
+        inputs=tuple(_spec(name, source.golden[name], len(source.buckets) > 1) for name in names),
+        outputs=(_spec(source.output, output),),
+    )
+
+
+def _spec(name: str, array: NDArray[Any], is_dynamic: bool = False) -> TensorSpec:
+    """Describe a tensor whose first axis is the batch, and whose second one may be a bucket of any length."""
+    shape = (-1, *((-1,) * (array.ndim - 1) if is_dynamic else array.shape[1:]))
+    return TensorSpec.model_validate({"name": name, "datatype": DATATYPES[str(array.dtype)], "shape": shape})
+
+
+def _copy_without_debug_tables(script: io.BytesIO, path: Path) -> None:
+    """Write a TorchScript archive without its stack traces, which hold paths of this machine."""
+    with zipfile.ZipFile(script) as source, zipfile.ZipFile(path, "w") as target:
+        for entry in source.infolist():
+            if not entry.filename.endswith(".debug_pkl"):
+                target.writestr(entry, source.read(entry))
+
+
+def check_agreement(graph: Graph, folder: Path, golden: Arrays, expected: NDArray[np.float32]) -> None:
+    """Compare every backend with eager, in one batch and row by row. Raises: ExportMismatch."""
+    output = graph.outputs[0].name
+    for format in SUFFIX:
+        backend = create_backend(graph, folder, format=format, device="cpu")
+        together = backend.run(golden)[output]
+        alone = [backend.run({k: v[i : i + 1] for k, v in golden.items()})[output] for i in range(len(expected))]
+        for what, got in (("in one batch", together), ("row by row", np.concatenate(alone))):
+            error = largest_error(got, expected)
+            if not error <= TOLERANCE:
+                raise ExportMismatch(f"{format} {what} differs from eager by {error:.2e}; allowed {TOLERANCE}")
+
+
+def _manifest(
+    task: Task,
+    config: RunConfig,
+    progress: Progress,
+    version: int,
+    graphs: list[Graph],
+    folder: Path,
+    data_dir: Path,
+    device: Device,
+) -> Manifest:
+    """Measure the export and describe it."""
+    runs = [backend_run(graph, folder, device) for graph in graphs]
+    results = task.measure(runs, data_dir)
+    last = progress.history[-1] if progress.history else {}  # none if the untrained model was the best
+    recipe = json.loads(json.dumps(config.to_dict()))
+    terms, non_commercial = task.terms()
+    return parse_manifest(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "name": config.name,
+            "version": version,
+            "task": recipe["task"],
+            **graphs[0].model_dump(),
+            **({"head": graphs[1].model_dump()} if len(graphs) > 1 else {}),
+            "golden": {"path": "golden.npz", "sha256": sha256_of(folder / "golden.npz")},
+            "tolerance": TOLERANCE,
+            **task.manifest(runs, results, data_dir, folder),
+            "training": {
+                "recipe": recipe,
+                "data": recipe["data"]["name"],
+                "device": progress.device,
+                "seconds": round(progress.seconds, 1),
+                "examples_per_second": round(last.get("examples_per_second", 0.0), 1),
+                "peak_memory_bytes": int(last.get("peak_memory_bytes", 0)),
+                "validation": {"metric": task.metric, "value": round(progress.best or 0.0, 4)},
+                "revision": progress.revision,
+            },
+            "results": [result.model_dump() for result in results],
+            "data_terms": terms,
+            "non_commercial": non_commercial,
+        }
+    )

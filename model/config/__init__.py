@@ -1,0 +1,1 @@
+"""Recipes: their schemas and how they are read."""

@@ -1,0 +1,1 @@
+"""The encoder, its attentions and the models around it."""

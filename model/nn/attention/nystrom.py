@@ -1,0 +1,85 @@
+"""Nystromformer: softmax attention through means of segments. Used through `model.nn.attention`."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from model.config.run import EncoderConfig
+from model.nn.attention.base import HeadedAttention, check_count, hide_padding, zero_padding
+from model.nn.ops.inverse import apply_iterative_inverse, check_steps, identity_like
+
+
+@dataclass(frozen=True)
+class NystromOptions:
+    """Options of `nystrom`."""
+
+    num_landmarks: int = 128
+    """m: segments of the sequence; a seq_len below it has as many as tokens."""
+    num_steps: int = 6
+    """Of the iterative pseudo-inverse; at most 16."""
+    kernel_size: int = 33
+    """Of the convolution of the values that is added; odd."""
+
+    def __post_init__(self) -> None:
+        check_count("num_landmarks", self.num_landmarks)
+        check_steps(self.num_steps)
+        check_count("kernel_size", self.kernel_size)
+        if self.kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size must be odd, not {self.kernel_size}")
+
+
+class Nystromformer(HeadedAttention):
+    """Softmax attention whose matrix is approximated from landmarks L_Q, L_K, the means of m segments.
+
+    out = s(Q L_K^T) s(L_Q L_K^T)^+ s(L_Q K^T) V + conv(V),  s(x) = softmax(x / sqrt(D))    O(N m C)
+
+    Reference:  Xiong et al. 2021, arXiv:2102.03902; described in Chen et al. 2021, arXiv:2111.00035, sec. 2.
+    Deviates:   segments divide the real tokens; with fewer tokens than landmarks, neighbours share one. The iteration
+                starts from A^T / (|A|_1 |A|_inf) of each matrix, not of the largest of the batch:
+                test_answer_does_not_depend_on_neighbours.
+    """
+
+    Options = NystromOptions
+
+    def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
+        super().__init__(config, generator)
+        self.num_landmarks = min(self.options.num_landmarks, config.seq_len)
+        self.scale = 1 / math.sqrt(config.head_dim)
+        size, heads = self.options.kernel_size, config.num_heads
+        self.conv = nn.Conv2d(heads, heads, (size, 1), padding=(size // 2, 0), groups=heads, bias=False)
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, mask: Tensor | None) -> Tensor:
+        """Mix (B, H, N, D) three times -> (B, H, N, D)."""
+        means = self._segments(q, lengths)  # (B, 1, m, N)
+        v = zero_padding(v, mask)
+        q_marks, k_marks = means @ q, means @ k  # (B, H, m, D)
+        to_marks = torch.softmax(q @ k_marks.transpose(2, 3) * self.scale, dim=-1)  # (B, H, N, m)
+        middle = torch.softmax(q_marks @ k_marks.transpose(2, 3) * self.scale, dim=-1)  # (B, H, m, m)
+        scores = hide_padding(q_marks @ k.transpose(2, 3) * self.scale, mask)
+        values = torch.softmax(scores, dim=-1) @ v  # (B, H, m, D)
+        exact = middle.double()  # small singular values become large ones
+        values = apply_pseudo_inverse(exact, values.double(), self.options.num_steps).to(q.dtype)
+        return self.dropout(to_marks) @ values + self.conv(v)  # type: ignore[no-any-return]
+
+    def _segments(self, q: Tensor, lengths: Tensor) -> Tensor:
+        """Weights (B, 1, m, N) that take the means of m segments of the real tokens, each of at least one."""
+        count = self.num_landmarks
+        mark = torch.arange(count, device=q.device)
+        length = lengths.long().unsqueeze(1)  # (B, 1)
+        start = mark * length // count  # (B, m)
+        end = torch.maximum((mark + 1) * length // count, start + 1)
+        place = self.positions[: q.shape[2]]
+        is_in = (place >= start.unsqueeze(-1)) & (place < end.unsqueeze(-1))  # (B, m, N)
+        return (is_in.to(q.dtype) / (end - start).unsqueeze(-1)).unsqueeze(1)  # type: ignore[no-any-return]
+
+
+def apply_pseudo_inverse(a: Tensor, values: Tensor, num_steps: int) -> Tensor:
+    """Approximate A^+ x, A (..., m, m) with rows that sum to one, A^+ its Moore-Penrose inverse; values x (..., m, D).
+
+    Reference:  Razavi et al. 2014; the start is that of Xiong et al. 2021, matrix by matrix.
+    """
+    norms = a.abs().sum(-2).amax(-1) * a.abs().sum(-1).amax(-1)  # |A|_1 |A|_inf
+    start = a.transpose(-2, -1) / norms[..., None, None]
+    return start @ apply_iterative_inverse(identity_like(a) - a @ start, values, num_steps)

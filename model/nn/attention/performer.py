@@ -1,0 +1,63 @@
+"""Performer: softmax attention by positive random features. Used through `model.nn.attention`."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from model.config.run import EncoderConfig
+from model.nn.attention.base import HeadedAttention, check_count, hide_padding
+
+
+@dataclass(frozen=True)
+class PerformerOptions:
+    """Options of `performer`."""
+
+    num_features: int = 128
+    """m: random features of each query and key."""
+
+    def __post_init__(self) -> None:
+        check_count("num_features", self.num_features)
+
+
+class Performer(HeadedAttention):
+    """Softmax attention in linear time, since exp(q k) is the mean of products of random features.
+
+    out = phi(Q) (phi(K)^T V) / (phi(Q) phi(K)^T 1),  phi(x) = exp(W x - |x|^2 / 2), x scaled by D^(-1/4)    O(N m C)
+
+    Shape:      W (m, D), orthogonal in blocks of D rows.
+    Reference:  Choromanski et al. 2020, arXiv:2009.14794 (FAVOR+).
+    Deviates:   features are drawn once and are part of the model. Computed as softmax(log phi(Q) + s) softmax(log
+                phi(K)^T) V with s = log sum_n phi(k_n), which is the same and can neither overflow nor divide by zero.
+    """
+
+    Options = PerformerOptions
+    features: Tensor
+
+    def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
+        super().__init__(config, generator)
+        self.scale = config.head_dim**-0.25
+        self.register_buffer("features", orthogonal_features(self.options.num_features, config.head_dim, generator))
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, mask: Tensor | None) -> Tensor:
+        """Mix (B, H, N, D) three times -> (B, H, N, D)."""
+        del lengths
+        k_logs = hide_padding(self._logs(k).transpose(2, 3), mask)  # (B, H, m, N)
+        weights = torch.softmax(self._logs(q) + torch.logsumexp(k_logs, dim=-1).unsqueeze(2), dim=-1)  # (B, H, N, m)
+        return self.dropout(weights) @ (torch.softmax(k_logs, dim=-1) @ v)  # type: ignore[no-any-return]
+
+    def _logs(self, x: Tensor) -> Tensor:
+        """Logarithms of the features: (B, H, N, D) -> (B, H, N, m)."""
+        x = x * self.scale
+        return x @ self.features.T - x.square().sum(-1, keepdim=True) / 2
+
+
+def orthogonal_features(count: int, dim: int, generator: torch.Generator) -> Tensor:
+    """Directions (count, dim), orthogonal in blocks of dim, as long as normal vectors are.
+
+    Reference:  Choromanski et al. 2020, arXiv:2009.14794 (orthogonal features).
+    """
+    blocks = [torch.linalg.qr(torch.randn(dim, dim, generator=generator))[0].T for _ in range(math.ceil(count / dim))]
+    lengths = torch.randn(count, dim, generator=generator).norm(dim=1, keepdim=True)
+    return torch.cat(blocks)[:count] * lengths  # type: ignore[no-any-return]

@@ -1,0 +1,109 @@
+"""S3Attention forecasters of multivariate series: as published, and on top of a linear map."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from model.config.run import ForecasterConfig
+from model.nn.attention.s3 import S3Attention
+from model.nn.encoder import Blocks
+from model.nn.ops.fourier import extrapolation_matrix
+
+
+def instance_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and scale sqrt(var + 1) of each channel over the window, the variance unbiased.
+
+    Shape:      x (B, N, C); returns twice (B, 1, C).
+    Reference:  Wang et al. 2024, arXiv:2408.08567, Algorithm 3 (1.0 is added, not a small number).
+    """
+    return x.mean(1, keepdim=True), torch.sqrt(x.var(1, keepdim=True) + 1.0)
+
+
+class PaperForecaster(nn.Module):
+    """S3Attention over time on all channels together, continued by its lowest frequencies.
+
+    z = (x - mean) / scale;  e = W_in z;  e = e + S3Attention(e), num_layers times;  y = (E W_out e) scale + mean
+
+    Shape:      x (B, N, C), standardised by the training data; returns (B, O, C).
+    Reference:  Wang et al. 2024, arXiv:2408.08567, Algorithms 3 and 4.
+    Deviates:   the input is embedded once; the listing embeds it again for each layer, which discards the layers
+                before, test_every_layer_changes_the_forecast. `post`, which the listing does not define, is a linear
+                map from width to channels.
+    """
+
+    extrapolation: Tensor
+
+    rates: ClassVar[dict[str, float]] = {}
+
+    def __init__(self, config: ForecasterConfig, num_channels: int) -> None:
+        super().__init__()
+        encoder = config.encoder
+        generator = torch.Generator().manual_seed(encoder.sampling_seed)
+        self.embedding = nn.Linear(num_channels, encoder.dim)
+        self.layers = nn.ModuleList(S3Attention(encoder, generator) for _ in range(encoder.num_layers))
+        self.post = nn.Linear(encoder.dim, num_channels)
+        matrix = extrapolation_matrix(encoder.seq_len, config.prediction_length, config.num_harmonics)
+        self.register_buffer("extrapolation", matrix.float())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Forecast (B, N, C) -> (B, O, C)."""
+        mean, scale = instance_statistics(x)
+        e = self.embedding((x - mean) / scale)  # (B, N, d)
+        for layer in self.layers:
+            e = e + layer(e)
+        return self.extrapolation @ self.post(e) * scale + mean  # type: ignore[no-any-return]
+
+
+class ResidualForecaster(nn.Module):
+    """Linear map on the series minus its last value, corrected by an S3Attention encoder of each channel alone.
+
+    y = last + W (x - last) + b + gate * scale * (V_2 V_1 encoder(patches(z))),  z = (x - last) / scale
+
+    The linear map starts as the least-squares solution (`set_linear`) and the gate at zero, so that training starts
+    from the linear yardstick; channels share all weights but their gate. `scale` is that of `instance_statistics`.
+
+    Shape:      x (B, N, C), standardised by the training data; returns (B, O, C).
+    Reference:  encoder as in Wang et al. 2024, arXiv:2408.08567, Figure 1; instance scale as in Algorithm 3; patches,
+                channel independence and a head over all tokens as in Nie et al. 2023, arXiv:2211.14730, sec. 3.1.
+    Deviates:   none of linear residual, patches, channel independence and linear head is in the S3Attention paper:
+                Fourier extrapolation repeats the window and knows no trend.
+    """
+
+    rates: ClassVar[dict[str, float]] = {"linear": 0.02}
+    """The linear map starts solved: it is only to give way a little."""
+
+    def __init__(self, config: ForecasterConfig, num_channels: int) -> None:
+        super().__init__()
+        encoder = config.encoder
+        self.tokens = (encoder.seq_len, config.patch_length)
+        self.share = config.linear_share
+        self.embedding = nn.Linear(config.patch_length, encoder.dim)
+        self.position_embedding = nn.Parameter(torch.zeros(encoder.seq_len, encoder.dim))
+        self.blocks = Blocks(encoder)
+        self.norm = nn.LayerNorm(encoder.dim)
+        self.dropout = nn.Dropout(encoder.dropout.hidden)
+        self.head = nn.Sequential(  # of low rank: most of a full one would be noise
+            nn.Linear(encoder.seq_len * encoder.dim, config.head_dim),
+            nn.Linear(config.head_dim, config.prediction_length),
+        )
+        self.gate = nn.Parameter(torch.zeros(num_channels))
+        self.linear = nn.Linear(config.context_length, config.prediction_length)
+
+    @torch.no_grad()
+    def set_linear(self, weight: Tensor, bias: Tensor) -> None:
+        """Start from a solved linear map, scaled by `linear_share`: weight (O, N), bias (O,)."""
+        self.linear.weight.copy_(self.share * weight)
+        self.linear.bias.copy_(self.share * bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Forecast (B, N, C) -> (B, O, C)."""
+        last = x[:, -1:]
+        _, scale = instance_statistics(x)
+        series = ((x - last) / scale).transpose(1, 2).flatten(0, 1)  # (B C, N)
+        patches = series.reshape(-1, *self.tokens)  # (B C, T, p)
+        e = self.norm(self.blocks(self.embedding(patches) + self.position_embedding))  # (B C, T, d)
+        correction = self.head(self.dropout(e.flatten(1)))  # (B C, O)
+        correction = correction.unflatten(0, (-1, x.shape[2])).transpose(1, 2)  # (B, O, C)
+        linear = self.linear((x - last).transpose(1, 2)).transpose(1, 2)  # (B, O, C)
+        return last + linear + self.gate * scale * correction  # type: ignore[no-any-return]

@@ -1,0 +1,117 @@
+"""Dual encoder for pairs of documents. Used by `model.tasks.matching`."""
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from model.config.run import MatcherConfig
+from model.nn.encoder import Blocks, masked_mean
+from model.nn.stem import NgramStem
+
+
+class DocumentEncoder(nn.Module):
+    """Raw bytes -> one vector: mean of n-gram tokens, corrected by an S3Attention encoder over them.
+
+    v = mean_t(x_t) + gate * mean_t(LN(blocks(x)));  out = RMS-normalised (v - mean) / deviation,  x = scaled stem
+
+    Means run over the tokens that hold bytes of the document. Mean and deviation of v, and the scale of x, are those
+    of training documents (`standardise`).
+
+    Shape:      document (B, N) uint8, zero-padded to N = max_length; lengths (B,) int32; returns (B, C).
+    Reference:  blocks: Wang et al. 2024, arXiv:2408.08567, Figure 1; stem: model.stem.
+    Deviates:   stem of n-grams in patches instead of bytes; pooled over real tokens, where the published code pools
+                over all.
+    """
+
+    scale: Tensor
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, config: MatcherConfig) -> None:
+        super().__init__()
+        encoder = config.encoder
+        self.patch_length = config.stem.patch_length
+        self.stem = NgramStem(config.stem, encoder.seq_len, encoder.dim)
+        self.dropout = nn.Dropout(encoder.dropout.embedding)
+        self.blocks = Blocks(encoder)
+        self.norm = nn.LayerNorm(encoder.dim)
+        self.gate = nn.Parameter(torch.full((encoder.dim,), 0.1))
+        self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("mean", torch.zeros(encoder.dim))
+        self.register_buffer("deviation", torch.ones(encoder.dim))
+
+    def pooled(self, document: Tensor, lengths: Tensor) -> Tensor:
+        """Vector before it is standardised: (B, N) -> (B, C)."""
+        x = self.stem(document, lengths) * self.scale  # (B, T, C)
+        count = (lengths + self.patch_length - 1) // self.patch_length  # (B,)
+        context = self.norm(self.blocks(self.dropout(x), count))  # (B, T, C)
+        return masked_mean(x + self.gate * context, count)
+
+    def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
+        """Encode (B, N) bytes -> (B, C)."""
+        v = (self.pooled(document, lengths) - self.mean) / self.deviation
+        return v * torch.rsqrt(v.square().mean(dim=1, keepdim=True) + 1e-6)
+
+    @torch.no_grad()
+    def standardise(self, document: Tensor, lengths: Tensor) -> None:
+        """Set scale, mean and deviation from training documents: (B, N) bytes, B of some hundreds."""
+        tokens = self.stem(document, lengths)  # (B, T, C)
+        self.scale.fill_(float(1 / tokens.std()))
+        v = self.pooled(document, lengths)
+        self.mean.copy_(v.mean(dim=0))
+        self.deviation.copy_(v.std(dim=0))
+
+
+class MatchingHead(nn.Module):
+    """Logit that two documents belong together.
+
+    logit = w (a * b) + c + W_2 drop(relu(W_1 [a; b; a * b; a - b]))
+
+    Shape:      a, b (B, C); returns (B, 1).
+    Reference:  features and MLP: head of the published Long Range Arena code for Retrieval.
+    Deviates:   the bilinear term is new; with W_2 = 0 at the start the logit is a scaled cosine.
+    """
+
+    def __init__(self, config: MatcherConfig) -> None:
+        super().__init__()
+        dim = config.encoder.dim
+        self.bilinear = nn.Linear(dim, 1)
+        nn.init.constant_(self.bilinear.weight, 3 / math.sqrt(dim))
+        nn.init.zeros_(self.bilinear.bias)
+        last = nn.Linear(config.head_dim, 1)
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+        dropout = nn.Dropout(config.encoder.dropout.hidden)
+        self.mlp = nn.Sequential(nn.Linear(4 * dim, config.head_dim), nn.ReLU(), dropout, last)
+
+    @torch.no_grad()
+    def rescale(self, scale: float, shift: float) -> None:
+        """Make every logit scale * logit + shift."""
+        last = self.mlp[3]
+        assert isinstance(last, nn.Linear)
+        for parameter in (self.bilinear.weight, self.bilinear.bias, last.weight, last.bias):
+            parameter.mul_(scale)
+        self.bilinear.bias.add_(shift)
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        """Compare (B, C) with (B, C) -> (B, 1)."""
+        features = torch.cat((a, b, a * b, a - b), dim=-1)  # (B, 4C)
+        return self.bilinear(a * b) + self.mlp(features)  # type: ignore[no-any-return]
+
+
+class Matcher(nn.Module):
+    """Encoder and head; trained as one, exported as two graphs so that a text is encoded once."""
+
+    rates: ClassVar[dict[str, float]] = {"encoder.stem.weight": 40.0}
+    """Learning rates relative to the recipe's: a row of the table is seen in few steps only."""
+
+    def __init__(self, config: MatcherConfig) -> None:
+        super().__init__()
+        self.encoder = DocumentEncoder(config)
+        self.head = MatchingHead(config)
+
+    def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
+        """Encode (B, N) bytes -> (B, C)."""
+        return self.encoder(document, lengths)  # type: ignore[no-any-return]

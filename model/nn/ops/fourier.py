@@ -1,0 +1,162 @@
+"""Fourier convolution over the sequence. Used by `model.nn.attention.s3`."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+def segment_means(x: Tensor, num_segments: int) -> Tensor:
+    """Mean over each of r equal segments of the width: the distinct columns of X S.
+
+    Shape:      x (B, N, C); returns (B, N, r).
+    Reference:  Wang et al. 2024, arXiv:2408.08567, sec. III-B, eq. (4).
+    """
+    return x.reshape(*x.shape[:-1], num_segments, -1).mean(-1)
+
+
+def fourier_convolution(segments: Tensor, kernel: Tensor, seq_len: int) -> Tensor:
+    """Circular convolution with a kernel learned in the frequency domain: irfft(rfft(X S) * L), at length n = seq_len.
+
+    Channel c is convolved with the mean of **its own** segment, segment floor(c r / C). A sequence of b < n tokens
+    counts as followed by n - b zeros, of which the convolution only sees the lags -(b - 1) ... b - 1 of the kernel:
+    an FFT of 2 b points gives the first b of the n outputs. O(b log b * (r + C)), and O(n log n * C) for the lags.
+
+    Shape:      segments (B, b, r), b <= n; kernel (n/2 + 1, C, 2), real and imaginary parts of L; returns (B, b, C).
+    Reference:  Wang et al. 2024, arXiv:2408.08567, sec. III-B, eqs. (2) to (4), Algorithm 2.
+    Deviates:   the published code tiles the segments, so that channel c gets segment c mod r; here eq. (4),
+                test_fourier_convolution_uses_each_channels_own_segment. Computed in float32 under autocast. Shorter
+                sequences are not in the paper, test_shorter_sequences_are_convolved_as_if_padded.
+    """
+    with torch.autocast(segments.device.type, enabled=False):
+        length = segments.shape[1]
+        segments = segments.to(kernel.dtype)
+        size, response = seq_len, torch.view_as_complex(kernel)  # (F, C)
+        # A traced graph serves every length: no branch of it may depend on one.
+        if not torch.jit.is_tracing() and length < seq_len:  # type: ignore[attr-defined,no-untyped-call]
+            size = 2 * length
+            taps = torch.fft.irfft(response, n=seq_len, dim=0)  # (n, C)
+            taps = torch.cat((taps[:length], taps[seq_len - length :]))  # (2b, C): lags 0 ... b-1, -b ... -1
+            response = torch.fft.rfft(taps, dim=0)  # (b + 1, C)
+        spectrum = torch.fft.rfft(segments, n=size, dim=1)  # (B, F, r)
+        product = spectrum.unsqueeze(-1) * torch.unflatten(response, 1, (segments.shape[2], -1))  # (B, F, r, C/r)
+        return torch.fft.irfft(product.flatten(2), n=size, dim=1)[:, :length]  # type: ignore[no-any-return]
+
+
+def dense_fourier_convolution(segments: Tensor, kernel: Tensor, forward: Tensor, inverse: Tensor) -> Tensor:
+    """The same by matrix products, O(b n (r + C)): cheaper than an FFT while n is small, and on every runtime.
+
+    Shape:      segments (B, b, r); kernel (n/2 + 1, C, 2); forward, inverse: of `dft_matrices(n)`; returns (B, b, C).
+    """
+    with torch.autocast(segments.device.type, enabled=False):
+        length = segments.shape[1]
+        spectrum = forward[:, :length] @ segments.to(kernel.dtype)  # (B, 2F, r)
+        real, imag = spectrum.chunk(2, dim=1)  # (B, F, r) each
+        product = torch.cat(_product(real, imag, kernel), dim=1)  # (B, 2F, C)
+        return inverse[:length] @ product
+
+
+def _product(real: Tensor, imag: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
+    """Each segment's spectrum (B, F, r) times the kernel (F, C, 2) of its channels: real and imaginary (B, F, C)."""
+    real, imag = real.unsqueeze(-1), imag.unsqueeze(-1)  # (B, F, r, 1)
+    kernel_real, kernel_imag = kernel.reshape(kernel.shape[0], real.shape[2], -1, 2).unbind(-1)  # (F, r, C/r)
+    return (
+        (real * kernel_real - imag * kernel_imag).flatten(2),
+        (real * kernel_imag + imag * kernel_real).flatten(2),
+    )
+
+
+def dft_matrices(n: int) -> tuple[Tensor, Tensor]:
+    """Real transforms as matrices: rfft(x) = forward @ x, real parts above imaginary ones, and irfft = inverse @ it.
+
+    Shape:      forward (2F, n), inverse (n, 2F), F = n/2 + 1, float64; n even.
+    """
+    frequency = torch.arange(n // 2 + 1, dtype=torch.float64).unsqueeze(1)
+    angle = 2 * math.pi / n * (frequency * torch.arange(n, dtype=torch.float64) % n)  # (F, n)
+    forward = torch.cat((torch.cos(angle), -torch.sin(angle)))
+    weight = torch.full((n // 2 + 1, 1), 2.0, dtype=torch.float64)  # each frequency stands for its conjugate too
+    weight[0] = weight[-1] = 1.0
+    inverse = torch.cat((weight * torch.cos(angle), -weight * torch.sin(angle))).T / n
+    return forward, inverse.contiguous()
+
+
+class FactoredFourierConvolution(nn.Module):
+    """The same by small matrix products: what ONNX graphs take, whose DFT is slow on CPU and not there on GPU.
+
+    n = n1 n2, best both about sqrt(n): a transform of n1 points, a twiddle, one of n2 points, and back the same way.
+    With t = n2 a + b and k = c + n1 d, X[k] = sum_b W^(b k) (sum_a x[t] W^(n2 a c)), W = exp(-2 pi i / n). Real input
+    needs c <= n1/2 only, what is left is its conjugate. O(n sqrt(n) (r + C)).
+
+    Shape:      segments (B, b, r), b <= n; kernel (n/2 + 1, C, 2); returns (B, b, C).
+    Reference:  Cooley and Tukey, "An algorithm for the machine calculation of complex Fourier series", 1965.
+    """
+
+    forward_outer: Tensor
+    forward_inner: Tensor
+    inverse_outer: Tensor
+    inverse_inner: Tensor
+    cosine: Tensor
+    sine: Tensor
+    place: Tensor
+    sign: Tensor
+
+    def __init__(self, n1: int, n2: int) -> None:
+        """Hold what is constant, in double precision."""
+        super().__init__()
+        n = n1 * n2
+        self.n1, self.n2 = n1, n2
+        a, b = (torch.arange(size, dtype=torch.float64) for size in (n1, n2))
+        c = a[: n1 // 2 + 1]
+        outer = 2 * math.pi / n1 * (c.unsqueeze(1) * a % n1)  # (F1, n1)
+        inner = 2 * math.pi / n2 * (b.unsqueeze(1) * b % n2)  # (n2, n2)
+        twiddle = 2 * math.pi / n * (c.unsqueeze(1) * b)  # (F1, n2)
+        weight = (2.0 - ((c == 0) | (2 * c == n1)).double()).unsqueeze(1) / n  # others stand for their conjugates, too
+        cos, sin = torch.cos(inner), torch.sin(inner)
+        k = (c.long().unsqueeze(1) + n1 * b.long()).flatten()  # (F1 n2,)
+        for name, matrix in {
+            "forward_outer": torch.cat((torch.cos(outer), -torch.sin(outer))),  # (2 F1, n1)
+            "forward_inner": torch.cat((torch.cat((cos, sin), 1), torch.cat((-sin, cos), 1))),  # (2 n2, 2 n2)
+            "inverse_inner": torch.cat((torch.cat((cos, -sin), 1), torch.cat((sin, cos), 1))),  # (2 n2, 2 n2)
+            "inverse_outer": torch.cat((weight * torch.cos(outer), -weight * torch.sin(outer))).T,  # (n1, 2 F1)
+            "cosine": torch.cos(twiddle).unsqueeze(-1),  # (F1, n2, 1)
+            "sine": torch.sin(twiddle).unsqueeze(-1),
+            "sign": torch.where(2 * k > n, -1.0, 1.0).unsqueeze(-1),  # (F1 n2, 1)
+        }.items():
+            self.register_buffer(name, matrix.contiguous(), persistent=False)
+        self.register_buffer("place", torch.where(2 * k > n, n - k, k), persistent=False)
+
+    def forward(self, segments: Tensor, kernel: Tensor) -> Tensor:
+        """Convolve (B, b, r) -> (B, b, C)."""
+        length, heights = segments.shape[1], self.cosine.shape[0]
+        x = torch.nn.functional.pad(segments, (0, 0, 0, self.n1 * self.n2 - length))
+        x = self.forward_outer @ torch.unflatten(x, 1, (self.n1, self.n2)).flatten(2)  # (B, 2 F1, n2 r)
+        real, imag = torch.unflatten(x, 2, (self.n2, -1)).chunk(2, dim=1)  # (B, F1, n2, r) each
+        real, imag = real * self.cosine + imag * self.sine, imag * self.cosine - real * self.sine
+        real, imag = (self.forward_inner @ torch.cat((real, imag), dim=2)).chunk(2, dim=2)
+        kernel = kernel.index_select(0, self.place)
+        kernel = torch.stack((kernel[..., 0], kernel[..., 1] * self.sign), dim=-1)
+        parts = torch.stack(_product(real.flatten(1, 2), imag.flatten(1, 2), kernel), dim=1)  # (B, 2, F1 n2, C)
+        parts = torch.unflatten(parts, 2, (heights, self.n2)).transpose(1, 2).flatten(2, 3)  # (B, F1, 2 n2, C)
+        real, imag = (self.inverse_inner @ parts).chunk(2, dim=2)  # (B, F1, n2, C)
+        real, imag = real * self.cosine - imag * self.sine, imag * self.cosine + real * self.sine
+        y = self.inverse_outer @ torch.cat((real, imag), dim=1).flatten(2)  # (B, n1, n2 C)
+        return torch.unflatten(y, 2, (self.n2, -1)).flatten(1, 2)[:, :length]
+
+
+def extrapolation_matrix(context_length: int, prediction_length: int, num_harmonics: int) -> Tensor:
+    """Fourier extrapolation as one linear map: the lowest frequencies of a window, evaluated after its end.
+
+    The kept frequencies lie on the grid k / n, so that the forecast is the low-passed window, repeated with period n.
+
+    Shape:      returns (O, n) float64; forecast = matrix @ window.
+    Reference:  Wang et al. 2024, arXiv:2408.08567, sec. III-C, Algorithm 4.
+    Deviates:   pi is exact (3.1415 in the listing); test_extrapolation_equals_the_listing.
+    """
+    n = context_length
+    frequencies = torch.fft.fftfreq(n, dtype=torch.float64)
+    kept = sorted(range(n), key=lambda k: abs(float(frequencies[k])))[: 1 + 2 * num_harmonics]
+    past = torch.arange(n, dtype=torch.float64)
+    future = torch.arange(n, n + prediction_length, dtype=torch.float64)
+    lag = future.unsqueeze(1) - past  # (O, n)
+    angle = 2 * math.pi * frequencies[kept].unsqueeze(-1).unsqueeze(-1) * lag  # (kept, O, n)
+    return torch.cos(angle).sum(0) / n

@@ -1,0 +1,1 @@
+"""Dynamic batching: a queue and slots for each model."""

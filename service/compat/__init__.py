@@ -1,0 +1,1 @@
+"""Protocols of other servers, as thin adapters: Open Inference Protocol, KServe, TEI."""

@@ -1,0 +1,279 @@
+"""KServe's `/v1/timeseries/forecast` and `/v1/timeseries/models`: its shapes around the same forecast.
+
+`series` is channel-major, one list a channel, unless `layout` is `time_major`. KServe has no key for 10-minute data:
+`frequency` takes its letters and words, and ours (10min). Unknown fields are ignored; errors have KServe's body.
+"""
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from artifact.errors import InvalidInput
+from artifact.series import Doubles, continue_timestamps, parse_frequency, parse_start
+from service.engine.engine import Engine, ServedForecaster
+from service.errors import PayloadTooLarge
+from service.settings import Settings
+from service.tasks.forecasting import Forecast, check_channels, check_levels, choose_horizon, forecast
+from service.tasks.timing import Timing
+from service.wire.errors import DOCUMENTED, Failure
+from service.wire.requests import (
+    JSON,
+    check_count,
+    json_body,
+    read_json,
+    while_connected,
+)
+from service.wire.responses import Stopwatch, json_response
+from service.wire.schemas import Channel, Channels, Levels, ModelName, self_contained
+
+STEPS = {
+    **dict.fromkeys(("S", "second", "secondly"), "1s"),
+    **dict.fromkeys(("T", "minute", "minutely"), "1min"),
+    **dict.fromkeys(("H", "hour", "hourly"), "1h"),
+    **dict.fromkeys(("D", "day", "daily"), "1d"),
+    **dict.fromkeys(("W", "week", "weekly"), "1w"),
+}
+"""KServe's frequencies of fixed length; months, quarters and years have none."""
+MOST_NUMBERS = 1_000_000
+"""In one answer: a few short series can ask for many, and writing them stops everybody else."""
+
+NestedOrFlat = Annotated[
+    Annotated[Channels, Tag("nested")] | Annotated[Channel, Tag("flat")],
+    Discriminator(lambda value: "nested" if _is_nested(value) else "flat"),
+]
+"""A list for each channel or step, or the values of the only channel."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, protected_namespaces=())
+
+
+class Input(_Part):
+    """One series."""
+
+    type: Literal["univariate_time_series", "multivariate_time_series"] = "multivariate_time_series"
+    name: str = "series"
+    series: NestedOrFlat
+    frequency: str
+    start_timestamp: str | None = None
+    layout: Literal["channel_major", "time_major"] = "channel_major"
+
+
+class Options(_Part):
+    """What is wanted of every series."""
+
+    horizon: int = Field(ge=1)
+    quantiles: Levels = []
+
+
+class KServeRequest(_Part):
+    """Body of the request."""
+
+    model: ModelName
+    inputs: Annotated[list[Input], Field(fail_fast=True)]
+    options: Options
+
+
+Values = list[float] | list[list[float]]
+
+
+class Content(BaseModel):
+    """One forecast, in the layout of its series."""
+
+    type: Literal["time_series_forecast"]
+    name: str
+    mean_forecast: Values
+    frequency: str
+    start_timestamp: str | None
+    quantiles: dict[str, Values] | None = None
+
+
+class Output(BaseModel):
+    """The forecast of one input."""
+
+    type: Literal["forecast"]
+    id: str
+    status: Literal["completed"]
+    content: list[Content]
+    error: None
+
+
+class KServeResponse(BaseModel):
+    """Body of the answer."""
+
+    model: str
+    version: int
+    id: str
+    created_at: int
+    status: Literal["completed"]
+    error: None
+    outputs: list[Output]
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong."""
+
+    code: str
+    message: str
+    param: str | None
+    type: str
+
+
+class Error(BaseModel):
+    """Body of every error."""
+
+    error: ErrorDetail
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {**native, "content": {JSON: {"schema": self_contained(Error)}}} for status, native in DOCUMENTED.items()
+}
+
+
+def error_body(failed: Failure) -> Response:
+    """KServe's body for a failure."""
+    param = failed.fields[0][0] if failed.fields else None
+    content = {"code": str(failed.status), "message": failed.detail, "param": param, "type": failed.code}
+    return json_response({"error": content}, failed.status)
+
+
+router = APIRouter(prefix="/v1/timeseries", responses={401: ERRORS[401]})
+
+
+@router.get("/models")
+async def get_models(request: Request) -> dict[str, list[dict[str, str]]]:
+    """Names of the forecasters."""
+    engine: Engine = request.app.state.engine
+    names = [name for name, model in engine.models.items() if isinstance(model, ServedForecaster)]
+    return {"models": [{"name": name} for name in names]}
+
+
+@router.post("/forecast", response_model=KServeResponse, responses=ERRORS, openapi_extra=json_body(KServeRequest))
+async def post_forecast(request: Request) -> Response:
+    """Forecast each input with the model named; one bad input refuses the request."""
+    watch = Stopwatch(request)
+    engine: Engine = request.app.state.engine
+    settings: Settings = request.app.state.settings
+    asked, until = await read_json(request, KServeRequest, strict=None)
+    check_count("inputs", len(asked.inputs), settings.max_documents)
+    model = engine.forecaster(asked.model)
+    with _within("options"):
+        choose_horizon(model, asked.options.horizon)
+        check_levels(model, asked.options.quantiles)
+    _check_answer(model, asked)
+    series = []
+    for number, given in enumerate(asked.inputs):
+        with _within(f"inputs.{number}"):
+            columns = _columns(given)
+            check_channels(model, None, len(columns))
+            series.append((columns, _first_timestamp(given, len(columns[0]))))
+    work = _forecast_all(model, [columns for columns, _ in series], asked.options, until)
+    with model.metrics.in_flight.track_inprogress():
+        answers = await while_connected(request, work)
+    watch.computed()
+    outputs = [
+        {
+            "type": "forecast",
+            "id": uuid.uuid4().hex,
+            "status": "completed",
+            "content": [_content(given, answer, start)],
+            "error": None,
+        }
+        for given, (answer, _), (_, start) in zip(asked.inputs, answers, series, strict=True)
+    ]
+    response = {
+        "id": uuid.uuid4().hex,
+        "created_at": int(time.time()),
+        "status": "completed",
+        "error": None,
+        "outputs": outputs,
+    }
+    return watch.respond(model, answers[-1][1], response)
+
+
+def _check_answer(model: ServedForecaster, asked: KServeRequest) -> None:
+    """Bound the size of the answer. Raises: PayloadTooLarge."""
+    steps = len(asked.inputs) * asked.options.horizon * (1 + len(asked.options.quantiles))
+    if (count := steps * len(model.manifest.channels)) > MOST_NUMBERS:
+        raise PayloadTooLarge(
+            f"the answer would hold {count} numbers, at most {MOST_NUMBERS}: send fewer series, or ask for a shorter "
+            "horizon or fewer quantiles"
+        )
+
+
+async def _forecast_all(
+    model: ServedForecaster, series: Sequence[Sequence[Channel]], options: Options, until: float
+) -> list[tuple[Forecast, Timing]]:
+    """Forecast side by side, so that the series share batches."""
+
+    async def one(number: int, columns: Sequence[Channel]) -> tuple[Forecast, Timing]:
+        with _within(f"inputs.{number}"):
+            return await forecast(model, columns, horizon=options.horizon, levels=options.quantiles, deadline=until)
+
+    return await asyncio.gather(*(one(number, columns) for number, columns in enumerate(series)))
+
+
+@contextlib.contextmanager
+def _within(part: str) -> Iterator[None]:
+    """Put the part of the request, and KServe's names, into the places of errors."""
+    try:
+        yield
+    except InvalidInput as error:
+        fields = [(f"{part}.{'start_timestamp' if place == 'start' else place}", why) for place, why in error.errors]
+        raise InvalidInput("; ".join(f"{place}: {why}" for place, why in fields), fields) from None
+
+
+def _content(given: Input, answer: Forecast, start: str | None) -> dict[str, Any]:
+    """One forecast in KServe's shape."""
+    content: dict[str, Any] = {
+        "type": "time_series_forecast",
+        "name": given.name,
+        "mean_forecast": _as_sent(answer.values, given),
+        "frequency": given.frequency,
+        "start_timestamp": start,
+    }
+    if answer.quantiles:
+        content["quantiles"] = {str(level): _as_sent(values, given) for level, values in answer.quantiles.items()}
+    return content
+
+
+def _is_nested(series: object) -> bool:
+    """Whether a series is a list of lists."""
+    return isinstance(series, list) and any(isinstance(item, list) for item in series)
+
+
+def _columns(given: Input) -> list[Channel]:
+    """The series as one list a channel. Raises: InvalidInput for steps of different width."""
+    nested = [row for row in given.series if isinstance(row, list)]
+    if not nested:
+        return [[value for value in given.series if not isinstance(value, list)]]
+    if given.layout == "time_major":
+        if len({len(row) for row in nested}) != 1:
+            message = "every step must have as many values"
+            raise InvalidInput(f"series: {message}", [("series", message)])
+        return [list(column) for column in zip(*nested, strict=True)]
+    return nested
+
+
+def _as_sent(values: Doubles, given: Input) -> list[list[float]] | list[float]:
+    """A forecast (horizon, channels) in the layout of the series that was sent."""
+    sent: list[list[float]] | list[float]
+    if not _is_nested(given.series):
+        sent = values[:, 0].tolist()
+    else:
+        sent = (values if given.layout == "time_major" else values.T).tolist()
+    return sent
+
+
+def _first_timestamp(given: Input, length: int) -> str | None:
+    """Time of the first step forecast; None if the series has no start. Raises: InvalidInput for a bad frequency."""
+    step = parse_frequency(STEPS.get(given.frequency, given.frequency))
+    if given.start_timestamp is None:
+        return None
+    return continue_timestamps(parse_start(given.start_timestamp), step, length, 1)[0]

@@ -1,0 +1,40 @@
+"""Vectors of documents seen before, bounded in bytes. Used by `service.engine.engine`."""
+
+from collections import OrderedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.observe.metrics import ModelMetrics
+
+Vector = NDArray[np.float32]
+ENTRY_BYTES = 300
+"""What Python needs for one entry beside the vector's numbers: key, array header, place in the table (measured)."""
+
+
+class EncodingCache:
+    """Least recently used goes first; 0 bytes turn it off."""
+
+    def __init__(self, max_bytes: int, metrics: ModelMetrics) -> None:
+        self._max_bytes = max_bytes
+        self._metrics = metrics
+        self._vectors: OrderedDict[bytes, Vector] = OrderedDict()
+        self.size = 0
+
+    def get(self, key: bytes) -> Vector | None:
+        """The vector, or None; counts a hit or a miss."""
+        vector = self._vectors.get(key)
+        self._metrics.cache_requests("miss" if vector is None else "hit")
+        if vector is not None:
+            self._vectors.move_to_end(key)
+        return vector
+
+    def put(self, key: bytes, vector: Vector) -> None:
+        """Remember a vector and forget the oldest ones beyond the limit."""
+        if key in self._vectors:
+            return
+        self._vectors[key] = vector
+        self.size += vector.nbytes + ENTRY_BYTES
+        while self.size > self._max_bytes:
+            _, oldest = self._vectors.popitem(last=False)
+            self.size -= oldest.nbytes + ENTRY_BYTES

@@ -1,0 +1,1 @@
+"""The HTTP protocol and what surrounds every request."""

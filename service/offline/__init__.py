@@ -1,0 +1,1 @@
+"""Answers to files, without a server."""

@@ -1,0 +1,51 @@
+"""What the comparisons with `reference` share."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from model.nn.attention.s3 import Smoother
+from model.nn.ops.fourier import FactoredFourierConvolution, dft_matrices
+from model.nn.stem import NgramStem
+from model.nn.words import WordStem
+
+# Both sides in float64: sums of at most some hundred terms of order one.
+RELATIVE = 1e-12
+
+
+def close(ours: torch.Tensor, theirs: np.ndarray) -> bool:
+    difference = np.abs(ours.detach().numpy() - theirs).max()
+    return bool(difference <= RELATIVE * max(1.0, np.abs(theirs).max()))
+
+
+def randomise(module: nn.Module) -> dict[str, np.ndarray]:
+    """Give every parameter and statistic a random value, so that none can be left out unnoticed; returns the state.
+
+    The row of a stem that stands for no n-gram or run stays zero. Matrices of the Fourier transform, which modules
+    hold in single precision, become exact.
+    """
+    generator = torch.Generator().manual_seed(1)
+    module.double().eval()
+    for name, tensor in module.state_dict().items():
+        if name.endswith(("running_var", "scale", "deviation")):
+            tensor.uniform_(0.5, 1.5, generator=generator)
+        elif tensor.is_floating_point():
+            tensor.normal_(std=0.5, generator=generator)
+    for layer in module.modules():
+        if isinstance(layer, NgramStem):
+            layer.weight.data[0] = 0.0
+        if isinstance(layer, WordStem):
+            layer.table.data[0] = 0.0
+            layer.evidence[:, 0] = 0.0
+        if isinstance(layer, Smoother) and layer.use_fourier:
+            if layer.is_dense:
+                layer.forward_dft, layer.inverse_dft = dft_matrices(layer.seq_len)
+            else:
+                layer.factored = FactoredFourierConvolution(layer.factored.n1, layer.factored.n2)
+    return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
+
+
+def expect_gradient_everywhere(module: nn.Module) -> None:
+    for name, parameter in module.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name

@@ -1,0 +1,6 @@
+"""Places in the repository."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+EXPORTS = ROOT / "exports"

@@ -1,0 +1,326 @@
+"""Slow float64 versions of the paper's equations, written with loops over what they index.
+
+`state` holds a layer's parameters and buffers under the names of its state_dict.
+
+Length-aware layers get one document without padding, tokens (l, C); as published, they get it padded to seq_len.
+
+Reference: Wang et al. 2024, arXiv:2408.08567, eqs. (1) to (4), Algorithms 1 and 2, Figure 1, sec. IV-A. N-gram stem,
+words, matcher and residual forecaster: the equations in their docstrings.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.config.run import (
+    ClassifierConfig,
+    EncoderConfig,
+    ForecasterConfig,
+    MatcherConfig,
+    StemConfig,
+    WordStemConfig,
+)
+
+Array = NDArray[np.float64]
+State = Mapping[str, Array]
+
+
+def below(state: State, prefix: str) -> State:
+    """The part of a state that belongs to one sub-layer."""
+    return {name.removeprefix(prefix + "."): array for name, array in state.items() if name.startswith(prefix + ".")}
+
+
+def fourier_convolution(x: Array, kernel: Array, num_segments: int) -> Array:
+    """Circular convolution, summed in the time domain, of X S (N, C) with the real kernel of L (N/2 + 1, C, 2)."""
+    n, width = x.shape
+    size = width // num_segments
+    out = np.zeros((n, width))
+    for c in range(width):
+        first = c // size * size
+        signal = x[:, first : first + size].mean(axis=1)
+        time_kernel = np.fft.irfft(kernel[:, c, 0] + 1j * kernel[:, c, 1], n)
+        for t in range(n):
+            out[t, c] = sum(time_kernel[(t - u) % n] * signal[u] for u in range(n))
+    return out
+
+
+def conv1d(x: Array, weight: Array, bias: Array) -> Array:
+    """Convolution over positions of x (N, I) with weight (O, I, 3), one zero on each side."""
+    n = len(x)
+    padded = np.vstack([np.zeros((1, x.shape[1])), x, np.zeros((1, x.shape[1]))])
+    return np.array([bias + sum(weight[:, :, tap] @ padded[t + tap] for tap in range(3)) for t in range(n)])
+
+
+def softmax(scores: Array) -> Array:
+    """Softmax over the last axis."""
+    e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    shares: Array = e / e.sum(axis=-1, keepdims=True)
+    return shares
+
+
+def layer_norm(x: Array, state: State) -> Array:
+    """Normalise the last axis."""
+    centred = x - x.mean(axis=-1, keepdims=True)
+    scaled: Array = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
+    return scaled * state["weight"] + state["bias"]
+
+
+def linear(x: Array, state: State) -> Array:
+    """W x + b for each row of x (N, I)."""
+    return np.array([state["weight"] @ row + state["bias"] for row in x])
+
+
+def gelu(x: Array) -> Array:
+    """X times the normal distribution function of x."""
+    share: Array = np.array([0.5 * (1 + math.erf(value / math.sqrt(2))) for value in x.flat]).reshape(x.shape)
+    return x * share
+
+
+def smoother(x: Array, state: State, config: EncoderConfig) -> Array:
+    """Algorithm 2 on x (N, C), with BatchNorm's running statistics of each position; Table 7's without a kernel.
+
+    Length-aware: the convolution is that of the document and as many zeros as make seq_len, LayerNorm of each token.
+    """
+    padded = np.vstack([x, np.zeros((config.seq_len - len(x), x.shape[1]))])
+    smooth = []
+    if "kernel" in state:
+        smooth = [fourier_convolution(padded, state["kernel"], config.num_segments)[: len(x)]]
+    stem = (
+        smooth[0] if not config.use_stem else conv1d(np.hstack([*smooth, x]), state["conv.weight"], state["conv.bias"])
+    )
+    if config.is_length_aware:
+        return np.maximum(layer_norm(stem, below(state, "norm")), 0)
+    out = np.zeros_like(stem)
+    for t in range(len(x)):
+        scaled = (stem[t] - state["norm.running_mean"][t]) / math.sqrt(state["norm.running_var"][t] + 1e-5)
+        out[t] = np.maximum(scaled * state["norm.weight"][t] + state["norm.bias"][t], 0)
+    return out
+
+
+def skeleton_head(q: Array, k: Array, v: Array, rows: Iterable[int], columns: Iterable[int]) -> tuple[Array, Array]:
+    """Row and column attention (before their LayerNorms) of one head, q, k, v (N, D)."""
+    n, d = q.shape
+    row = np.zeros((n, d))
+    for i in range(n):
+        weights = softmax(np.array([q[i] @ k[j] / math.sqrt(d) for j in rows]))
+        row[i] = sum(w * v[j] for w, j in zip(weights, rows, strict=True))
+    column = np.zeros((n, d))
+    for a in range(d):
+        weights = softmax(np.array([q[:, a] @ k[:, b] / math.sqrt(n) for b in columns]))
+        column[:, a] = sum(w * v[:, b] for w, b in zip(weights, columns, strict=True))
+    return row, column
+
+
+def sampled_rows(length: int, config: EncoderConfig) -> list[int]:
+    """Tokens of a length-aware document that row attention looks at: the middles of s1 equal parts."""
+    return [math.floor((k + 0.5) * length / config.num_rows) for k in range(config.num_rows)]
+
+
+def skeleton_attention(h: Array, state: State, config: EncoderConfig) -> Array:
+    """Algorithm 1 on h (N, C): projections, then half of each part, normalised over all heads together."""
+    rows = sampled_rows(len(h), config) if config.is_length_aware else state["rows"]
+    q, k, v = (np.split(x, config.num_heads, axis=1) for x in np.split(linear(h, below(state, "qkv")), 3, axis=1))
+    heads = [skeleton_head(*head, rows, state["columns"]) for head in zip(q, k, v, strict=True)]
+    row, column = (np.hstack([head[part] for head in heads]) for part in (0, 1))
+    return layer_norm(row, below(state, "row_norm")) / 2 + layer_norm(column, below(state, "column_norm")) / 2
+
+
+def attention(x: Array, state: State, config: EncoderConfig) -> Array:
+    """Smoother, skeleton attention, output projection on x (N, C)."""
+    h = smoother(x, below(state, "smoother"), config)
+    return linear(skeleton_attention(h, below(state, "skeleton"), config), below(state, "out"))
+
+
+def block(x: Array, state: State, config: EncoderConfig) -> Array:
+    """Pre-norm block on x (N, C)."""
+    x = x + attention(layer_norm(x, below(state, "attention_norm")), below(state, "attention"), config)
+    hidden = gelu(linear(layer_norm(x, below(state, "mlp_norm")), below(state, "mlp.0")))
+    return x + linear(hidden, below(state, "mlp.3"))
+
+
+def encoder(document: bytes, state: State, config: EncoderConfig) -> Array:
+    """Token vectors (N, C) of one document, as published padded here to seq_len."""
+    padding = 0 if config.is_length_aware else config.seq_len - len(document)
+    tokens = [byte + 1 for byte in document] + [0] * padding
+    x = np.array(
+        [state["byte_embedding.weight"][token] + state["position_embedding"][t] for t, token in enumerate(tokens)]
+    )
+    for i in range(config.num_layers):
+        x = block(x, below(state, f"blocks.{i}"), config)
+    return layer_norm(x, below(state, "norm"))
+
+
+def classifier(document: bytes, state: State, config: EncoderConfig) -> Array:
+    """Logits (classes,) of one document."""
+    pooled = encoder(document, below(state, "encoder"), config).mean(axis=0)
+    hidden = np.maximum(linear(pooled[None], below(state, "head.0")), 0)
+    logits: Array = linear(hidden, below(state, "head.2"))[0]
+    return logits
+
+
+def ngram_row(gram: bytes, num_buckets: int) -> int:
+    """Row of the table for one n-gram, from 1: polynomial hash, then the upper bits of a multiplicative one."""
+    letters = [byte + (32 if 65 <= byte <= 90 else 0) + 1 for byte in gram]
+    value: int = sum(letter * 257**power for power, letter in enumerate(reversed(letters))) % (2**31 - 1)
+    spread = (value * 2654435761 + len(gram) * 257) % 2**32
+    return 1 + spread * num_buckets // 2**32
+
+
+def ngram_rows(document: bytes, config: StemConfig) -> dict[tuple[int, int], int]:
+    """(end, length) of every n-gram of a document -> its row of the table."""
+    return {
+        (end, n): ngram_row(document[end - n + 1 : end + 1], config.num_buckets)
+        for end in range(len(document))
+        for n in range(config.shortest, config.longest + 1)
+        if n <= end + 1
+    }
+
+
+def stem(document: bytes, state: State, config: StemConfig, num_tokens: int) -> Array:
+    """Tokens (T, C) of one document."""
+    table = dict(enumerate(state["weight"]))
+    tokens = np.zeros((num_tokens, state["weight"].shape[1]))
+    for (end, _), row in ngram_rows(document, config).items():
+        tokens[end // config.patch_length] += table[row]
+    return tokens / (config.patch_length * (config.longest - config.shortest + 1))
+
+
+def words(document: bytes) -> list[tuple[bytes, int]]:
+    """Words of a document as they are hashed, and the position of the last byte of each."""
+    found: list[tuple[bytes, int]] = []
+    is_open = False  # whether the next byte may go on with the last word
+    for position, byte in enumerate(document):
+        letter = bytes([byte]).lower()
+        is_letter = byte > 127 or letter.isalnum() or letter == b"'"
+        if not is_letter and not 33 <= byte <= 126:  # a space or control character
+            is_open = False
+            continue
+        so_far = found.pop()[0] if is_letter and is_open and byte < 0xE0 else b""
+        found.append((so_far + letter.replace(b"'", b""), position))
+        is_open = is_letter
+    return found
+
+
+def word_hash(word: bytes) -> int:
+    """Polynomial hash of the letters of one word."""
+    value: int = sum((byte + 1) * 1_000_003**power for power, byte in enumerate(word, start=1)) % (2**31 - 1)
+    return value
+
+
+def run_hash(run: list[bytes]) -> int:
+    """Hash of a run of words."""
+    value = word_hash(run[0])
+    for n, word in enumerate(run[1:], start=2):
+        value = value * 69_621 + word_hash(word) + n
+    return value % (2**31 - 1)
+
+
+def word_runs(document: bytes, longest: int) -> dict[tuple[int, int], int]:
+    """(end, number of words) of every run of a document -> its hash."""
+    found = words(document)
+    return {
+        (end, n): run_hash([word for word, _ in found[i + 1 - n : i + 1]])
+        for i, (_, end) in enumerate(found)
+        for n in range(1, longest + 1)
+        if n <= i + 1
+    }
+
+
+def slot_of(value: int, num_slots: int) -> int:
+    """Slot of a hash: the upper bits of a multiplicative one."""
+    return value * 2654435761 % 2**32 * num_slots // 2**32
+
+
+def word_stem(document: bytes, state: State, config: WordStemConfig, num_tokens: int, fold: int) -> tuple[Array, int]:
+    """Tokens (T, C) of one document that sees the evidence of a fold, and the number of its runs that have a row."""
+    tags, table = state["tags"].tolist(), state["table"]
+    tokens, count = np.zeros((num_tokens, table.shape[1])), 0
+    for (end, _), value in word_runs(document, config.longest).items():
+        slot = slot_of(value, config.num_slots)
+        if tags[slot] == value:
+            tokens[end // config.patch_length] += (
+                table[1 + slot] + state["evidence"][fold, 1 + slot] @ state["directions"]
+            )
+            count += 1
+    return tokens, count
+
+
+def word_classifier(document: bytes, state: State, config: ClassifierConfig, fold: int) -> Array:
+    """Logits (classes,) of one document that sees the evidence of a fold."""
+    length = math.ceil(len(document) / config.stem.patch_length)
+    x, count = word_stem(document, below(state, "stem"), config.stem, length, fold)
+    pooled = x.sum(axis=0) / math.sqrt(max(1, count))
+    if config.encoder.num_layers:
+        context = x / state["token_scale"]
+        for i in range(config.encoder.num_layers):
+            context = block(context, below(state, f"blocks.{i}"), config.encoder)
+        pooled = pooled + state["gate"] * layer_norm(context, below(state, "norm")).mean(axis=0)
+    logits: Array = linear(pooled[None], below(state, "head"))[0]
+    return logits
+
+
+def g_square(held: list[int], documents: list[int]) -> float:
+    """G^2 of a run: documents of each class that hold it, of how many."""
+    total = 0.0
+    for count, size in zip(held, documents, strict=True):
+        if count:
+            total += 2 * count * math.log(count * sum(documents) / (sum(held) * size))
+    return total
+
+
+def log_ratios(held: list[int], documents: list[int]) -> list[float]:
+    """Evidence of a run for each class, less its mean."""
+    classes = len(held)
+    logs = [
+        math.log((count + classes * size / sum(documents)) / size) for count, size in zip(held, documents, strict=True)
+    ]
+    return [value - sum(logs) / classes for value in logs]
+
+
+def document_vector(document: bytes, state: State, config: MatcherConfig) -> Array:
+    """Vector (C,) of one document."""
+    x = stem(document, below(state, "stem"), config.stem, config.encoder.seq_len) * state["scale"]
+    count = math.ceil(len(document) / config.stem.patch_length)
+    context = x[:count] if config.encoder.is_length_aware else x
+    for i in range(config.encoder.num_layers):
+        context = block(context, below(state, f"blocks.{i}"), config.encoder)
+    context = layer_norm(context, below(state, "norm"))
+    v: Array = sum(x[t] + state["gate"] * context[t] for t in range(count)) / count
+    v = (v - state["mean"]) / state["deviation"]
+    return v / math.sqrt((v**2).mean() + 1e-6)
+
+
+def matching_head(a: Array, b: Array, state: State) -> float:
+    """Logit of one pair of vectors (C,)."""
+    features = np.concatenate([a, b, a * b, a - b])
+    hidden = np.maximum(linear(features[None], below(state, "mlp.0")), 0)
+    bilinear = linear((a * b)[None], below(state, "bilinear"))
+    return float((bilinear + linear(hidden, below(state, "mlp.3")))[0, 0])
+
+
+def residual_forecast(x: Array, state: State, config: ForecasterConfig) -> Array:
+    """Forecast (O, C) of one window x (N, C)."""
+    channels = []
+    for c, series in enumerate(x.T):
+        change, scale = series - series[-1], math.sqrt(series.var(ddof=1) + 1.0)
+        patches = (change / scale).reshape(-1, config.patch_length)
+        e = linear(patches, below(state, "embedding")) + state["position_embedding"]
+        for i in range(config.encoder.num_layers):
+            e = block(e, below(state, f"blocks.{i}"), config.encoder)
+        e = layer_norm(e, below(state, "norm")).reshape(1, -1)
+        correction = linear(linear(e, below(state, "head.0")), below(state, "head.1"))[0]
+        mapped = linear(change[None], below(state, "linear"))[0]
+        channels.append(series[-1] + mapped + state["gate"][c] * scale * correction)
+    return np.stack(channels, axis=1)
+
+
+def paper_forecast(x: Array, state: State, config: ForecasterConfig) -> Array:
+    """Algorithm 3 on one window x (N, C); returns (O, C)."""
+    mean: Array = x.mean(axis=0)
+    scale: Array = np.sqrt(x.var(axis=0, ddof=1) + 1)
+    e = linear((x - mean) / scale, below(state, "embedding"))
+    for i in range(config.encoder.num_layers):
+        e = e + attention(e, below(state, f"layers.{i}"), config.encoder)
+    return state["extrapolation"] @ linear(e, below(state, "post")) * scale + mean

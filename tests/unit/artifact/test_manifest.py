@@ -1,0 +1,321 @@
+"""What of an export is refused at load: one line that names the export and what is wrong."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import artifact.loading
+from artifact.backends import create_backend
+from artifact.backends.base import InferenceBackend, Tensors
+from artifact.errors import BadExport
+from artifact.loading import load_export
+from artifact.manifest import newest_version, sha256_of
+from tests.support.paths import EXPORTS
+
+CLASSIFIER, MATCHER, FORECASTER = "imdb-s3", "aan", "ettm2"
+
+Raw = dict[str, Any]
+Arrays = dict[str, np.ndarray]
+
+
+def place(source: str, target: str) -> None:
+    """Link weights, copy what a test may write to."""
+    if source.endswith((".onnx", ".ts")):
+        os.symlink(source, target)
+    else:
+        shutil.copyfile(source, target)
+
+
+def copy(name: str, folder: Path) -> Path:
+    source = newest_version(EXPORTS / name)
+    return Path(shutil.copytree(source, folder / name / source.name, copy_function=place))
+
+
+@pytest.fixture
+def classifier(tmp_path: Path) -> Path:
+    return copy(CLASSIFIER, tmp_path)
+
+
+@pytest.fixture
+def matcher(tmp_path: Path) -> Path:
+    return copy(MATCHER, tmp_path)
+
+
+@pytest.fixture
+def forecaster(tmp_path: Path) -> Path:
+    return copy(FORECASTER, tmp_path)
+
+
+def edit(folder: Path, change: Callable[[Raw], object]) -> None:
+    path = folder / "manifest.json"
+    raw = json.loads(path.read_text())
+    change(raw)
+    path.write_text(json.dumps(raw))
+
+
+def replace(folder: Path, name: str, content: bytes) -> None:
+    """Put another file in its place, with its hash."""
+    path = folder / name
+    path.unlink()
+    path.write_bytes(content)
+
+    def rehash(part: object) -> None:
+        if isinstance(part, dict):
+            if part.get("path") == name:
+                part["sha256"] = sha256_of(path)
+            for value in part.values():
+                rehash(value)
+        elif isinstance(part, list):
+            for value in part:
+                rehash(value)
+
+    edit(folder, rehash)
+
+
+def rewrite(folder: Path, name: str, change: Callable[[Arrays], Arrays]) -> None:
+    """Put changed arrays into an archive, and its hash into the manifest."""
+    with np.load(folder / name) as archive:
+        arrays = change(dict(archive))
+    np.savez(folder / "changed.npz", allow_pickle=True, **arrays)
+    replace(folder, name, (folder / "changed.npz").read_bytes())
+
+
+def check_refusal(folder: Path, reason: str, *words: str) -> None:
+    with pytest.raises(BadExport) as caught:
+        load_export(folder, device="cpu")
+    message = str(caught.value)
+    assert message.startswith(f"{folder.parent.name}/{folder.name}: ")
+    assert len(message.splitlines()) == 1
+    for word in words:
+        assert word in message, message
+    assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("name", [CLASSIFIER, MATCHER, FORECASTER])
+def test_untouched_export_is_loaded(tmp_path: Path, name: str) -> None:
+    loaded = load_export(copy(name, tmp_path), device="cpu")
+    assert loaded.manifest.name == name
+    assert (loaded.head is not None) == (name == MATCHER)
+    assert (loaded.calibration is not None) == (name == FORECASTER)
+
+
+@pytest.mark.parametrize("version", [1, 3])
+@pytest.mark.parametrize("name", [CLASSIFIER, MATCHER, FORECASTER])
+def test_other_schema_versions_are_refused(tmp_path: Path, name: str, version: int) -> None:
+    folder = copy(name, tmp_path)
+    edit(folder, lambda raw: raw.update(schema_version=version))
+    check_refusal(folder, "schema", f"schema version {version}; this service reads 2")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda raw: raw.pop("task"), "task"),
+        (lambda raw: raw.update(task="summarisation"), "task"),
+        (lambda raw: raw.update(task="forecasting"), "channels"),
+        (lambda raw: raw.update(labels=["no", "yes"]), "labels"),
+        (lambda raw: raw.update(max_length=raw["max_length"] + 1), "max_length"),
+        (lambda raw: raw.update(window_overlap=raw["max_length"]), "window_overlap"),
+        (lambda raw: raw.update(window_overlap=-1), "window_overlap"),
+        (lambda raw: raw.update(inputs=raw["inputs"][::-1]), "not INT32, UINT8"),
+        (lambda raw: raw.update(inputs=raw["inputs"][:1]), "not UINT8"),
+        (lambda raw: raw["outputs"][0].update(shape=[-1]), "(-1, dim), not (-1,)"),
+        (lambda raw: raw["outputs"][0].update(shape=[-1, 0]), "(-1, dim), not (-1, 0)"),
+        (lambda raw: raw["outputs"][0].update(shape=[-1, 5]), "vectors need ((-1, 5), (-1, 5))"),
+        (lambda raw: raw.pop("head"), "head"),
+        (lambda raw: raw["head"].update(files=[]), "head.files"),
+        (lambda raw: raw["head"]["files"].pop(), "same formats"),
+        (lambda raw: raw["head"]["files"][0].update(bucket=1), "bucket"),
+        (lambda raw: raw["head"]["files"][0].update(path="../../head.onnx"), "path"),
+        (lambda raw: raw["head"]["files"][0].update(path="none.onnx"), "none.onnx is missing"),
+        (lambda raw: raw["head"]["files"][0].update(sha256="0" * 64), "sha256"),
+        (lambda raw: raw["head"]["inputs"].pop(), "the head's inputs"),
+        (lambda raw: raw["head"]["outputs"][0].update(shape=[-1, 2]), "the head's output"),
+        (lambda raw: raw["head"]["outputs"][0].update(name="other"), "other"),
+        (lambda raw: raw.update(calibration=raw["golden"]), "calibration"),
+    ],
+)
+def test_wrong_field_of_a_matcher_is_refused(matcher: Path, change: Callable[[Raw], object], words: str) -> None:
+    edit(matcher, change)
+    with pytest.raises(BadExport) as caught:
+        load_export(matcher, device="cpu")
+    check_refusal(matcher, caught.value.reason, words)
+    assert caught.value.reason in {"manifest", "missing", "hash", "golden"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda raw: raw.update(channels=[]), "channels"),
+        (lambda raw: raw.update(channels=raw["channels"][:1] * len(raw["channels"])), "channels must differ"),
+        (lambda raw: raw.update(channels=raw["channels"][:-1]), "means and scales"),
+        (lambda raw: raw["mean"].pop(), "means and scales"),
+        (lambda raw: raw["scale"].append(1.0), "means and scales"),
+        (lambda raw: raw["mean"].__setitem__(0, float("nan")), "mean.0"),
+        (lambda raw: raw["mean"].__setitem__(0, None), "mean.0"),
+        (lambda raw: raw["scale"].__setitem__(0, 0.0), "scale.0"),
+        (lambda raw: raw["scale"].__setitem__(0, -1.0), "scale.0"),
+        (lambda raw: raw["scale"].__setitem__(0, float("inf")), "scale.0"),
+        (lambda raw: raw.update(context_length=raw["context_length"] + 1), "shapes"),
+        (lambda raw: raw.update(context_length=1), "context_length"),
+        (lambda raw: raw.update(horizon=raw["horizon"] - 1), "shapes"),
+        (lambda raw: raw.update(horizon=0), "horizon"),
+        (lambda raw: raw.update(min_observations=1), "min_observations"),
+        (lambda raw: raw.update(min_observations=raw["context_length"] + 1), "min_observations"),
+        (lambda raw: raw.pop("frequency"), "frequency"),
+        (lambda raw: raw.pop("calibration"), "calibration"),
+        (lambda raw: raw["calibration"].update(path="/etc/passwd"), "calibration.path"),
+        (lambda raw: raw["calibration"].update(path="none.npz"), "none.npz is missing"),
+        (lambda raw: raw["calibration"].update(sha256="0" * 64), "sha256"),
+        (lambda raw: raw.update(calibration=raw["golden"]), "golden.npz"),
+        (lambda raw: raw.update(calibration_examples=0), "calibration_examples"),
+        (lambda raw: raw.update(calibration_examples=raw["calibration_examples"] + 1), "calibration_examples"),
+        (lambda raw: raw.update(calibration_source="guess"), "calibration_source"),
+        (lambda raw: raw.update(quantiles_reliable="maybe"), "quantiles_reliable"),
+        (lambda raw: raw.pop("quantiles_reliable"), "quantiles_reliable"),
+        (lambda raw: raw["files"][0].update(bucket=1), "bucket"),
+        (lambda raw: raw["inputs"][0].update(shape=[-1, 1, 1]), "shapes"),
+        (lambda raw: raw["inputs"].append(raw["inputs"][0]), "shapes"),
+        (lambda raw: raw["outputs"][0].update(datatype="FP64"), "datatype"),
+        (lambda raw: raw["results"][0].update(value=float("nan")), "results.0.value"),
+        (lambda raw: raw.update(max_length=512), "max_length"),
+    ],
+)
+def test_wrong_field_of_a_forecaster_is_refused(forecaster: Path, change: Callable[[Raw], object], words: str) -> None:
+    edit(forecaster, change)
+    with pytest.raises(BadExport) as caught:
+        load_export(forecaster, device="cpu")
+    check_refusal(forecaster, caught.value.reason, words)
+    assert caught.value.reason in {"manifest", "missing", "hash", "calibration"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda raw: raw.update(temperature=0), "temperature"),
+        (lambda raw: raw.update(temperature=-1.0), "temperature"),
+        (lambda raw: raw.update(temperature=float("nan")), "temperature"),
+        (lambda raw: raw.update(reliability=[{"score": 0.5}]), "reliability.0.accuracy"),
+        (lambda raw: raw["reliability"][0].update(score=float("inf")), "reliability.0.score"),
+        (lambda raw: raw.update(files=raw["files"][:-1]), "the longest torchscript bucket is 2048, below max_length"),
+        (lambda raw: raw["files"][0].update(bucket=0), "files.0.bucket"),
+        (lambda raw: raw["files"][0].update(precision="float16"), "files.0.precision"),
+        (lambda raw: raw["files"][0].update(sha256="0" * 64), "model.onnx has sha256"),
+        (lambda raw: raw.update(min_length=1), "min_length"),
+        (lambda raw: raw["inputs"][0].update(shape=[-1, 4096], name="text"), "golden.npz has no tensor text"),
+    ],
+)
+def test_wrong_field_of_a_classifier_is_refused(classifier: Path, change: Callable[[Raw], object], words: str) -> None:
+    edit(classifier, change)
+    with pytest.raises(BadExport) as caught:
+        load_export(classifier, device="cpu")
+    check_refusal(classifier, caught.value.reason, words)
+    assert caught.value.reason in {"manifest", "hash", "golden"}
+
+
+@pytest.mark.parametrize("row", range(8))
+def test_classifier_with_another_golden_output_is_refused(classifier: Path, row: int) -> None:
+    def change(arrays: Arrays) -> Arrays:
+        arrays["logits"][row] += np.float32(0.01)
+        return arrays
+
+    rewrite(classifier, "golden.npz", change)
+    check_refusal(classifier, "golden", "logits is ", "from its golden output; allowed 1e-05")
+
+
+def test_golden_rows_are_computed_in_every_bucket_that_they_fit(
+    classifier: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = []
+
+    def create(*arguments: Any, **options: Any) -> InferenceBackend:
+        backend = create_backend(*arguments, **options)
+        right = backend.run
+
+        def run(inputs: Tensors) -> Arrays:
+            shapes.append((inputs["bytes"].shape, int(inputs["lengths"].max())))
+            return right(inputs)
+
+        monkeypatch.setattr(backend, "run", run)
+        return backend
+
+    monkeypatch.setattr(artifact.loading, "create_backend", create)
+    load_export(classifier, device="cpu")
+    with np.load(classifier / "golden.npz") as archive:
+        lengths = archive["lengths"]
+    buckets = [256, 512, 1024, 2048, 4096]
+    assert [shape for shape, _ in shapes] == [(int((lengths <= bucket).sum()), bucket) for bucket in buckets]
+    assert all(longest <= shape[1] for shape, longest in shapes)
+
+
+def spoiled(arrays: Arrays) -> Arrays:
+    errors = arrays["errors"].copy()
+    errors[0, 0, 0] = np.nan
+    return {**arrays, "errors": errors}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda arrays: {**arrays, "errors": arrays["errors"][:, :-1]},
+        lambda arrays: {**arrays, "errors": arrays["errors"][:-1]},
+        lambda arrays: {**arrays, "errors": arrays["errors"][::-1]},
+        lambda arrays: {**arrays, "errors": arrays["errors"].astype(np.float64)},
+        lambda arrays: {**arrays, "errors": np.float32(1)},
+        spoiled,
+        lambda arrays: {**arrays, "levels": arrays["levels"][::-1]},
+        lambda arrays: {**arrays, "levels": np.zeros_like(arrays["levels"])},
+        lambda arrays: {**arrays, "levels": np.float64(0.5)},
+        lambda arrays: {**arrays, "levels": arrays["levels"].astype(str)},
+        lambda arrays: {"levels": arrays["levels"][:0], "errors": arrays["errors"][:0]},
+        lambda arrays: {"errors": arrays["errors"]},
+        lambda arrays: {"levels": arrays["levels"]},
+        lambda arrays: {"levels": arrays["levels"][1:], "errors": arrays["errors"][1:]},
+        lambda arrays: {**arrays, "levels": arrays["levels"].astype(object)},
+    ],
+)
+def test_unsound_calibration_is_refused(forecaster: Path, change: Callable[[Arrays], Arrays]) -> None:
+    rewrite(forecaster, "calibration.npz", change)
+    check_refusal(forecaster, "calibration", "calibration.npz")
+
+
+@pytest.mark.parametrize("content", [b"", b"levels", b"PK\x03\x04", b"\x93NUMPY"])
+def test_calibration_that_is_no_archive_is_refused(forecaster: Path, content: bytes) -> None:
+    replace(forecaster, "calibration.npz", content)
+    check_refusal(forecaster, "calibration", "calibration.npz is not an archive of arrays")
+
+
+def test_changed_calibration_is_refused(forecaster: Path) -> None:
+    content = bytearray((forecaster / "calibration.npz").read_bytes())
+    content[len(content) // 2] ^= 1
+    (forecaster / "calibration.npz").write_bytes(content)
+    check_refusal(forecaster, "hash", "calibration.npz has sha256")
+
+
+def test_damaged_head_is_refused(matcher: Path) -> None:
+    content = (matcher / "head.onnx").read_bytes()
+    for damaged in (b"", b"not a graph", content[: len(content) // 2]):
+        replace(matcher, "head.onnx", damaged)
+        check_refusal(matcher, "backend", "head.onnx cannot be loaded")
+    (matcher / "head.onnx").write_bytes(content)
+    check_refusal(matcher, "hash", "head.onnx has sha256")
+    (matcher / "head.onnx").unlink()
+    check_refusal(matcher, "missing", "head.onnx is missing")
+
+
+def test_head_that_is_another_graph_is_refused(matcher: Path) -> None:
+    replace(matcher, "head.onnx", (matcher / "model.onnx").read_bytes())
+    check_refusal(matcher, "golden", "golden.npz", "failed")
+
+
+@pytest.mark.parametrize("change", [lambda logits: logits + np.float32(0.5), lambda logits: logits[:-1]])
+def test_head_with_other_golden_outputs_is_refused(matcher: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    name = json.loads((matcher / "manifest.json").read_text())["head"]["outputs"][0]["name"]
+    rewrite(matcher, "golden.npz", lambda arrays: {**arrays, name: change(arrays[name])})
+    check_refusal(matcher, "golden", f"{name} is ", "from its golden output")

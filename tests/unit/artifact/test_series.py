@@ -1,0 +1,277 @@
+import math
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from artifact.errors import InvalidInput
+from artifact.series import (
+    Calibration,
+    Column,
+    calibrate,
+    conformal_rank,
+    continue_timestamps,
+    parse_frequency,
+    parse_start,
+    read_window,
+    unscale,
+)
+
+Table = list[tuple[float | None, float | None]]
+
+VALUE = st.none() | st.floats(-100, 100)
+NAMES = ("left", "right")
+MEAN, SCALE = (3.0, -1.0), (2.0, 0.5)
+
+
+def read(
+    columns: Sequence[Column], context_length: int, min_observations: int = 1
+) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Values and counts of a window of two channels."""
+    window = read_window(
+        columns, NAMES, context_length=context_length, min_observations=min_observations, mean=MEAN, scale=SCALE
+    )
+    assert window.values.dtype == np.float32
+    return window.values, (window.observations_total, window.observations_used, window.imputed)
+
+
+def slow_window(column: Column, context_length: int) -> list[float]:
+    """Each step from the nearest values on both sides of it."""
+    steps = range(len(column) - context_length, len(column))
+    known = {step: value for step in steps if step >= 0 and (value := column[step]) is not None}
+    values = []
+    for step in steps:
+        before = max((other for other in known if other <= step), default=None)
+        after = min((other for other in known if other >= step), default=None)
+        if before is None or after is None:
+            nearest = before if after is None else after
+            assert nearest is not None
+            values.append(known[nearest])
+        else:
+            share = (step - before) / max(1, after - before)
+            values.append((1 - share) * known[before] + share * known[after])
+    return values
+
+
+@given(st.lists(st.tuples(VALUE, VALUE), min_size=1, max_size=30), st.integers(2, 12))
+def test_window_equals_the_slow_one(rows: Table, context_length: int) -> None:
+    columns = [[row[0] for row in rows], [row[1] for row in rows]]
+    known = [sum(value is not None for value in column[-context_length:]) for column in columns]
+    if not all(known):
+        with pytest.raises(InvalidInput, match=r"^series\.(left|right): 0 of the last"):
+            read(columns, context_length)
+        return
+    values, counts = read(columns, context_length)
+    for index, column in enumerate(columns):
+        expected = (np.array(slow_window(column, context_length)) - MEAN[index]) / SCALE[index]
+        assert values[:, index] == pytest.approx(expected, abs=1e-4)
+    total = sum(value is not None for column in columns for value in column)
+    assert counts == (total, sum(known), 2 * context_length - sum(known))
+
+
+def test_gap_is_filled_on_the_line_between_its_neighbours() -> None:
+    values, counts = read([[3, None, None, 9], [-1, -1, -1, -1]], 4)
+    assert values[:, 0].tolist() == [0, 1, 2, 3]
+    assert counts == (6, 6, 2)
+
+
+def test_ends_are_filled_with_the_nearest_value() -> None:
+    values, _ = read([[None, 5, 7, None], [-1, None, None, None]], 4)
+    assert values[:, 0].tolist() == [1, 1, 2, 2]
+    assert values[:, 1].tolist() == [0, 0, 0, 0]
+
+
+def test_short_series_stands_at_the_end_of_the_window() -> None:
+    values, counts = read([[5, 7], [-1, 0]], 5)
+    assert values[:, 0].tolist() == [1, 1, 1, 1, 2]
+    assert counts == (4, 4, 6)
+
+
+def test_of_a_long_series_only_the_end_is_read() -> None:
+    """A gap at the start of the window is not filled from what lies before it; wild values there do no harm."""
+    values, counts = read([[1e300, 99, None, 5, 7], [-1] * 5], 3)
+    assert values[:, 0].tolist() == [1, 1, 2]
+    assert counts == (9, 5, 1)
+
+
+@pytest.mark.parametrize(
+    ("columns", "place", "words"),
+    [
+        ([[1, 2, 3], [1, 2]], "series", "equally long, not 2, 3"),
+        ([[], []], "series.left", "0 of the last 4 values of left are there; at least 2"),
+        ([[1, 2], [None, None]], "series.right", "0 of the last 4 values of right"),
+        ([[1, 2, 3], [1, None, None]], "series.right", "1 of the last 4 values of right"),
+        ([[1, 2, 3], [1, 2e6, 3]], "series.right.1", "value 1 of right is more than 1e\\+06 deviations"),
+        ([[1, 2, 3], [1, 2, -1e308]], "series.right.2", "value 2 of right"),
+        ([[0, 0, 0, None, 1, -1e308], [0] * 6], "series.left.5", "value 5 of left"),
+    ],
+)
+def test_refusal_names_channel_and_place(columns: list[Column], place: str, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words) as caught:
+        read(columns, 4, min_observations=2)
+    assert [where for where, _ in caught.value.errors] == [place]
+
+
+def test_unscaled_is_what_was_scaled() -> None:
+    columns: list[Column] = [[3.5, -2.25, 10.0], [0.5, 1.5, -7.0]]
+    values, _ = read(columns, 3)
+    assert unscale(values, MEAN, SCALE) == pytest.approx(np.array(columns).T)
+
+
+@pytest.mark.parametrize(
+    ("count", "level", "rank"),
+    [
+        (9, 0.1, 1),
+        (9, 0.2, 2),
+        (9, 0.3, 3),
+        (9, 0.45, 4),
+        (9, 0.5, 5),
+        (9, 0.55, 6),
+        (9, 0.7, 7),
+        (9, 0.9, 9),
+        (99, 0.01, 1),
+        (99, 0.1, 10),
+        (99, 0.105, 10),
+        (99, 0.5, 50),
+        (99, 0.895, 90),
+        (99, 0.9, 90),
+        (99, 0.99, 99),
+        (1, 0.5, 1),
+    ],
+)
+def test_rank_is_rounded_away_from_the_middle(count: int, level: float, rank: int) -> None:
+    assert conformal_rank(level, count) == rank
+
+
+@pytest.mark.parametrize(
+    ("count", "level"),
+    [
+        *((9, level) for level in (0.0999, 0.9001, 0.0, 1.0, -0.5, 1.5, math.nan, math.inf)),
+        *((99, level) for level in (0.00999, 0.99001)),
+        *((1, level) for level in (0.4999, 0.5001)),
+    ],
+)
+def test_level_that_so_few_errors_cannot_bound_is_refused(count: int, level: float) -> None:
+    with pytest.raises(InvalidInput, match="outside"):
+        conformal_rank(level, count)
+
+
+@given(st.integers(1, 100_000))
+def test_limits_are_allowed_as_numbers_and_as_the_message_words_them(count: int) -> None:
+    assert conformal_rank(1 / (count + 1), count) == 1
+    assert conformal_rank(count / (count + 1), count) == count
+    with pytest.raises(InvalidInput) as caught:
+        conformal_rank(1e-9, count)
+    lowest, highest = re.findall(r"\[(.+), (.+)\]", str(caught.value))[0]
+    assert 1 <= conformal_rank(float(lowest), count) <= conformal_rank(float(highest), count) <= count
+
+
+@pytest.mark.parametrize("count", [9, 19, 20, 57])
+def test_band_covers_new_errors_as_often_as_it_says(count: int) -> None:
+    """Skewed and heavy-tailed errors; 20,000 bands, whose mean coverage deviates by 0.003 (one sigma)."""
+    generator = np.random.default_rng(count)
+    errors = np.exp(2 * generator.standard_normal((count + 1, 200, 100))).astype(np.float32)
+    calibration = calibrate(errors[:-1], (0.1, 0.25, 0.5, 0.75, 0.9))
+    for low, high in ((0.1, 0.9), (0.25, 0.75), (0.1, 0.5)):
+        lower, upper = calibration.error(low, 200), calibration.error(high, 200)
+        covered = float(((lower <= errors[-1]) & (errors[-1] <= upper)).mean())
+        assert high - low - 0.01 < covered < high - low + 2 / (count + 1) + 0.01
+
+
+def test_calibration_stores_what_its_errors_bound_and_both_limits() -> None:
+    errors = np.random.default_rng(0).standard_normal((9, 2, 3)).astype(np.float32)
+    calibration = calibrate(errors, (0.01, 0.1, 0.5, 0.75, 0.99))
+    assert calibration.levels == pytest.approx([0.1, 0.5, 0.75, 0.9])
+    ordered = np.sort(errors, axis=0)
+    assert calibration.errors.tolist() == ordered[[0, 4, 7, 8]].tolist()
+    assert calibration.count == 9
+
+
+def test_error_between_stored_levels_is_on_the_line_between_them() -> None:
+    errors = np.array([[[-4.0]], [[0.0]], [[8.0]]], np.float32)
+    calibration = Calibration(np.array([0.1, 0.5, 0.9]), errors, 9)
+    levels = (0.1, 0.2, 0.5, 0.6, 0.9)
+    assert [float(calibration.error(level, 1)[0, 0]) for level in levels] == pytest.approx([-4, -3, 0, 2, 8])
+
+
+def test_error_has_the_steps_asked_for() -> None:
+    errors = np.random.default_rng(0).standard_normal((9, 5, 3)).astype(np.float32)
+    calibration = calibrate(errors, (0.5,))
+    assert calibration.error(0.7, 5).shape == (5, 3)
+    assert calibration.error(0.7, 2).tolist() == calibration.error(0.7, 5)[:2].tolist()
+    with pytest.raises(InvalidInput, match="outside"):
+        calibration.error(0.95, 5)
+
+
+@given(st.integers(0, 1000), st.lists(st.floats(0.05, 0.95), min_size=2, max_size=8))
+def test_error_does_not_fall_with_the_level(seed: int, levels: list[float]) -> None:
+    errors = (np.random.default_rng(seed).integers(-3, 4, (19, 4, 3)) / 7).astype(np.float32)
+    calibration = calibrate(errors, (0.1, 0.2, 0.5, 0.8, 0.9))
+    found = np.stack([calibration.error(level, 4) for level in sorted({*levels, *calibration.levels})])
+    assert (np.diff(found, axis=0) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        ("1s", timedelta(seconds=1)),
+        ("10min", timedelta(minutes=10)),
+        ("1h", timedelta(hours=1)),
+        ("1d", timedelta(days=1)),
+        ("2w", timedelta(days=14)),
+        ("999999w", timedelta(weeks=999_999)),
+    ],
+)
+def test_frequency_is_a_number_and_a_unit(text: str, step: timedelta) -> None:
+    assert parse_frequency(text) == step
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "h", "0h", "-1h", "1.5h", "1 h", "1H", "1M", "1y", "1hour", "01h", "1000000w", "1h\n", "\u0661h", "1hh"],
+)
+def test_other_frequencies_are_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="10min or 7d") as caught:
+        parse_frequency(text)
+    assert [place for place, _ in caught.value.errors] == ["frequency"]
+
+
+@pytest.mark.parametrize(
+    ("start", "frequency", "expected"),
+    [
+        ("2016-07-01", "15min", ["2016-07-01T00:45:00", "2016-07-01T01:00:00"]),
+        ("2016-02-28T00:00:00Z", "1d", ["2016-03-02T00:00:00+00:00", "2016-03-03T00:00:00+00:00"]),
+        ("2016-12-31T23:59:59+05:30", "1s", ["2017-01-01T00:00:02+05:30", "2017-01-01T00:00:03+05:30"]),
+        ("2016-07-01T12:00:00.5", "1h", ["2016-07-01T15:00:00.500000", "2016-07-01T16:00:00.500000"]),
+        ("0001-01-01T00:00:00+23:59", "1d", ["0001-01-04T00:00:00+23:59", "0001-01-05T00:00:00+23:59"]),
+    ],
+)
+def test_timestamps_follow_the_series(start: str, frequency: str, expected: list[str]) -> None:
+    assert continue_timestamps(parse_start(start), parse_frequency(frequency), 3, 2) == expected
+
+
+@pytest.mark.parametrize(
+    ("start", "frequency", "length"),
+    [
+        ("9999-12-29", "1d", 2),
+        ("2016-07-01", "999999w", 1),
+        ("2016-07-01", "999999w", 10_000_000),
+        ("9999-12-31T23:59:59-12:00", "1s", 1),
+    ],
+)
+def test_timestamps_beyond_the_calendar_are_refused(start: str, frequency: str, length: int) -> None:
+    with pytest.raises(InvalidInput, match="year 9999") as caught:
+        continue_timestamps(parse_start(start), parse_frequency(frequency), length, 2)
+    assert [place for place, _ in caught.value.errors] == ["start"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "2016", "2016-13-01", "01.07.2016", "2016-07-01T25:00:00", "1467331200"]
+)
+def test_start_that_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="ISO 8601"):
+        parse_start(text)

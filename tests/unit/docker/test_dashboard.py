@@ -1,0 +1,84 @@
+"""The Grafana dashboard is well-formed; it, the alerts and docs/monitoring.md name the metrics that there are."""
+
+import json
+import re
+from itertools import product
+from typing import Any
+
+from service.observe.metrics import Metrics
+from tests.support.paths import ROOT
+from tests.unit.service.observe.test_metrics import CONTRACT
+
+DASHBOARD = (ROOT / "docker" / "grafana" / "dashboards" / "longdoc.json").read_text()
+ALERTS = (ROOT / "docker" / "alerts.yml").read_text()
+DOCUMENT = (ROOT / "docs" / "monitoring.md").read_text()
+BOARD: dict[str, Any] = json.loads(DASHBOARD)
+PANELS: list[dict[str, Any]] = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
+QUERIES: list[str] = [target["expr"] for panel in PANELS for target in panel["targets"]]
+SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
+SCRAPED = {"job", "instance"}
+"""Labels that Prometheus adds."""
+
+
+def series() -> dict[str, set[str]]:
+    """Names as they are queried, with their labels."""
+    known = {
+        family.name + suffix: CONTRACT.get(family.name, set()) | SCRAPED | ({"le"} if suffix == "_bucket" else set())
+        for family in Metrics().registry.collect()
+        for suffix in SUFFIXES[family.type]
+    }
+    processes = [name.removeprefix("process_") for name in known if name.startswith("process_")]
+    return known | {f"longdoc_worker_{name}": SCRAPED | {"worker"} for name in processes}
+
+
+def test_panels_are_told_apart_and_described() -> None:
+    assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])
+    assert len({panel["title"] for panel in PANELS}) == len(PANELS)
+    for panel in PANELS:
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+
+
+def test_the_data_source_can_be_chosen() -> None:
+    variables = [variable for variable in BOARD["templating"]["list"] if variable["type"] == "query"]
+    targets = [target for panel in PANELS for target in panel["targets"]]
+    for part in (*variables, *PANELS, *targets):
+        assert part["datasource"] == {"type": "prometheus", "uid": "${datasource}"}, part
+
+
+def test_panels_do_not_overlap() -> None:
+    taken = set[tuple[int, int]]()
+    for panel in BOARD["panels"]:
+        at = panel["gridPos"]
+        cells = set(product(range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"])))
+        assert at["x"] + at["w"] <= 24, panel["title"]
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+def test_variables_are_defined() -> None:
+    used = set(re.findall(r"\$\{?(?!_)(\w+)", DASHBOARD))
+    assert used == {variable["name"] for variable in BOARD["templating"]["list"]}
+
+
+def test_metrics_and_labels_exist() -> None:
+    known = series()
+    for text in (ALERTS, *QUERIES):
+        names = re.findall(r"\b((?:longdoc|process)_\w+)", text)
+        assert set(names) <= known.keys(), text
+        for name, matchers in re.findall(r"\b(\w+)\{([^{}]+)\}", text):
+            if name in known:
+                assert set(re.findall(r"(\w+)\s*[=!]", matchers)) <= known[name], text
+
+
+def test_every_metric_of_the_service_is_shown() -> None:
+    shown = " ".join(QUERIES)
+    for name in CONTRACT:
+        assert re.search(rf"\b{name}(_total|_bucket|_sum|_count)?\b", shown), name
+
+
+def test_document_explains_every_metric_and_alert() -> None:
+    families = [family for family in Metrics().registry.collect() if family.name in CONTRACT]
+    names = [family.name + ("_total" if family.type == "counter" else "") for family in families]
+    assert re.findall(r"^\| `(longdoc_\w+)", DOCUMENT, re.MULTILINE) == names
+    assert re.findall(r"^\| `(Longdoc\w+)", DOCUMENT, re.MULTILINE) == re.findall(r"alert: (\w+)", ALERTS)

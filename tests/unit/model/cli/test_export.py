@@ -1,0 +1,294 @@
+import json
+import re
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+import model.cli.export
+from artifact.backends import create_backend
+from artifact.backends.base import largest_error
+from artifact.documents import pad_rows
+from artifact.manifest import ClassifierManifest, Format, read_manifest
+from model.config.run import from_dict
+from model.errors import ExportMismatch
+from model.nn.classifier import ByteClassifier
+from model.tasks import task_of
+from model.tasks.base import GraphSource
+from model.tasks.classification import golden_documents
+from model.training import checkpoint
+from tests.support.commands import call
+
+Inputs = dict[str, np.ndarray]
+
+ROUNDING = 1e-6
+"""Of single precision: the last bits depend on where arrays lie in memory."""
+FORMATS = ["onnx", "torchscript"]
+FILES = ["golden.npz", "manifest.json", "model.onnx", "model.ts"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder of one short training."""
+    runs = tmp_path_factory.mktemp("runs")
+    assert call("train", "synthetic", "--runs", runs, "--device", "cpu", "--set", "training.epochs=1") == 0
+    return runs / "synthetic-seed0"
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its export, version 1."""
+    out = tmp_path_factory.mktemp("exports")
+    assert call("export", run, "--out", out, "--device", "cpu") == 0
+    return out / "synthetic" / "1"
+
+
+@pytest.fixture(scope="module")
+def manifest(exported: Path) -> ClassifierManifest:
+    manifest = read_manifest(exported)
+    assert isinstance(manifest, ClassifierManifest)
+    return manifest
+
+
+@pytest.fixture(scope="module")
+def classifier(run: Path) -> ByteClassifier:
+    """What was exported: the best checkpoint, calibrated."""
+    config, _, facts, state = checkpoint.load(run / "best.pt")
+    task = task_of(config)
+    task.restore(facts)
+    classifier = task.build()
+    assert isinstance(classifier, ByteClassifier)
+    checkpoint.load_weights(classifier, state, run / "best.pt")
+    task.finish(classifier.eval(), Path("absent"))
+    return classifier
+
+
+def eager(classifier: ByteClassifier, inputs: Inputs) -> np.ndarray:
+    return model.cli.export.eager(GraphSource("model", classifier, inputs, "logits", (inputs["bytes"].shape[1],)))
+
+
+def random_documents(count: int, seq_len: int) -> Inputs:
+    generator = np.random.default_rng(count)
+    rows = [generator.bytes(int(generator.integers(1, seq_len + 1))) for _ in range(count)]
+    padded, lengths = pad_rows(rows, seq_len)
+    return {"bytes": padded, "lengths": lengths}
+
+
+def test_export_writes_four_files_that_the_manifest_names(exported: Path, manifest: ClassifierManifest) -> None:
+    assert sorted(path.name for path in exported.iterdir()) == FILES
+    assert {file.format: file.path for file in manifest.files} == {"onnx": "model.onnx", "torchscript": "model.ts"}
+    assert manifest.golden.path == "golden.npz"
+    assert [path.name for path in exported.parent.iterdir()] == ["1"]
+
+
+def test_export_manifest_describes_the_run(run: Path, manifest: ClassifierManifest) -> None:
+    config, progress, facts, _ = checkpoint.load(run / "best.pt")
+    assert (manifest.name, manifest.version) == ("synthetic", 1)
+    assert facts == {"labels": list(manifest.labels), "metric": "accuracy"}
+    assert from_dict(manifest.training.recipe) == config
+    assert (manifest.max_length, manifest.window_overlap) == (128, 16)
+    assert [spec.shape for spec in (*manifest.inputs, *manifest.outputs)] == [(-1, 128), (-1,), (-1, 2)]
+    assert manifest.training.validation.metric == "accuracy"
+    assert manifest.training.validation.value == round(progress.best or 0, 4)
+    assert (manifest.training.device, manifest.training.revision) == (progress.device, progress.revision)
+    expected = {("accuracy", "windows"), ("macro_f1", "windows"), ("ece", "windows"), ("accuracy", "head")}
+    assert {(result.metric, result.condition) for result in manifest.results} >= expected
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("format", FORMATS)
+def test_backend_agrees_with_eager_at_other_batch_sizes(
+    exported: Path, manifest: ClassifierManifest, classifier: ByteClassifier, format: Format, count: int
+) -> None:
+    inputs = random_documents(count, manifest.max_length)
+    got = create_backend(manifest, exported, format=format, device="cpu").run(inputs)["logits"]
+    assert largest_error(got, eager(classifier, inputs)) <= manifest.tolerance
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_backend_answer_does_not_depend_on_batch_mates(
+    exported: Path, manifest: ClassifierManifest, format: Format
+) -> None:
+    backend = create_backend(manifest, exported, format=format, device="cpu")
+    inputs = random_documents(6, manifest.max_length)
+    together = backend.run(inputs)["logits"]
+    assert np.ptp(together, axis=0).min() > 100 * manifest.tolerance
+    for i in range(6):
+        alone = backend.run({name: array[i : i + 1] for name, array in inputs.items()})["logits"]
+        assert largest_error(alone, together[i : i + 1]) <= manifest.tolerance
+
+
+def test_export_golden_outputs_are_those_of_eager(exported: Path, classifier: ByteClassifier) -> None:
+    with np.load(exported / "golden.npz", allow_pickle=False) as golden:
+        assert sorted(golden) == ["bytes", "lengths", "logits"]
+        inputs = {name: golden[name] for name in ("bytes", "lengths")}
+        assert largest_error(eager(classifier, inputs), golden["logits"]) <= ROUNDING
+
+
+def test_export_onnx_is_self_contained_standard_operators(exported: Path) -> None:
+    graph = onnx.load(exported / "model.onnx", load_external_data=False)
+    onnx.checker.check_model(graph, full_check=True)
+    assert {node.domain for node in graph.graph.node} == {""}
+    assert not graph.functions
+    assert all(tensor.data_location == onnx.TensorProto.DEFAULT for tensor in graph.graph.initializer)
+
+
+def test_export_holds_no_code_but_torchscript(exported: Path) -> None:
+    with zipfile.ZipFile(exported / "model.ts") as archive:
+        names = [name.partition("/")[2] for name in archive.namelist()]
+    tables = {"data.pkl", "constants.pkl", "byteorder", ".data/version", ".data/serialization_id"}
+    others = [name for name in names if name not in tables and not re.fullmatch(r"constants/\d+", name)]
+    assert others
+    assert all(re.fullmatch(r"code/__torch__/model/\w+/?\w*\.py", name) for name in others)
+    with zipfile.ZipFile(exported / "golden.npz") as archive:
+        assert sorted(archive.namelist()) == ["bytes.npy", "lengths.npy", "logits.npy"]
+
+
+def test_export_tells_nothing_of_the_machine(exported: Path) -> None:
+    contents = [path.read_bytes() for path in exported.iterdir()]
+    with zipfile.ZipFile(exported / "model.ts") as archive:
+        contents += [archive.read(name) for name in archive.namelist()]
+    for place in (Path(model.cli.export.__file__).parents[1], Path(torch.__file__).parents[1]):
+        assert not any(str(place).encode() in content for content in contents)
+
+
+def test_export_again_becomes_the_next_version(run: Path, exported: Path, tmp_path: Path) -> None:
+    shutil.copytree(exported, tmp_path / "synthetic" / "9")
+    (tmp_path / "synthetic" / "notes").mkdir()
+    assert call("export", run, "--out", tmp_path, "--device", "cpu") == 0
+    assert read_manifest(tmp_path / "synthetic" / "10").version == 10
+    assert sorted(path.name for path in (tmp_path / "synthetic").iterdir()) == ["10", "9", "notes"]
+
+
+def test_check_agreement_gives_the_measured_error(
+    exported: Path, manifest: ClassifierManifest, classifier: ByteClassifier
+) -> None:
+    golden = golden_documents(manifest.max_length)
+    logits = eager(classifier, golden)
+    model.cli.export.check_agreement(manifest, exported, golden, logits)
+    tampered = logits.copy()
+    tampered[3, 1] += 0.5
+    error = largest_error(logits, tampered)
+    with pytest.raises(ExportMismatch, match=rf"^onnx in one batch differs from eager by {error:.2e}; allowed 1e-05$"):
+        model.cli.export.check_agreement(manifest, exported, golden, tampered)
+
+
+def test_export_that_does_not_agree_is_refused_and_leaves_nothing(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = model.cli.export.eager
+    monkeypatch.setattr(model.cli.export, "eager", lambda source: right(source) + np.float32(0.25))
+    assert call("export", run, "--out", tmp_path, "--device", "cpu") == 2
+    assert re.search(
+        r"(^|\r)error: onnx in one batch differs from eager by \d\.\d\de-0\d; allowed", capsys.readouterr().err
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_export_interrupted_leaves_older_versions_alone(
+    run: Path, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: Any, __: Any, folder: Path) -> None:
+        (folder / "model.onnx").write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    shutil.copytree(exported, tmp_path / "synthetic" / "1")
+    monkeypatch.setattr(model.cli.export, "write_graph", interrupt)
+    assert call("export", run, "--out", tmp_path, "--device", "cpu") == 130
+    assert [path.name for path in (tmp_path / "synthetic").iterdir()] == ["1"]
+    read_manifest(tmp_path / "synthetic" / "1")
+
+
+def test_export_of_a_folder_without_checkpoint_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("export", tmp_path / "nosuch", "--out", tmp_path / "exports") == 2
+    assert capsys.readouterr().err == f"error: {tmp_path}/nosuch/best.pt does not exist\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_evaluate_reproduces_the_results_in_the_manifest(
+    exported: Path, manifest: ClassifierManifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "evaluation.json"
+    assert call("evaluate", exported, "--out", target, "--device", "cpu") == 0
+    results = json.loads(target.read_text())
+    assert results == json.loads(manifest.model_dump_json())["results"]
+    assert [(r["metric"], r["condition"], r["split"], r["examples"]) for r in results] == [
+        ("accuracy", "windows", "test", 200),
+        ("macro_f1", "windows", "test", 200),
+        ("ece", "windows", "test", 200),
+        ("accuracy", "head", "test", 200),
+        ("accuracy", "windows, over 128 bytes", "test", 59),
+        ("accuracy", "head, over 128 bytes", "test", 59),
+    ]
+    assert 0.6 < results[0]["value"] <= 1
+    out = capsys.readouterr().out
+    for result in results:
+        assert re.search(
+            rf"{result['condition']} +test +{result['examples']} +{result['value']:.4f} +{result['value']:.4f}\n", out
+        )
+    assert f"written to {target}" in out
+
+
+def test_evaluate_takes_the_newest_version_of_a_name(
+    exported: Path, manifest: ClassifierManifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in (2, 10):
+        folder = tmp_path / "synthetic" / str(version)
+        shutil.copytree(exported, folder)
+        (folder / "manifest.json").write_text(manifest.model_copy(update={"version": version}).model_dump_json())
+    monkeypatch.chdir(tmp_path)
+    assert call("evaluate", "synthetic", "--device", "cpu") == 0
+    assert (tmp_path / "evaluation-synthetic-10.json").is_file()
+
+
+def test_evaluate_works_inside_the_export(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(exported)
+    assert call("evaluate", ".", "--out", tmp_path / "out.json", "--device", "cpu") == 0
+    assert (tmp_path / "out.json").is_file()
+
+
+def test_evaluate_of_a_run_measures_its_best_checkpoint(run: Path, manifest: ClassifierManifest) -> None:
+    assert call("evaluate", run, "--device", "cpu") == 0
+    assert json.loads((run / "evaluation.json").read_text()) == json.loads(manifest.model_dump_json())["results"]
+
+
+def test_evaluate_of_a_folder_that_is_neither_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in (tmp_path, tmp_path / "nosuch"):
+        assert call("evaluate", folder) == 2
+        assert capsys.readouterr().err == f"error: {folder} is not an export\n"
+
+
+def test_evaluate_of_a_damaged_export_is_an_error(
+    exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(exported, tmp_path / "synthetic" / "1")
+    with (folder / "model.onnx").open("ab") as stream:
+        stream.write(b"\0")
+    assert call("evaluate", folder) == 2
+    assert re.fullmatch(r"error: synthetic/1: model\.onnx has sha256 \S+, the manifest .*\n", capsys.readouterr().err)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+@pytest.mark.parametrize("command", ["evaluate run", "evaluate export", "export run"])
+def test_cuda_where_there_is_none_is_an_error(
+    command: str, run: Path, exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, what = command.split()
+    folder = run if what == "run" else exported
+    assert call(name, folder, "--out", tmp_path / "out", "--device", "cuda") == 2
+    assert re.search(r"(^|\r)error: .*device cuda: .*\n$", capsys.readouterr().err)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_folder_that_cannot_be_written_is_an_error(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    for command in (["export", run, "--out"], ["train", "synthetic", "--device", "cpu", "--runs"]):
+        assert call(*command, tmp_path / "file") == 2
+        assert re.search(rf"(^|\r)error: .*{tmp_path}/file.*\n$", capsys.readouterr().err)

@@ -1,0 +1,268 @@
+"""A model of several length buckets from recipe to export: one file of each format for all of them."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+import artifact.loading
+import model.cli.export
+from artifact.backends import create_backend
+from artifact.backends.base import InferenceBackend, largest_error
+from artifact.documents import pad_rows
+from artifact.errors import BadExport
+from artifact.loading import load_export
+from artifact.manifest import ClassifierManifest, Format, read_manifest, sha256_of
+from model.config.run import load_recipe
+from model.tasks import task_of
+from model.tasks.base import GraphSource
+from model.tasks.classification import Classification, golden_documents
+from model.training import checkpoint
+from tests.support.commands import call
+
+RECIPE = """
+name = "tiny-{kind}"
+task = "text-classification"
+seed = 0
+
+[data]
+name = "synthetic"
+validation_fraction = 0.2
+
+[model]
+kind = "{kind}"
+
+[model.stem]
+longest = 2
+num_slots = 1024
+patch_length = 16
+
+[model.encoder]
+seq_len = {seq_len}
+dim = 16
+num_heads = 2
+num_layers = 1
+ffn_dim = 32
+num_segments = 4
+num_rows = 4
+num_columns = 4
+
+[training]
+epochs = 1
+batch_size = 32
+learning_rate = 1e-3
+"""
+BUCKETS = (256, 512)
+FORMATS: tuple[Format, ...] = ("onnx", "torchscript")
+
+
+def trained(folder: Path, kind: str, seq_len: int) -> Path:
+    """A run folder of one short training."""
+    recipe = folder / "tiny.toml"
+    recipe.write_text(RECIPE.format(kind=kind, seq_len=seq_len))
+    assert call("train", recipe, "--runs", folder, "--device", "cpu") == 0
+    return folder / f"tiny-{kind}-seed0"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("runs"), "words", 32)
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("exports")
+    assert call("export", run, "--out", out, "--device", "cpu") == 0
+    return out / "tiny-words" / "1"
+
+
+@pytest.fixture(scope="module")
+def manifest(exported: Path) -> ClassifierManifest:
+    manifest = read_manifest(exported)
+    assert isinstance(manifest, ClassifierManifest)
+    return manifest
+
+
+@pytest.fixture(scope="module")
+def classifier(run: Path) -> nn.Module:
+    """What is exported, in PyTorch."""
+    config, _, facts, state = checkpoint.load(run / "best.pt")
+    task = task_of(config)
+    task.restore(facts)
+    classifier = task.build()
+    checkpoint.load_weights(classifier, state, run / "best.pt")
+    task.finish(classifier.eval(), Path("absent"))
+    return classifier
+
+
+Inputs = dict[str, np.ndarray]
+
+
+def eager(classifier: nn.Module, inputs: Inputs) -> np.ndarray:
+    return model.cli.export.eager(GraphSource("model", classifier, inputs, "logits", BUCKETS))
+
+
+def prose(count: int, bucket: int) -> Inputs:
+    """Documents that are like those of the training, from one byte to a whole bucket."""
+    generator = np.random.default_rng(count)
+    lengths = [1, bucket, *generator.integers(1, bucket + 1, count).tolist()][:count]
+    rows = [generator.choice(list(b"+-+-ab cdh "), length).astype(np.uint8).tobytes() for length in lengths]
+    return dict(zip(("bytes", "lengths"), pad_rows(rows, bucket), strict=True))
+
+
+def test_recipe_has_two_buckets(run: Path) -> None:
+    config = load_recipe(run.parent / "tiny.toml")
+    task = task_of(config)
+    assert isinstance(task, Classification)
+    assert task.config.model.buckets == BUCKETS
+
+
+def test_manifest_lists_a_file_for_each_bucket_and_format(exported: Path, manifest: ClassifierManifest) -> None:
+    names = {"onnx": "model.onnx", "torchscript": "model.ts"}
+    found = [(file.format, file.bucket, file.path) for file in manifest.files]
+    assert sorted(found) == sorted((format, bucket, names[format]) for format in FORMATS for bucket in BUCKETS)
+    assert all(file.sha256 == sha256_of(exported / file.path) for file in manifest.files)
+    assert sorted(path.name for path in exported.iterdir()) == ["golden.npz", "manifest.json", *sorted(names.values())]
+    assert [spec.shape for spec in (*manifest.inputs, *manifest.outputs)] == [(-1, -1), (-1,), (-1, 2)]
+    assert manifest.max_length == BUCKETS[-1]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_backend_agrees_with_eager_in_every_bucket(
+    exported: Path, manifest: ClassifierManifest, classifier: nn.Module, format: Format
+) -> None:
+    backend = create_backend(manifest, exported, format=format, device="cpu")
+    for bucket in BUCKETS:
+        for count in (1, 2, 7):
+            inputs = prose(count, bucket)
+            assert largest_error(backend.run(inputs)["logits"], eager(classifier, inputs)) <= manifest.tolerance
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_backend_gives_a_document_the_same_answer_in_every_bucket(
+    exported: Path, manifest: ClassifierManifest, format: Format
+) -> None:
+    backend = create_backend(manifest, exported, format=format, device="cpu")
+    inputs = prose(9, 256)
+    wide = {"bytes": np.pad(inputs["bytes"], ((0, 0), (0, 256))), "lengths": inputs["lengths"]}
+    answers = backend.run(inputs)["logits"]
+    assert np.ptp(answers, axis=0).min() > 100 * manifest.tolerance
+    assert largest_error(backend.run(wide)["logits"], answers) <= manifest.tolerance
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_backend_answers_documents_without_words(
+    exported: Path, manifest: ClassifierManifest, classifier: nn.Module, format: Format
+) -> None:
+    backend = create_backend(manifest, exported, format=format, device="cpu")
+    for bucket in BUCKETS:
+        inputs: Inputs = dict(zip(("bytes", "lengths"), pad_rows([b" ", bytes(40), b" \n" * 128], bucket), strict=True))
+        assert largest_error(backend.run(inputs)["logits"], eager(classifier, inputs)) <= manifest.tolerance
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_backend_refuses_a_length_that_is_no_bucket(
+    exported: Path, manifest: ClassifierManifest, format: Format
+) -> None:
+    backend = create_backend(manifest, exported, format=format, device="cpu")
+    with pytest.raises(KeyError):
+        backend.run(prose(2, 128))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_export_can_be_served(exported: Path, format: Format) -> None:
+    loaded = load_export(exported, format=format, device="cpu")
+    golden = golden_documents(512)
+    with np.load(exported / "golden.npz", allow_pickle=False) as stored:
+        for name, array in golden.items():
+            assert np.array_equal(stored[name], array)
+        assert largest_error(loaded.backend.run(golden)["logits"], stored["logits"]) <= loaded.manifest.tolerance
+
+
+def test_golden_documents_reach_every_bucket() -> None:
+    _, lengths = golden_documents(512).values()
+    assert {int(length > 256) for length in lengths} == {0, 1}
+    assert {256, 257, 511, 512} <= set(lengths.tolist())
+
+
+@pytest.mark.parametrize("row", [0, 3, 4, 7])
+def test_altered_golden_output_is_refused(exported: Path, tmp_path: Path, row: int) -> None:
+    folder = with_golden(exported, tmp_path, lambda arrays: arrays["logits"][row].__iadd__(np.float32(0.01)))
+    with pytest.raises(BadExport, match=r"golden\.npz: logits is \d\.\d\de-0\d from its golden output; allowed 1e-05$"):
+        load_export(folder, device="cpu")
+
+
+def test_short_golden_row_is_checked_in_the_short_bucket_too(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that answers rightly in the longest bucket alone is refused."""
+
+    def backend_that_is_wrong_in(bucket: int) -> Any:
+        def create(*arguments: Any, **options: Any) -> InferenceBackend:
+            backend = create_backend(*arguments, **options)
+            right = backend.run
+
+            def run(inputs: Inputs) -> Inputs:
+                asked.append(inputs["bytes"].shape)
+                return {"logits": right(inputs)["logits"] + np.float32(0.01 * (inputs["bytes"].shape[1] == bucket))}
+
+            monkeypatch.setattr(backend, "run", run)
+            return backend
+
+        return create
+
+    asked: list[tuple[int, ...]] = []
+    monkeypatch.setattr(artifact.loading, "create_backend", backend_that_is_wrong_in(1))
+    load_export(exported, device="cpu")
+    fitting = int((golden_documents(512)["lengths"] <= 256).sum())
+    assert asked == [(fitting, 256), (8, 512)]
+    monkeypatch.setattr(artifact.loading, "create_backend", backend_that_is_wrong_in(256))
+    with pytest.raises(BadExport, match=r"golden\.npz: logits is .* from its golden output"):
+        load_export(exported, device="cpu")
+
+
+def with_golden(exported: Path, tmp_path: Path, alter: object) -> Path:
+    """A copy of an export whose golden tensors are altered, with the right hash."""
+    folder = shutil.copytree(exported, tmp_path / exported.parent.name / "1")
+    with np.load(folder / "golden.npz", allow_pickle=False) as stored:
+        arrays = dict(stored)
+    assert callable(alter)
+    alter(arrays)
+    np.savez_compressed(folder / "golden.npz", allow_pickle=False, **arrays)
+    text = (folder / "manifest.json").read_text()
+    old, new = sha256_of(exported / "golden.npz"), sha256_of(folder / "golden.npz")
+    assert old != new
+    (folder / "manifest.json").write_text(text.replace(old, new))
+    return folder
+
+
+def test_export_that_disagrees_in_the_short_bucket_alone_is_refused(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    right = model.cli.export.fitting
+
+    def shifted(golden: Inputs, output: np.ndarray, bucket: int) -> tuple[Inputs, np.ndarray]:
+        kept, expected = right(golden, output, bucket)
+        return kept, expected + np.float32(0.25 * (bucket == 256))
+
+    monkeypatch.setattr(model.cli.export, "fitting", shifted)
+    assert call("export", run, "--out", tmp_path, "--device", "cpu") == 2
+    assert "error: onnx in one batch differs from eager by 2.5" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_evaluate_reproduces_the_results_in_the_manifest(run: Path, exported: Path, tmp_path: Path) -> None:
+    assert call("evaluate", exported, "--out", tmp_path / "export.json", "--device", "cpu") == 0
+    assert call("evaluate", run, "--device", "cpu") == 0
+    stated = json.loads((exported / "manifest.json").read_text())["results"]
+    assert json.loads((tmp_path / "export.json").read_text()) == stated
+    assert json.loads((run / "evaluation.json").read_text()) == stated
+
+
+def test_bytes_beyond_dense_lengths_are_exported_in_every_bucket(tmp_path: Path) -> None:
+    run = trained(tmp_path, "bytes", 512)
+    assert call("export", run, "--out", tmp_path, "--device", "cpu") == 0
+    loaded = load_export(tmp_path / "tiny-bytes" / "1", device="cpu")
+    assert {file.bucket for file in loaded.manifest.files} == set(BUCKETS)

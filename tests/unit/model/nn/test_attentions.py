@@ -1,0 +1,252 @@
+"""What holds for every attention of the registry, as published and length-aware."""
+
+import dataclasses
+import warnings
+from pathlib import Path
+from typing import Any, Literal
+
+import onnx
+import pytest
+import torch
+from torch import nn
+
+import model.cli.export
+from model.cli.train import RECIPES
+from model.config.run import ClassificationRun, EncoderConfig, load_recipe
+from model.errors import UserError
+from model.nn.attention import ATTENTIONS, create_attention
+from model.nn.attention.base import Attention
+from model.nn.attention.dba import DynamicBilinearCrossAttention
+from model.nn.attention.performer import orthogonal_features
+from model.nn.classifier import ByteClassifier
+from model.nn.encoder import Blocks
+from model.tasks.base import GraphSource
+from model.tasks.classification import golden_documents
+from tests.support import attention_reference, reference
+from tests.support.numerics import close, expect_gradient_everywhere, randomise
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "dba": {"compressed_length": 5, "inner_dim": 4},
+    "linformer": {"projected_length": 5},
+    "nystrom": {"num_landmarks": 5, "num_steps": 16, "kernel_size": 5},
+    "performer": {"num_features": 9},
+    "skyformer": {"num_landmarks": 7, "gamma": 0.1, "num_steps": 16},
+}
+"""Sizes for the small encoder; so many steps that the iterations have converged, for references invert exactly."""
+LENGTHS = (1, 2, 4, 7, 13, 23, 24)
+# Inverses are found by up to 16 steps, whose rounding errors are amplified by the condition of the matrix.
+INVERTED, EXACT = 1e-7, 1e-12
+MODES: tuple[Literal["paper", "length-aware"], ...] = ("paper", "length-aware")
+
+
+@pytest.fixture(params=sorted(ATTENTIONS))
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=MODES)
+def small(config: EncoderConfig, name: str, request: pytest.FixtureRequest) -> EncoderConfig:
+    return dataclasses.replace(config, attention=name, options=OPTIONS.get(name, {}), mode=request.param)
+
+
+def layer_of(config: EncoderConfig) -> Attention:
+    return create_attention(config, torch.Generator().manual_seed(0))
+
+
+def tokens(config: EncoderConfig) -> tuple[torch.Tensor, torch.Tensor]:
+    """A document of each of LENGTHS, with padding that is not zero."""
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(len(LENGTHS), config.seq_len, config.dim, dtype=torch.float64, generator=generator)
+    return x, torch.tensor(LENGTHS, dtype=torch.int32)
+
+
+def same(ours: torch.Tensor, theirs: Any, config: EncoderConfig) -> bool:
+    tolerance = INVERTED if config.attention in ("nystrom", "skyformer") else EXACT
+    return bool(abs(ours.detach().numpy() - theirs).max() <= tolerance * max(1.0, abs(theirs).max()))
+
+
+def expected(x: torch.Tensor, state: reference.State, config: EncoderConfig) -> Any:
+    if config.attention == "s3":
+        return reference.attention(x.numpy(), state, config)
+    if config.attention == "dba":
+        return attention_reference.dba(x.numpy(), state, config)
+    return attention_reference.headed(x.numpy(), state, config)
+
+
+def test_equals_reference(small: EncoderConfig) -> None:
+    layer = layer_of(small)
+    state = randomise(layer)
+    x, lengths = tokens(small)
+    out = layer(x, lengths)
+    assert out.shape == x.shape
+    for b, length in enumerate(LENGTHS):
+        real = length if small.is_length_aware else small.seq_len
+        assert same(out[b, :real], expected(x[b, :real], state, small), small)
+
+
+def test_gradient_reaches_every_parameter(small: EncoderConfig) -> None:
+    blocks = Blocks(small).double()
+    x, lengths = tokens(small)
+    blocks(x, lengths).square().sum().backward()
+    expect_gradient_everywhere(blocks)
+
+
+def test_eval_is_deterministic_and_reload_is_identical(small: EncoderConfig, tmp_path: Path) -> None:
+    dropout = dataclasses.replace(small.dropout, attention=0.5)
+    blocks = Blocks(dataclasses.replace(small, dropout=dropout)).double().eval()
+    x, lengths = tokens(small)
+    assert torch.equal(blocks(x, lengths), blocks(x, lengths))
+    torch.save(blocks.state_dict(), tmp_path / "blocks.pt")
+    other = Blocks(dataclasses.replace(small, sampling_seed=9)).double().eval()
+    other.load_state_dict(torch.load(tmp_path / "blocks.pt", weights_only=True))
+    assert torch.equal(other(x, lengths), blocks(x, lengths))
+    blocks.train()
+    assert not torch.equal(blocks(x, lengths), blocks(x, lengths))
+
+
+def test_answer_does_not_depend_on_neighbours(small: EncoderConfig) -> None:
+    """With few steps of the iterations, as they are by default: where one starts would show."""
+    few = {key: value for key, value in small.options.items() if key != "num_steps"}
+    layer = layer_of(dataclasses.replace(small, options=few)).double().eval()
+    x, lengths = tokens(small)
+    x = x * torch.logspace(-2, 1.5, len(LENGTHS), dtype=torch.float64).reshape(-1, 1, 1)
+    together = layer(x, lengths)
+    for b, length in enumerate(LENGTHS):
+        alone = layer(x[b : b + 1], lengths[b : b + 1])[0]
+        assert same(together[b, :length], alone[:length].detach().numpy(), small)
+
+
+def test_padding_is_no_input(config: EncoderConfig, name: str) -> None:
+    """What stands in the padding changes nothing, nor does how much of it there is."""
+    small = dataclasses.replace(config, attention=name, options=OPTIONS.get(name, {}), mode="length-aware")
+    blocks = Blocks(small).double().eval()
+    x, lengths = tokens(small)
+    out = blocks(x, lengths)
+    real = torch.arange(small.seq_len) < lengths.unsqueeze(1)
+    other = blocks(torch.where(real.unsqueeze(-1), x, 1e3), lengths)
+    fitting = lengths <= 13
+    shorter = blocks(x[fitting, :13], lengths[fitting])
+    for b, length in enumerate(LENGTHS):
+        assert same(other[b, :length], out[b, :length].detach().numpy(), small)
+        if length <= 13:
+            assert same(shorter[b, :length], out[b, :length].detach().numpy(), small)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-3, 30.0, 1e4])
+def test_extreme_inputs_have_finite_answers_and_gradients(small: EncoderConfig, scale: float) -> None:
+    blocks = Blocks(small)
+    x, lengths = tokens(small)
+    x = (scale * x).float().requires_grad_()
+    out = blocks(x, lengths)
+    assert bool(out.isfinite().all())
+    out.sum().backward()
+    assert x.grad is not None
+    assert bool(x.grad.isfinite().all())
+
+
+def test_features_are_orthogonal_in_blocks_and_long_as_normal_ones() -> None:
+    features = orthogonal_features(50, 8, torch.Generator().manual_seed(0))
+    assert features.shape == (50, 8)
+    for first in range(0, 50, 8):
+        block = features[first : first + 8]
+        products = block @ block.T
+        assert torch.allclose(products, torch.diag(products.diag()), atol=1e-5)
+    many = orthogonal_features(4000, 8, torch.Generator().manual_seed(1))
+    assert abs(float(many.square().sum(1).mean()) - 8) < 0.3
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_backends_agree(name: str, tmp_path: Path) -> None:
+    """Eager, ONNX Runtime and TorchScript, in every bucket, in one batch and row by row, to 1e-5.
+
+    No graph has the operator DFT, which is slow on CPU and which CUDA does not have.
+    """
+    layers = 2 if name == "dba" else 1  # its layers share the latent sequence; the tracer takes seconds for a layer
+    config = EncoderConfig(attention=name, seq_len=512, dim=32, num_layers=layers, ffn_dim=32)
+    torch.manual_seed(0)
+    classifier = ByteClassifier(config, 3).eval()
+    source = GraphSource("model", classifier, golden_documents(512), "logits", (256, 512))
+    output = model.cli.export.eager(source)
+    with warnings.catch_warnings():
+        graph = model.cli.export.write_graph(source, output, tmp_path)
+    for bucket in source.buckets:
+        model.cli.export.check_agreement(graph, tmp_path, *model.cli.export.fitting(source.golden, output, bucket))
+    assert "DFT" not in {node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node}
+
+
+def test_layers_share_the_latent_sequence(config: EncoderConfig) -> None:
+    blocks = Blocks(dataclasses.replace(config, attention="dba"))
+    assert blocks.get_parameter("0.attention.latent") is blocks.get_parameter("1.attention.latent")
+    names = [name for name, _ in blocks.named_parameters()]
+    assert sum("latent" in name for name in names) == 1
+
+
+def test_cross_attention_equals_reference(config: EncoderConfig) -> None:
+    small = dataclasses.replace(config, attention="dba", options=OPTIONS["dba"])
+    layer = DynamicBilinearCrossAttention(small)
+    state = randomise(layer)
+    x, lengths = tokens(small)
+    other = torch.randn(len(LENGTHS), 19, small.dim, dtype=torch.float64)
+    other_lengths = torch.tensor([19, 1, 3, 8, 12, 19, 5])
+    mask = torch.arange(24) < lengths.unsqueeze(1)
+    other_mask = torch.arange(19) < other_lengths.unsqueeze(1)
+    out = layer(x, other, mask, other_mask)
+    for b, (length, m) in enumerate(zip(LENGTHS, other_lengths.tolist(), strict=True)):
+        theirs = attention_reference.dba_cross(x[b, :length].numpy(), other[b, :m].numpy(), state, small)
+        assert close(out[b, :length], theirs)
+    assert close(layer(x, other)[0], attention_reference.dba_cross(x[0].numpy(), other[0].numpy(), state, small))
+
+
+@pytest.mark.parametrize("name", sorted(ATTENTIONS.keys() - {"s3"}))  # whose keys are the encoder's own
+def test_every_attention_has_a_recipe_that_spells_out_its_options(name: str) -> None:
+    recipe = load_recipe(RECIPES / f"imdb-{name}.toml")
+    assert isinstance(recipe, ClassificationRun)
+    spelled = dataclasses.asdict(create_attention(recipe.model.encoder, torch.Generator()).options)
+    assert recipe.model.encoder.options == spelled == dataclasses.asdict(ATTENTIONS[name].Options())
+    yardstick = load_recipe(
+        RECIPES / "lra-text.toml",
+        [
+            f'name="imdb-{name}"',
+            f"model.encoder.attention={name}",
+            *(f"model.encoder.options.{k}={v}" for k, v in spelled.items()),
+        ],
+    )
+    assert recipe == yardstick
+
+
+@pytest.mark.parametrize(
+    ("attention", "options", "words"),
+    [
+        ("sky", {}, ("attention", "'sky'", "skyformer")),
+        ("skyformer", {"num_landmark": 3}, ("skyformer", "num_landmark", "num_landmarks")),
+        ("skyformer", {"gamma": 0.0}, ("gamma", "0.0")),
+        ("skyformer", {"num_landmarks": 0}, ("num_landmarks", "1 to 4096", "0")),
+        ("nystrom", {"num_landmarks": 5000}, ("num_landmarks", "1 to 4096", "5000")),
+        ("linformer", {"projected_length": -1}, ("projected_length", "1 to 4096", "-1")),
+        ("performer", {"num_features": 4097}, ("num_features", "1 to 4096", "4097")),
+        ("dba", {"inner_dim": 10**11}, ("inner_dim", "1 to 4096", "100000000000")),
+        ("dba", {"compressed_length": "8"}, ("compressed_length", "'8'")),
+        ("nystrom", {"kernel_size": 4}, ("kernel_size", "4", "odd")),
+        ("softmax", {"num_landmarks": 3}, ("softmax", "num_landmarks")),
+        ("s3", {"num_rows": 3}, ("s3", "num_rows")),
+    ],
+)
+def test_unknown_attention_or_option_is_named(
+    config: EncoderConfig, attention: str, options: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    with pytest.raises(UserError) as caught:
+        layer_of(dataclasses.replace(config, attention=attention, options=options))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_bfloat16_gradients_are_finite(name: str, config: EncoderConfig) -> None:
+    small = dataclasses.replace(config, attention=name, options=OPTIONS.get(name, {}), mode="length-aware")
+    torch.manual_seed(0)
+    classifier = ByteClassifier(small, 3)
+    documents = torch.randint(0, 256, (len(LENGTHS), 24), dtype=torch.uint8)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = classifier(documents, torch.tensor(LENGTHS, dtype=torch.int32))
+        loss = nn.functional.cross_entropy(logits.float(), torch.tensor([0, 1, 2, 0, 1, 2, 0]))
+    loss.backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in classifier.parameters())

@@ -1,0 +1,639 @@
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from artifact.backends import create_backend
+from artifact.backends.base import largest_error
+from artifact.manifest import ForecasterManifest, Format, Result, read_manifest
+from model.cli.train import find_recipe
+from model.config.run import ForecastingRun, load_recipe
+from model.data.series import Series
+from model.errors import UserError
+from model.nn.forecaster import PaperForecaster, ResidualForecaster
+from model.tasks import task_of
+from model.tasks.base import Run, module_runs
+from model.tasks.baselines import LinearMap, solve_linear_map
+from model.tasks.forecasting import BAND, LEVELS, Forecasting, quantiles_are_reliable
+from model.training import checkpoint
+from tests.support.commands import call
+
+CONTEXT, HORIZON = 48, 24
+ROWS, TRAIN, MIDDLE, VALIDATION = 600, 360, 420, 480
+"""Of synthetic-series: its rows, and where training, the first and the second half of validation end."""
+
+Values = NDArray[np.float64]
+
+
+def forecasting(*overrides: str) -> Forecasting:
+    config = load_recipe(find_recipe("synthetic-series"), list(overrides))
+    assert isinstance(config, ForecastingRun)
+    return Forecasting(config)
+
+
+@pytest.fixture
+def task() -> Forecasting:
+    task = forecasting()
+    task.load(Path("absent"))
+    return task
+
+
+def with_values(values: Values, boundaries: tuple[int, int, int], *overrides: str) -> Forecasting:
+    """A task whose series has these values, scaled already."""
+    task = forecasting(*overrides)
+    channels = tuple(f"channel {i}" for i in range(values.shape[1]))
+    nothing = np.zeros(values.shape[1])
+    task.series = Series(values.astype(np.float32), channels, (), nothing, nothing + 1, boundaries)
+    return task
+
+
+def repeat_last(inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+    """A run that forecasts the last value, whole numbers exactly."""
+    return np.repeat(inputs["series"][:, -1:], HORIZON, axis=1)
+
+
+def last_and_step(inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+    """A run whose forecasts tell where they were made and for which step: 1000 times the last value, plus the step."""
+    last = inputs["series"][:, -1:] * 1000
+    return np.concatenate([last + step for step in range(HORIZON)], axis=1).astype(np.float32)
+
+
+def write(path: Path, values: Values, step: timedelta = timedelta(hours=1)) -> Path:
+    """A CSV file of these channels."""
+    lines = ["time," + ",".join(f"c{i}" for i in range(values.shape[1]))]
+    for number, row in enumerate(values.tolist()):
+        lines.append((datetime(2024, 1, 1) + number * step).isoformat() + "," + ",".join(map(repr, row)))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def waves(rows: int = ROWS) -> Values:
+    noise = np.random.default_rng(1).normal(0, 0.1, (rows, 2))
+    time = np.arange(rows)[:, None]
+    return np.sin(time * [0.26, 0.11]) + noise
+
+
+@pytest.mark.parametrize(("start", "end"), [(100, 400), (72, 75), (500, 501)])
+def test_by_target_places_every_forecast_at_the_row_it_is_for(start: int, end: int) -> None:
+    values = np.stack([np.arange(600.0), -np.arange(600.0)], axis=1)
+    found = with_values(values, (300, 400, 600)).by_target(last_and_step, start, end)
+    assert found.shape == (end - start, HORIZON, 2)
+    for row in range(start, end):
+        for step in range(HORIZON):
+            last = row - step - 1
+            assert found[row - start, step].tolist() == [1000 * last + step, -1000 * last + step]
+
+
+def test_by_target_gives_windows_of_the_context_alone_in_order() -> None:
+    values = np.stack([np.arange(600.0), np.arange(600.0) % 7], axis=1)
+    seen: list[NDArray[np.float32]] = []
+
+    def run(inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        seen.extend(inputs["series"])
+        return last_and_step(inputs)
+
+    with_values(values, (300, 400, 600)).by_target(run, 100, 400)
+    assert len(seen) == 300 + HORIZON - 1
+    for number, window in enumerate(seen):
+        first = 100 - HORIZON + 1 - CONTEXT + number
+        assert np.array_equal(window, values[first : first + CONTEXT])
+
+
+def test_by_target_needs_rows_before_the_first_target() -> None:
+    task = with_values(np.zeros((600, 1)), (300, 400, 600))
+    assert task.by_target(repeat_last, CONTEXT + HORIZON - 1, 80).shape == (9, HORIZON, 1)
+    with pytest.raises(UserError, match=r"begins at row 70; 48 \+ 24 rows are needed before it"):
+        task.by_target(repeat_last, 70, 80)
+
+
+def outcome(path: Path) -> dict[str, Any]:
+    """Everything that training and selection take from a file."""
+    torch.manual_seed(0)
+    task = forecasting('data.name="csv"')
+    task.load(path)
+    model = task.build()
+    task.initialise(model, torch.device("cpu"))
+    batches = list(task.batches(0))
+    return {
+        "facts": task.facts,
+        "batches": [tensor.tolist() for batch in batches for tensor in batch],
+        "loss": float(task.loss(model, batches[0]).detach()),
+        "weights": task.weights.tolist(),
+        "model": {name: tensor.tolist() for name, tensor in model.state_dict().items()},
+        "linear on validation": task.step_mse.tolist(),
+        "validation": task.validate(shifted(model).eval(), torch.device("cpu")),
+    }
+
+
+def shifted(model: torch.nn.Module) -> torch.nn.Module:
+    """The same model, with forecasts that are not those of the linear map."""
+    assert isinstance(model, ResidualForecaster)
+    model.linear.bias.data += 0.5
+    return model
+
+
+def differing(left: dict[str, Any], right: dict[str, Any]) -> set[str]:
+    return {key for key in left if not same(left[key], right[key])}
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equality but for the last bits, which depend on where the arrays of a matrix product lie in memory."""
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == pytest.approx(right, rel=1e-5, abs=1e-7)) if isinstance(left, float) else bool(left == right)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return outcome(write(tmp_path_factory.mktemp("data") / "rows.csv", waves()))
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (slice(VALIDATION, ROWS), set[str]()),
+        (slice(MIDDLE, VALIDATION), set[str]()),
+        (slice(MIDDLE - 1, MIDDLE), {"linear on validation", "validation"}),
+        (slice(TRAIN, TRAIN + 1), {"linear on validation", "validation"}),
+        (slice(TRAIN - 1, TRAIN), None),
+    ],
+    ids=["test", "second half of validation", "end of the first half", "its beginning", "end of training"],
+)
+def test_rows_influence_only_what_they_may(
+    rows: slice, expected: set[str] | None, original: dict[str, Any], tmp_path: Path
+) -> None:
+    values = waves()
+    values[rows] = 3 * values[rows][::-1] + 1
+    changed = outcome(write(tmp_path / "rows.csv", values))
+    assert differing(original, changed) == (set(original) if expected is None else expected)
+
+
+def test_training_batches_hold_every_window_of_the_training_rows_once(task: Forecasting) -> None:
+    rows = [(context, truth) for batch in task.batches(0) for context, truth in zip(*batch, strict=True)]
+    windows = TRAIN - CONTEXT - HORIZON + 1
+    assert len(rows) == task.examples_per_epoch == windows // 16 * 16
+    starts = set()
+    for context, truth in rows:
+        window = np.concatenate([context.numpy(), truth.numpy()])
+        [start] = [s for s in range(windows) if np.array_equal(task.series.values[s : s + CONTEXT + HORIZON], window)]
+        starts.add(start)
+    assert len(starts) == len(rows)
+
+
+def test_training_batches_are_the_same_for_the_same_epoch_and_others_for_another(task: Forecasting) -> None:
+    def epoch(number: int, seed: int = 0) -> list[list[float]]:
+        other = forecasting(f"seed={seed}")
+        other.load(Path("absent"))
+        return [batch[0].flatten().tolist() for batch in other.batches(number)]
+
+    assert epoch(2) == [batch[0].flatten().tolist() for batch in task.batches(2)]
+    assert epoch(2) != epoch(3)
+    assert epoch(2) != epoch(2, seed=1)
+
+
+def test_training_batches_of_a_shorter_epoch_are_the_first_of_a_whole_one(task: Forecasting) -> None:
+    short = forecasting("training.examples_per_epoch=40")
+    short.load(Path("absent"))
+    assert short.examples_per_epoch == 32
+    whole = list(task.batches(1))
+    for left, right in zip(short.batches(1), whole[:2], strict=True):
+        assert torch.equal(left[0], right[0])
+        assert torch.equal(left[1], right[1])
+
+
+def forecast_linearly(linear: LinearMap, context: NDArray[np.float32]) -> Values:
+    """(steps,) from the values of one channel."""
+    change = context.astype(np.float64) - float(context[-1])
+    return float(context[-1]) + change @ linear.weight + linear.bias
+
+
+def test_loss_weighs_each_step_by_the_error_of_the_linear_map(task: Forecasting) -> None:
+    windows = task.series.windows("train", CONTEXT, HORIZON)
+    linear = solve_linear_map(windows, CONTEXT)
+    squared = np.zeros(HORIZON)
+    for window in windows:
+        for channel in window:
+            squared += (forecast_linearly(linear, channel[:CONTEXT]) - channel[CONTEXT:]) ** 2
+    inverse = 1 / squared
+    expected = inverse / inverse.mean()
+    assert task.weights.numpy() == pytest.approx(expected, rel=1e-5)
+
+    torch.manual_seed(0)
+    model = task.build().eval()
+    context, truth = next(task.batches(0))
+    found = model(context).detach().numpy()
+    loss = 0.0
+    for step in range(HORIZON):
+        loss += expected[step] * ((found[:, step] - truth[:, step].numpy()) ** 2).mean() / HORIZON
+    assert float(task.loss(model, (context, truth)).detach()) == pytest.approx(loss, rel=1e-5)
+
+
+def test_loss_of_the_linear_map_is_as_large_at_every_step(task: Forecasting) -> None:
+    windows = torch.from_numpy(task.series.windows("train", CONTEXT, HORIZON).transpose(0, 2, 1).copy())
+    model = task.build().eval()
+    task.initialise(model, torch.device("cpu"))
+    squared = (model(windows[:, :CONTEXT]).detach() - windows[:, CONTEXT:]).square().mean(dim=(0, 2))
+    weighted = (squared * task.weights).numpy()
+    assert weighted == pytest.approx(np.full(HORIZON, weighted.mean()), rel=1e-4)
+
+
+def test_validation_is_one_for_the_linear_map_and_the_mean_ratio_for_others(task: Forecasting) -> None:
+    model = task.build().eval()
+    task.initialise(model, torch.device("cpu"))
+    assert task.validate(model, torch.device("cpu")) == pytest.approx(1, rel=1e-5)
+    model = shifted(model)
+    values = task.series.values
+    ours, linear = np.zeros(HORIZON), np.zeros(HORIZON)
+    for row in range(TRAIN, MIDDLE):
+        for step in range(HORIZON):
+            last = row - step
+            for channel in range(3):
+                forecast = forecast_linearly(task.linear, values[last - CONTEXT : last, channel])[step]
+                linear[step] += (forecast - values[row, channel]) ** 2
+                ours[step] += (forecast + 0.5 - values[row, channel]) ** 2
+    assert task.validate(model, torch.device("cpu")) == pytest.approx((ours / linear).mean(), rel=1e-4)
+
+
+def errors_of_repeat_last(values: Values, first: int, end: int) -> Values:
+    """(rows, steps, channels): truth minus forecast."""
+    return np.array([[values[row] - values[row - step - 1] for step in range(HORIZON)] for row in range(first, end)])
+
+
+def conformal(errors: Values, level: float) -> Values:
+    """The error that bounds a level on the safe side."""
+    product = round((len(errors) + 1) * level, 9)
+    rank = int(np.ceil(product) if level >= 0.5 else np.floor(product))
+    bound: Values = np.sort(errors, axis=0)[rank - 1]
+    return bound
+
+
+def coverage(errors: Values, of: Values) -> float:
+    low, high = (conformal(errors, level) for level in BAND)
+    return float(((low <= of) & (of <= high)).mean())
+
+
+def noise(quiet: slice) -> Values:
+    """Whole numbers, of which some rows vary ten times less; 300 training rows, then halves of 100 validation rows."""
+    values = np.random.default_rng(0).integers(-100, 100, (600, 2)).astype(np.float64)
+    values[quiet] = (values[quiet] / 10).round()
+    return values
+
+
+@pytest.mark.parametrize(
+    ("quiet", "source", "first"),
+    [(slice(0, 300), "validation", 400), (slice(300, 400), "history", CONTEXT + HORIZON)],
+    ids=["history was quieter", "first half was quieter"],
+)
+def test_calibration_takes_the_rows_like_those_that_came_last(quiet: slice, source: str, first: int) -> None:
+    values = noise(quiet)
+    calibration, found = with_values(values, (300, 500, 600)).calibration(repeat_last)
+    recent = errors_of_repeat_last(values, 400, 500)
+    distances = [
+        abs(coverage(errors_of_repeat_last(values, begin, 400), recent) - 0.8) for begin in (300, CONTEXT + HORIZON)
+    ]
+    assert (distances[0] <= distances[1]) == (source == "validation")
+    assert (found, calibration.count) == (source, 500 - first)
+    errors = errors_of_repeat_last(values, first, 500)
+    extremes = (1 / (len(errors) + 1), len(errors) / (len(errors) + 1))
+    levels = sorted({*extremes, *(level for level in LEVELS if extremes[0] < level < extremes[1])})
+    assert calibration.levels.tolist() == levels
+    for level, stored in zip(levels, calibration.errors, strict=True):
+        assert np.array_equal(stored, conformal(errors, level))
+
+
+def test_calibration_reads_no_row_of_the_test_split(task: Forecasting) -> None:
+    other = dataclasses.replace(task.series, values=task.series.values.copy())
+    other.values[VALIDATION:] += 5
+    before, source = task.calibration(repeat_last)
+    task.series = other
+    after, same = task.calibration(repeat_last)
+    assert source == same
+    assert np.array_equal(before.errors, after.errors)
+
+
+def slow_results(task: Forecasting, run: Run, horizon: int) -> dict[str, float]:
+    """Figures of one horizon, window by window."""
+    calibration, _ = task.calibration(run)
+    low, high = (calibration.error(level, horizon) for level in BAND)
+    values = task.series.values
+    begin, end = task.series.boundaries[1:]
+    figures: dict[str, list[float]] = {"mse": [], "mae": [], "coverage_80": [], "last": [], "linear": []}
+    for first in range(begin, end - horizon + 1):
+        context, truth = values[first - CONTEXT : first], values[first : first + horizon]
+        error = truth - run({"series": context[None]})[0, :horizon]
+        figures["mse"] += [float(e) ** 2 for e in error.flat]
+        figures["mae"] += [abs(float(e)) for e in error.flat]
+        figures["coverage_80"] += ((low <= error) & (error <= high)).flatten().tolist()
+        figures["last"] += [float(e) ** 2 for e in (truth - context[-1]).flat]
+        for channel in range(values.shape[1]):
+            forecast = forecast_linearly(task.linear, context[:, channel])[:horizon]
+            figures["linear"] += ((forecast - truth[:, channel]) ** 2).tolist()
+    return {name: sum(rows) / len(rows) for name, rows in figures.items()}
+
+
+def test_results_are_those_of_every_test_window_at_every_horizon() -> None:
+    task = forecasting("model.prediction_length=40", "data.train_fraction=0.4", "data.validation_fraction=0.3")
+    task.load(Path("absent"))
+
+    def run(inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        last, before = inputs["series"][:, -1:], inputs["series"][:, -24:-23]
+        return np.concatenate([last * 0.5 + before * 0.5 + 0.01 * step for step in range(40)], axis=1)
+
+    results = {(result.condition, result.metric): result for result in task.measure([run], Path("absent"))}
+    assert len(results) == 6
+    for horizon in (24, 36):
+        expected = slow_results(task, run, horizon)
+        for metric in ("mse", "mae", "coverage_80"):
+            result = results[f"horizon {horizon}", metric]
+            # Single precision in the forecasts, six decimals in the results.
+            assert result.value == pytest.approx(expected[metric], abs=2e-6)
+            assert (result.split, result.examples, result.seeds) == ("test", 180 - horizon + 1, (0,))
+        yardsticks = f"repeat-last {expected['last']:.3f}, linear map {expected['linear']:.3f}"
+        assert results[f"horizon {horizon}", "mse"].compared_with == yardsticks
+
+
+def test_horizons_longer_than_the_test_split_are_not_measured() -> None:
+    task = forecasting("model.prediction_length=60", "data.train_fraction=0.8", "data.validation_fraction=0.15")
+    task.load(Path("absent"))
+    results = task.measure([lambda inputs: np.repeat(inputs["series"][:, -1:], 60, axis=1)], Path("absent"))
+    assert {(result.condition, result.examples) for result in results} == {("horizon 24", 30 - 24 + 1)}
+
+
+def test_test_split_shorter_than_every_horizon_is_an_error() -> None:
+    task = forecasting("model.prediction_length=60", "data.train_fraction=0.8", "data.validation_fraction=0.18")
+    with pytest.raises(UserError, match=r"test split"):
+        task.load(Path("absent"))
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value")
+def test_validation_split_too_short_to_choose_by_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"validation"):
+        forecasting("data.validation_fraction=0.001").load(Path("absent"))
+
+
+@pytest.mark.parametrize(
+    ("coverages", "expected"),
+    [([0.7, 0.9], True), ([0.699, 0.8], False), ([0.8, 0.901], False), ([0.8], True)],
+)
+def test_quantiles_are_reliable_if_every_horizon_is_covered(coverages: Sequence[float], expected: bool) -> None:
+    common = {"split": "test", "examples": 1, "condition": "", "seeds": (0,), "compared_with": ""}
+    results = [Result(metric="coverage_80", value=value, **common) for value in coverages]  # type: ignore[arg-type]
+    results.append(Result(metric="mse", value=5.0, **common))  # type: ignore[arg-type]
+    assert quantiles_are_reliable(results) is expected
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder of one short training."""
+    runs = tmp_path_factory.mktemp("runs")
+    assert call("train", "synthetic-series", "--runs", runs, "--device", "cpu") == 0
+    return runs / "synthetic-series-seed0"
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its export, version 1."""
+    out = tmp_path_factory.mktemp("exports")
+    assert call("export", run, "--out", out, "--device", "cpu") == 0
+    return out / "synthetic-series" / "1"
+
+
+@pytest.fixture(scope="module")
+def manifest(exported: Path) -> ForecasterManifest:
+    manifest = read_manifest(exported)
+    assert isinstance(manifest, ForecasterManifest)
+    return manifest
+
+
+@pytest.fixture(scope="module")
+def eager(run: Path) -> Run:
+    """The best checkpoint itself."""
+    config, _, facts, state = checkpoint.load(run / "best.pt")
+    task = task_of(config)
+    task.restore(facts)
+    model = task.build()
+    checkpoint.load_weights(model, state, run / "best.pt")
+    return module_runs(task.graphs(model), torch.device("cpu"))[0]
+
+
+def test_training_keeps_the_start_or_the_epoch_of_the_smallest_error(run: Path, task: Forecasting) -> None:
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [record["epoch"] for record in records] == [1, 2, 3]
+    model = task.build()
+    task.initialise(model, torch.device("cpu"))
+    start = task.validate(model.eval(), torch.device("cpu"))
+    _, progress, _, _ = checkpoint.load(run / "best.pt")
+    assert progress.best == min(start, *(record["validation_mse_to_linear"] for record in records))
+
+
+def test_run_that_only_makes_worse_exports_the_linear_map_it_started_from(tmp_path: Path) -> None:
+    settings = ["--set", "training.learning_rate=1", "--set", "training.epochs=1"]
+    assert call("train", "synthetic-series", "--runs", tmp_path, "--device", "cpu", *settings) == 0
+    folder = tmp_path / "synthetic-series-seed0"
+    assert checkpoint.load(folder / "best.pt")[1].history == []
+    assert call("export", folder, "--out", tmp_path / "exports", "--device", "cpu") == 0
+    manifest = read_manifest(tmp_path / "exports" / "synthetic-series" / "1")
+    assert manifest.training.validation.value == 1.0
+    [mse] = [result for result in manifest.results if result.metric == "mse"]
+    assert mse.compared_with.endswith(f"linear map {mse.value:.3f}")
+
+
+def test_export_manifest_describes_the_run(
+    run: Path, exported: Path, manifest: ForecasterManifest, task: Forecasting
+) -> None:
+    names = ["calibration.npz", "golden.npz", "manifest.json", "model.onnx", "model.ts"]
+    assert sorted(path.name for path in exported.iterdir()) == names
+    _, progress, facts, _ = checkpoint.load(run / "best.pt")
+    assert facts == task.facts
+    assert (manifest.channels, manifest.frequency) == (("day", "week", "sum"), "1h")
+    assert (list(manifest.mean), list(manifest.scale)) == (facts["mean"], facts["scale"])
+    assert (manifest.context_length, manifest.horizon, manifest.min_observations) == (48, 24, 12)
+    assert [spec.shape for spec in (*manifest.inputs, *manifest.outputs)] == [(-1, 48, 3), (-1, 24, 3)]
+    assert manifest.training.validation.metric == "mse_to_linear"
+    assert manifest.training.validation.value == round(progress.best or 0, 4)
+    assert (manifest.data_terms, manifest.non_commercial) == ("Generated; no terms.", False)
+    assert manifest.quantiles_reliable == quantiles_are_reliable(manifest.results)
+
+
+def test_export_holds_the_calibration_of_the_model_it_holds(
+    exported: Path, manifest: ForecasterManifest, task: Forecasting, eager: Run
+) -> None:
+    calibration, source = task.calibration(eager)
+    assert (manifest.calibration_source, manifest.calibration_examples) == (source, calibration.count)
+    with np.load(exported / "calibration.npz", allow_pickle=False) as stored:
+        assert sorted(stored) == ["errors", "levels"]
+        assert stored["levels"].tolist() == calibration.levels.tolist()
+        assert stored["errors"].shape == (len(calibration.levels), 24, 3)
+        assert np.abs(stored["errors"] - calibration.errors).max() <= manifest.tolerance * 10
+
+
+@pytest.mark.parametrize("format", ["onnx", "torchscript"])
+def test_backends_agree_with_eager_on_other_windows(
+    exported: Path, manifest: ForecasterManifest, eager: Run, format: Format
+) -> None:
+    series = np.random.default_rng(7).standard_normal((5, 48, 3)).cumsum(axis=1).astype(np.float32)
+    backend = create_backend(manifest, exported, format=format, device="cpu")
+    found = backend.run({"series": series})["forecast"]
+    assert largest_error(found, eager({"series": series})) <= manifest.tolerance
+    for i in range(5):
+        alone = backend.run({"series": series[i : i + 1]})["forecast"]
+        assert largest_error(alone, found[i : i + 1]) <= manifest.tolerance
+
+
+def test_evaluate_reproduces_the_results_in_the_manifest(
+    exported: Path, manifest: ForecasterManifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "evaluation.json"
+    assert call("evaluate", exported, "--out", target, "--device", "cpu") == 0
+    results = json.loads(target.read_text())
+    assert results == json.loads(manifest.model_dump_json())["results"]
+    assert [(r["metric"], r["condition"], r["examples"]) for r in results] == [
+        (metric, "horizon 24", 120 - 24 + 1) for metric in ("mse", "mae", "coverage_80")
+    ]
+    assert results[0]["value"] < 0.2
+    out = capsys.readouterr().out
+    for r in results:
+        assert re.search(rf"{r['metric']} +horizon 24 +test +97 +{r['value']:.4f} +{r['value']:.4f}\n", out)
+
+
+def test_paper_forecaster_is_trained_by_its_own_settings(tmp_path: Path) -> None:
+    settings = ["model.kind=paper", "model.patch_length=1", "model.encoder.seq_len=48"]
+    overrides = [part for setting in settings for part in ("--set", setting)]
+    assert call("train", "synthetic-series", "--runs", tmp_path, "--device", "cpu", *overrides) == 0
+    folder = tmp_path / "synthetic-series-seed0"
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert records[2]["training_loss"] < records[0]["training_loss"]
+    config, _, facts, _ = checkpoint.load(folder / "best.pt")
+    task = task_of(config)
+    task.restore(facts)
+    assert isinstance(task.build(), PaperForecaster)
+    assert call("export", folder, "--out", tmp_path / "exports", "--device", "cpu") == 0
+    assert isinstance(read_manifest(tmp_path / "exports" / "synthetic-series" / "1"), ForecasterManifest)
+
+
+def own(path: Path, runs: Path, *arguments: object) -> int:
+    small = [
+        "training.epochs=1",
+        "model.encoder.dim=8",
+        "model.encoder.num_heads=1",
+        "model.encoder.ffn_dim=8",
+    ]
+    overrides = [part for setting in small for part in ("--set", setting)]
+    common = ["--task", "forecasting", "--data", path, "--runs", runs, "--device", "cpu"]
+    return call("train", *common, *overrides, *arguments)
+
+
+def test_own_series_is_trained_exported_and_evaluated(tmp_path: Path) -> None:
+    path = write(tmp_path / "My Series (2).2024.csv", waves(400), timedelta(minutes=15))
+    lines = [",".join(reversed(line.split(","))) for line in path.read_text().splitlines()]
+    path.write_text("\n".join(lines) + "\n")
+    assert own(path, tmp_path / "runs", "--time-column", "time") == 0
+    [folder] = (tmp_path / "runs").iterdir()
+    assert folder.name == "my-series-2-seed0"
+    exports = tmp_path / "exports"
+    assert call("export", folder, "--data", path, "--out", exports, "--device", "cpu") == 0
+    manifest = read_manifest(exports / "my-series-2" / "1")
+    assert isinstance(manifest, ForecasterManifest)
+    assert (manifest.channels, manifest.frequency) == (("c1", "c0"), "15min")
+    assert (manifest.context_length, manifest.horizon) == (24, 24)
+    assert manifest.mean == pytest.approx(waves(400)[:280].mean(axis=0)[::-1])
+    assert (manifest.training.data, manifest.data_terms) == ("csv", "Own data.")
+    target = tmp_path / "evaluation.json"
+    assert call("evaluate", exports / "my-series-2", "--data", path, "--out", target, "--device", "cpu") == 0
+    assert json.loads(target.read_text()) == json.loads(manifest.model_dump_json())["results"]
+    assert call("evaluate", folder, "--data", path, "--device", "cpu") == 0
+
+
+@pytest.mark.parametrize(("rows", "context"), [(180, 12), (359, 12), (360, 24), (720, 48), (1440, 96), (5000, 96)])
+def test_own_series_is_read_as_far_as_its_rows_allow(
+    rows: int, context: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "rows.csv", waves(rows))
+    assert own(path, tmp_path / "runs", "--set", "training.examples_per_epoch=16") == 0
+    assert f"{context} steps in, {context} out" in capsys.readouterr().out
+
+
+def lines_with(number: int, line: str) -> Callable[[list[str]], list[str]]:
+    return lambda lines: [*lines[: number - 1], line, *lines[number:]]
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "message"),
+    [
+        (lines_with(9, "2024-01-01T07:00:00,1.5,x"), [], "{path}:9: column c1: not a number: 'x'"),
+        (lines_with(9, "2024-01-01T07:00:00,,1.5"), [], "{path}:9: column c0: not a number: ''"),
+        (lines_with(9, "2024-01-01T07:00:00,1.5,NaN"), [], "{path}:9: column c1: not a finite number: 'NaN'"),
+        (lines_with(9, "2024-01-01T07:00:00,1.5"), [], "{path}:9: 2 cells under 3 columns"),
+        (lines_with(9, "on Tuesday,1.5,1.5"), [], "{path}: row 9: not a time: 'on Tuesday'; expected ISO 8601"),
+        (lines_with(1, "time,c0,c0"), [], "{path}:1: two columns have the same name"),
+        (lambda lines: lines, ["--time-column", "date"], "{path}:1: no column 'date'; there are: time, c0, c1"),
+        (lambda lines: [line.rpartition(",")[0] + ",3" for line in lines], [], "{path}: column 3 is constant"),
+        (lambda lines: [line.partition(",")[0] for line in lines], [], "{path}:1: expected a time column"),
+        (lambda lines: lines[:1], [], "{path} has no rows"),
+        (lambda lines: lines[:2], [], "{path} leaves 0 training rows"),
+        (lambda lines: lines[:31], [], "the train split has 18 rows with its context; 24 are needed"),
+        (lambda lines: lines[:46], [], "4 training windows of 12 + 12 rows are fewer than one batch, 16"),
+        (lambda _: [], [], "{path}:1: expected a time column"),
+    ],
+)
+def test_own_series_that_cannot_be_read_is_one_line_that_names_the_place(
+    change: Callable[[list[str]], list[str]],
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = write(tmp_path / "rows.csv", waves(200))
+    path.write_text("".join(line + "\n" for line in change(path.read_text().splitlines())))
+    assert own(path, tmp_path / "runs", *arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {message.format(path=path)}")
+    assert error.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_own_series_that_does_not_exist_is_an_error_that_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert own(tmp_path / "absent.csv", tmp_path / "runs") == 2
+    assert re.fullmatch(rf"error: {tmp_path}/absent\.csv does not exist.*\n", capsys.readouterr().err)
+    assert own(tmp_path, tmp_path / "runs") == 2
+    assert re.fullmatch(rf"error: {tmp_path} is a folder.*\n", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(("column", "name"), [('the "time"', "quotes"), ("t\\ime", "x" * 63 + "-y"), ("naïve", "Ä")])
+def test_own_series_may_have_any_column_and_file_name(column: str, name: str, tmp_path: Path) -> None:
+    path = write(tmp_path / f"{name}.csv", waves(120))
+    quoted = column.replace('"', '""')
+    path.write_text(path.read_text().replace("time", f'"{quoted}"', 1))
+    assert own(path, tmp_path / "runs", "--time-column", column) == 0
+    [folder] = (tmp_path / "runs").iterdir()
+    assert folder.name in ("quotes-seed0", "x" * 63 + "-seed0", "series-seed0")
+
+
+def test_own_series_too_short_to_calibrate_is_refused_or_exported(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", waves(100))
+    if own(path, tmp_path / "runs") == 0:
+        exports = tmp_path / "exports"
+        assert call("export", tmp_path / "runs" / "rows-seed0", "--data", path, "--out", exports) == 0
+
+
+@pytest.mark.parametrize("columns", [[0], [1, 0], [0, 1, 1]], ids=["one", "swapped", "three"])
+def test_evaluate_on_a_file_of_other_channels_is_an_error(columns: list[int], tmp_path: Path) -> None:
+    values = waves(200)
+    path, other = write(tmp_path / "rows.csv", values), tmp_path / "other.csv"
+    assert own(path, tmp_path / "runs") == 0
+    write(other, values[:, columns])
+    header = ",".join(["time", *(f"c{i}" if number < 2 else "more" for number, i in enumerate(columns))])
+    other.write_text("\n".join([header, *other.read_text().splitlines()[1:]]) + "\n")
+    assert call("evaluate", tmp_path / "runs" / "rows-seed0", "--data", other, "--device", "cpu") == 2

@@ -1,0 +1,512 @@
+import json
+import lzma
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from artifact.backends import create_backend
+from artifact.backends.base import largest_error
+from artifact.documents import pad_rows, sigmoid
+from artifact.manifest import Format, MatcherManifest, read_manifest
+from model.cli.export import DATATYPES
+from model.cli.train import find_recipe
+from model.config.run import MatchingRun, PairsConfig, load_recipe
+from model.data.pairs import DOCUMENTS, PAIRS, SPLITS, Pairs, load_pairs
+from model.errors import UserError
+from model.nn.matcher import Matcher
+from model.tasks import task_of
+from model.tasks.base import Batch, module_runs
+from model.tasks.matching import CONTRAST, Matching, area_under_roc, platt
+from model.training import checkpoint
+from tests.support.commands import call
+
+ROUNDING = 1e-6
+"""Of single precision: the last bits depend on where arrays lie in memory."""
+
+Row = dict[str, Any]
+Write = Callable[[list[Row | str], list[Row | str]], Path]
+"""Documents and pairs -> the folder that holds them as the AAN files."""
+
+
+def matching(*overrides: str) -> Matching:
+    config = load_recipe(find_recipe("synthetic-pairs"), list(overrides))
+    assert isinstance(config, MatchingRun)
+    return Matching(config)
+
+
+@pytest.fixture
+def task() -> Matching:
+    task = matching()
+    task.load(Path("absent"))
+    return task
+
+
+def same(left: list[Batch], right: list[Batch]) -> bool:
+    return all(torch.equal(a, b) for x, y in zip(left, right, strict=True) for a, b in zip(x, y, strict=True))
+
+
+def number_of(task: Matching) -> dict[bytes, int]:
+    """Which document a row of 128 bytes is the head of."""
+    numbers = {text[:128]: number for number, text in enumerate(task.texts)}
+    assert len(numbers) == len(task.texts)
+    return numbers
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=40))
+def test_area_under_roc_equals_the_share_of_ordered_pairs(rows: list[tuple[int, bool]]) -> None:
+    positive = [score for score, label in rows if label]
+    negative = [score for score, label in rows if not label]
+    assume(positive and negative)
+    ordered = sum(1.0 if p > n else 0.5 if p == n else 0.0 for p in positive for n in negative)
+    scores, labels = (np.array(column) for column in zip(*rows, strict=True))
+    found = area_under_roc(scores / 7, labels.astype(np.int64))
+    assert found == pytest.approx(ordered / (len(positive) * len(negative)), rel=1e-12)
+
+
+def test_area_under_roc_of_a_perfect_a_reversed_and_a_blind_score() -> None:
+    labels = np.array([0, 1, 0, 1])
+    assert area_under_roc(np.array([0.1, 0.8, 0.2, 0.9]), labels) == 1
+    assert area_under_roc(np.array([0.9, 0.2, 0.8, 0.1]), labels) == 0
+    assert area_under_roc(np.full(4, 0.5), labels) == 0.5
+
+
+def split_of(logits: NDArray[np.float64], labels: NDArray[np.int64]) -> tuple[float, float]:
+    """Share that calibrated scores get right at 0.5, and the difference of their mean from the positive share."""
+    scale, shift = platt(logits.astype(np.float32), labels)
+    assert 0 < scale < math.inf
+    scores = 0.5 * (1 + np.tanh(0.5 * (scale * logits + shift)))
+    return float(((scores >= 0.5) == labels).mean()), float(scores.mean() - labels.mean())
+
+
+def test_platt_finds_the_scale_and_shift_that_labels_were_drawn_with() -> None:
+    generator = np.random.default_rng(0)
+    logits = generator.normal(0, 2, 20_000)
+    labels = (generator.random(20_000) < 1 / (1 + np.exp(1 - 0.7 * logits))).astype(np.int64)
+    scale, shift = platt(logits.astype(np.float32), labels)
+    # Deviations of the estimate: 0.013 and 0.02, from the inverse of the likelihood's curvature.
+    assert scale == pytest.approx(0.7, abs=5 * 0.013)
+    assert shift == pytest.approx(-1, abs=5 * 0.02)
+    assert abs(split_of(logits, labels)[1]) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("negative", "positive"),
+    [((-2, 2), (1, 5)), ((7, 11), (10, 14)), ((-4, 1), (0.5, 11)), ((-3, 1), (9, 11)), ((30, 40), (50, 60))],
+    ids=["overlapping", "shifted", "skewed", "apart", "large and apart"],
+)
+def test_platt_moves_the_split_to_where_the_labels_change(
+    negative: tuple[float, float], positive: tuple[float, float]
+) -> None:
+    logits = np.concatenate([np.linspace(*negative, 50), np.linspace(*positive, 50)])
+    labels = np.repeat([0, 1], 50)
+    best = max(((logits >= threshold) == labels).mean() for threshold in logits)
+    right, difference = split_of(logits, labels)
+    assert right >= best - 0.03
+    assert abs(difference) < 0.02
+
+
+def test_batches_are_the_same_for_the_same_epoch_and_others_for_another(task: Matching) -> None:
+    again, other = matching(), matching("seed=1")
+    again.load(Path("absent"))
+    other.load(Path("absent"))
+    assert same(list(task.batches(3)), list(again.batches(3)))
+    assert not same(list(task.batches(3)), list(task.batches(4)))
+    assert not same(list(task.batches(3)), list(other.batches(3)))
+
+
+def test_batches_are_pairs_of_the_training_split_half_of_them_positive(task: Matching) -> None:
+    numbers = number_of(task)
+    known = {tuple(row) for row in task.data.table["train"].tolist()}
+    batches = list(task.batches(0))
+    assert len(batches) == 400 // 32
+    for documents, lengths, a, b, labels, _ in batches:
+        assert labels.tolist() == [1.0] * 16 + [0.0] * 16
+        rows = [numbers[bytes(row[:n].tolist())] for row, n in zip(documents, lengths.tolist(), strict=True)]
+        assert len(set(rows)) == len(rows)
+        assert set(a.tolist()) | set(b.tolist()) == set(range(len(rows)))
+        for i, j, label in zip(a.tolist(), b.tolist(), labels.tolist(), strict=True):
+            assert (rows[i], rows[j], int(label)) in known
+
+
+def test_batches_mark_what_is_no_pair_of_opposites(task: Matching) -> None:
+    numbers = number_of(task)
+    positive = {(a, b) for a, b, label in task.train.tolist() if label}
+    others = 0
+    for documents, lengths, a, b, _, is_known in task.batches(0):
+        rows = [numbers[bytes(row[:n].tolist())] for row, n in zip(documents, lengths.tolist(), strict=True)]
+        assert is_known.shape == (16, 16)
+        for i in range(16):
+            for j in range(16):
+                left, right = rows[a[i]], rows[b[j]]
+                expected = left == right or (left, right) in positive or (right, left) in positive
+                assert bool(is_known[i, j]) == expected
+        assert is_known.diagonal().all()
+        others += int(is_known.sum()) - 16
+    assert others > 0
+
+
+@pytest.mark.parametrize(("examples", "batches"), [(0, 12), (32, 1), (95, 2), (1000, 31)])
+def test_batches_are_as_many_as_the_recipe_says(examples: int, batches: int) -> None:
+    task = matching(f"training.examples_per_epoch={examples}")
+    task.load(Path("absent"))
+    assert task.examples_per_epoch == 32 * batches
+    assert len(list(task.batches(0))) == batches
+
+
+def test_documents_are_cut_to_the_bytes_of_the_recipe_and_to_what_is_read_at_once() -> None:
+    task = matching("data.max_bytes=150")
+    task.load(Path("absent"))
+    assert {len(text) for text in task.texts} >= {150}
+    assert max(map(len, task.texts)) == 150
+    documents, lengths, *_ = next(task.batches(0))
+    assert documents.shape[1] == 128
+    assert lengths.max() == 128
+
+
+def test_initialise_counts_each_ngram_once_a_document(task: Matching) -> None:
+    torch.manual_seed(0)
+    model = task.build()
+    assert isinstance(model, Matcher)
+    seen: list[tuple[torch.Tensor, int]] = []
+    model.encoder.stem.initialise = lambda frequencies, count: seen.append((frequencies, count))  # type: ignore[method-assign]
+    model.encoder.standardise = lambda *_: None  # type: ignore[method-assign]
+    task.initialise(model, torch.device("cpu"))
+    expected = np.zeros(1024)
+    used = sorted({number for a, b, _ in task.train.tolist() for number in (a, b)})
+    for number in used:
+        document, lengths = pad_rows([task.texts[number][:128]], 128)
+        rows = model.encoder.stem.buckets(torch.from_numpy(document), torch.from_numpy(lengths)).flatten().tolist()
+        for row in set(rows) - {0}:
+            expected[row - 1] += 1
+    [(frequencies, count)] = seen
+    assert count == len(used)
+    assert frequencies.tolist() == expected.tolist()
+
+
+def test_disjoint_splits_share_no_cited_paper() -> None:
+    pairs = load_pairs(PairsConfig("synthetic-pairs"), Path("absent"))
+    cited = {split: set(pairs.disjoint(split)[:, 1].tolist()) for split in SPLITS}
+    assert all(cited.values())
+    assert not cited["train"] & cited["val"]
+    assert not cited["train"] & cited["test"]
+    assert not cited["val"] & cited["test"]
+    for split in SPLITS:
+        assert {tuple(row) for row in pairs.disjoint(split).tolist()} < {
+            tuple(row) for row in pairs.table[split].tolist()
+        }
+
+
+def test_recipe_chooses_all_pairs_or_the_disjoint_ones(task: Matching) -> None:
+    other = matching("data.disjoint=true")
+    other.load(Path("absent"))
+    assert (len(task.train), len(task.validation)) == (400, 100)
+    assert other.train.tolist() == other.data.disjoint("train").tolist()
+    assert other.validation.tolist() == other.data.disjoint("val").tolist()
+    assert {(a, b) for a, b, label in other.train.tolist() if label} <= other.known
+    assert len(other.known) < len(task.known)
+
+
+def slow_loss(logit: Callable[[int, int], float], batch: Batch) -> float:
+    """Cross-entropy of every pair, and of the own partner among the partners that are not known to belong."""
+    _, _, a, b, labels, is_known = (part.tolist() for part in batch)
+    pairs = [
+        math.log1p(math.exp(-logit(i, j))) if label else math.log1p(math.exp(logit(i, j)))
+        for i, j, label in zip(a, b, labels, strict=True)
+    ]
+    contrast = []
+    for i in range(len(is_known)):
+        rivals = [j for j in range(len(is_known)) if j == i or not is_known[i][j]]
+        total = sum(math.exp(logit(a[i], b[j])) for j in rivals)
+        contrast.append(math.log(total) - logit(a[i], b[i]))
+    return sum(pairs) / len(pairs) + CONTRAST * sum(contrast) / len(contrast)
+
+
+def test_loss_equals_its_definition_and_leaves_known_pairs_out(task: Matching) -> None:
+    torch.manual_seed(0)
+    model = task.build().eval()
+    assert isinstance(model, Matcher)
+    torch.nn.init.normal_(model.encoder.stem.weight)
+    last = model.head.mlp[-1]
+    assert isinstance(last, torch.nn.Linear)
+    torch.nn.init.normal_(last.weight)
+    batch = next(batch for batch in task.batches(0) if batch[5].sum() > 16)
+    vectors = model(*batch[:2]).detach()
+
+    def logit(i: int, j: int) -> float:
+        return float(model.head(vectors[i : i + 1], vectors[j : j + 1]).detach())
+
+    found = float(task.loss(model, batch).detach())
+    # Single precision: logits of order ten, from sums of some hundred terms.
+    assert found == pytest.approx(slow_loss(logit, batch), rel=1e-5)
+    all_rivals = (*batch[:5], torch.eye(16, dtype=torch.bool))
+    assert slow_loss(logit, all_rivals) > slow_loss(logit, batch) + 1e-3
+    assert float(task.loss(model, all_rivals).detach()) == pytest.approx(slow_loss(logit, all_rivals), rel=1e-5)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write_rows(documents: list[Row | str], pairs: list[Row | str]) -> Path:
+        for name, rows in ((DOCUMENTS, documents), (PAIRS, pairs)):
+            lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+            (tmp_path / name).write_bytes(lzma.compress("".join(line + "\n" for line in lines).encode()))
+        return tmp_path
+
+    return write_rows
+
+
+def papers() -> list[Row | str]:
+    return [{"id": f"P{i}", "text": f"naïve text {i}", "fold": i % 4} for i in range(8)]
+
+
+def pair(split: object = "train", a: object = "P0", b: object = "P1", label: object = 1) -> Row:
+    return {"split": split, "id_a": a, "id_b": b, "label": label}
+
+
+def one_pair_a_split() -> list[Row | str]:
+    return [pair(split) for split in SPLITS]
+
+
+def test_aan_gives_documents_folds_and_pairs_of_their_indices(write: Write) -> None:
+    rows: list[Row | str] = [pair("test", "P3", "P4", 0), pair("train", "P7", "P0"), pair("val"), pair("train")]
+    pairs = load_pairs(PairsConfig("aan"), write(papers(), rows))
+    assert pairs.texts == [f"naïve text {i}".encode() for i in range(8)]
+    assert pairs.folds.tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert {split: table.tolist() for split, table in pairs.table.items()} == {
+        "train": [[7, 0, 1], [0, 1, 1]],
+        "val": [[0, 1, 1]],
+        "test": [[3, 4, 0]],
+    }
+
+
+def test_aan_disjoint_pairs_are_chosen_by_the_fold_of_the_cited_paper() -> None:
+    table = np.array([[8, cited, 1] for cited in range(8)])
+    folds = np.array([0, 1, 2, 3, 0, 1, 2, 3, 9])
+    pairs = Pairs([b"text"] * 9, dict.fromkeys(SPLITS, table), folds)
+    cited = {split: pairs.disjoint(split)[:, 1].tolist() for split in SPLITS}
+    assert cited == {"train": [2, 3, 6, 7], "val": [1, 5], "test": [0, 4]}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([1, 2], "expected an object, not list"),
+        ({"text": "x", "fold": 1}, "expected id, a text that is not empty, and fold"),
+        ({"id": 3, "text": "x", "fold": 1}, "expected id, a text"),
+        ({"id": "x", "fold": 1}, "expected id, a text"),
+        ({"id": "x", "text": "", "fold": 1}, "expected id, a text"),
+        ({"id": "x", "text": 5, "fold": 1}, "expected id, a text"),
+        ({"id": "x", "text": "x"}, "expected id, a text"),
+        ({"id": "x", "text": "x", "fold": 1.0}, "expected id, a text"),
+        ({"id": "x", "text": "x", "fold": True}, "expected id, a text"),
+        pytest.param('{"id": "x", "te', "not JSON"),
+        pytest.param(
+            {"id": "x", "text": "half a pair \ud800", "fold": 1},
+            "text is not valid Unicode",
+        ),
+        pytest.param(
+            {"id": "P0", "text": "x", "fold": 1},
+            "'P0' is there twice",
+        ),
+    ],
+)
+def test_aan_bad_document_is_an_error_that_names_file_and_line(write: Write, row: Row, message: str) -> None:
+    folder = write([*papers()[:2], row, *papers()[2:]], one_pair_a_split())
+    with pytest.raises(UserError) as caught:
+        load_pairs(PairsConfig("aan"), folder)
+    assert str(caught.value).startswith(f"{folder / DOCUMENTS}:3: {message}")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("7", "expected an object, not int"),
+        (pair("dev"), "expected split train, val, test and label 0 or 1"),
+        (pair(None), "expected split"),
+        (pair(label=2), "expected split"),
+        (pair(label=None), "expected split"),
+        (pair(label="1"), "expected split"),
+        (pair(label=True), "expected split"),
+        (pair(label=1.0), "expected split"),
+        pytest.param('{"split": "train"', "not JSON"),
+        pytest.param(pair(a=["P0"]), "['P0'] is not in"),
+        (pair(a="P99"), "'P99' is not in aan_retrieval_docs"),
+        (pair(b="P98"), "'P98' is not in aan_retrieval_docs"),
+        (pair(b=None), "None is not in aan_retrieval_docs"),
+    ],
+)
+def test_aan_bad_pair_is_an_error_that_names_file_and_line(write: Write, row: Row | str, message: str) -> None:
+    folder = write(papers(), [*one_pair_a_split(), row, pair()])
+    with pytest.raises(UserError) as caught:
+        load_pairs(PairsConfig("aan"), folder)
+    assert str(caught.value).startswith(f"{folder / PAIRS}:4: {message}")
+
+
+@pytest.mark.parametrize("name", [DOCUMENTS, PAIRS])
+@pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda _: b"", lambda _: b"plain text\n" * 9])
+def test_aan_damaged_file_is_an_error_that_names_it(write: Write, name: str, damage: Callable[[bytes], bytes]) -> None:
+    path = write(papers(), one_pair_a_split() * 500) / name
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(UserError, match=rf"^{path}: \S"):
+        load_pairs(PairsConfig("aan"), path.parent)
+
+
+@pytest.mark.parametrize("name", [DOCUMENTS, PAIRS])
+def test_aan_file_that_does_not_exist_is_an_error_that_says_where_it_was_sought(write: Write, name: str) -> None:
+    path = write(papers(), one_pair_a_split()) / name
+    path.unlink()
+    with pytest.raises(UserError, match=rf"^{path} does not exist; --data-dir"):
+        load_pairs(PairsConfig("aan"), path.parent)
+
+
+@pytest.mark.parametrize("missing", SPLITS)
+def test_aan_file_without_pairs_of_a_split_is_an_error(write: Write, missing: str) -> None:
+    rows: list[Row | str] = [row for row in one_pair_a_split() if isinstance(row, dict) and row["split"] != missing]
+    with pytest.raises(UserError, match=f"has no row of split '{missing}'"):
+        load_pairs(PairsConfig("aan"), write(papers(), rows)).disjoint(missing)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder of one short training."""
+    runs = tmp_path_factory.mktemp("runs")
+    settings = ["--set", "training.epochs=2"]
+    assert call("train", "synthetic-pairs", "--runs", runs, "--device", "cpu", *settings) == 0
+    return runs / "synthetic-pairs-seed0"
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its export, version 1."""
+    out = tmp_path_factory.mktemp("exports")
+    assert call("export", run, "--out", out, "--device", "cpu") == 0
+    return out / "synthetic-pairs" / "1"
+
+
+@pytest.fixture(scope="module")
+def manifest(exported: Path) -> MatcherManifest:
+    manifest = read_manifest(exported)
+    assert isinstance(manifest, MatcherManifest)
+    return manifest
+
+
+@pytest.fixture(scope="module")
+def matcher(run: Path) -> Matcher:
+    """What was exported: the best checkpoint, calibrated and rounded."""
+    config, _, facts, state = checkpoint.load(run / "best.pt")
+    task = task_of(config)
+    task.restore(facts)
+    matcher = task.build()
+    assert isinstance(matcher, Matcher)
+    checkpoint.load_weights(matcher, state, run / "best.pt")
+    task.finish(matcher.eval(), Path("absent"))
+    return matcher
+
+
+def test_training_chooses_by_the_validation_pairs(run: Path) -> None:
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert records[1]["training_loss"] < records[0]["training_loss"]
+    config, progress, _, state = checkpoint.load(run / "best.pt")
+    assert progress.best == max(record["validation_auc"] for record in records) > 0.9
+    task = task_of(config)
+    task.load(Path("absent"))
+    model = task.build()
+    checkpoint.load_weights(model, state, run / "best.pt")
+    assert task.validate(model.eval(), torch.device("cpu")) == progress.best
+
+
+def test_export_writes_two_graphs_that_the_manifest_names(exported: Path, manifest: MatcherManifest) -> None:
+    names = ["golden.npz", "head.onnx", "head.ts", "manifest.json", "model.onnx", "model.ts"]
+    assert sorted(path.name for path in exported.iterdir()) == names
+    assert {file.path for graph in manifest.graphs for file in graph.files} == set(names) - {
+        "golden.npz",
+        "manifest.json",
+    }
+    assert [spec.shape for spec in (*manifest.inputs, *manifest.outputs)] == [(-1, 128), (-1,), (-1, 16)]
+    assert [spec.shape for spec in (*manifest.head.inputs, *manifest.head.outputs)] == [(-1, 16), (-1, 16), (-1, 1)]
+    assert (manifest.max_length, manifest.window_overlap, manifest.dim) == (128, 16, 16)
+    assert manifest.training.validation.metric == "auc"
+    assert (manifest.data_terms, manifest.non_commercial) == ("Generated; no terms.", False)
+
+
+def random_inputs(manifest: MatcherManifest) -> list[dict[str, NDArray[Any]]]:
+    generator = np.random.default_rng(1)
+    rows = [generator.bytes(int(generator.integers(1, 129))) for _ in range(5)]
+    a, b = generator.standard_normal((2, 5, manifest.dim)).astype(np.float32)
+    return [dict(zip(("bytes", "lengths"), pad_rows(rows, 128), strict=True)), {"a": a, "b": b}]
+
+
+@pytest.mark.parametrize("format", ["onnx", "torchscript"])
+def test_backends_agree_with_eager_on_other_inputs(
+    exported: Path, manifest: MatcherManifest, matcher: Matcher, format: Format
+) -> None:
+    runs = module_runs(matching().graphs(matcher), torch.device("cpu"))
+    for graph, run, inputs in zip(manifest.graphs, runs, random_inputs(manifest), strict=True):
+        output = graph.outputs[0]
+        backend = create_backend(graph, exported, format=format, device="cpu")
+        found = backend.run(inputs)[output.name]
+        assert output.datatype == DATATYPES[str(found.dtype)]
+        assert largest_error(found, run(inputs)) <= manifest.tolerance
+        for i in range(5):
+            alone = backend.run({name: array[i : i + 1] for name, array in inputs.items()})[output.name]
+            assert largest_error(alone, found[i : i + 1]) <= manifest.tolerance
+
+
+def test_golden_outputs_are_those_of_eager(exported: Path, matcher: Matcher) -> None:
+    sources = matching().graphs(matcher)
+    with np.load(exported / "golden.npz", allow_pickle=False) as golden:
+        assert sorted(golden) == ["a", "b", "bytes", "lengths", "logits", "vectors"]
+        for source, run in zip(sources, module_runs(sources, torch.device("cpu")), strict=True):
+            again = run({name: golden[name] for name in source.golden})
+            assert largest_error(again, golden[source.output]) <= ROUNDING
+
+
+def test_evaluate_reproduces_the_results_in_the_manifest(
+    exported: Path, manifest: MatcherManifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "evaluation.json"
+    assert call("evaluate", exported, "--out", target, "--device", "cpu") == 0
+    results = json.loads(target.read_text())
+    assert results == json.loads(manifest.model_dump_json())["results"]
+    assert [(r["metric"], r["condition"], r["split"], r["examples"]) for r in results] == [
+        ("accuracy", "all pairs, first 200 bytes", "test", 100),
+        ("auc", "all pairs, first 200 bytes", "test", 100),
+    ]
+    out = capsys.readouterr().out
+    for r in results:
+        assert re.search(rf"{r['metric']} +{r['condition']} +test +100 +{r['value']:.4f} +{r['value']:.4f}\n", out)
+
+
+def test_evaluate_of_a_run_measures_what_would_be_exported(run: Path, manifest: MatcherManifest) -> None:
+    assert call("evaluate", run, "--device", "cpu") == 0
+    results = json.loads((run / "evaluation.json").read_text())
+    assert [r["value"] for r in results] == pytest.approx([r.value for r in manifest.results], abs=1e-3)
+
+
+def test_results_are_those_of_each_pair_by_itself(manifest: MatcherManifest, matcher: Matcher) -> None:
+    task = matching()
+    task.load(Path("absent"))
+    pairs = task.data.table["test"]
+    encode, compare = module_runs(task.graphs(matcher), torch.device("cpu"))
+
+    def vector(text: bytes) -> NDArray[np.float32]:
+        windows = [text] if len(text) <= 128 else [text[:128], text[-128:]]
+        parts: dict[str, NDArray[Any]] = dict(zip(("bytes", "lengths"), pad_rows(windows, 128), strict=True))
+        mean: NDArray[np.float64] = encode(parts).astype(np.float64).mean(axis=0, keepdims=True)
+        return mean.astype(np.float32)
+
+    assert 128 < max(len(task.texts[i]) for i in pairs[:, :2].flat) <= 200
+    scores = [sigmoid(compare({"a": vector(task.texts[a]), "b": vector(task.texts[b])}))[0, 0] for a, b, _ in pairs]
+    right = sum((score >= 0.5) == label for score, label in zip(scores, pairs[:, 2], strict=True))
+    values = {result.metric: result.value for result in manifest.results}
+    assert values["accuracy"] == pytest.approx(right / 100, abs=1e-6)
+    assert values["auc"] == pytest.approx(area_under_roc(np.array(scores), pairs[:, 2]), abs=1e-6)

@@ -1,0 +1,686 @@
+"""The batcher on a loop with its own clock and an executor whose jobs end when the test says so."""
+
+import asyncio
+import functools
+import itertools
+import math
+import selectors
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from artifact.errors import LongdocError, NonFiniteOutput
+from service.batching.batcher import ACTIVE_S, BULK_ROWS, STUCK_S, Batcher, Floats, Limits, Outcome
+from service.errors import DeadlineExceeded, InferenceFailed, NotReady, Overloaded, ShuttingDown
+from service.observe.metrics import Metrics
+
+POISON, NAN = b"poison", b"nan"
+MOST_TURNS = 100_000
+"""Far more than any scenario needs at one moment."""
+
+
+def run(rows: Sequence[bytes], bucket: int) -> Floats:
+    """Give every row a number that only it has: its content. Poison fails the whole batch."""
+    assert all(len(row) <= bucket for row in rows)
+    if POISON in rows:
+        raise RuntimeError("poisoned")
+    return np.array([[np.nan if row == NAN else float(int.from_bytes(row[:3], "big"))] for row in rows], np.float32)
+
+
+class ClockSelector(selectors.DefaultSelector):
+    """Never sleeps: the time it would have slept is added to the clock. Raises once the loop never sleeps either."""
+
+    now = 0.0
+    turns = 0
+    """Of the event loop since the clock last advanced."""
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        ready = super().select(0)
+        self.turns = 0 if timeout else self.turns + 1
+        assert self.turns < MOST_TURNS, "the event loop spins"
+        if not ready:
+            self.now += timeout or 0.0
+        return ready
+
+
+class ClockLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self.clock = ClockSelector()
+        super().__init__(self.clock)
+
+    def time(self) -> float:
+        return self.clock.now
+
+
+class ManualExecutor(Executor):
+    """Keeps jobs until `finish`."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Future[Any], Callable[[], Any]]] = []
+        self.batches: list[list[bytes]] = []
+        self.running: list[list[bytes]] = []
+        """Rows of the jobs."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.jobs.append((future, lambda: function(*args, **kwargs)))
+        self.batches.append(list(args[0]))
+        self.running.append(list(args[0]))
+        return future
+
+    async def finish(self, index: int = 0) -> None:
+        future, job = self.jobs.pop(index)
+        del self.running[index]
+        future.set_running_or_notify_cancel()
+        try:
+            future.set_result(job())
+        except BaseException as error:
+            future.set_exception(error)
+        await settle()
+
+
+async def settle() -> None:
+    for _ in range(6):
+        await asyncio.sleep(0)
+
+
+def simulate(scenario: Callable[[Batcher, ManualExecutor], Coroutine[Any, Any, None]], **limits: int) -> None:
+    """Run a scenario on a loop with its own clock."""
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        executor = ManualExecutor()
+        allowed = Limits(**{"batch_rows": 4, "queue_rows": 8, "queue_bytes": 1000, "slots": 1, **limits})
+        batcher = Batcher(run, [4, 16], allowed, executor, Metrics().of("m"), clock=runner.get_loop().time)
+        runner.run(scenario(batcher, executor))
+
+
+def ask(batcher: Batcher, *rows: bytes, within: float = 30.0, bulk: bool = False) -> asyncio.Task[Outcome]:
+    loop = asyncio.get_running_loop()
+    return asyncio.create_task(batcher.infer(list(rows), loop.time() + within, bulk=bulk))
+
+
+@contextmanager
+def refused(error: type[LongdocError], words: str) -> Iterator[None]:
+    with pytest.raises(error, match=words):
+        yield
+
+
+def values(outcome: Outcome) -> list[float]:
+    return [float(v) for v in outcome.outputs[:, 0]]
+
+
+def test_rows_that_wait_become_one_batch() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks = [ask(batcher, bytes([i])) for i in range(6)]
+        await settle()
+        await executor.finish()
+        await executor.finish()
+        await executor.finish()
+        assert [len(batch) for batch in executor.batches] == [1, 4, 1]
+        assert [values(await task) for task in tasks] == [[float(i)] for i in range(6)]
+
+    simulate(scenario, batch_rows=1)
+
+
+@pytest.mark.parametrize(("row", "sizes"), [(b"long", [1, 12]), (b"longest", [1, 3, 3, 3, 3])])
+def test_a_batch_holds_as_many_more_rows_as_they_are_shorter(row: bytes, sizes: list[int]) -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks = [ask(batcher, row) for _ in range(13)]
+        await settle()
+        while executor.jobs:
+            await executor.finish()
+        assert [len(batch) for batch in executor.batches] == sizes
+        await asyncio.gather(*tasks)
+
+    simulate(scenario, batch_rows=3, queue_rows=100)
+
+
+def test_a_batch_holds_rows_of_one_bucket() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks = [ask(batcher, row) for row in (b"x", b"a", b"long long", b"b", b"also long")]
+        await settle()
+        for _ in range(3):
+            await executor.finish()
+        assert executor.batches == [[b"x"], [b"a", b"b"], [b"long long", b"also long"]]
+        await asyncio.gather(*tasks)
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize(("length", "bucket"), [(1, 4), (3, 4), (4, 4), (5, 16), (15, 16), (16, 16)])
+def test_row_is_computed_in_the_smallest_bucket_that_fits(length: int, bucket: int) -> None:
+    computed = []
+
+    async def scenario(_: Batcher, executor: ManualExecutor) -> None:
+        metrics = Metrics()
+
+        def note(rows: Sequence[bytes], bucket: int) -> Floats:
+            computed.append(bucket)
+            return run(rows, bucket)
+
+        batcher = Batcher(note, [4, 16], Limits(4, 8, 1000, 1), executor, metrics.of("m"))
+        task = ask(batcher, b"x" * length)
+        await settle()
+        await executor.finish()
+        await task
+        padding = metrics.registry.get_sample_value("longdoc_batch_padding_ratio_sum", {"model": "m"})
+        assert padding == pytest.approx(1 - length / bucket)
+
+    simulate(scenario)
+    assert computed == [bucket]
+
+
+def test_full_queue_refuses_with_the_time_to_come_again() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks = [ask(batcher, b"1"), ask(batcher, *[b"2"] * 8)]
+        await settle()
+        with refused(Overloaded, "8 rows wait") as _:
+            await batcher.infer([b"3"], 30.0)
+        with refused(Overloaded, "rows wait"):
+            await batcher.infer([b"3" * 16] * 100, 30.0)
+        while executor.jobs:
+            await executor.finish()
+        await asyncio.gather(*tasks)
+
+    simulate(scenario)
+
+
+def test_queue_is_bounded_by_bytes_too() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks = [ask(batcher, b"1"), ask(batcher, b"x" * 16)]
+        await settle()
+        with refused(Overloaded, "rows wait"):
+            await batcher.infer([b"y" * 16], 30.0)
+        while executor.jobs:
+            await executor.finish()
+        await asyncio.gather(*tasks)
+
+    simulate(scenario, queue_bytes=20)
+
+
+def test_request_larger_than_the_queue_is_taken_when_nothing_waits() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        task = ask(batcher, *[bytes([i]) for i in range(20)])
+        await settle()
+        while executor.jobs:
+            await executor.finish()
+        assert values(await task) == [float(i) for i in range(20)]
+
+    simulate(scenario)
+
+
+def test_cancelled_request_frees_its_place_and_changes_nothing_for_others() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        running, waiting, other = ask(batcher, b"1"), ask(batcher, b"2", b"3"), ask(batcher, b"4")
+        await settle()
+        assert batcher.waiting_rows == 3
+        waiting.cancel()
+        running.cancel()
+        await settle()
+        assert (batcher.waiting_rows, batcher.waiting_bytes) == (1, 1)
+        await executor.finish()
+        await executor.finish()
+        assert executor.batches == [[b"1"], [b"4"]]
+        assert values(await other) == [float(b"4"[0])]
+        for task in (running, waiting):
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    simulate(scenario)
+
+
+def test_deadline_ends_a_request_in_the_queue_and_while_running() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        running, waiting, patient = ask(batcher, b"1", within=2), ask(batcher, b"2", within=1), ask(batcher, b"3")
+        with refused(DeadlineExceeded, "in the queue"):
+            await waiting
+        with refused(DeadlineExceeded, "while it was computed"):
+            await running
+        await executor.finish()
+        await executor.finish()
+        assert executor.batches == [[b"1"], [b"3"]]
+        await patient
+
+    simulate(scenario)
+
+
+def test_failed_batch_is_computed_again_request_by_request() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        first = ask(batcher, b"0")
+        await settle()
+        good, bad, late = ask(batcher, b"1", b"2"), ask(batcher, POISON[:6]), ask(batcher, b"3")
+        await settle()
+        while executor.jobs:
+            await executor.finish()
+        assert values(await good) == [float(b"1"[0]), float(b"2"[0])]
+        assert values(await late) == [float(b"3"[0])]
+        with refused(InferenceFailed, "failed"):
+            await bad
+        await first
+
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        executor = ManualExecutor()
+        batcher = Batcher(run, [16], Limits(4, 8, 1000, 1), executor, Metrics().of("m"))
+        runner.run(scenario(batcher, executor))
+
+
+def test_output_that_is_not_finite_fails_its_request_only() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        first = ask(batcher, b"0")
+        await settle()
+        bad, good = ask(batcher, NAN), ask(batcher, b"1")
+        await settle()
+        while executor.jobs:
+            await executor.finish()
+        with refused(NonFiniteOutput, "finite"):
+            await bad
+        await asyncio.gather(first, good)
+
+    simulate(scenario)
+
+
+def test_wrong_number_of_outputs_is_a_failure() -> None:
+    async def scenario() -> None:
+        executor = ManualExecutor()
+        batcher = Batcher(lambda rows, _: run(rows, 16)[1:], [16], Limits(4, 8, 1000, 1), executor, Metrics().of("m"))
+        task = ask(batcher, b"1", b"2")
+        await settle()
+        await executor.finish()
+        with refused(InferenceFailed, "failed"):
+            await task
+
+    asyncio.run(scenario())
+
+
+def test_crash_fails_everything_and_ends_readiness() -> None:
+    def crash(*_: object) -> Floats:
+        raise SystemExit(1)
+
+    async def scenario() -> None:
+        executor = ManualExecutor()
+        batcher = Batcher(crash, [16], Limits(1, 8, 1000, 1), executor, Metrics().of("m"))
+        tasks = [ask(batcher, b"1"), ask(batcher, b"2")]
+        await settle()
+        assert batcher.is_ready
+        await executor.finish()
+        for task in tasks:
+            with refused(NotReady, "failed"):
+                await task
+        assert not batcher.is_ready
+        with refused(NotReady, "restarted"):
+            await batcher.infer([b"3"], 30.0)
+
+    asyncio.run(scenario())
+
+
+def test_executor_that_is_gone_is_a_crash() -> None:
+    class Gone(Executor):
+        def submit(self, *_: Any, **__: Any) -> Future[Any]:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+    async def scenario() -> None:
+        batcher = Batcher(run, [16], Limits(1, 8, 1000, 1), Gone(), Metrics().of("m"))
+        with refused(NotReady, "failed"):
+            await batcher.infer([b"1"], asyncio.get_running_loop().time() + 1)
+        assert not batcher.is_ready
+
+    asyncio.run(scenario())
+
+
+def test_drain_takes_nothing_new_and_waits_for_the_rest() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks = [ask(batcher, b"1"), ask(batcher, b"2")]
+        await settle()
+        batcher.close()
+        with refused(ShuttingDown, "shutting down"):
+            await batcher.infer([b"3"], 30.0)
+        drained = asyncio.create_task(batcher.drain())
+        await executor.finish()
+        assert not drained.done()
+        await executor.finish()
+        await settle()
+        assert drained.done()
+        await asyncio.gather(*tasks)
+
+    simulate(scenario)
+
+
+def test_interactive_requests_pass_bulk_by_weight() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks = [ask(batcher, *[b"bulk"] * (BULK_ROWS + 8))]
+        await settle()
+        tasks += [ask(batcher, b"one") for _ in range(32)]
+        await settle()
+        while executor.jobs:
+            await executor.finish()
+        kinds = [batch[0].decode() for batch in executor.batches]
+        assert kinds[:11] == ["bulk", *["one"] * 4, "bulk", *["one"] * 4, "bulk"], "4 to 1"
+        assert len(kinds) == 18
+        await asyncio.gather(*tasks)
+
+    simulate(scenario, batch_rows=1, queue_rows=1000)
+
+
+@pytest.mark.parametrize("before", [0.0, 4e-16, 1e-12, 1e-9, 1e-4])
+def test_timer_that_fires_early_does_not_fire_for_ever(before: float) -> None:
+    """Event loops call timers early by up to the resolution of their clock."""
+
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        clock = cast(ClockLoop, asyncio.get_running_loop()).clock
+        clock.now = 1.3
+        tasks = [ask(batcher, b"one"), *(ask(batcher, b"bulk", bulk=True) for _ in range(2))]
+        await settle()
+        await executor.finish()
+        assert executor.running == [[b"bulk"]], "bulk leaves a slot"
+        clock.now = 1.3 + ACTIVE_S - before
+        await asyncio.sleep(0.01)
+        assert executor.running == [[b"bulk"], [b"bulk"]]
+        while executor.jobs:
+            await executor.finish()
+        await asyncio.gather(*tasks)
+
+    simulate(scenario, slots=2, batch_rows=1)
+
+
+Script = list[tuple[str, int, list[bytes]]]
+Asked = tuple[list[bytes], asyncio.Task[Outcome]]
+ROWS = st.lists(st.one_of(st.binary(min_size=1, max_size=16), st.sampled_from([POISON, NAN])), min_size=1, max_size=12)
+ACTIONS = st.tuples(st.sampled_from(["ask", "bulk", "finish", "finish", "cancel", "wait"]), st.integers(0, 50), ROWS)
+
+
+async def play(script: Script, slots: int, batcher: Batcher, executor: ManualExecutor) -> list[Asked]:
+    """Do what the script says, checking what must hold at every moment."""
+    requests: list[Asked] = []
+    has_bulk, asked_at = False, -ACTIVE_S
+    for action, number, rows in script:
+        if action in ("ask", "bulk"):
+            requests.append((rows, ask(batcher, *rows, within=float(number), bulk=action == "bulk")))
+            if action == "bulk":
+                has_bulk = True
+            else:
+                asked_at = asyncio.get_running_loop().time()
+        elif action == "finish" and executor.jobs:
+            await executor.finish(number % len(executor.jobs))
+        elif action == "cancel" and requests:
+            requests[number % len(requests)][1].cancel()
+        elif action == "wait":
+            await asyncio.sleep(number / 10)
+        await settle()
+        assert len(executor.jobs) <= slots
+        assert batcher.waiting_rows <= max([8, *(len(asked) for asked, _ in requests)])
+        assert batcher.waiting_bytes <= max([60, *(sum(map(len, asked)) for asked, _ in requests)])
+        is_asked = asyncio.get_running_loop().time() < asked_at + ACTIVE_S
+        kept = int(slots > 1 and has_bulk and is_asked)  # bulk leaves one
+        assert not batcher.waiting_rows or len(executor.jobs) >= slots - kept, "work waits for nothing"
+    return requests
+
+
+def check_end(rows: list[bytes], task: asyncio.Task[Outcome]) -> None:
+    """A request has ended as its rows, its deadline or its caller made it."""
+    assert task.done()
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is None:
+        assert np.array_equal(task.result().outputs, run(rows, 16))
+        assert NAN not in rows
+    elif isinstance(error, InferenceFailed):
+        assert POISON in rows
+    elif isinstance(error, NonFiniteOutput):
+        assert NAN in rows
+    else:
+        assert isinstance(error, (Overloaded, DeadlineExceeded))
+
+
+@settings(max_examples=150)
+@given(st.lists(ACTIONS, max_size=40), st.integers(1, 3))
+def test_every_request_ends_exactly_once(script: Script, slots: int) -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        requests = await play(script, slots, batcher, executor)
+        while executor.jobs:
+            await executor.finish()
+        await batcher.drain()
+        assert (batcher.waiting_rows, batcher.waiting_bytes, batcher.oldest_s()) == (0, 0, 0)
+        assert batcher.is_idle
+        assert batcher.retry_after_s() == 1, "nothing waits, so nobody has to"
+        assert all(len(batch) <= (16 if max(map(len, batch)) <= 4 else 4) for batch in executor.batches)
+        for rows, task in requests:
+            check_end(rows, task)
+
+    simulate(scenario, slots=slots, queue_bytes=60)
+
+
+def test_batch_that_a_closing_executor_drops_is_answered() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        task = ask(batcher, b"a", b"b")
+        await settle()
+        future, _ = executor.jobs.pop()
+        assert future.cancel()
+        with refused(ShuttingDown, "stopped"):
+            await task
+
+    simulate(scenario)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.sampled_from(["ask", "ask", "finish", "cancel"]), st.integers(0, 9)), max_size=40))
+def test_rows_of_one_bucket_are_computed_in_the_order_they_came(script: list[tuple[str, int]]) -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks: list[asyncio.Task[Outcome]] = []
+        for action, number in script:
+            if action == "ask":
+                serial = len(tasks).to_bytes(2, "big")
+                tasks.append(
+                    ask(batcher, *[serial + bytes([i]) + b"." * (8 * (number % 2)) for i in range(1 + number // 2)])
+                )
+            elif action == "finish" and executor.jobs:
+                await executor.finish()
+            elif action == "cancel" and tasks:
+                tasks[number % len(tasks)].cancel()
+            await settle()
+        while executor.jobs:
+            await executor.finish()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for is_long in (False, True):
+            computed = [row for batch in executor.batches for row in batch if (len(row) > 4) is is_long]
+            assert computed == sorted(computed)
+        assert all(len({len(row) > 4 for row in batch}) == 1 for batch in executor.batches)
+
+    simulate(scenario, queue_rows=1000)
+
+
+def test_class_that_was_alone_for_long_leaves_the_other_its_share() -> None:
+    """Whichever class worked alone, and whichever comes first afterwards: both get their shares at once."""
+
+    async def alone(batcher: Batcher, executor: ManualExecutor, *, bulk: bool) -> None:
+        for _ in range(200):
+            task = asyncio.create_task(batcher.infer([b"past"], math.inf, bulk=bulk))
+            await settle()
+            await executor.finish()
+            await task
+        executor.batches.clear()
+
+    async def scenario(batcher: Batcher, executor: ManualExecutor, *, past: bool, first: bool) -> None:
+        await alone(batcher, executor, bulk=past)
+        tasks = [asyncio.create_task(batcher.infer([b"busy"], math.inf, bulk=first))]
+        await settle()
+        for bulk in (first, not first):
+            name = b"bulk row" if bulk else b"interactive row"
+            tasks += [asyncio.create_task(batcher.infer([name], math.inf, bulk=bulk)) for _ in range(30)]
+            await settle()
+        while executor.jobs:
+            await executor.finish()
+        kinds = [batch[0] for batch in executor.batches[1:21]]
+        assert 3 <= kinds.count(b"bulk row") <= 5, (past, first, kinds)
+        await asyncio.gather(*tasks)
+
+    for past, first in itertools.product((False, True), repeat=2):
+        simulate(functools.partial(scenario, past=past, first=first), batch_rows=1, queue_rows=1000)
+
+
+def test_one_slow_batch_does_not_end_all_work() -> None:
+    """After a hiccup the measured cost is far above what clients wait for; work goes on, and it is measured anew."""
+
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        first = ask(batcher, b"1")
+        await settle()
+        await asyncio.sleep(20)
+        await executor.finish()
+        await first
+        for _ in range(5):
+            task = ask(batcher, b"2", within=1.0)
+            await settle()
+            assert executor.jobs, "nothing else runs, and yet this is not even tried"
+            await executor.finish()
+            await task
+
+    simulate(scenario)
+
+
+async def measure(batcher: Batcher, executor: ManualExecutor, seconds: float) -> None:
+    """Have one row of the longest bucket computed in that time."""
+    task = ask(batcher, b"measured row", within=math.inf)
+    await settle()
+    await asyncio.sleep(seconds)
+    await executor.finish()
+    await task
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_request_that_would_be_late_is_refused_at_once(slots: int) -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        await measure(batcher, executor, 2.0)
+        tasks = [ask(batcher, b"computed row") for _ in range(slots)]
+        await settle()
+        tasks += [ask(batcher, b"waiting row %d" % number, within=math.inf) for number in range(10)]
+        await settle()
+        seconds = 10 * 2.0 / slots
+        asked = len(executor.batches)
+        with pytest.raises(Overloaded, match="s are left") as caught:
+            await batcher.infer([b"late row"], asyncio.get_running_loop().time() + 0.9 * seconds)
+        assert caught.value.retry_after_s == pytest.approx(seconds, abs=1)
+        assert (batcher.waiting_rows, len(executor.batches)) == (10, asked)
+        tasks.append(ask(batcher, b"patient row", within=10 * seconds))
+        await settle()
+        assert batcher.waiting_rows == 11
+        while executor.jobs:
+            await executor.finish()
+        await asyncio.gather(*tasks)
+
+    simulate(scenario, slots=slots, batch_rows=1, queue_rows=100)
+
+
+def test_row_that_has_become_hopeless_is_not_computed() -> None:
+    """Another batch computes meanwhile: with nothing to lose, even the hopeless would be tried."""
+
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        await measure(batcher, executor, 2.0)
+        tasks = [ask(batcher, b"other slot", within=math.inf), ask(batcher, b"this slot")]
+        await settle()
+        hopeless, patient = ask(batcher, b"hopeless row", within=10), ask(batcher, b"patient row")
+        await asyncio.sleep(9)
+        now = asyncio.get_running_loop().time()
+        await executor.finish(1)
+        assert executor.running == [[b"other slot"], [b"patient row"]], "one second is left, two are needed"
+        with refused(DeadlineExceeded, "in the queue"):
+            await hopeless
+        assert asyncio.get_running_loop().time() == now, "it is told at once"
+        while executor.jobs:
+            await executor.finish()
+        await asyncio.gather(patient, *tasks)
+
+    simulate(scenario, slots=2)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.sampled_from(["one", "bulk", "bulk", "finish", "wait"]), st.integers(0, 9)), max_size=60),
+       st.integers(2, 4))  # fmt: skip
+def test_bulk_leaves_a_slot_while_interactive_requests_come(script: list[tuple[str, int]], slots: int) -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        loop = asyncio.get_running_loop()
+        tasks, last, before = [], -math.inf, 0
+        for action, number in script:
+            if action == "finish" and executor.jobs:
+                await executor.finish(number % len(executor.jobs))
+            elif action == "wait":
+                await asyncio.sleep(number / 10)
+            elif action in ("one", "bulk"):
+                tasks.append(ask(batcher, action.encode(), within=math.inf, bulk=action == "bulk"))
+                last = loop.time() if action == "one" else last
+            await settle()
+            bulk = sum(rows[0] == b"bulk" for rows in executor.running)
+            if loop.time() < last + ACTIVE_S:
+                assert bulk <= max(before, slots - 1), "bulk has taken the last slot"
+            before = bulk
+        while executor.jobs:
+            await executor.finish()
+        await asyncio.gather(*tasks)
+        assert all(len(set(rows)) == 1 for rows in executor.batches), "the classes are never mixed"
+
+    simulate(scenario, slots=slots, queue_rows=1000)
+
+
+def bulk_request(batcher: Batcher) -> asyncio.Task[Outcome]:
+    return ask(batcher, b"bulk request", within=math.inf, bulk=True)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+def test_neither_class_starves(slots: int) -> None:
+    """However many interactive requests come, and however much bulk."""
+
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks = []
+        for _ in range(200):
+            tasks += [ask(batcher, b"one request", within=math.inf), bulk_request(batcher)]
+            await settle()
+            await executor.finish()
+        done = executor.batches[slots:]
+        bulk = sum(rows[0] == b"bulk request" for rows in done)
+        assert len(done) / 10 < bulk < len(done) / 3
+        while executor.jobs:
+            await executor.finish()
+        await asyncio.gather(*tasks)
+
+    simulate(scenario, slots=slots, batch_rows=1, queue_rows=1000, queue_bytes=100_000)
+
+
+def test_batch_that_never_ends_is_a_crash() -> None:
+    crashes = []
+
+    async def scenario(_: Batcher, executor: ManualExecutor) -> None:
+        limits, clock = Limits(1, 8, 1000, 2), asyncio.get_running_loop().time
+        batcher = Batcher(
+            run, [16], limits, executor, Metrics().of("m"), on_crash=lambda: crashes.append(clock()), clock=clock
+        )
+        stuck, waiting = [ask(batcher, b"1"), ask(batcher, b"2")], ask(batcher, b"3", within=2 * STUCK_S)
+        late = ask(batcher, b"4", within=STUCK_S / 2)
+        await asyncio.sleep(STUCK_S - 1)
+        assert batcher.is_ready
+        for task in (*stuck, late):
+            assert isinstance(task.exception(), DeadlineExceeded)
+        assert not waiting.done()
+        with refused(NotReady, "failed"):
+            await waiting
+        assert not batcher.is_ready
+        assert crashes[0] == pytest.approx(STUCK_S, abs=1)
+        assert (batcher.waiting_rows, batcher.waiting_bytes) == (0, 0)
+        await asyncio.wait_for(batcher.drain(), 1)
+
+    simulate(scenario)
+
+
+def test_batch_that_ends_in_time_is_no_crash() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        task = ask(batcher, b"1", within=math.inf)
+        await asyncio.sleep(STUCK_S - 1)
+        await executor.finish()
+        await task
+        await asyncio.sleep(2 * STUCK_S)
+        assert batcher.is_ready
+
+    simulate(scenario)

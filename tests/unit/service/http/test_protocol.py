@@ -1,0 +1,617 @@
+"""The protocol in front of a small application: what no client may do to a connection, and what every client may."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from operator import attrgetter
+from typing import Any, TypeVar
+
+import pytest
+import uvicorn
+import uvloop
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from service import server
+from service.http.context import Refused
+from service.http.protocol import HEAD_S, LINGER_S, MAX_HEAD_BYTES, WRITE_S, BoundedProtocol
+from service.server import KEEP_ALIVE_S
+from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.wire import LAST_CHUNK, Wire, chunked, request
+
+T = TypeVar("T")
+BIG = b"b" * 2**20
+
+REFUSALS = {
+    "/full": Refused(429, [(b"content-length", b"4")], b"full"),
+    "/last-full": Refused(503, [(b"content-length", b"4"), (b"connection", b"close")], b"last"),
+}
+
+
+class Application:
+    """Tells what it was asked. /refuse does not read the body, /slow waits for the test, /big answers at length."""
+
+    def __init__(self) -> None:
+        self.may_finish = asyncio.Event()
+        self.disconnected: list[str] = []
+
+    def refusal(self, scope: Scope) -> Refused | None:
+        return REFUSALS.get(scope["path"])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response: Response
+        if scope["path"] == "/refuse":
+            response = JSONResponse({"refused": True}, 413)
+        elif scope["path"] == "/big":
+            response = Response(BIG * 64)
+        elif scope["path"] == "/until-disconnect":
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            self.disconnected.append(scope["path"])
+            return
+        else:
+            try:
+                body = await Request(scope, receive).body()
+            except ClientDisconnect:
+                return
+            if scope["path"] == "/slow":
+                await self.may_finish.wait()
+            facts = {"method": scope["method"], "path": scope["path"], "body": body.decode()}
+            fields = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
+            response = JSONResponse({**facts, "headers": fields})
+        await response(scope, receive, send)
+
+
+class ManualTimer:
+    """What `ManualLoop.call_later` gives."""
+
+    def __init__(self, delay_s: float, due_s: float, callback: Callable[[], object]) -> None:
+        self.delay_s = delay_s
+        self.due_s = due_s
+        self.callback = callback
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class ManualLoop:
+    """The event loop as a connection sees it: its timers run out when the test says so."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.create_task = loop.create_task
+        self._timers: list[ManualTimer] = []
+        self._now_s = 0.0
+
+    def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> ManualTimer:
+        timer = ManualTimer(delay_s, self._now_s + delay_s, partial(callback, *args))
+        self._timers.append(timer)
+        return timer
+
+    def has_timer(self, delay_s: float) -> bool:
+        """Whether a timer that was asked for so many seconds is running."""
+        return any(timer.delay_s == delay_s and not timer.is_cancelled for timer in self._timers)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; timers run out in their order."""
+        until_s = self._now_s + seconds
+        while due := [timer for timer in self._timers if not timer.is_cancelled and timer.due_s <= until_s]:
+            first = min(due, key=attrgetter("due_s"))
+            self._timers.remove(first)
+            self._now_s = first.due_s
+            first.callback()
+        self._now_s = until_s
+
+
+class CountingProtocol(BoundedProtocol):
+    """Counts the bytes that have come."""
+
+    received = 0
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self.received += len(data)
+
+
+class Served:
+    """A listening loop in a thread of its own, whose time passes when the test says so."""
+
+    def __init__(self) -> None:
+        self._loop = uvloop.new_event_loop()
+        self._manual = ManualLoop(self._loop)
+        self.application = Application()
+        self.faults: list[dict[str, object]] = []
+        self.state = ServerState()
+        self.url = ""
+        self._is_ready = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        self._loop.set_exception_handler(lambda _, context: self.faults.append(context))
+        config = uvicorn.Config(
+            self.application, http=CountingProtocol, ws="none", lifespan="off", log_config=None, access_log=False,
+            proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_S,
+        )  # fmt: skip
+        config.load()
+
+        def connect() -> CountingProtocol:
+            loop: Any = self._manual
+            return CountingProtocol(config=config, server_state=self.state, app_state={}, _loop=loop)
+
+        listener = socket.create_server(("127.0.0.1", 0))
+        server = self._loop.run_until_complete(self._loop.create_server(connect, sock=listener))
+        self.url = "http://{}:{}".format(*listener.getsockname())
+        self._is_ready.set()
+        self._loop.run_forever()
+        server.close()
+        self._loop.run_until_complete(self._end())
+        self._loop.close()
+
+    async def _end(self) -> None:
+        while self.state.connections or self.state.tasks:
+            for connection in self.state.connections:
+                connection.transport.abort()
+            for task in self.state.tasks:
+                task.cancel()
+            await asyncio.sleep(0)
+
+    @contextmanager
+    def running(self) -> Iterator["Served"]:
+        self._thread.start()
+        self._is_ready.wait()
+        try:
+            yield self
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        assert self.faults == []
+
+    def _do(self, action: Callable[[], T]) -> T:
+        """Do something on the loop; what came of it."""
+
+        async def run() -> T:
+            return action()
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(PATIENCE_S)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass on every connection."""
+        self._do(lambda: self._manual.advance(seconds))
+
+    def finish(self) -> None:
+        """Let /slow answer."""
+        self._do(self.application.may_finish.set)
+
+    def wait_for_timer(self, seconds: float) -> None:
+        """Wait until a connection has a timer of so many seconds."""
+        wait_until(lambda: self._do(lambda: self._manual.has_timer(seconds)), lambda: f"no timer of {seconds} s")
+
+    def wait_for_bytes(self, count: int) -> None:
+        """Wait until the connections that are open have received so many bytes."""
+        wait_until(lambda: self._do(self._received) == count)
+
+    def _received(self) -> int:
+        return sum(c.received for c in self.state.connections if isinstance(c, CountingProtocol))
+
+    def unsent(self) -> int:
+        """Bytes that the only connection has to send and the kernel has not taken."""
+        return self._do(lambda: next(iter(self.state.connections)).transport.get_write_buffer_size())
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with Served().running() as served:
+        yield served
+
+
+def told(wire: Wire) -> dict[str, Any]:
+    """What the application was asked."""
+    answer = wire.answer()
+    assert answer.status == 200, answer
+    facts: dict[str, Any] = json.loads(answer.body)
+    return facts
+
+
+def test_pipelined_requests_are_answered_in_order(served: Served) -> None:
+    with Wire(served.url) as wire:
+        paths = [f"/{'slow' if number == 2 else number}" for number in range(8)]
+        sent = b"".join(request(path, path.encode()) for path in paths)
+        wire.send(sent)
+        served.wait_for_bytes(len(sent))
+        served.finish()
+        assert [told(wire)["body"] for _ in paths] == paths
+
+
+UPGRADES = ["h2c", "websocket", "TLS/1.0"]
+
+
+@pytest.mark.parametrize("protocol", UPGRADES)
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_upgrade_is_answered_as_an_ordinary_request(served: Served, protocol: str, is_chunked: bool) -> None:
+    hidden = request("/hidden", b"")
+    fields = {"connection": "Upgrade, HTTP2-Settings", "upgrade": protocol, "http2_settings": "AAMAAABk"}
+    plain = request("/first", hidden, **fields)
+    coded = (
+        request("/first", None, transfer_encoding="chunked", **fields) + chunked(hidden[:9], hidden[9:]) + LAST_CHUNK
+    )
+    with Wire(served.url) as wire:
+        wire.send((coded if is_chunked else plain) + request("/second"))
+        first, second = told(wire), told(wire)
+        assert (first["path"], first["body"]) == ("/first", hidden.decode())
+        assert not {"upgrade", "connection", "http2-settings"} & first["headers"].keys()
+        assert (second["path"], second["body"]) == ("/second", "x")
+        wire.send(request("/third"))
+        assert told(wire)["path"] == "/third"
+
+
+def test_upgrade_may_come_in_any_two_packets(served: Served) -> None:
+    sent = request("/first", b"body of the first", connection="upgrade", upgrade="h2c") + request("/second", b"2")
+    for place in range(1, len(sent)):
+        with Wire(served.url) as wire:
+            wire.send(sent[:place])
+            served.wait_for_bytes(place)
+            wire.send(sent[place:])
+            assert [told(wire)["body"] for _ in range(2)] == ["body of the first", "2"], place
+
+
+def test_upgrade_may_come_byte_by_byte(served: Served) -> None:
+    with Wire(served.url) as wire:
+        sent = request("/first", b"12", connection="upgrade", upgrade="h2c")
+        wire.send(*(bytes([byte]) for byte in sent))
+        assert told(wire)["body"] == "12"
+
+
+def test_connection_ends_after_an_upgrade_that_asks_for_it(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request(connection="close, upgrade", upgrade="h2c"))
+        answer = wire.answer()
+        assert answer.headers["connection"] == "close"
+        assert wire.has_ended()
+
+
+def test_thousands_of_upgrades_at_once_are_all_answered(served: Served) -> None:
+    count = 3000
+    with Wire(served.url) as wire:
+        sender = threading.Thread(
+            target=wire.send, args=[b"GET / HTTP/1.1\r\nconnection:upgrade\r\nupgrade:x\r\n\r\n" * count]
+        )
+        sender.start()
+        assert [wire.answer().status for _ in range(count)] == [200] * count
+        sender.join()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/1.1\nHost: x\n\n",
+        b"GET / HTTP/1.1\r\nHost : x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nA: b\x00c\r\n\r\n",
+        request("/" + "a" * 70_000)[:60_000] + b"\xff HTTP/1.1\r\n\r\n",
+        request(transfer_encoding="chunked"),
+        request(content_length="1, 1"),
+        request(content_length="-1"),
+        request(content_length="+1"),
+        request(content_length="1").replace(b"content-type: text/plain", b"content-length: 2"),
+        request(body=None, transfer_encoding="gzip"),
+        request(body=None, transfer_encoding="chunked, gzip"),
+        request(body=None, transfer_encoding="chunked") + b"zz\r\n",
+        request(body=None, transfer_encoding="chunked") + b"fffffffffffffffff\r\n",
+    ],
+)
+def test_what_is_not_http_is_refused_and_cut(served: Served, sent: bytes) -> None:
+    with Wire(served.url) as wire:
+        answer = wire.send(sent).answer()
+        assert answer.status == 400
+        assert answer.headers["connection"] == "close"
+        assert wire.has_ended()
+
+
+def test_malformed_request_does_not_take_the_answer_before_it(served: Served) -> None:
+    with Wire(served.url) as wire:
+        sent = request("/slow", b"first") + b"nonsense\r\n\r\n"
+        wire.send(sent)
+        served.wait_for_bytes(len(sent))
+        served.finish()
+        assert told(wire)["body"] == "first"
+        assert wire.has_ended()
+
+
+def test_long_head_is_taken_up_to_the_bound(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request(x_long="a" * (MAX_HEAD_BYTES - 500)))
+        assert len(told(wire)["headers"]["x-long"]) == MAX_HEAD_BYTES - 500
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+@pytest.mark.parametrize("pieces", [1, 50])
+def test_head_that_is_too_long_is_refused(served: Served, is_complete: bool, pieces: int) -> None:
+    sent = request(x_long="a" * MAX_HEAD_BYTES)[: None if is_complete else -10]
+    step = 1 + len(sent) // pieces
+    with Wire(served.url) as wire:
+        for first in range(0, len(sent), step):
+            wire.send(sent[first : first + step])
+        assert wire.answer().status == 431
+        assert wire.has_ended()
+
+
+def test_bodies_and_pipelined_heads_are_no_long_head(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request("/1", b"x" * 300_000) + b"".join(request(x_long="a" * 1000) for _ in range(200)))
+        assert len(told(wire)["body"]) == 300_000
+        assert [told(wire)["body"] for _ in range(200)] == ["x"] * 200
+
+
+@pytest.mark.parametrize("endless", ["trailer", "trailers", "chunk extension", "leading lines"])
+def test_nothing_else_is_endless_either(served: Served, endless: str) -> None:
+    start = request(body=None, transfer_encoding="chunked")
+    parts = {
+        "trailer": (start + b"0\r\nx-long: ", b"a" * 10_000),
+        "trailers": (start + b"0\r\n", b"x-many: 1\r\n" * 1000),
+        "chunk extension": (start + b"1;", b"a" * 10_000),
+        "leading lines": (b"", b"\r\n" * 5000),
+    }
+    first, more = parts[endless]
+    with Wire(served.url) as wire:
+        with suppress(ConnectionError):
+            wire.send(first, *[more] * 1000)
+        while not wire.has_ended():  # the refusal comes first, if it is not lost with the connection
+            pass
+
+
+def test_trailers_do_not_become_headers(served: Served) -> None:
+    with Wire(served.url) as wire:
+        coded = chunked(b"abc") + b"0\r\nx-late: 1\r\n\r\n"
+        wire.send(request(body=None, transfer_encoding="chunked") + coded + request("/next"))
+        first = told(wire)
+        assert first["body"] == "abc"
+        assert "x-late" not in first["headers"]
+        assert told(wire)["path"] == "/next"
+
+
+def test_slow_head_is_cut(served: Served) -> None:
+    """A byte now and then does not help."""
+    line = b"a: b\r\n"
+    with Wire(served.url) as wire:
+        wire.send(b"GET / HTTP/1.1\r\n")
+        served.wait_for_timer(HEAD_S)
+        for number in range(4):
+            wire.send(line)
+            served.wait_for_bytes(16 + (number + 1) * len(line))
+            served.advance(HEAD_S / 5)
+        assert served.state.connections
+        served.advance(HEAD_S / 5)
+        assert wire.has_ended()
+
+
+def test_slow_second_head_is_cut(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request("/first"))
+        assert told(wire)["path"] == "/first"
+        wire.send(b"GET /")
+        served.wait_for_timer(HEAD_S)
+        served.advance(HEAD_S)
+        assert wire.has_ended()
+
+
+def test_head_that_is_slow_behind_a_slow_answer_does_not_cut_it(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request("/slow", b"first") + b"GET /second")
+        served.wait_for_timer(HEAD_S)
+        served.advance(4 * HEAD_S)
+        served.finish()
+        assert told(wire)["body"] == "first"
+        served.advance(2 * HEAD_S)
+        assert wire.has_ended()
+
+
+@pytest.mark.parametrize("sent", [b"", b"\r\n"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_idle_connection_is_closed(served: Served, sent: bytes, is_first: bool) -> None:
+    """Empty lines are allowed before a request; they do not begin one."""
+    before = 0
+    with Wire(served.url) as wire:
+        if not is_first:
+            before = len(request("/first"))
+            wire.send(request("/first"))
+            assert told(wire)["path"] == "/first"
+        wire.send(sent)
+        served.wait_for_bytes(before + len(sent))
+        served.wait_for_timer(KEEP_ALIVE_S)
+        served.advance(KEEP_ALIVE_S)
+        assert wire.has_ended()
+
+
+def test_connection_that_is_used_stays(served: Served) -> None:
+    with Wire(served.url) as wire:
+        for _ in range(10):
+            wire.send(request("/first"))
+            assert told(wire)["path"] == "/first"
+            served.wait_for_timer(KEEP_ALIVE_S)
+            served.advance(0.9 * KEEP_ALIVE_S)
+
+
+def test_client_that_does_not_read_is_cut(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request("/big"))
+        served.wait_for_timer(WRITE_S)
+
+        def is_cut() -> bool:
+            served.advance(WRITE_S)
+            return not served.state.connections
+
+        wait_until(is_cut)
+        with pytest.raises((AssertionError, ConnectionError)):
+            wire.answer()
+
+
+def test_client_that_reads_slowly_gets_everything(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request("/big"))
+        status, headers = wire.head()
+        assert status == 200
+        served.wait_for_timer(WRITE_S)
+        size, looks = int(headers["content-length"]), 0
+        unsent = served.unsent()
+        for _ in range(size // len(BIG)):
+            assert wire.read(len(BIG)) == BIG
+            if looks < KEEP_ALIVE_S // WRITE_S and 0 < served.unsent() < unsent:  # the kernel has taken more
+                served.advance(WRITE_S)
+                unsent = served.unsent()
+                looks += 1
+        assert looks == 2
+        wire.send(request("/next"))
+        assert told(wire)["path"] == "/next"
+
+
+ASKED_TO_CLOSE: list[dict[str, str]] = [{}, {"connection": "close"}, {"version": "1.0"}]
+
+
+@pytest.mark.parametrize("how", ASKED_TO_CLOSE)
+@pytest.mark.parametrize(("path", "status"), [("/refuse", 413), ("/full", 429)])
+def test_client_that_goes_on_sending_sees_its_refusal(
+    served: Served, path: str, status: int, how: dict[str, str]
+) -> None:
+    with Wire(served.url) as wire:
+        sent = request(path, b"x" * 30_000_000, **how)
+        for first in range(0, len(sent), 1_000_000):
+            wire.send(sent[first : first + 1_000_000])
+        assert wire.answer().status == status
+
+
+def test_refused_body_is_awaited_for_a_while_only(served: Served) -> None:
+    sent = request("/refuse", b"", content_length="1000000000")
+    with Wire(served.url) as wire:
+        wire.send(sent)
+        assert wire.answer().status == 413
+        served.wait_for_timer(LINGER_S)
+        for number in range(4):
+            wire.send(b"x" * 1000)
+            served.wait_for_bytes(len(sent) + (number + 1) * 1000)
+            served.advance(LINGER_S / 5)
+        assert served.state.connections
+        served.advance(LINGER_S / 5)
+        assert wire.has_ended()
+
+
+def test_connection_can_be_used_again_after_a_refused_body(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request("/refuse", b"x" * 1_000_000))
+        assert wire.answer().status == 413
+        wire.send(request("/next"))
+        assert told(wire)["path"] == "/next"
+        served.advance(2 * LINGER_S)
+        wire.send(request("/later"))
+        assert told(wire)["path"] == "/later"
+
+
+def test_upload_behind_another_request_has_its_time(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request("/slow", b"first") + request("/second", b"", content_length="3"))
+        served.finish()
+        assert told(wire)["body"] == "first"
+        for byte in (b"1", b"2", b"3"):
+            served.advance(0.7 * LINGER_S)
+            wire.send(byte)
+        assert told(wire)["body"] == "123"
+
+
+def test_request_refused_at_the_door_is_answered_and_its_body_dropped(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request("/full", b"x" * 1_000_000) + request("/next"))
+        assert wire.answer().body == b"full"
+        assert told(wire)["path"] == "/next"
+        wire.send(request("/full", b"") * 2 + request("/last"))
+        assert [wire.answer().body for _ in range(2)] == [b"full"] * 2
+        assert told(wire)["path"] == "/last"
+
+
+@pytest.mark.parametrize(
+    ("path", "how"), [("/full", {"connection": "close"}), ("/full", {"version": "1.0"}), ("/last-full", {})]
+)
+def test_refusal_that_ends_the_connection_says_so(served: Served, path: str, how: dict[str, str]) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request(path, b"body", **how))
+        assert wire.answer().headers["connection"] == "close"
+        assert wire.has_ended()
+
+
+def test_request_behind_another_one_is_not_refused_out_of_turn(served: Served) -> None:
+    with Wire(served.url) as wire:
+        sent = request("/slow", b"first") + request("/full")
+        wire.send(sent)
+        served.wait_for_bytes(len(sent))
+        served.finish()
+        assert told(wire)["body"] == "first"
+        assert told(wire)["path"] == "/full"
+
+
+def test_body_refused_at_the_door_is_awaited_for_a_while_only(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request("/full", b"", content_length="10"))
+        assert wire.answer().status == 429
+        served.wait_for_timer(LINGER_S)
+        served.advance(LINGER_S)
+        assert wire.has_ended()
+
+
+def test_expectation_is_met_before_the_body_comes(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request("/first", b"", content_length="3", expect="100-continue"))
+        assert wire.answer().status == 100
+        wire.send(b"abc")
+        assert told(wire)["body"] == "abc"
+
+
+def test_expectation_of_a_refused_body_is_not_met(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request("/refuse", b"", content_length="3", expect="100-continue"))
+        assert wire.answer().status == 413
+
+
+def test_old_client_is_answered_and_cut(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request("/first", version="1.0"))
+        assert told(wire)["path"] == "/first"
+        assert wire.has_ended()
+
+
+def test_head_request_has_no_body(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request("/first", None, "HEAD") + request("/second"))
+        assert int(wire.answer(has_body=False).headers["content-length"]) > 0
+        assert told(wire)["path"] == "/second"
+
+
+def test_client_that_leaves_is_forgotten(served: Served) -> None:
+    for sent in (b"", b"GET", request("/slow"), request("/big"), request("/first", b"", content_length="10")):
+        Wire(served.url).send(sent).close()
+    with Wire(served.url) as wire:
+        assert told(wire.send(request("/still-there")))["path"] == "/still-there"
+
+
+def test_client_that_leaves_is_noticed_by_the_request_that_is_being_answered(served: Served) -> None:
+    """Though another one waits behind it, and uvicorn would tell that one alone."""
+    sent = request("/until-disconnect") + request("/next")
+    with Wire(served.url) as wire:
+        wire.send(sent)
+        served.wait_for_bytes(len(sent))
+    wait_until(lambda: served.application.disconnected)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(BoundedProtocol, HttpToolsProtocol), (server._Server, uvicorn.Server)])
+def test_what_is_overridden_exists(ours: type, theirs: type) -> None:
+    """A protection whose name uvicorn does not call would never run."""
+    overridden = {name for name, value in vars(ours).items() if getattr(value, "__override__", False)}
+    assert overridden
+    assert {name for name in overridden if not hasattr(theirs, name)} == set()

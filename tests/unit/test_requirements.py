@@ -1,0 +1,77 @@
+"""`requirements/`: what is served is pinned by hash, for both runtimes, and fits `pyproject.toml`."""
+
+import re
+import subprocess
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.support.paths import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+RUNTIMES = {"cpu": {"onnxruntime"}, "gpu": {"onnxruntime-gpu"}}
+LINE = re.compile(r"(?P<requirement>[a-z0-9-]+==[^\\]+?)(?P<hashes>(?: --hash=sha256:[0-9a-f]{64})+)")
+
+
+def locked(extra: str) -> dict[str, Requirement]:
+    """Requirements of a lock by name; fails on a line of any other form, such as an address or one without a hash."""
+    found = {}
+    text = (ROOT / "requirements" / f"{extra}.txt").read_text()
+    for line in re.sub(r" \\\n +", " ", text).splitlines():
+        if line.lstrip().startswith("#"):
+            continue
+        match = LINE.fullmatch(line)
+        assert match, line
+        requirement = Requirement(match["requirement"])
+        assert requirement.name not in found
+        found[requirement.name] = requirement
+    return found
+
+
+def version(requirement: Requirement) -> str:
+    (pin,) = requirement.specifier
+    assert pin.operator == "=="
+    return pin.version
+
+
+@pytest.mark.parametrize("extra", RUNTIMES)
+def test_lock_fits_the_dependencies_of_the_project(extra: str) -> None:
+    found = locked(extra)
+    for text in (*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra]):
+        wanted = Requirement(text)
+        name = canonicalize_name(wanted.name)
+        assert name in found, f"{name} is not locked: make lock"
+        assert wanted.specifier.contains(version(found[name])), f"{found[name]} is not {wanted}: make lock"
+        assert found[name].marker is None, f"{found[name]} is not for every platform"
+
+
+@pytest.mark.parametrize("extra", RUNTIMES)
+def test_lock_holds_one_runtime_and_nothing_of_training(extra: str) -> None:
+    training = {canonicalize_name(Requirement(text).name) for text in PROJECT["optional-dependencies"]["train"]}
+    assert "torch" in training
+    found = locked(extra).keys()
+    assert not found & training
+    assert found & set.union(*RUNTIMES.values()) == RUNTIMES[extra]
+
+
+def test_locks_differ_by_what_the_runtime_needs_only() -> None:
+    """Then what the tests show on a CPU holds for the GPU."""
+    cpu, gpu = locked("cpu"), locked("gpu")
+    assert {name: version(cpu[name]) for name in cpu.keys() & gpu.keys()} == {
+        name: version(gpu[name]) for name in cpu.keys() & gpu.keys()
+    }
+    assert cpu.keys() - gpu.keys() == RUNTIMES["cpu"]
+
+
+@pytest.mark.parametrize("extra", RUNTIMES)
+def test_lock_names_no_host_and_no_path(extra: str) -> None:
+    assert "/" not in (ROOT / "requirements" / f"{extra}.txt").read_text()
+
+
+def test_make_run_installs_the_lock_and_nothing_else() -> None:
+    command = ["make", "--dry-run", "--always-make", "run"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    (install,) = [line for line in done.stdout.splitlines() if "pip" in line]
+    assert "--require-hashes --only-binary :all: --requirement requirements/cpu.txt" in install
