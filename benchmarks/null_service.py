@@ -18,7 +18,7 @@ from pydantic import BaseModel
 import service.server
 from artifact.loading import LoadedModel
 from service import log
-from service.engine.engine import load_models
+from service.engine.loading import load_models
 from service.observe.metrics import Metrics
 from service.settings import Settings
 

@@ -15,7 +15,8 @@ from artifact.errors import BadExport
 from artifact.loading import find_exports, load_export
 from artifact.manifest import MANIFEST, is_version, newest_version
 from service import log
-from service.offline.predict import InputError, predict
+from service.offline.files import InputError
+from service.offline.predict import predict
 from service.server import serve
 from service.settings import Settings
 from service.workers import supervise

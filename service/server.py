@@ -18,7 +18,8 @@ from typing_extensions import override
 
 from artifact.errors import BadExport
 from service.app import create_app
-from service.engine.engine import Engine, load_models
+from service.engine.engine import Engine
+from service.engine.loading import load_models
 from service.engine.reload import Reloader
 from service.http.protocol import BoundedProtocol
 from service.observe.metrics import SAMPLE_S, Metrics

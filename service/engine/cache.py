@@ -1,4 +1,4 @@
-"""Vectors of documents seen before, bounded in bytes. Used by `service.engine.engine`."""
+"""Vectors of documents seen before, bounded in bytes. Used by the engine."""
 
 from collections import OrderedDict
 

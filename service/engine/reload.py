@@ -34,7 +34,7 @@ class Reloader:
 
     async def look(self) -> None:
         """Load what is new and swap it in; let go of what was swapped out before."""
-        self._engine.let_go()
+        self._engine.forget_replaced()
         for folder in await asyncio.to_thread(self._found):
             served = self._engine.models.get(folder.parent.name)
             if served is not None and served.manifest.version >= int(folder.name):

@@ -230,9 +230,15 @@ class ModelMetrics:
         for stage in ("queue", "compute"):
             metrics.cancelled.labels(model, stage)
 
-    def duration(self, task: str) -> Histogram:
-        """Histogram of whole requests of a task."""
-        return self._metrics.duration.labels(self._model, task)
+    def answered(
+        self, task: str, *, decode_s: float, queue_s: float, compute_s: float, encode_s: float, total_s: float
+    ) -> None:
+        """Record the stages of a request that was answered."""
+        self.decode_seconds.observe(decode_s)
+        self.queue_seconds.observe(queue_s)
+        self.compute_seconds.observe(compute_s)
+        self.encode_seconds.observe(encode_s)
+        self._metrics.duration.labels(self._model, task).observe(total_s)
 
     def batch_closed(self, reason: str) -> None:
         """Count a batch: full, or drained (nothing else of its kind waited)."""

@@ -1,7 +1,7 @@
 """Traces in OpenTelemetry's format: a span for each request; below it one for its wait and one for its computation.
 
 Imported by `service.server` if `otlp_endpoint` is set, since what it needs is an extra. Nothing else knows of spans:
-they are made around the application, from what `routes.answer` has measured. They leave the machine, and therefore
+they are made around the application, from what `Call` has measured. They leave the machine, and therefore
 hold nothing of a document, of a query or of an error's message.
 """
 
@@ -21,9 +21,10 @@ from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from service import __version__
-from service.http.context import METHODS, OPEN, Refused, RequestContext
+from service.http.admission import Refused
+from service.http.application import METHODS, Application
 from service.log import request_id, trace_of
-from service.wire.responses import Work
+from service.wire.call import Work
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Tracing:
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")))
 
-    def around(self, app: RequestContext) -> "Traced":
+    def around(self, app: Application) -> "Traced":
         """The application, traced."""
         return Traced(app, self._provider)
 
@@ -68,22 +69,22 @@ class Tracing:
 
 
 class Traced:
-    """An application with a span around each request but those of `OPEN`, which come every few seconds.
+    """An application with a span around each request but those of paths that need no key, which come every few seconds.
 
     Args:
-        app: leaves a `Work` in the request's state, if work was done.
+        app: leaves a `Call` in the scope, with a `Work` if work was done.
         provider: of the spans.
 
     """
 
-    def __init__(self, app: RequestContext, provider: TracerProvider) -> None:
+    def __init__(self, app: Application, provider: TracerProvider) -> None:
         self._app = app
         self._tracer = provider.get_tracer("service", __version__)
         self._parents = TraceContextTextMapPropagator()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        if scope["path"] in OPEN:
+        if scope["path"] in self._app.table.open_paths:
             await self._app(scope, receive, send)
             return
         started_ns = time.time_ns()  # later times are perf_counter plus an offset: no stage falls outside its span
@@ -117,7 +118,7 @@ class Traced:
             if route := getattr(scope.get("route"), "path", None):  # any other path is the client's own text
                 span.update_name(f"{name} {route}")
                 facts |= {"http.route": route, "url.path": scope["path"]}
-            if (work := scope["state"].get("work")) is not None:
+            if (call := scope.get("call")) is not None and (work := call.work) is not None:
                 facts |= self._work(span, work, to_epoch_ns)
             if "error.type" in facts:
                 span.set_status(StatusCode.ERROR)

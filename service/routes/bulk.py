@@ -12,24 +12,31 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import orjson
-from fastapi import Request, Response
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from artifact.errors import InvalidInput, LongdocError
-from service.engine.engine import Engine, ServedClassifier
-from service.errors import DeadlineExceeded, MalformedInput, Overloaded, PayloadTooLarge, ShuttingDown, let_go
-from service.settings import Settings
+from service.engine.served import ServedClassifier
+from service.errors import (
+    DeadlineExceeded,
+    MalformedInput,
+    Overloaded,
+    PayloadTooLarge,
+    ShuttingDown,
+    let_go,
+)
 from service.tasks.classification import classify
+from service.wire.call import Call
+from service.wire.departure import Departure
 from service.wire.errors import FAULT, failure, problem
-from service.wire.requests import Departure, bound_lists, check_size, parse_json
-from service.wire.responses import describe
+from service.wire.media import NDJSON
+from service.wire.requests import bound_lists, check_size, parse_json
 from service.wire.schemas import BulkLine, ClassifyOptions
 
 log = logging.getLogger(__name__)
 
-NDJSON = "application/x-ndjson"
 MOST_LINES = 64
 """Lines read and not answered yet: enough to fill the batches of every slot."""
 MOST_BYTES = 8 * 2**20
@@ -45,13 +52,13 @@ class BulkResponse(Response):
 
     media_type = NDJSON
 
-    def __init__(self, request: Request, model: ServedClassifier, options: ClassifyOptions) -> None:
+    def __init__(self, call: Call, model: ServedClassifier, options: ClassifyOptions) -> None:
         super().__init__()
         del self.headers["content-length"]
-        self._engine: Engine = request.app.state.engine
-        self._settings: Settings = request.app.state.settings
-        self._receive = request.receive
-        self._path = request.url.path
+        self._engine = call.engine
+        self._settings = call.settings
+        self._receive = call.request.receive
+        self._path = call.path
         self._model = model
         self._options = options
         self._answers: asyncio.Queue[tuple[asyncio.Task[bytes], int] | None] = asyncio.Queue()
@@ -163,7 +170,7 @@ class BulkResponse(Response):
             if asked.id is not None:
                 named["id"] = asked.id
             document = _document(asked)
-            check_size("document", document, self._settings)
+            check_size("document", document, self._settings.max_document_bytes)
             result = await self._classify(document)
         except LongdocError as error:
             let_go(error)
@@ -198,7 +205,7 @@ class BulkResponse(Response):
             else:
                 self._model.metrics.queue_seconds.observe(timing.queue)
                 self._model.metrics.compute_seconds.observe(timing.compute)
-                return describe(answer, self._model.manifest.labels, options)
+                return options.show(answer, self._model.manifest.labels)
 
 
 def _parse(line: bytes) -> BulkLine:

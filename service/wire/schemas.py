@@ -1,10 +1,11 @@
 """Wire types of the native routes: they check requests and make the OpenAPI document."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
+from artifact.classification import Classification
 from artifact.documents import OnOverflow
 
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -41,6 +42,10 @@ class ClassifyOptions(_Request):
     """What happens beyond the model's length: windows over the whole document, or a part of it, or an error."""
     detail: bool = False
     """Whether to return the scores of each window."""
+
+    def show(self, answer: Classification, labels: Sequence[str]) -> dict[str, Any]:
+        """The answer for one document, as it was asked for."""
+        return answer.as_json(labels, top_k=self.top_k, detail=self.detail, on_overflow=self.on_overflow)
 
 
 class ClassifyRequest(ClassifyOptions):
@@ -282,20 +287,3 @@ class ModelList(BaseModel):
     """Body of the answer."""
 
     models: list[ModelDescription]
-
-
-def self_contained(schema: type[BaseModel]) -> Any:
-    """JSON schema without references: those of pydantic lead nowhere within the OpenAPI document."""
-    content = schema.model_json_schema()
-    return _inline(content, content.pop("$defs", {}))
-
-
-def _inline(node: Any, definitions: Mapping[str, Any]) -> Any:
-    """Put definitions in the place of the references to them."""
-    if isinstance(node, list):
-        return [_inline(item, definitions) for item in node]
-    if not isinstance(node, dict):
-        return node
-    if "$ref" in node:
-        return _inline(definitions[node["$ref"].removeprefix("#/$defs/")], definitions)
-    return {key: _inline(value, definitions) for key, value in node.items()}

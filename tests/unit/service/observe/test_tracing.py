@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -16,14 +15,13 @@ from opentelemetry.trace import StatusCode
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import log as logs
-from service.http.context import RequestContext
+from service.http.application import Application
 from service.log import trace_of
-from service.observe.metrics import Metrics
 from service.observe.tracing import Traced
-from service.settings import Settings
 from service.tasks.timing import Timing
-from service.wire import errors
-from service.wire.responses import Work
+from service.wire.call import Work
+from service.wire.route import Table
+from tests.support.applications import BROKEN, application
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
@@ -64,27 +62,15 @@ def test_several_headers_are_ignored() -> None:
     assert trace_of([]) == ""
 
 
-class Bare(RequestContext):
+class Bare(Application):
     """Another application, without what every request of ours needs."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.bare = app
+        self.table = Table(())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.bare(scope, receive, send)
-
-
-def application() -> RequestContext:
-    app = FastAPI()
-    app.state.engine = SimpleNamespace(is_draining=False)
-    app.state.dialects = {}
-    errors.install(app)
-
-    @app.get("/broken")
-    async def broken() -> None:
-        raise RuntimeError("secret cause")
-
-    return RequestContext(app, app.routes, metrics=Metrics(), settings=Settings())
 
 
 async def ask(app: ASGIApp, path: str, **headers: str) -> httpx.Response:
@@ -110,7 +96,7 @@ def restored_log() -> Iterator[None]:
 @pytest.mark.usefixtures("restored_log")
 async def test_lines_of_a_request_carry_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("json")
-    app = application()
+    app = application(BROKEN)
     await ask(app, "/broken", traceparent=TRACEPARENT)
     await ask(app, "/broken", traceparent="malformed")
     logging.getLogger("service").info("outside")
@@ -124,7 +110,7 @@ async def test_lines_of_a_request_carry_its_trace(capsys: pytest.CaptureFixture[
 @pytest.mark.usefixtures("restored_log")
 async def test_lines_of_text_name_it_too(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("text")
-    await ask(application(), "/broken", traceparent=TRACEPARENT, **{"x-request-id": "abc"})
+    await ask(application(BROKEN), "/broken", traceparent=TRACEPARENT, **{"x-request-id": "abc"})
     logging.getLogger("service").info("outside")
     written = capsys.readouterr().err
     assert f"[abc trace_id={TRACE}] GET /broken failed" in written
@@ -153,13 +139,13 @@ async def test_lines_carry_the_trace_that_begins_here(
     capsys: pytest.CaptureFixture[str], provider: TracerProvider, sent: InMemorySpanExporter
 ) -> None:
     logs.configure("json")
-    await ask(Traced(application(), provider), "/broken")
+    await ask(Traced(application(BROKEN), provider), "/broken")
     (line,) = lines(capsys)
     assert line["trace_id"] == f"{only(sent).context.trace_id:032x}"
 
 
 async def test_fault_is_marked_without_its_cause(provider: TracerProvider, sent: InMemorySpanExporter) -> None:
-    response = await ask(Traced(application(), provider), "/broken")
+    response = await ask(Traced(application(BROKEN), provider), "/broken")
     assert response.status_code == 500
     span = only(sent)
     assert span.name == "GET /broken"
@@ -171,8 +157,7 @@ async def test_fault_is_marked_without_its_cause(provider: TracerProvider, sent:
 
 async def test_answer_that_is_cut_is_an_error(provider: TracerProvider, sent: InMemorySpanExporter) -> None:
     async def cut(scope: Scope, receive: Receive, send: Send) -> None:
-        del receive
-        scope["state"] = {}
+        del scope, receive
         await send({"type": "http.response.start", "status": 200, "headers": []})
         raise RuntimeError("secret cause")
 
@@ -185,7 +170,7 @@ async def test_answer_that_is_cut_is_an_error(provider: TracerProvider, sent: In
 
 
 async def test_unknown_method_makes_no_name(provider: TracerProvider, sent: InMemorySpanExporter) -> None:
-    transport = httpx.ASGITransport(Traced(application(), provider))
+    transport = httpx.ASGITransport(Traced(application(BROKEN), provider))
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
         await client.request("SECRET", "/nowhere")
     span = only(sent)
@@ -200,7 +185,8 @@ async def test_stages_stay_within_the_request(provider: TracerProvider, sent: In
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         del receive
         manifest: Any = SimpleNamespace(name="m", version=3)
-        scope["state"] = {"work": Work(manifest, Timing(1.0, 4.0, 3.0), started=10.0, computed=14.0, finished=14.5)}
+        work = Work(manifest, Timing(1.0, 4.0, 3.0), started=10.0, computed=14.0, finished=14.5)
+        scope["call"] = SimpleNamespace(work=work)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 

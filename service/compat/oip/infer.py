@@ -1,4 +1,4 @@
-"""Open Inference Protocol v2: every model, for the clients of Triton, KServe and MLServer.
+"""Inference by the Open Inference Protocol v2: every model, for the clients of Triton, KServe and MLServer.
 
 How much of the documents was read, and how many values of the series were filled in, stands in the `parameters` of an
 answer, summed over the request. The wire format is in `service.compat.oip.tensors`.
@@ -11,69 +11,36 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict
+from starlette.responses import Response
 
 from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
-from artifact.manifest import ClassifierManifest, Manifest, MatcherManifest
-from service import __version__
-from service.compat.kserve import MOST_NUMBERS
-from service.compat.oip.errors import ERRORS
-from service.compat.oip.tensors import (
-    BINARY,
-    HEAD_LENGTH,
-    Array,
-    Datatype,
-    InferOutput,
-    InferRequest,
-    Tensor,
-    parse,
-    respond,
-    wrong,
-)
-from service.engine.engine import Engine, ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
-from service.errors import NotReady, PayloadTooLarge, UnsupportedMedia
-from service.settings import Settings
+from artifact.forecasting import Forecast
+from artifact.manifest import ClassifierManifest, Manifest
+from artifact.matching import Text
+from service.compat.oip.errors import DIALECT
+from service.compat.oip.metadata import MODEL_PATHS, TensorMetadata
+from service.compat.oip.tensors import HEAD_LENGTH, Array, InferOutput, InferRequest, Tensor, parse, respond, wrong
+from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
+from service.errors import PayloadTooLarge
 from service.tasks.classification import classify
-from service.tasks.forecasting import Forecast, forecast
-from service.tasks.matching import Text, score
+from service.tasks.forecasting import forecast
+from service.tasks.matching import score
 from service.tasks.timing import Timing
-from service.wire.requests import HEADERS, JSON, check_count, check_size, deadline, named, read_body, while_connected
-from service.wire.responses import Stopwatch
-from service.wire.schemas import self_contained
+from service.wire.call import Call
+from service.wire.media import BINARY, JSON
+from service.wire.requests import MOST_NUMBERS, check_count
+from service.wire.route import TIMEOUT_HEADERS, Route
 
-EXTENSIONS = ["binary_tensor_data", "classification", "parameters"]
-PLATFORMS = {"onnx": "onnx_onnxv1", "torchscript": "pytorch_torchscript"}
-"""The specification's names of our formats."""
+BYTES = {"type": "string", "format": "binary"}
+LENGTH = {"name": HEAD_LENGTH, "in": "header", "schema": {"type": "integer", "minimum": 0}}
 OUTPUTS = {
     "text-classification": [InferOutput(name="scores"), InferOutput(name="label")],
     "text-matching": [InferOutput(name="score")],
     "forecasting": [InferOutput(name="forecast")],
 }
 """Of the models of each task."""
-
-
-class _Shown(BaseModel):
-    model_config = ConfigDict(frozen=True, protected_namespaces=())
-
-
-class TensorMetadata(_Shown):
-    """Name, datatype and shape (-1 = any) of an input or output."""
-
-    name: str
-    datatype: Datatype
-    shape: list[int]
-
-
-class ModelMetadata(_Shown):
-    """What a model takes and gives."""
-
-    name: str
-    versions: list[str]
-    platform: str
-    inputs: list[TensorMetadata]
-    outputs: list[TensorMetadata]
 
 
 class ResponseTensor(TensorMetadata):
@@ -83,8 +50,10 @@ class ResponseTensor(TensorMetadata):
     parameters: dict[str, int] | None = None
 
 
-class InferResponse(_Shown):
+class InferResponse(BaseModel):
     """The JSON of an answer."""
+
+    model_config = ConfigDict(protected_namespaces=())
 
     model_name: str
     model_version: str
@@ -94,99 +63,18 @@ class InferResponse(_Shown):
     outputs: list[ResponseTensor]
 
 
-BODY = {JSON: {"schema": self_contained(InferRequest)}, BINARY: {"schema": {"type": "string", "format": "binary"}}}
-LENGTH = {"name": HEAD_LENGTH, "in": "header", "schema": {"type": "integer", "minimum": 0}}
-REQUEST = {"requestBody": {"required": True, "content": BODY}}
-NAME, VERSION = named("name"), named("name", "version")
-INFER = {"parameters": [*NAME["parameters"], LENGTH, *HEADERS], **REQUEST}
-INFER_VERSION = {"parameters": [*VERSION["parameters"], LENGTH, *HEADERS], **REQUEST}
-ANSWERS = {**ERRORS, 200: {"content": {BINARY: {"schema": {"type": "string", "format": "binary"}}}}}
-
-router = APIRouter(prefix="/v2", responses={401: ERRORS[401]})
-
-
-@router.get("")
-async def get_server() -> dict[str, str | list[str]]:
-    """Name, version and extensions of the server."""
-    return {"name": "longdoc-serve", "version": __version__, "extensions": EXTENSIONS}
-
-
-@router.get("/models/{name}", responses={404: ERRORS[404]}, openapi_extra=NAME)
-@router.get("/models/{name}/versions/{version}", responses={404: ERRORS[404]}, openapi_extra=VERSION)
-async def get_model(request: Request) -> ModelMetadata:
-    """Inputs and outputs of a model."""
-    settings: Settings = request.app.state.settings
-    manifest = _asked(request).manifest
-    inputs, outputs = _signature(manifest)
-    return ModelMetadata(
-        name=manifest.name,
-        versions=[str(manifest.version)],
-        platform=PLATFORMS[settings.backend],
-        inputs=inputs,
-        outputs=outputs,
-    )
-
-
-@router.get("/models/{name}/ready", responses={404: ERRORS[404], 503: ERRORS[503]}, openapi_extra=NAME)
-@router.get(
-    "/models/{name}/versions/{version}/ready", responses={404: ERRORS[404], 503: ERRORS[503]}, openapi_extra=VERSION
-)
-async def model_ready(request: Request) -> dict[str, str | bool]:
-    """200 when one model takes requests."""
-    engine: Engine = request.app.state.engine
-    model = _asked(request)
-    if engine.is_draining or not model.batcher.is_ready:
-        raise NotReady("the model takes no requests")
-    return {"name": model.manifest.name, "ready": True}
-
-
-@router.post("/models/{name}/infer", response_model=InferResponse, responses=ANSWERS, openapi_extra=INFER)
-@router.post(
-    "/models/{name}/versions/{version}/infer",
-    response_model=InferResponse,
-    responses=ANSWERS,
-    openapi_extra=INFER_VERSION,
-)
-async def post_infer(request: Request) -> Response:
+async def post_infer(call: Call) -> Response:
     """Ask a model; classifiers take `text`, or `bytes` with `lengths`, matchers `a` and `b`, forecasters `series`."""
-    watch = Stopwatch(request)
     arrived = asyncio.get_running_loop().time()
-    settings: Settings = request.app.state.settings
-    until = deadline(request, settings.deadline_s)
-    if request.headers.get("content-encoding", "identity").lower() != "identity":  # of media types, clients name any
-        raise UnsupportedMedia("send the body without Content-Encoding")
-    model = _asked(request)
-    asked, tensors = parse(await read_body(request, until), request.headers.get(HEAD_LENGTH))
+    until = call.deadline
+    call.refuse_encoding()  # of media types, clients name any
+    model = call.models.named(**call.path_params)
+    asked, tensors = parse(await call.body(), call.header(HEAD_LENGTH.lower()))
     wanted = _wanted(asked, model.manifest)
     if asked.parameters.timeout:
         until = min(until, arrived + asked.parameters.timeout / 1e6)
-    work = _compute(model, _Inputs(tensors, asked.parameters.on_overflow, until, settings))
-    with model.metrics.in_flight.track_inprogress():
-        answer = await while_connected(request, work)
-    watch.computed()
-    return watch.finish(model, answer.timing, _describe(model, asked, wanted, answer))
-
-
-def _asked(request: Request) -> ServedModel:
-    """The model, and its version, that the path names. Raises: ModelNotFound."""
-    engine: Engine = request.app.state.engine
-    return engine.model(request.path_params["name"], request.path_params.get("version"))
-
-
-def _signature(manifest: Manifest) -> tuple[list[TensorMetadata], list[TensorMetadata]]:
-    """What a model takes and gives."""
-
-    def tensor(name: str, datatype: Datatype, *shape: int) -> TensorMetadata:
-        return TensorMetadata(name=name, datatype=datatype, shape=[-1, *shape])
-
-    if isinstance(manifest, ClassifierManifest):
-        scores = tensor("scores", "FP32", len(manifest.labels))
-        return [tensor("text", "BYTES")], [scores, tensor("label", "BYTES")]
-    if isinstance(manifest, MatcherManifest):
-        return [tensor("a", "BYTES"), tensor("b", "BYTES")], [tensor("score", "FP32")]
-    channels = len(manifest.channels)
-    series = tensor("series", "FP32", manifest.context_length, channels)
-    return [series], [tensor("forecast", "FP32", manifest.horizon, channels)]
+    answer = await call.run(model, _compute(model, _Inputs(call, tensors, asked.parameters.on_overflow, until)))
+    return call.finish(model, answer.timing, _describe(model, asked, wanted, answer))
 
 
 def _wanted(asked: InferRequest, manifest: Manifest) -> list[InferOutput]:
@@ -207,10 +95,10 @@ def _wanted(asked: InferRequest, manifest: Manifest) -> list[InferOutput]:
 class _Inputs:
     """What a model is asked."""
 
+    call: Call
     tensors: Mapping[str, Tensor]
     on_overflow: OnOverflow
     until: float
-    settings: Settings
 
     def check_names(self, model: ServedModel, *choices: set[str]) -> None:
         """Refuse inputs that are none of the choices. Raises: InvalidInput."""
@@ -222,16 +110,14 @@ class _Inputs:
 
     def documents(self, name: str) -> list[bytes]:
         """Elements of a BYTES tensor. Raises: InvalidInput, PayloadTooLarge."""
-        documents = self.tensors[name].strings(self.settings.max_documents)
-        for number, document in enumerate(documents):
-            check_size(f"{name}.{number}", document, self.settings)
-        return documents
+        documents = self.tensors[name].strings(self.call.settings.max_documents)
+        return [self.call.document(f"{name}.{number}", document) for number, document in enumerate(documents)]
 
     def rows(self) -> list[bytes]:
         """Rows of `bytes`, each as long as `lengths` says. Raises: InvalidInput, PayloadTooLarge."""
         rows = self.tensors["bytes"].numbers("UINT8", (-1, -1))
         count, width = rows.shape
-        check_count("bytes", count, self.settings.max_documents)
+        check_count("bytes", count, self.call.settings.max_documents)
         lengths = self.tensors["lengths"].numbers("INT32", (-1,)).tolist()
         if len(lengths) != count:
             raise wrong("lengths", f"{len(lengths)} elements; {count}, one for each row of bytes, are allowed")
@@ -239,8 +125,7 @@ class _Inputs:
         for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
             if not 0 <= length <= width:
                 raise wrong(f"lengths.{number}", f"{length}; 0 to {width}, the width of bytes, is allowed")
-            documents.append(row[:length].tobytes())
-            check_size(f"bytes.{number}", documents[-1], self.settings)
+            documents.append(self.call.document(f"bytes.{number}", row[:length].tobytes()))
         return documents
 
 
@@ -294,7 +179,7 @@ async def _forecast(model: ServedForecaster, inputs: _Inputs) -> _Answer:
     manifest = model.manifest
     horizon, channels = manifest.horizon, len(manifest.channels)
     series = inputs.tensors["series"].numbers("FP32", (-1, manifest.context_length, channels))
-    check_count("series", len(series), inputs.settings.max_documents)
+    check_count("series", len(series), inputs.call.settings.max_documents)
     if (count := len(series) * horizon * channels) > MOST_NUMBERS:
         raise PayloadTooLarge(f"series: the answer would hold {count} numbers, at most {MOST_NUMBERS}: send fewer")
 
@@ -355,3 +240,17 @@ def _places(old: str, new: str) -> Iterator[None]:
     except InvalidInput as error:
         fields = [(place.replace(old, new, 1), why) for place, why in error.errors]
         raise InvalidInput("; ".join(f"{place}: {why}" for place, why in fields), fields) from None
+
+
+ROUTES = tuple(
+    Route(
+        method="POST",
+        path=f"{path}/infer",
+        handler=post_infer,
+        dialect=DIALECT,
+        bodies={JSON: InferRequest, BINARY: BYTES},
+        answers={JSON: InferResponse, BINARY: BYTES},
+        parameters=(LENGTH, *TIMEOUT_HEADERS),
+    )
+    for path in MODEL_PATHS
+)
