@@ -13,6 +13,18 @@ from artifact.manifest import ClassifierManifest
 
 
 @dataclass(frozen=True)
+class Options:
+    """What is wanted of a classification."""
+
+    top_k: int | None = None
+    """Scores to give, best first; None gives all."""
+    on_overflow: OnOverflow = "windows"
+    """What happens beyond the model's length."""
+    detail: bool = False
+    """Whether to give the scores of each window."""
+
+
+@dataclass(frozen=True)
 class Classification:
     """The answer for one document."""
 
@@ -23,31 +35,29 @@ class Classification:
     windows: list[tuple[list[Span], NDArray[np.float64]]]
     """Stretches of the document that made one row, with the row's scores; one entry a row."""
 
-    def as_json(
-        self, labels: Sequence[str], *, top_k: int | None, detail: bool, on_overflow: OnOverflow
-    ) -> dict[str, Any]:
-        """The answer as clients get it, best score first.
-
-        Args:
-            labels: of the model.
-            top_k: scores to give; None gives all.
-            detail: whether to add the scores of each window.
-            on_overflow: how the document was cut.
-
-        """
-        scores = _ranked(self.scores, labels, top_k)
+    def as_json(self, labels: Sequence[str], options: Options) -> dict[str, Any]:
+        """The answer as clients get it, best score first; `labels` are the model's."""
+        scores = _ranked(self.scores, labels, options.top_k)
         result: dict[str, Any] = {
             **scores[0],
             "scores": scores,
-            "coverage": coverage(self.bytes_total, self.bytes_used, len(self.windows), on_overflow),
+            "coverage": coverage(self.bytes_total, self.bytes_used, len(self.windows), options.on_overflow),
         }
-        if detail:
+        if options.detail:
             result["windows"] = [
-                {"start": start, "end": end, "scores": _ranked(row, labels, top_k)}
+                {"start": start, "end": end, "scores": _ranked(row, labels, options.top_k)}
                 for spans, row in self.windows
                 for start, end in spans
             ]
         return result
+
+
+def check_top_k(manifest: ClassifierManifest, top_k: int | None) -> None:
+    """Refuse to give more scores than there are. Raises: InvalidInput."""
+    most = len(manifest.labels)
+    if top_k is not None and not 1 <= top_k <= most:
+        message = f"must be at most {most}, the number of labels" if top_k > most else "must be at least 1"
+        raise InvalidInput(f"top_k: {message}", [("top_k", message)])
 
 
 class Documents:

@@ -108,10 +108,10 @@ class Series:
 def choose_horizon(manifest: ForecasterManifest, horizon: int | None) -> int:
     """Steps to forecast, by default all the model can. Raises: InvalidInput."""
     longest = manifest.horizon
-    if horizon is not None and horizon < 1:
-        raise InvalidInput("horizon: must be at least 1", [("horizon", "must be at least 1")])
-    if horizon is not None and horizon > longest:
-        message = f"must be at most {longest}, the steps that {manifest.name} forecasts"
+    if horizon is not None and not 1 <= horizon <= longest:
+        message = "must be at least 1"
+        if horizon > longest:
+            message = f"must be at most {longest}, the steps that {manifest.name} forecasts"
         raise InvalidInput(f"horizon: {message}", [("horizon", message)])
     return longest if horizon is None else horizon
 

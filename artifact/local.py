@@ -11,13 +11,13 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from artifact.backends.base import BATCH_ROWS, batches_at_once
-from artifact.classification import Documents
+from artifact.classification import Documents, Options, check_top_k
 from artifact.documents import OnOverflow, sigmoid
 from artifact.errors import InvalidInput, NonFiniteOutput
 from artifact.forecasting import Series, check_channels, check_levels, choose_horizon
 from artifact.loading import Floats, LoadedModel
 from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest, MatcherManifest
-from artifact.matching import Encoding, Text, Texts, best_first, pair_as_json, pooled
+from artifact.matching import Encoding, Ranking, ScoredPair, Text, Texts, pooled
 from artifact.series import Calibration, Column
 
 Document = str | bytes
@@ -77,12 +77,13 @@ class Model:
         """
         if isinstance(documents, str | bytes):
             return self.classify([documents], top_k=top_k, on_overflow=on_overflow, detail=detail)[0]
-        manifest = self._manifest_of(ClassifierManifest, "classify documents")
+        manifest, options = (
+            self._manifest_of(ClassifierManifest, "classify documents"),
+            Options(top_k, on_overflow, detail),
+        )
+        check_top_k(manifest, top_k)
         request = Documents([_encoded(document) for document in documents], manifest, on_overflow)
-        answers = request.answers(self._compute(request.rows))
-        return [
-            answer.as_json(manifest.labels, top_k=top_k, detail=detail, on_overflow=on_overflow) for answer in answers
-        ]
+        return [answer.as_json(manifest.labels, options) for answer in request.answers(self._compute(request.rows))]
 
     def score(self, pairs: Sequence[tuple[Document, Document]], *, on_overflow: OnOverflow = "windows") -> list[Result]:
         """Probability that the documents of each pair belong together, and coverage of both.
@@ -92,8 +93,7 @@ class Model:
         texts = [Text(f"pairs.{i}.{side}", _encoded(pair[side])) for i, pair in enumerate(pairs) for side in (0, 1)]
         vectors, encodings = self._encode(texts, on_overflow)
         scores = self._scores(vectors[0::2], vectors[1::2])
-        both = zip(encodings[0::2], encodings[1::2], strict=True)
-        return [pair_as_json(score, pair, on_overflow) for score, pair in zip(scores, both, strict=True)]
+        return [pair.as_json(on_overflow) for pair in map(ScoredPair, scores, encodings[0::2], encodings[1::2])]
 
     def rank(
         self,
@@ -110,10 +110,7 @@ class Model:
         texts = [Text(f"documents.{i}", _encoded(document)) for i, document in enumerate(documents)]
         vectors, encodings = self._encode([Text("query", _encoded(query)), *texts], on_overflow)
         scores = self._scores(np.repeat(vectors[:1], len(texts), axis=0), vectors[1:])
-        return [
-            {"index": index, "score": scores[index], "coverage": encodings[1 + index].as_json(on_overflow)}
-            for index in best_first(scores, top_n)
-        ]
+        return Ranking(encodings[0], scores, encodings[1:]).as_json(top_n, on_overflow)
 
     def forecast(
         self,

@@ -36,6 +36,47 @@ class Encoding:
         return coverage(self.bytes_total, self.bytes_used, self.windows, on_overflow)
 
 
+@dataclass(frozen=True)
+class ScoredPair:
+    """The answer for one pair."""
+
+    score: float
+    """Probability that its documents belong together."""
+    a: Encoding
+    b: Encoding
+
+    def as_json(self, on_overflow: OnOverflow) -> dict[str, Any]:
+        """The answer as clients get it."""
+        return {
+            "score": self.score,
+            "coverage": {"a": self.a.as_json(on_overflow), "b": self.b.as_json(on_overflow)},
+        }
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Documents with their scores with a query, in the order given."""
+
+    query: Encoding
+    scores: list[float]
+    documents: list[Encoding]
+
+    def best(self, top_n: int | None) -> list[int]:
+        """Indices of the best scores; equal ones in the order they came."""
+        return sorted(range(len(self.scores)), key=lambda index: -self.scores[index])[:top_n]
+
+    def as_json(self, top_n: int | None, on_overflow: OnOverflow) -> list[dict[str, Any]]:
+        """The best documents as clients get them."""
+        return [
+            {
+                "index": index,
+                "score": self.scores[index],
+                "coverage": self.documents[index].as_json(on_overflow),
+            }
+            for index in self.best(top_n)
+        ]
+
+
 class Texts:
     """Documents of one request, each distinct one cut into the rows that the model reads.
 
@@ -80,17 +121,6 @@ def pooled(rows: Sequence[int], vectors: NDArray[np.float32]) -> list[Vector]:
     """
     parts = np.split(vectors, np.cumsum(rows)[:-1])
     return [pool(part) for part in parts]
-
-
-def pair_as_json(score: float, pair: tuple[Encoding, Encoding], on_overflow: OnOverflow) -> dict[str, Any]:
-    """Score of a pair as clients get it."""
-    a, b = pair
-    return {"score": score, "coverage": {"a": a.as_json(on_overflow), "b": b.as_json(on_overflow)}}
-
-
-def best_first(scores: Sequence[float], top_n: int | None) -> list[int]:
-    """Indices of the best scores; equal ones in the order they came."""
-    return sorted(range(len(scores)), key=lambda index: -scores[index])[:top_n]
 
 
 def _cut(text: Text, manifest: MatcherManifest, on_overflow: OnOverflow) -> list[list[Span]]:

@@ -21,10 +21,10 @@ from service.engine.served import ServedForecaster
 from service.errors import PayloadTooLarge
 from service.tasks.forecasting import forecast
 from service.tasks.timing import Timing
-from service.wire.call import Call
+from service.wire.call import Call, named
 from service.wire.errors import Dialect, Failure
 from service.wire.media import JSON
-from service.wire.requests import MOST_NUMBERS, check_count
+from service.wire.requests import MOST_NUMBERS, check_count, read_json
 from service.wire.responses import json_response
 from service.wire.route import TIMEOUT_HEADERS, Route
 from service.wire.schemas import Channel, Channels, Levels, ModelName
@@ -145,7 +145,7 @@ async def get_models(call: Call) -> Response:
 
 async def post_forecast(call: Call) -> Response:
     """Forecast each input with the model named; one bad input refuses the request."""
-    asked = await call.json(KServeRequest, strict=None)
+    asked = await read_json(call, KServeRequest, strict=None)
     check_count("inputs", len(asked.inputs), call.settings.max_documents)
     model = call.models.forecaster(asked.model)
     with _within("options"):
@@ -178,7 +178,7 @@ async def post_forecast(call: Call) -> Response:
         "error": None,
         "outputs": outputs,
     }
-    return call.respond(model, answers[-1][1], response)
+    return call.finish(model, answers[-1][1], json_response({**named(model), **response}))
 
 
 def _check_answer(model: ServedForecaster, asked: KServeRequest) -> None:

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
 from artifact.manifest import ClassifierManifest
-from artifact.matching import Encoding, Text, best_first
+from artifact.matching import Encoding, Text
 from service import __version__
 from service.engine.served import ServedClassifier, ServedModel
 from service.errors import NotReady
@@ -29,7 +29,7 @@ from service.tasks.timing import Timing
 from service.wire.call import Call
 from service.wire.errors import Dialect, Failure
 from service.wire.media import JSON
-from service.wire.requests import check_count
+from service.wire.requests import check_count, read_document, read_json
 from service.wire.responses import json_response
 from service.wire.route import TIMEOUT_HEADERS, Route
 from service.wire.schemas import Documents, form
@@ -211,7 +211,7 @@ class _Answer:
 
 async def post_predict(call: Call) -> Response:
     """Labels of texts, or scores of pairs, best first; a batch is answered by a list of such lists."""
-    asked = await call.json(PredictRequest)
+    asked = await read_json(call, PredictRequest)
     inputs, is_batch = _batch(asked.inputs)
     check_count("inputs", len(inputs), call.settings.max_documents)
     if len({len(parts) for parts in inputs}) > 1:
@@ -223,19 +223,20 @@ async def post_predict(call: Call) -> Response:
 
 async def post_rerank(call: Call) -> Response:
     """Texts by their score with a query, best first."""
-    asked = await call.json(RerankRequest)
+    asked = await read_json(call, RerankRequest)
     check_count("texts", len(asked.texts), call.settings.max_rank_documents)
     query = _text(call, "query", asked.query)
     texts = [_text(call, f"texts.{number}", text) for number, text in enumerate(asked.texts)]
     model = call.models.matcher(None)
-    scores, encodings, query_encoding, timing = await call.run(
+    ranking, timing = await call.run(
         model, rank(model, query, texts, on_overflow=asked.on_overflow, deadline=call.deadline)
     )
-    order = best_first(scores, asked.top_n)
-    ranks: list[dict[str, Any]] = [{"index": index, "score": _score(scores[index], asked)} for index in order]
+    ranks: list[dict[str, Any]] = [
+        {"index": index, "score": _score(ranking.scores[index], asked)} for index in ranking.best(asked.top_n)
+    ]
     if asked.return_text:
         ranks = [{**entry, "text": asked.texts[entry["index"]]} for entry in ranks]
-    answer = _Answer(model, ranks, *_bytes([query_encoding, *encodings]), timing)
+    answer = _Answer(model, ranks, *_bytes([ranking.query, *ranking.documents]), timing)
     return _respond(call, answer, ranks)
 
 
@@ -255,7 +256,7 @@ def _batch(inputs: str | list[str] | list[list[str]]) -> tuple[list[list[str]], 
 
 async def _labels(call: Call, inputs: Sequence[list[str]], asked: PredictRequest) -> _Answer:
     """Labels of each text, best first."""
-    documents = [call.document(f"inputs.{number}", text) for number, (text,) in enumerate(inputs)]
+    documents = [read_document(call, f"inputs.{number}", text) for number, (text,) in enumerate(inputs)]
     model = call.models.classifier(None)
     answers, timing = await call.run(
         model, classify(model, documents, on_overflow=asked.on_overflow, deadline=call.deadline)
@@ -279,16 +280,14 @@ async def _scores(call: Call, inputs: Sequence[list[str]], asked: PredictRequest
         for number, (a, b) in enumerate(inputs)
     ]
     model = call.models.matcher(None)
-    scores, encodings, timing = await call.run(
-        model, score(model, pairs, on_overflow=asked.on_overflow, deadline=call.deadline)
-    )
-    predictions = [[{"score": _score(value, asked), "label": MATCH}] for value in scores]
-    return _Answer(model, predictions, *_bytes([text for pair in encodings for text in pair]), timing)
+    scored, timing = await call.run(model, score(model, pairs, on_overflow=asked.on_overflow, deadline=call.deadline))
+    predictions = [[{"score": _score(pair.score, asked), "label": MATCH}] for pair in scored]
+    return _Answer(model, predictions, *_bytes([text for pair in scored for text in (pair.a, pair.b)]), timing)
 
 
 def _text(call: Call, place: str, text: str) -> Text:
     """A text within its limit."""
-    return Text(place, call.document(place, text))
+    return Text(place, read_document(call, place, text))
 
 
 def _score(probability: float, asked: _Truncation) -> float:

@@ -44,7 +44,7 @@ class Admission:
             return None
         route, task = found.route, found.route.task
         fields: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # of a field that comes twice, the first
-        if route.takes_lines and fields.get(b"content-type", b"").lower().startswith(LINES):
+        if route.lines_handler is not None and fields.get(b"content-type", b"").lower().startswith(LINES):
             return None
         asked = fields.get(b"x-request-timeout-ms", b"")
         left_s = min(self._deadline_s, int(asked) / 1000) if DIGITS.fullmatch(asked) else self._deadline_s

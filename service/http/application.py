@@ -24,7 +24,7 @@ from service.settings import Settings
 from service.wire.call import Call
 from service.wire.errors import failure
 from service.wire.media import NDJSON
-from service.wire.route import Found, Table
+from service.wire.route import Found, Handler, Table
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,8 @@ class Application:
         token = request_id.set(_request_id(headers.get("x-request-id", "")))
         trace = trace_id.set(scope.get("trace_id") or trace_of(headers.getlist("traceparent")))
         found = self.table.find(scope["method"], scope["path"])
-        body = Body(self._bodies, headers, receive, is_bounded=not _has_lines(found, headers))
+        lines_handler = _lines_handler(found, headers)
+        body = Body(self._bodies, headers, receive, is_bounded=lines_handler is None)
         call = Call(
             Request(scope, body), engine=self._engine, settings=self._settings, metrics=self._metrics, started=started
         )
@@ -75,7 +76,7 @@ class Application:
         answer = _Answer(call, send, self._headers)
         try:
             self._keys.check(scope["path"], headers)
-            await self._respond(found, call, answer)
+            await self._respond(found, lines_handler, call, answer)
         except asyncio.CancelledError:  # the drain has taken too long: the last word is ours, not a cut connection
             await self._fail(
                 ShuttingDown("the server stopped before the answer was ready; ask another one"), call, answer
@@ -97,14 +98,14 @@ class Application:
             request_id.reset(token)
             trace_id.reset(trace)
 
-    async def _respond(self, found: Found | None, call: Call, answer: "_Answer") -> None:
+    async def _respond(self, found: Found | None, lines_handler: Handler | None, call: Call, answer: "_Answer") -> None:
         """Have a route answer, called directly if it takes a POST."""
         scope, receive = call.request.scope, call.request.receive
         if found is None or found.route.method != "POST":
             await self.api(scope, receive, answer)
             return
         scope["route"], scope["path_params"] = found.route, found.path_params
-        response = await found.route.handler(call)
+        response = await (lines_handler or found.route.handler)(call)
         await response(scope, receive, answer)
 
     async def _fail(self, error: Exception, call: Call, answer: "_Answer") -> None:
@@ -168,9 +169,10 @@ class _Answer:
         await self._send(message)
 
 
-def _has_lines(found: Found | None, headers: Headers) -> bool:
-    """Whether the body holds lines, of which there may be any number."""
-    return found is not None and found.route.takes_lines and headers.get("content-type", "").lower().startswith(NDJSON)
+def _lines_handler(found: Found | None, headers: Headers) -> Handler | None:
+    """What answers a body of lines, if the body holds lines."""
+    has_lines = headers.get("content-type", "").lower().startswith(NDJSON)
+    return found.route.lines_handler if found is not None and has_lines else None
 
 
 def _request_id(given: str) -> str:

@@ -2,14 +2,12 @@
 
 from starlette.responses import Response
 
-from artifact.errors import InvalidInput
-from service.engine.selection import Models
-from service.engine.served import ServedClassifier
-from service.routes.bulk import BulkResponse
+from artifact.classification import check_top_k
+from service.routes.bulk import post_lines
 from service.tasks.classification import classify
 from service.wire.call import Call
 from service.wire.media import BINARY, JSON, NDJSON, TEXT
-from service.wire.requests import check_count, parse_json
+from service.wire.requests import read_documents
 from service.wire.route import TIMEOUT_HEADERS, Lines, Route
 from service.wire.schemas import BulkLine, BulkResult, ClassifyOptions, ClassifyRequest, ClassifyResponse
 
@@ -19,37 +17,14 @@ async def post_classify(call: Call) -> Response:
 
     Lines (NDJSON), of which there may be any number, are answered by lines, in order, as they finish.
     """
-    until = call.deadline
-    kind = call.media_type(JSON, TEXT, BINARY, NDJSON)
-    if kind == NDJSON:
-        options = call.query(ClassifyOptions)
-        return BulkResponse(call, _model(call.models, options), options)
-    documents, options = _read(call, kind, await call.body())
-    check_count("inputs", len(documents), call.settings.max_documents)
-    documents = [call.document(f"input {index}", document) for index, document in enumerate(documents)]
-    model = _model(call.models, options)
-    answers, timing = await call.run(model, classify(model, documents, on_overflow=options.on_overflow, deadline=until))
-    return call.respond(model, timing, {"results": [options.show(answer, model.manifest.labels) for answer in answers]})
-
-
-def _model(models: Models, options: ClassifyOptions) -> ServedClassifier:
-    """The classifier asked for, if it has as many labels as are. Raises: ModelNotFound, InvalidInput."""
-    model = models.classifier(options.model)
-    most = len(model.manifest.labels)
-    if options.top_k is not None and options.top_k > most:
-        message = f"must be at most {most}, the number of labels"
-        raise InvalidInput(f"top_k: {message}", [("top_k", message)])
-    return model
-
-
-def _read(call: Call, kind: str, body: bytes) -> tuple[list[bytes], ClassifyOptions]:
-    """Documents and options of a request."""
-    if kind != JSON:
-        return [body], call.query(ClassifyOptions)
-    call.refuse_query()
-    parsed = parse_json(ClassifyRequest, body)
-    texts = [parsed.inputs] if isinstance(parsed.inputs, str) else parsed.inputs
-    return [text.encode() for text in texts], parsed
+    documents, options = await read_documents(call)
+    model = call.models.classifier(options.model)
+    check_top_k(model.manifest, options.top_k)
+    work = classify(model, documents, on_overflow=options.on_overflow, deadline=call.deadline)
+    labels, wanted = model.manifest.labels, options.wanted
+    return await call.answer(
+        model, work, lambda answers: {"results": [answer.as_json(labels, wanted) for answer in answers]}
+    )
 
 
 def _query_parameters() -> list[dict[str, object]]:
@@ -64,7 +39,7 @@ ROUTES = (
         path="/v1/classify",
         handler=post_classify,
         task="text-classification",
-        takes_lines=True,
+        lines_handler=post_lines,
         bodies={
             JSON: ClassifyRequest,
             TEXT: str,

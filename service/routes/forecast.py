@@ -8,13 +8,14 @@ from artifact.series import continue_timestamps, parse_frequency, parse_start
 from service.tasks.forecasting import forecast
 from service.wire.call import Call
 from service.wire.media import JSON
+from service.wire.requests import read_json
 from service.wire.route import TIMEOUT_HEADERS, Route
 from service.wire.schemas import ForecastRequest, ForecastResponse
 
 
 async def post_forecast(call: Call) -> Response:
     """Continue a series; nulls and steps before its start are filled in and counted in `coverage`."""
-    asked = await call.json(ForecastRequest)
+    asked = await read_json(call, ForecastRequest)
     names = list(asked.series) if isinstance(asked.series, dict) else None
     sent = list(asked.series.values()) if isinstance(asked.series, dict) else asked.series
     model = call.models.forecaster(asked.model, names)
@@ -23,10 +24,8 @@ async def post_forecast(call: Call) -> Response:
     check_levels(model.calibration, asked.quantiles)
     timestamps = _timestamps(asked, max(map(len, sent)), horizon)
     columns = [sent[place] for place in places]
-    answer, timing = await call.run(
-        model, forecast(model, columns, horizon=horizon, levels=asked.quantiles, deadline=call.deadline)
-    )
-    return call.respond(model, timing, {**answer.as_json(names, places), **timestamps})
+    work = forecast(model, columns, horizon=horizon, levels=asked.quantiles, deadline=call.deadline)
+    return await call.answer(model, work, lambda answer: {**answer.as_json(names, places), **timestamps})
 
 
 def _timestamps(asked: ForecastRequest, length: int, horizon: int) -> dict[str, list[str]]:

@@ -4,57 +4,51 @@ from typing import Any
 
 from starlette.responses import Response
 
-from artifact.matching import Text, best_first, pair_as_json
+from artifact.matching import Ranking, Text
 from service.tasks.matching import rank, score
 from service.wire.call import Call
 from service.wire.media import JSON
-from service.wire.requests import check_count
+from service.wire.requests import check_count, read_document, read_json
 from service.wire.route import TIMEOUT_HEADERS, Route
 from service.wire.schemas import RankRequest, RankResponse, ScoreRequest, ScoreResponse
 
 
 async def post_score(call: Call) -> Response:
     """Probability that the two documents of each pair belong together."""
-    asked = await call.json(ScoreRequest)
+    asked = await read_json(call, ScoreRequest)
     check_count("pairs", len(asked.pairs), call.settings.max_documents)
     pairs = [
         (_text(call, f"pairs.{number}.0", a), _text(call, f"pairs.{number}.1", b))
         for number, (a, b) in enumerate(asked.pairs)
     ]
     model = call.models.matcher(asked.model)
-    scores, encodings, timing = await call.run(
-        model, score(model, pairs, on_overflow=asked.on_overflow, deadline=call.deadline)
-    )
-    both = zip(scores, encodings, strict=True)
-    return call.respond(
-        model, timing, {"results": [pair_as_json(value, pair, asked.on_overflow) for value, pair in both]}
+    work = score(model, pairs, on_overflow=asked.on_overflow, deadline=call.deadline)
+    return await call.answer(
+        model, work, lambda scored: {"results": [pair.as_json(asked.on_overflow) for pair in scored]}
     )
 
 
 async def post_rank(call: Call) -> Response:
     """Documents by their score with a query, best first; equal scores in the order they came."""
-    asked = await call.json(RankRequest)
+    asked = await read_json(call, RankRequest)
     check_count("documents", len(asked.documents), call.settings.max_rank_documents)
     query = _text(call, "query", asked.query)
     documents = [_text(call, f"documents.{number}", document) for number, document in enumerate(asked.documents)]
     model = call.models.matcher(asked.model)
-    scores, encodings, query_encoding, timing = await call.run(
-        model, rank(model, query, documents, on_overflow=asked.on_overflow, deadline=call.deadline)
-    )
-    results = []
-    for index in best_first(scores, asked.top_n):
-        coverage = encodings[index].as_json(asked.on_overflow)
-        result: dict[str, Any] = {"index": index, "score": scores[index], "coverage": coverage}
+    work = rank(model, query, documents, on_overflow=asked.on_overflow, deadline=call.deadline)
+
+    def show(ranking: Ranking) -> dict[str, Any]:
+        results = ranking.as_json(asked.top_n, asked.on_overflow)
         if asked.return_documents:
-            result["document"] = asked.documents[index]
-        results.append(result)
-    content = {"results": results, "query_coverage": query_encoding.as_json(asked.on_overflow)}
-    return call.respond(model, timing, content)
+            results = [{**result, "document": asked.documents[result["index"]]} for result in results]
+        return {"results": results, "query_coverage": ranking.query.as_json(asked.on_overflow)}
+
+    return await call.answer(model, work, show)
 
 
 def _text(call: Call, place: str, text: str) -> Text:
     """A document of the request, within its limit."""
-    return Text(place, call.document(place, text))
+    return Text(place, read_document(call, place, text))
 
 
 ROUTES = (

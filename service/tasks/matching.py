@@ -10,7 +10,7 @@ import numpy as np
 
 from artifact.documents import OnOverflow
 from artifact.loading import Floats
-from artifact.matching import Encoding, Text, Texts, pooled
+from artifact.matching import Encoding, Ranking, ScoredPair, Text, Texts, pooled
 from service.engine.served import ServedMatcher
 from service.tasks.timing import Timing
 
@@ -20,7 +20,7 @@ CHUNK_ROWS = 512
 
 async def score(
     model: ServedMatcher, pairs: Sequence[tuple[Text, Text]], *, on_overflow: OnOverflow, deadline: float
-) -> tuple[list[float], list[tuple[Encoding, Encoding]], Timing]:
+) -> tuple[list[ScoredPair], Timing]:
     """Probability that the documents of each pair belong together.
 
     Raises: InvalidInput naming the document; what `Batcher.infer` raises.
@@ -28,19 +28,20 @@ async def score(
     texts = [text for pair in pairs for text in pair]
     vectors, encodings, timing = await _encode(model, texts, on_overflow, deadline)
     scores = await model.score(vectors[0::2], vectors[1::2], deadline)
-    return scores, list(zip(encodings[0::2], encodings[1::2], strict=True)), timing
+    return list(map(ScoredPair, scores, encodings[0::2], encodings[1::2])), timing
 
 
 async def rank(
     model: ServedMatcher, query: Text, documents: Sequence[Text], *, on_overflow: OnOverflow, deadline: float
-) -> tuple[list[float], list[Encoding], Encoding, Timing]:
+) -> tuple[Ranking, Timing]:
     """Score of each document with the query, in the order given.
 
     Raises: InvalidInput naming the document; what `Batcher.infer` raises.
     """
     vectors, encodings, timing = await _encode(model, [query, *documents], on_overflow, deadline)
     queries = np.repeat(vectors[:1], len(documents), axis=0)
-    return await model.score(queries, vectors[1:], deadline), encodings[1:], encodings[0], timing
+    scores = await model.score(queries, vectors[1:], deadline)
+    return Ranking(encodings[0], scores, encodings[1:]), timing
 
 
 async def _encode(

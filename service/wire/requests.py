@@ -1,16 +1,22 @@
-"""Bodies and query strings -> checked values, within their limits."""
+"""Requests -> checked values, within their limits."""
 
+import asyncio
 import re
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
-from starlette.datastructures import QueryParams
 
 from artifact.errors import InvalidInput
-from service.errors import MalformedInput, PayloadTooLarge
+from service.errors import DeadlineExceeded, MalformedInput, PayloadTooLarge, UnsupportedMedia
+from service.wire.call import Call
+from service.wire.media import BINARY, JSON, NDJSON, TEXT
+from service.wire.schemas import ClassifyOptions, ClassifyRequest
 
 M = TypeVar("M", bound=BaseModel)
 
+CLASSIFIED = (JSON, TEXT, BINARY, NDJSON)
+"""Media types of documents to classify."""
+CHARSET = re.compile(r"charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
 LONGEST_PLACE = 32
 MOST_LISTS = 200_000
 """Lists and objects in a body: the parser needs seconds for a million empty ones, and nothing else runs meanwhile."""
@@ -19,6 +25,86 @@ MOST_NUMBERS = 1_000_000
 """In one answer: a few short series can ask for many, and writing them stops everybody else."""
 MANY_ERRORS = 1000
 """Beyond it they are counted, not listed: pydantic needs seconds to describe the million that a body can hold."""
+
+
+def media_type(call: Call, *allowed: str) -> str:
+    """Media type of the body, in lower case. Raises: UnsupportedMedia naming what is allowed."""
+    refuse_encoding(call)
+    given, _, parameters = (call.header("content-type") or "").partition(";")
+    given = given.strip().lower()
+    if given not in allowed:
+        raise UnsupportedMedia(f"send the body as {', '.join(allowed)}")
+    charset = CHARSET.search(parameters)
+    if given != BINARY and charset and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
+        raise UnsupportedMedia("send text as UTF-8, or bytes of any encoding as application/octet-stream")
+    return given
+
+
+def refuse_encoding(call: Call) -> None:
+    """Take no compressed body. Raises: UnsupportedMedia."""
+    if (call.header("content-encoding") or "identity").lower() != "identity":
+        raise UnsupportedMedia("send the body without Content-Encoding")
+
+
+async def read_body(call: Call) -> bytes:
+    """The whole body. Raises: DeadlineExceeded if the client is slower than its deadline."""
+    try:
+        async with asyncio.timeout_at(call.deadline):
+            return await call.request.body()
+    except TimeoutError:
+        raise DeadlineExceeded("the deadline passed before the body had come") from None
+
+
+async def read_json(call: Call, schema: type[M], *, strict: bool | None = True) -> M:
+    """The body as JSON, checked; its options stand in it, not in the query string.
+
+    Raises: UnsupportedMedia, DeadlineExceeded, and what `parse_json` raises.
+    """
+    _ = call.deadline  # a bad header is told of before a bad body
+    media_type(call, JSON)
+    if call.request.scope["query_string"]:
+        raise InvalidInput("options of a JSON body go into the body", [("query", "not allowed with a JSON body")])
+    return parse_json(schema, await read_body(call), strict=strict)
+
+
+def read_query(call: Call, schema: type[M]) -> M:
+    """The query string, checked. Raises: InvalidInput naming the fields."""
+    if not call.request.scope["query_string"]:
+        return schema()
+    query = call.request.query_params
+    names = [name for name, _ in query.multi_items()]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        message = "given more than once"
+        raise InvalidInput(f"a parameter is {message}", [("query", message) for _ in twice])
+    try:
+        return schema.model_validate_strings(dict(query))
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+async def read_documents(call: Call) -> tuple[list[bytes], ClassifyOptions]:
+    """Documents, within their limits, and options of a request to classify; the media type says how they came.
+
+    Raises: UnsupportedMedia, DeadlineExceeded, InvalidInput, MalformedInput, PayloadTooLarge.
+    """
+    _ = call.deadline
+    options: ClassifyOptions
+    if media_type(call, *CLASSIFIED) == JSON:
+        options = asked = await read_json(call, ClassifyRequest)
+        texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
+        documents = [text.encode() for text in texts]
+    else:
+        documents = [await read_body(call)]
+        options = read_query(call, ClassifyOptions)
+    check_count("inputs", len(documents), call.settings.max_documents)
+    return [read_document(call, f"input {index}", document) for index, document in enumerate(documents)], options
+
+
+def read_document(call: Call, place: str, document: str | bytes) -> bytes:
+    """A document of the request, within its limit. Raises: PayloadTooLarge naming its place."""
+    content = document.encode() if isinstance(document, str) else document
+    check_size(place, content, call.settings.max_document_bytes)
+    return content
 
 
 def parse_json(schema: type[M], body: bytes, *, strict: bool | None = True) -> M:
@@ -45,18 +131,6 @@ def bound_lists(head: bytes) -> None:
 
 def _brackets(head: bytes) -> int:
     return head.count(b"[") + head.count(b"{")
-
-
-def parse_query(schema: type[M], query: QueryParams) -> M:
-    """Check a query string. Raises: InvalidInput naming the fields."""
-    names = [name for name, _ in query.multi_items()]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        message = "given more than once"
-        raise InvalidInput(f"a parameter is {message}", [("query", message) for _ in twice])
-    try:
-        return schema.model_validate_strings(dict(query))
-    except ValidationError as error:
-        raise _invalid(error) from None
 
 
 def _invalid(error: ValidationError) -> Exception:

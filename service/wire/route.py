@@ -27,6 +27,9 @@ TIMEOUT_HEADERS: Sequence[Mapping[str, Any]] = (
 """Parameters of routes that compute, for the OpenAPI document."""
 
 
+Handler = Callable[[Call], Awaitable[Response]]
+
+
 @dataclass(frozen=True)
 class Lines:
     """A body with one JSON value a line."""
@@ -40,14 +43,14 @@ class Route:
 
     method: Literal["GET", "POST"]
     path: str
-    handler: Callable[[Call], Awaitable[Response]]
+    handler: Handler
     dialect: Dialect = NATIVE
     """How errors are written."""
     task: str | None = None
     """Of the model that every request needs: while none can take one, requests are refused before they are read."""
     needs_key: bool = True
-    takes_lines: bool = False
-    """Whether a body of lines may be of any length."""
+    lines_handler: Handler | None = None
+    """Of a body of lines (NDJSON), which may be of any length."""
     answers_head: bool = False
     """Whether HEAD is answered as GET is."""
     bodies: Mapping[str, Any] = field(default_factory=dict)

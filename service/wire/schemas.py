@@ -1,11 +1,10 @@
 """Wire types of the native routes: they check requests and make the OpenAPI document."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
-from artifact.classification import Classification
+from artifact.classification import Options
 from artifact.documents import OnOverflow
 
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -43,9 +42,10 @@ class ClassifyOptions(_Request):
     detail: bool = False
     """Whether to return the scores of each window."""
 
-    def show(self, answer: Classification, labels: Sequence[str]) -> dict[str, Any]:
-        """The answer for one document, as it was asked for."""
-        return answer.as_json(labels, top_k=self.top_k, detail=self.detail, on_overflow=self.on_overflow)
+    @property
+    def wanted(self) -> Options:
+        """All but the model."""
+        return Options(self.top_k, self.on_overflow, self.detail)
 
 
 class ClassifyRequest(ClassifyOptions):

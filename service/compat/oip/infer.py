@@ -30,7 +30,7 @@ from service.tasks.matching import score
 from service.tasks.timing import Timing
 from service.wire.call import Call
 from service.wire.media import BINARY, JSON
-from service.wire.requests import MOST_NUMBERS, check_count
+from service.wire.requests import MOST_NUMBERS, check_count, read_body, read_document, refuse_encoding
 from service.wire.route import TIMEOUT_HEADERS, Route
 
 BYTES = {"type": "string", "format": "binary"}
@@ -67,9 +67,9 @@ async def post_infer(call: Call) -> Response:
     """Ask a model; classifiers take `text`, or `bytes` with `lengths`, matchers `a` and `b`, forecasters `series`."""
     arrived = asyncio.get_running_loop().time()
     until = call.deadline
-    call.refuse_encoding()  # of media types, clients name any
+    refuse_encoding(call)  # of media types, clients name any
     model = call.models.named(**call.path_params)
-    asked, tensors = parse(await call.body(), call.header(HEAD_LENGTH.lower()))
+    asked, tensors = parse(await read_body(call), call.header(HEAD_LENGTH.lower()))
     wanted = _wanted(asked, model.manifest)
     if asked.parameters.timeout:
         until = min(until, arrived + asked.parameters.timeout / 1e6)
@@ -111,7 +111,7 @@ class _Inputs:
     def documents(self, name: str) -> list[bytes]:
         """Elements of a BYTES tensor. Raises: InvalidInput, PayloadTooLarge."""
         documents = self.tensors[name].strings(self.call.settings.max_documents)
-        return [self.call.document(f"{name}.{number}", document) for number, document in enumerate(documents)]
+        return [read_document(self.call, f"{name}.{number}", document) for number, document in enumerate(documents)]
 
     def rows(self) -> list[bytes]:
         """Rows of `bytes`, each as long as `lengths` says. Raises: InvalidInput, PayloadTooLarge."""
@@ -125,7 +125,7 @@ class _Inputs:
         for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
             if not 0 <= length <= width:
                 raise wrong(f"lengths.{number}", f"{length}; 0 to {width}, the width of bytes, is allowed")
-            documents.append(self.call.document(f"bytes.{number}", row[:length].tobytes()))
+            documents.append(read_document(self.call, f"bytes.{number}", row[:length].tobytes()))
         return documents
 
 
@@ -168,9 +168,9 @@ async def _score(model: ServedMatcher, inputs: _Inputs) -> _Answer:
     if len(a) != len(b):
         raise wrong("b", f"{len(b)} elements; {len(a)}, as many as a has, are allowed")
     pairs = [(Text(f"a.{i}", one), Text(f"b.{i}", other)) for i, (one, other) in enumerate(zip(a, b, strict=True))]
-    scores, encodings, timing = await score(model, pairs, on_overflow=inputs.on_overflow, deadline=inputs.until)
-    coverage = _coverage([(text.bytes_total, text.bytes_used) for pair in encodings for text in pair])
-    return _Answer({"score": np.array(scores, "<f4")}, coverage, timing)
+    scored, timing = await score(model, pairs, on_overflow=inputs.on_overflow, deadline=inputs.until)
+    coverage = _coverage([(text.bytes_total, text.bytes_used) for pair in scored for text in (pair.a, pair.b)])
+    return _Answer({"score": np.array([pair.score for pair in scored], "<f4")}, coverage, timing)
 
 
 async def _forecast(model: ServedForecaster, inputs: _Inputs) -> _Answer:
