@@ -20,7 +20,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
-from service import __version__
+from artifact import __version__
 from service.http.admission import Refused
 from service.http.application import METHODS, Application
 from service.log import request_id, trace_of
