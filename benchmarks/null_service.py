@@ -19,7 +19,7 @@ import service.server
 from artifact.loading import LoadedModel
 from service import log
 from service.engine.loading import load_models
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.settings import Settings
 
 ANSWER = {

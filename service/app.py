@@ -12,7 +12,7 @@ from artifact import __version__
 from artifact.errors import LongdocError
 from service.engine.engine import Engine
 from service.http.application import Application
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.openapi import document_routes
 from service.settings import Settings
 from service.table import TABLE

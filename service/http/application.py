@@ -19,7 +19,7 @@ from service.http.admission import Admission, Refused
 from service.http.bodies import Body, HeldBodies
 from service.http.keys import Keys
 from service.log import request_id, trace_id, trace_of
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.settings import Settings
 from service.wire.call import Call
 from service.wire.errors import failure
@@ -115,7 +115,7 @@ class Application:
             await response(call.request.scope, call.request.receive, answer)
 
     def refusal(self, scope: Scope) -> Refused | None:
-        """Answer to a request that cannot be computed in time, from its head alone; None lets it in.
+        """Answer to a request that cannot be computed in time, from its head alone; None admits it.
 
         Called by the protocol before anything is spent on the request: while ten times as many come as can be computed,
         to turn nine away must cost next to nothing.

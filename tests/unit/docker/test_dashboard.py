@@ -5,9 +5,10 @@ import re
 from itertools import product
 from typing import Any
 
-from service.observe.metrics import Metrics
-from tests.support.paths import ROOT
 from tests.unit.service.observe.test_metrics import CONTRACT
+
+from service.metrics import Metrics
+from tests.support.paths import ROOT
 
 DASHBOARD = (ROOT / "docker" / "grafana" / "dashboards" / "longdoc.json").read_text()
 ALERTS = (ROOT / "docker" / "alerts.yml").read_text()

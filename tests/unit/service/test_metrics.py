@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.observe.metrics import SHARED, Metrics, forget_worker, set_worker
+from service.metrics import SHARED, Metrics, forget_worker, set_worker
 from tests.support.paths import ROOT
 
 CONTRACT = {
@@ -93,7 +93,7 @@ def test_documents_are_counted_with_what_was_dropped() -> None:
 WORKER = """
 import os, sys
 from pathlib import Path
-from service.observe.metrics import SHARED, Metrics, set_worker
+from service.metrics import SHARED, Metrics, set_worker
 
 index, version, requests, depth, oldest = sys.argv[1:]
 set_worker(Path(os.environ[SHARED]), int(index))

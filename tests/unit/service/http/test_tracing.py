@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import log as logs
 from service.http.application import Application
+from service.http.tracing import Traced
 from service.log import trace_of
-from service.observe.tracing import Traced
 from service.tasks.timing import Timing
 from service.wire.call import Work
 from service.wire.route import Table
