@@ -5,7 +5,7 @@ import re
 from itertools import product
 from typing import Any
 
-from tests.unit.service.observe.test_metrics import CONTRACT
+from tests.unit.service.test_metrics import CONTRACT
 
 from service.metrics import Metrics
 from tests.support.paths import ROOT
