@@ -72,7 +72,6 @@ class Application:
         call = Call(
             Request(scope, body), engine=self._engine, settings=self._settings, metrics=self._metrics, started=started
         )
-        scope["call"] = call
         answer = _Answer(call, send, self._headers)
         try:
             self._keys.check(scope["path"], headers)
@@ -93,6 +92,7 @@ class Application:
             let_go(error)
         finally:
             body.release()
+            scope["work"] = call.work
             method = scope["method"] if scope["method"] in METHODS else "other"
             self._metrics.http_requests.labels(_path_of_route(scope), method, answer.code).inc()
             request_id.reset(token)
@@ -102,7 +102,11 @@ class Application:
         """Have a route answer, called directly if it takes a POST."""
         scope, receive = call.request.scope, call.request.receive
         if found is None or found.route.method != "POST":
-            await self.api(scope, receive, answer)
+            scope["call"] = call
+            try:
+                await self.api(scope, receive, answer)
+            finally:
+                del scope["call"]  # the call knows the scope: the circle would keep the body in memory
             return
         scope["route"], scope["path_params"] = found.route, found.path_params
         response = await (lines_handler or found.route.handler)(call)

@@ -72,7 +72,7 @@ class Traced:
     """An application with a span around each request but those of paths that need no key, which come every few seconds.
 
     Args:
-        app: leaves a `Call` in the scope, with a `Work` if work was done.
+        app: leaves a `Work` in the scope, if work was done.
         provider: of the spans.
 
     """
@@ -118,7 +118,7 @@ class Traced:
             if route := getattr(scope.get("route"), "path", None):  # any other path is the client's own text
                 span.update_name(f"{name} {route}")
                 facts |= {"http.route": route, "url.path": scope["path"]}
-            if (call := scope.get("call")) is not None and (work := call.work) is not None:
+            if (work := scope.get("work")) is not None:
                 facts |= self._work(span, work, to_epoch_ns)
             if "error.type" in facts:
                 span.set_status(StatusCode.ERROR)

@@ -5,10 +5,9 @@ import re
 from itertools import product
 from typing import Any
 
-from tests.unit.service.test_metrics import CONTRACT
-
 from service.metrics import Metrics
 from tests.support.paths import ROOT
+from tests.unit.service.test_metrics import CONTRACT
 
 DASHBOARD = (ROOT / "docker" / "grafana" / "dashboards" / "longdoc.json").read_text()
 ALERTS = (ROOT / "docker" / "alerts.yml").read_text()

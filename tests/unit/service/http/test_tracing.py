@@ -185,8 +185,7 @@ async def test_stages_stay_within_the_request(provider: TracerProvider, sent: In
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         del receive
         manifest: Any = SimpleNamespace(name="m", version=3)
-        work = Work(manifest, Timing(1.0, 4.0, 3.0), started=10.0, computed=14.0, finished=14.5)
-        scope["call"] = SimpleNamespace(work=work)
+        scope["work"] = Work(manifest, Timing(1.0, 4.0, 3.0), started=10.0, computed=14.0, finished=14.5)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
