@@ -1,1 +1,1 @@
-"""Measurements; each module is one command, `python -m benchmarks.<name>`, and writes into `benchmarks/results/`."""
+"""Programs that measure the project; `results/` holds what they found. Not part of what is served."""

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from benchmarks.load import Outcome, closed_loop, open_loop, post, run
+from benchmarks.lib.load import Outcome, closed_loop, open_loop, post, run
 from benchmarks.peers.__main__ import common_rate
 from benchmarks.peers.catalogue import PEERS
 from benchmarks.peers.measure import samples
