@@ -24,8 +24,14 @@ CASES = {
         Case("ours, trained without the papers of the test", "aan-s3", 2, ("data.disjoint=true",)),
         "paper-disjoint",
     ),
-    "no Fourier": (Case("without Fourier convolution", "aan-s3", 1, ("model.encoder.use_fourier=false",)), "all"),
-    "stem alone": (Case("without S3Attention: the stem alone", "aan-s3", 1, ("model.encoder.num_layers=0",)), "all"),
+    "no Fourier": (
+        Case("without Fourier convolution", "aan-s3", 1, ("model.encoder.use_fourier=false",)),
+        "all",
+    ),
+    "stem alone": (
+        Case("without S3Attention: the stem alone", "aan-s3", 1, ("model.encoder.num_layers=0",)),
+        "all",
+    ),
 }
 """Label in the chart -> runs, and their test pairs."""
 
