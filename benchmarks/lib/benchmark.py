@@ -26,7 +26,7 @@ class Benchmark:
     description: str
     """Of the command; the docstring of the module."""
     measure: Callable[[argparse.Namespace], Iterator[Data]]
-    """Yields what is known so far, once or after each part; each time it is written."""
+    """Yields what is known so far, once or after each part; each time the record is written."""
     report: Callable[[Record], str]
     """Body of the report in Markdown."""
     chart: Callable[[Record, Path], None] | None = None
@@ -41,7 +41,7 @@ class Benchmark:
         return self.program.rpartition(".")[2]
 
     def main(self, arguments: Sequence[str] | None = None) -> None:
-        """Measure; write record, report and chart; print the report."""
+        """Measure; write the record after each part, report and chart at the end; print the report."""
         given = sys.argv[1:] if arguments is None else list(arguments)
         args = self.parse(given)
         facts: dict[str, Any] = {
@@ -54,10 +54,15 @@ class Benchmark:
             "versions": provenance.versions(self.packages),
             "settings": {key: _plain(value) for key, value in vars(args).items() if key not in NOT_SETTINGS},
         }
-        text = ""
-        for data in self.measure(args):
-            text = self.write(Record(**facts, data=data), args.out)
-        print(text)
+        measured: Record | None = None
+        try:
+            for data in self.measure(args):
+                measured = Record(**facts, data=data)
+                record.write(measured, args.out)
+        finally:  # what an interrupted program knows is told, too
+            if measured:
+                self.render(measured, args.out / self.name)
+                print(self.markdown(measured))
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Read the command line."""
@@ -70,11 +75,6 @@ class Benchmark:
             self.options(parser)
         parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results (default: %(default)s)")
         return parser.parse_args(arguments)
-
-    def write(self, measured: Record, results: Path) -> str:
-        """Write a record and what is made from it; returns the report."""
-        self.render(measured, record.write(measured, results))
-        return self.markdown(measured)
 
     def render(self, measured: Record, folder: Path) -> None:
         """Make report and chart from a record."""

@@ -46,10 +46,9 @@ def values_of(record: Record) -> dict[str, dict[str, list[float]]]:
     found = figures(record.data["runs"])
     return {
         label: {
-            metric: [value for run in found[case.name] for (m, _), value in run.items() if m == metric]
-            for metric in METRICS
+            metric: [run[metric, f"{pairs} pairs, first 4000 bytes"] for run in found[case.name]] for metric in METRICS
         }
-        for label, (case, _) in CASES.items()
+        for label, (case, pairs) in CASES.items()
         if case.name in found
     }
 
