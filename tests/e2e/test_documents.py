@@ -2,42 +2,25 @@
 
 import ast
 import json
-import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from service.settings import Settings
+from tests.support.blocks import BLOCK, run
 from tests.support.paths import ROOT
 from tests.support.server import Server
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"(?:<!-- test: (?P<mark>[a-z-]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)```", re.DOTALL)
 LOCAL = "http://127.0.0.1:8000"
 
 
 def blocks(*marks: str) -> list[re.Match[str]]:
     return [m for path in DOCUMENTS for m in BLOCK.finditer(path.read_text()) if m["mark"] in marks]
-
-
-def environment() -> dict[str, str]:
-    """`python` is the one that runs the tests; the packages come from the checkout."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
-
-
-def run(code: str, folder: Path) -> str:
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", code],
-        cwd=folder, env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_every_block_is_marked() -> None:

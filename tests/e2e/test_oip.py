@@ -15,11 +15,11 @@ import tritonclient.http.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
 from artifact.manifest import ForecasterManifest, Manifest
-from tests.e2e.conftest import SECRET
-from tests.e2e.test_documents import BLOCK, run
-from tests.e2e.test_fuzz import mutate
+from tests.support.blocks import BLOCK, run
+from tests.support.mutations import mutate
 from tests.support.offline import Columns, Offline, OfflineForecaster, OfflineMatcher, document, same_score
 from tests.support.paths import ROOT
+from tests.support.problems import SECRET
 from tests.support.server import ControlledServer, Server
 from tests.support.waiting import PATIENCE_S
 

@@ -15,10 +15,10 @@ import pytest
 
 from artifact.cores import cpu_count
 from artifact.manifest import ClassifierManifest
-from tests.e2e.conftest import SECRET
-from tests.e2e.test_fuzz import mutate
+from tests.support.mutations import mutate
 from tests.support.offline import Offline, OfflineMatcher, document, same_score
 from tests.support.paths import EXPORTS
+from tests.support.problems import SECRET
 from tests.support.server import ControlledServer, Server
 
 NO_FORM = "inputs: Input should be a string, a list of strings or a list of such lists"

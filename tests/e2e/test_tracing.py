@@ -18,9 +18,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
-from tests.e2e.conftest import SECRET
 from tests.support.offline import OfflineForecaster
 from tests.support.paths import ROOT
+from tests.support.problems import SECRET
 from tests.support.server import ControlledServer, Server
 from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.wire import LAST_CHUNK, Wire, chunked, request

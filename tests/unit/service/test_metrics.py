@@ -8,36 +8,8 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.metrics import SHARED, Metrics, forget_worker, set_worker
+from tests.support.contract import CONTRACT
 from tests.support.paths import ROOT
-
-CONTRACT = {
-    "longdoc_http_requests": {"route", "method", "code"},
-    "longdoc_request_duration_seconds": {"model", "task"},
-    "longdoc_request_queue_seconds": {"model"},
-    "longdoc_request_decode_seconds": {"model"},
-    "longdoc_request_compute_seconds": {"model"},
-    "longdoc_request_encode_seconds": {"model"},
-    "longdoc_requests_in_flight": {"model"},
-    "longdoc_queue_depth": {"model"},
-    "longdoc_queue_bytes": {"model"},
-    "longdoc_queue_oldest_seconds": {"model"},
-    "longdoc_batch_size": {"model"},
-    "longdoc_batch_padding_ratio": {"model"},
-    "longdoc_batches": {"model", "reason"},
-    "longdoc_requests_rejected": {"model", "reason"},
-    "longdoc_requests_cancelled": {"model", "stage"},
-    "longdoc_documents": {"model"},
-    "longdoc_document_bytes": {"model"},
-    "longdoc_documents_truncated": {"model"},
-    "longdoc_bytes_dropped": {"model"},
-    "longdoc_encoding_cache_requests": {"model", "result"},
-    "longdoc_encoding_cache_bytes": {"model"},
-    "longdoc_inference_errors": {"model", "kind"},
-    "longdoc_exports_refused": {"model", "reason"},
-    "longdoc_model_info": {"model", "version", "task", "format", "device", "precision", "sha256"},
-    "longdoc_model_ready": {"model"},
-    "longdoc_model_load_seconds": {"model"},
-}
 
 
 def test_names_and_labels_are_those_of_the_contract() -> None:
