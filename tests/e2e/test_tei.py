@@ -308,9 +308,11 @@ def test_mutated_bodies_are_answered_clearly(client: httpx.Client) -> None:
 
 
 def test_routes_are_documented(client: httpx.Client) -> None:
-    paths = client.get("/openapi.json").json()["paths"]
+    document = client.get("/openapi.json").json()
+    paths = document["paths"]
     for path in ("/predict", "/rerank"):
         assert "application/json" in paths[path]["post"]["requestBody"]["content"]
         schema = paths[path]["post"]["responses"]["422"]["content"]["application/json"]["schema"]
-        assert "error_type" in schema["properties"]
+        assert schema == {"$ref": "#/components/schemas/TEIError"}
+    assert set(document["components"]["schemas"]["TEIError"]["properties"]) == {"error", "error_type"}
     assert {"/info", "/health"} <= set(paths)
