@@ -7,6 +7,7 @@ import argparse
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -99,6 +100,8 @@ def train(recipe: str, overrides: Sequence[str], runs: Path, data_dir: Path, *, 
     folder = runs / f"{config.name}-seed{config.seed}"
     sets = [word for override in overrides for word in ("--set", override)]
     resume = ["--resume"] if (folder / "last.pt").is_file() else []
+    if folder.exists() and not resume:  # interrupted before its first checkpoint
+        shutil.rmtree(folder)
     _command("train", recipe, "--runs", str(runs), *sets, *resume, data_dir=data_dir, threads=threads)
     return folder
 

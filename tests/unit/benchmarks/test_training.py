@@ -181,3 +181,19 @@ def test_a_study_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch, tmp_p
     report = (tmp_path / "lra" / "report.md").read_text()
     assert "| s3               | 56.2 ± 8.8 (2) |" in report
     assert "| dba              |                |" in report
+
+
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_an_interrupted_run_goes_on_if_it_can(
+    has_checkpoint: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    commands: list[tuple[str, ...]] = []
+    monkeypatch.setattr(runs, "_command", lambda *words, **_: commands.append(words))
+    folder = tmp_path / "imdb-s3-seed3"
+    folder.mkdir()
+    (folder / ("last.pt" if has_checkpoint else "best.pt")).touch()
+    assert runs.train("imdb-s3", ["seed=3"], tmp_path, Path("data")) == folder
+    assert commands == [
+        ("train", "imdb-s3", "--runs", str(tmp_path), "--set", "seed=3", *(["--resume"] if has_checkpoint else []))
+    ]
+    assert folder.exists() == has_checkpoint
