@@ -66,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser, name: str) -> None:
 def trained(
     name: str, cases: Sequence[Case], args: argparse.Namespace, read: Callable[[Path, Path], Any]
 ) -> Iterator[Data]:
-    """Train and measure each seed of each case that the record does not hold; yield the data after each.
+    """Train and measure each seed of each case that the record does not hold; yield the data after each one.
 
     An interrupted run goes on from its last checkpoint in `args.runs`.
 
@@ -86,8 +86,6 @@ def trained(
         folder = train(case.recipe, (*case.overrides, f"seed={seed}"), args.runs / case.folder, args.data_dir)
         found = {"case": case.name, "seed": seed, "recipe": case.fingerprint, "revision": git_revision()}
         runs.append({**found, "results": read(folder, args.data_dir)})
-        yield {"runs": runs}
-    if not missing:
         yield {"runs": runs}
 
 

@@ -122,18 +122,21 @@ def test_every_seed_is_recorded_and_told(
     assert (tmp_path / benchmark.name / "chart.png").exists() == (benchmark.chart is not None)
 
 
-def test_what_is_recorded_is_not_trained_again(trainer: Trainer, tmp_path: Path) -> None:
+def test_what_is_recorded_is_not_trained_again(
+    trainer: Trainer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     trainer.fails_at = 2
     with pytest.raises(KeyboardInterrupt):
         go(matching.BENCHMARK, tmp_path)
     assert [run["seed"] for run in record.read("matching", tmp_path).data["runs"]] == [0, 0]
     trainer.fails_at = -1
-    before = len(trainer.trained)
     data = go(matching.BENCHMARK, tmp_path)
-    assert len(data["runs"]) == len(trainer.trained) == 7
-    assert trainer.trained[before][1] != trainer.trained[0][1]
-    assert go(matching.BENCHMARK, tmp_path) == data
+    assert len(data["runs"]) == len(trainer.trained) == len(set(trainer.trained)) == 7
+    before = (tmp_path / "matching" / "data.json").read_bytes()
+    matching.BENCHMARK.main(["--data-dir", "data", "--runs", "elsewhere", "--out", str(tmp_path)])
+    assert (tmp_path / "matching" / "data.json").read_bytes() == before
     assert len(trainer.trained) == 7
+    assert capsys.readouterr().out.endswith("matching: nothing is missing\n")
 
 
 def test_what_another_recipe_gave_is_trained_again(trainer: Trainer, tmp_path: Path) -> None:
