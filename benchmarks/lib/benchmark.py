@@ -26,7 +26,7 @@ class Benchmark:
     description: str
     """Of the command; the docstring of the module."""
     measure: Callable[[argparse.Namespace], Iterator[Data]]
-    """Yields what is known so far, once or after each part; each time the record is written."""
+    """Yields what is known so far, after each part that it measured; each time the record is written."""
     report: Callable[[Record], str]
     """Body of the report in Markdown."""
     chart: Callable[[Record, Path], None] | None = None
@@ -63,6 +63,8 @@ class Benchmark:
             if measured:
                 self.render(measured, args.out / self.name)
                 print(self.markdown(measured))
+        if not measured:  # the record, with the date and the revision of its figures, stays as it is
+            print(f"{args.out / self.name}: nothing is missing")
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Read the command line."""

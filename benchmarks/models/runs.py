@@ -7,6 +7,7 @@ import argparse
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -65,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser, name: str) -> None:
 def trained(
     name: str, cases: Sequence[Case], args: argparse.Namespace, read: Callable[[Path, Path], Any]
 ) -> Iterator[Data]:
-    """Train and measure each seed of each case that the record does not hold; yield the data after each.
+    """Train and measure each seed of each case that the record does not hold; yield the data after each one.
 
     An interrupted run goes on from its last checkpoint in `args.runs`.
 
@@ -86,8 +87,6 @@ def trained(
         found = {"case": case.name, "seed": seed, "recipe": case.fingerprint, "revision": git_revision()}
         runs.append({**found, "results": read(folder, args.data_dir)})
         yield {"runs": runs}
-    if not missing:
-        yield {"runs": runs}
 
 
 def train(recipe: str, overrides: Sequence[str], runs: Path, data_dir: Path, *, threads: int | None = None) -> Path:
@@ -99,6 +98,8 @@ def train(recipe: str, overrides: Sequence[str], runs: Path, data_dir: Path, *, 
     folder = runs / f"{config.name}-seed{config.seed}"
     sets = [word for override in overrides for word in ("--set", override)]
     resume = ["--resume"] if (folder / "last.pt").is_file() else []
+    if folder.exists() and not resume:  # interrupted before its first checkpoint
+        shutil.rmtree(folder)
     _command("train", recipe, "--runs", str(runs), *sets, *resume, data_dir=data_dir, threads=threads)
     return folder
 

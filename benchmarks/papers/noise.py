@@ -58,8 +58,6 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
         found = {"row": row, "seed": seed, "accuracy": accuracy, "revision": git_revision(), "recipe": recipes[row]}
         runs.append(found)
         yield {"levels": list(LEVELS), "runs": runs}
-    if not cases:
-        yield {"levels": list(LEVELS), "runs": runs}
 
 
 def noisy(pixels: bytes, level: int) -> bytes:

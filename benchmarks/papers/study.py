@@ -100,8 +100,6 @@ class Study:
             finally:
                 for run in pending:
                     run.cancel()
-        if not cases:
-            yield {"runs": runs}
 
     def train(self, scale: str, column: str, row: str, seed: int, data_dir: Path, jobs: int) -> Data:
         """Train and measure one run. Raises: RuntimeError with what the commands said."""

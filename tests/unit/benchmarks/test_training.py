@@ -122,18 +122,21 @@ def test_every_seed_is_recorded_and_told(
     assert (tmp_path / benchmark.name / "chart.png").exists() == (benchmark.chart is not None)
 
 
-def test_what_is_recorded_is_not_trained_again(trainer: Trainer, tmp_path: Path) -> None:
+def test_what_is_recorded_is_not_trained_again(
+    trainer: Trainer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     trainer.fails_at = 2
     with pytest.raises(KeyboardInterrupt):
         go(matching.BENCHMARK, tmp_path)
     assert [run["seed"] for run in record.read("matching", tmp_path).data["runs"]] == [0, 0]
     trainer.fails_at = -1
-    before = len(trainer.trained)
     data = go(matching.BENCHMARK, tmp_path)
-    assert len(data["runs"]) == len(trainer.trained) == 7
-    assert trainer.trained[before][1] != trainer.trained[0][1]
-    assert go(matching.BENCHMARK, tmp_path) == data
+    assert len(data["runs"]) == len(trainer.trained) == len(set(trainer.trained)) == 7
+    before = (tmp_path / "matching" / "data.json").read_bytes()
+    matching.BENCHMARK.main(["--data-dir", "data", "--runs", "elsewhere", "--out", str(tmp_path)])
+    assert (tmp_path / "matching" / "data.json").read_bytes() == before
     assert len(trainer.trained) == 7
+    assert capsys.readouterr().out.endswith("matching: nothing is missing\n")
 
 
 def test_what_another_recipe_gave_is_trained_again(trainer: Trainer, tmp_path: Path) -> None:
@@ -181,3 +184,19 @@ def test_a_study_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch, tmp_p
     report = (tmp_path / "lra" / "report.md").read_text()
     assert "| s3               | 56.2 ± 8.8 (2) |" in report
     assert "| dba              |                |" in report
+
+
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_an_interrupted_run_goes_on_if_it_can(
+    has_checkpoint: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    commands: list[tuple[str, ...]] = []
+    monkeypatch.setattr(runs, "_command", lambda *words, **_: commands.append(words))
+    folder = tmp_path / "imdb-s3-seed3"
+    folder.mkdir()
+    (folder / ("last.pt" if has_checkpoint else "best.pt")).touch()
+    assert runs.train("imdb-s3", ["seed=3"], tmp_path, Path("data")) == folder
+    assert commands == [
+        ("train", "imdb-s3", "--runs", str(tmp_path), "--set", "seed=3", *(["--resume"] if has_checkpoint else []))
+    ]
+    assert folder.exists() == has_checkpoint
