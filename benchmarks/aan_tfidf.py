@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from model.cli.train import git_revision
-from model.config.run import PairsConfig
+from model.config.data import PairsConfig
 from model.data.pairs import load_pairs
 from model.tasks.matching import area_under_roc
+from model.training.provenance import git_revision
 
 MAX_BYTES = 4000
 

@@ -15,8 +15,12 @@ PARTS = {
 SIZES = {"r": ("num_segments", (1, 16, 32)), "s1": ("num_rows", (32, 128)), "s2": ("num_columns", (1, 4, 16, 32))}
 ROWS = {
     "r = s1 = s2 = 8": (),
-    **{name: (f"model.encoder.{key}=false",) for name, key in PARTS.items()},
-    **{f"{name} = {size}": (f"model.encoder.{key}={size}",) for name, (key, sizes) in SIZES.items() for size in sizes},
+    **{name: (f"model.encoder.options.{key}=false",) for name, key in PARTS.items()},
+    **{
+        f"{name} = {size}": (f"model.encoder.options.{key}={size}",)
+        for name, (key, sizes) in SIZES.items()
+        for size in sizes
+    },
 }
 APPENDIX = """## Published (S3Attention paper, Tables 6 and 7), difference to r = s1 = s2 = 8
 

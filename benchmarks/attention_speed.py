@@ -26,9 +26,10 @@ from tqdm import tqdm
 from benchmarks.inference_paths import cpu_name
 from benchmarks.lra import PAPER_MODE, ROWS
 from benchmarks.served import RESULTS, ROOT, table
-from model.cli.train import RECIPES, git_revision
-from model.config.run import ClassificationRun, load_recipe
+from model.config.recipes import RECIPES, load_recipe
+from model.config.run import ClassificationRun
 from model.nn.classifier import ByteClassifier
+from model.training.provenance import git_revision
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first

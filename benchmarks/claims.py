@@ -24,15 +24,17 @@ from tqdm import tqdm
 from artifact.documents import pad_rows
 from benchmarks.inference_paths import cpu_name
 from benchmarks.served import RESULTS, table
-from model.cli.train import RECIPES, git_revision
-from model.config.run import ClassificationRun, load_recipe
+from model.config.attentions import SkyformerOptions
+from model.config.recipes import RECIPES, load_recipe
+from model.config.run import ClassificationRun
 from model.nn.attention.base import HeadedAttention
 from model.nn.attention.dba import DynamicBilinearAttention, compress
 from model.nn.attention.kernelized import gaussian_kernel
 from model.nn.attention.s3 import Smoother
-from model.nn.attention.skyformer import SkyformerOptions, solve_regularised
+from model.nn.attention.skyformer import solve_regularised
 from model.nn.classifier import ByteClassifier
 from model.tasks.classification import Classification
+from model.training.provenance import git_revision
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first

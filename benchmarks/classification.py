@@ -17,7 +17,7 @@ from pathlib import Path
 import matplotlib
 from tqdm import tqdm
 
-from model.cli.train import git_revision
+from model.training.provenance import git_revision
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first
@@ -45,10 +45,10 @@ KINDS = (
     Kind(SERVED, "20newsgroups", 3, "newsgroups-s3"),
     Kind(SERVED, "20newsgroups-stripped", 3, "newsgroups-s3", ('data.name="20newsgroups-stripped"',)),
     Kind("without S3Attention: the stem alone", "imdb", 3, "imdb-s3", ("model.encoder.num_layers=0",)),
-    Kind("without smoother", "imdb", 1, "imdb-s3", ("model.encoder.use_smoother=false",)),
-    Kind("without Fourier convolution", "imdb", 1, "imdb-s3", ("model.encoder.use_fourier=false",)),
-    Kind("without row attention", "imdb", 1, "imdb-s3", ("model.encoder.use_rows=false",)),
-    Kind("without column attention", "imdb", 1, "imdb-s3", ("model.encoder.use_columns=false",)),
+    Kind("without smoother", "imdb", 1, "imdb-s3", ("model.encoder.options.use_smoother=false",)),
+    Kind("without Fourier convolution", "imdb", 1, "imdb-s3", ("model.encoder.options.use_fourier=false",)),
+    Kind("without row attention", "imdb", 1, "imdb-s3", ("model.encoder.options.use_rows=false",)),
+    Kind("without column attention", "imdb", 1, "imdb-s3", ("model.encoder.options.use_columns=false",)),
     Kind("single words", "imdb", 1, "imdb-s3", ("model.stem.longest=1",)),
     Kind("runs of two words", "imdb", 1, "imdb-s3", ("model.stem.longest=2",)),
 )

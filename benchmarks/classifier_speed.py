@@ -33,11 +33,12 @@ from artifact.backends.base import InferenceBackend
 from artifact.documents import pad_rows
 from artifact.manifest import newest_version, read_manifest
 from model.cli.export import eager, write_graph
-from model.cli.train import find_recipe, git_revision
-from model.config.run import ClassificationRun, load_recipe
+from model.config.recipes import find_recipe, load_recipe
+from model.config.run import ClassificationRun
 from model.tasks.base import Batch
 from model.tasks.classification import Classification
 from model.training.loop import parameter_groups
+from model.training.provenance import git_revision
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first

@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 
 from artifact.series import calibrate
-from model.cli.train import git_revision
 from model.config.run import ForecastingRun
 from model.tasks.base import module_runs
 from model.tasks.forecasting import BAND, HISTORY_ROWS, Forecasting
 from model.training import checkpoint
+from model.training.provenance import git_revision
 
 Floats = NDArray[np.float32]
 

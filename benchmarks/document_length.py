@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.classification import KINDS, SERVED
-from model.cli.train import git_revision
 from model.data.documents import load_test
 from model.tasks import task_of
 from model.tasks.base import module_runs
 from model.tasks.classification import Classification
 from model.training import checkpoint
+from model.training.provenance import git_revision
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first

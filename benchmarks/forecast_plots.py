@@ -13,9 +13,10 @@ import numpy as np
 
 from artifact.loading import load_export
 from artifact.manifest import ForecasterManifest, newest_version
-from model.cli.evaluate import backend_run
-from model.config.run import ForecastingRun, from_dict
+from model.config.run import ForecastingRun
+from model.config.stored import from_stored
 from model.data.series import load_series
+from model.tasks.base import backend_run
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first
@@ -45,7 +46,7 @@ def draw(panel: Axes, folder: Path, data_dir: Path) -> None:
     manifest, calibration = loaded.manifest, loaded.calibration
     assert isinstance(manifest, ForecasterManifest)
     assert calibration is not None
-    config = from_dict(manifest.training.recipe)
+    config = from_stored(manifest.training.recipe)
     assert isinstance(config, ForecastingRun)
     series = load_series(config.data, data_dir)
     windows = series.windows("test", manifest.context_length, manifest.horizon)

@@ -16,9 +16,9 @@ from pathlib import Path
 import matplotlib
 from tqdm import tqdm
 
-from model.cli.train import git_revision
-from model.config.run import SeriesName
+from model.config.data import SeriesName
 from model.tasks.forecasting import PUBLISHED
+from model.training.provenance import git_revision
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first

@@ -12,11 +12,11 @@ from pathlib import Path
 import matplotlib
 from tqdm import tqdm
 
-from model.cli.train import git_revision
-from model.config.run import SeriesConfig, SeriesName
+from model.config.data import SeriesConfig, SeriesName
 from model.data.series import load_series
 from model.tasks.baselines import errors, solve_linear_map
 from model.tasks.forecasting import PUBLISHED
+from model.training.provenance import git_revision
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first
@@ -47,7 +47,7 @@ def main() -> None:
 
 def measure(name: SeriesName, horizon: int, data_dir: Path) -> Row:
     """Solve on train, measure on test."""
-    series, context = load_series(SeriesConfig(name), data_dir), CONTEXT[name]
+    series, context = load_series(SeriesConfig(name=name), data_dir), CONTEXT[name]
     linear = solve_linear_map(series.windows("train", context, horizon), context)
     test = series.windows("test", context, horizon)
     return name, horizon, len(test), errors(test, context, None), errors(test, context, linear)

@@ -26,11 +26,11 @@ from torch import nn
 
 from artifact.documents import pad_rows
 from model.cli.export import eager, write_graph
-from model.cli.train import git_revision
-from model.config.run import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.nn.classifier import ByteClassifier
 from model.tasks.base import GraphSource, module_runs
-from model.tasks.classification import golden_documents
+from model.tasks.golden import golden_documents
+from model.training.provenance import git_revision
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first

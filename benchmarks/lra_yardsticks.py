@@ -21,9 +21,10 @@ from tqdm import tqdm
 from benchmarks.lra import STUDY
 from benchmarks.served import RESULTS, table
 from benchmarks.study import heads_of
-from model.cli.train import RECIPES, git_revision
-from model.config.run import ClassificationRun, load_recipe
+from model.config.recipes import RECIPES, load_recipe
+from model.config.run import ClassificationRun
 from model.data.documents import load_test, load_training
+from model.training.provenance import git_revision
 
 COLUMNS = ("text", "listops", "image")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import matplotlib
 from tqdm import tqdm
 
-from model.cli.train import git_revision
+from model.training.provenance import git_revision
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first
@@ -25,7 +25,7 @@ METRICS = ("accuracy", "auc")
 KINDS = {
     "all": ("all", 3, ()),
     "disjoint": ("paper-disjoint", 2, ("data.disjoint=true",)),
-    "no-fourier": ("all", 1, ("model.encoder.use_fourier=false",)),
+    "no-fourier": ("all", 1, ("model.encoder.options.use_fourier=false",)),
     "stem-alone": ("all", 1, ("model.encoder.num_layers=0",)),
 }
 """Test pairs, seeds and settings of each kind of run."""

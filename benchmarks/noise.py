@@ -21,7 +21,7 @@ from benchmarks.inference_paths import cpu_name
 from benchmarks.lra import ROWS, STUDY
 from benchmarks.served import RESULTS, table
 from benchmarks.study import measure, train
-from model.cli.train import git_revision
+from model.training.provenance import git_revision
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first

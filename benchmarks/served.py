@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from benchmarks.inference_paths import cpu_name
-from model.cli.train import git_revision
+from model.training.provenance import git_revision
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"

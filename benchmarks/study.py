@@ -24,14 +24,14 @@ from tqdm import tqdm
 
 from benchmarks.inference_paths import cpu_name
 from benchmarks.served import RESULTS, ROOT, table
-from model.cli.evaluate import choose_device
-from model.cli.train import RECIPES, git_revision, spelled_out
-from model.config.run import load_recipe
+from model.config.recipes import RECIPES, load_recipe
 from model.data.documents import Documents, load_test
 from model.tasks import task_of
 from model.tasks.base import module_runs
 from model.tasks.classification import Classification
 from model.training import checkpoint
+from model.training.device import choose_device
+from model.training.provenance import git_revision
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # the backend must be chosen first
@@ -143,7 +143,7 @@ class Study:
     def recipe(self, scale: str, column: str, row: str) -> str:
         """Hash of what is trained."""
         overrides = [*self.overrides(scale, column, row), "seed=0"]
-        recipe = spelled_out(load_recipe(RECIPES / f"{self.columns[column]}.toml", overrides))
+        recipe = load_recipe(RECIPES / f"{self.columns[column]}.toml", overrides)
         return hashlib.sha256(json.dumps(recipe.to_dict(), sort_keys=True).encode()).hexdigest()[:12]
 
     def _is_current(self, record: Record) -> bool:

@@ -18,9 +18,9 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from tqdm import tqdm
 
-from model.cli.train import git_revision
-from model.config.run import DocumentsConfig
+from model.config.data import DocumentsConfig
 from model.data.documents import load_test, load_training
+from model.training.provenance import git_revision
 
 SETS: tuple[Literal["imdb", "20newsgroups", "20newsgroups-stripped"], ...] = (
     "imdb",

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.peers.classifier import MAX_BATCH, SERVER_DEADLINE_S
 from benchmarks.peers.processes import HERE
-from model.cli.train import git_revision
+from model.training.provenance import git_revision
 
 
 @dataclass(frozen=True)

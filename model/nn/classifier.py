@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from model.config.run import ClassifierConfig, EncoderConfig
+from model.config.encoder import EncoderConfig
+from model.config.models import ClassifierConfig
 from model.nn.encoder import Blocks, ByteEncoder, masked_mean
 from model.nn.words import WordStem
 
