@@ -80,7 +80,7 @@ class WordClassifier(nn.Module):
 
     Shape:      document (B, N) uint8, zero-padded, N a multiple of patch_length and at most max_length;
                 lengths (B,) int32; returns (B, classes).
-    Reference:  blocks: Wang et al. 2024, arXiv:2408.08567, Figure 1; stem: model.words.
+    Reference:  blocks: Wang et al. 2024, arXiv:2408.08567, Figure 1; stem: model.nn.words.
     Deviates:   stem of words in patches instead of bytes; the sum of the stem's tokens goes past the encoder.
     """
 

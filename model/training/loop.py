@@ -1,4 +1,4 @@
-"""Fit a model on batches: optimiser, schedule, validation, checkpoints. Called by `model.cli.train`."""
+"""Fit a model on batches: optimiser, schedule, validation, checkpoints. Called by `model.training.run`."""
 
 import json
 import math
