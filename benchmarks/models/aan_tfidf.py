@@ -14,7 +14,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.record import Data, Record
 from benchmarks.lib.table import table
-from model.config.run import PairsConfig
+from model.config.data import PairsConfig
 from model.data.pairs import load_pairs
 from model.tasks.matching import area_under_roc
 

@@ -26,10 +26,10 @@ SERVED = {
 """As they are served, by their documents."""
 VARIANTS = (
     Case("without S3Attention: the stem alone", "imdb-s3", 3, ("model.encoder.num_layers=0",)),
-    Case("without smoother", "imdb-s3", 1, ("model.encoder.use_smoother=false",)),
-    Case("without Fourier convolution", "imdb-s3", 1, ("model.encoder.use_fourier=false",)),
-    Case("without row attention", "imdb-s3", 1, ("model.encoder.use_rows=false",)),
-    Case("without column attention", "imdb-s3", 1, ("model.encoder.use_columns=false",)),
+    Case("without smoother", "imdb-s3", 1, ("model.encoder.options.use_smoother=false",)),
+    Case("without Fourier convolution", "imdb-s3", 1, ("model.encoder.options.use_fourier=false",)),
+    Case("without row attention", "imdb-s3", 1, ("model.encoder.options.use_rows=false",)),
+    Case("without column attention", "imdb-s3", 1, ("model.encoder.options.use_columns=false",)),
     Case("single words", "imdb-s3", 1, ("model.stem.longest=1",)),
     Case("runs of two words", "imdb-s3", 1, ("model.stem.longest=2",)),
 )

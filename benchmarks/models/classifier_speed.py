@@ -29,8 +29,8 @@ from benchmarks.lib.record import Data, Record
 from benchmarks.lib.table import table
 from benchmarks.models import memory
 from model.cli.export import eager, write_graph
-from model.cli.train import find_recipe
-from model.config.run import ClassificationRun, load_recipe
+from model.config.recipes import find_recipe, load_recipe
+from model.config.run import ClassificationRun
 from model.tasks.base import Batch
 from model.tasks.classification import Classification
 from model.training.loop import parameter_groups

@@ -14,9 +14,10 @@ from artifact.loading import load_export
 from artifact.manifest import ForecasterManifest, newest_version
 from benchmarks.lib import chart
 from benchmarks.lib.benchmark import add_data_dir
-from model.cli.evaluate import backend_run
-from model.config.run import ForecastingRun, from_dict
+from model.config.run import ForecastingRun
+from model.config.stored import from_stored
 from model.data.series import load_series
+from model.tasks.base import backend_run
 
 NAMES = ("ettm2", "exchange", "weather", "ili")
 BAND = (0.1, 0.9)
@@ -42,7 +43,7 @@ def draw(panel: Axes, folder: Path, data_dir: Path) -> None:
     manifest, calibration = loaded.manifest, loaded.calibration
     assert isinstance(manifest, ForecasterManifest)
     assert calibration is not None
-    config = from_dict(manifest.training.recipe)
+    config = from_stored(manifest.training.recipe)
     assert isinstance(config, ForecastingRun)
     series = load_series(config.data, data_dir)
     windows = series.windows("test", manifest.context_length, manifest.horizon)

@@ -14,7 +14,7 @@ from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.record import Data, Record
 from benchmarks.lib.table import table
-from model.config.run import SeriesConfig, SeriesName
+from model.config.data import SeriesConfig, SeriesName
 from model.data.series import load_series
 from model.tasks.baselines import errors, solve_linear_map
 from model.tasks.forecasting import PUBLISHED
@@ -31,7 +31,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 def measure_row(name: SeriesName, horizon: int, data_dir: Path) -> Data:
     """Solve on train, measure on test."""
-    series, context = load_series(SeriesConfig(name), data_dir), CONTEXT[name]
+    series, context = load_series(SeriesConfig(name=name), data_dir), CONTEXT[name]
     linear = solve_linear_map(series.windows("train", context, horizon), context)
     test = series.windows("test", context, horizon)
     found = {

@@ -27,10 +27,10 @@ from benchmarks.lib.interleave import interleave
 from benchmarks.lib.record import Data, Record
 from benchmarks.lib.table import table
 from model.cli.export import eager, write_graph
-from model.config.run import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.nn.classifier import ByteClassifier
 from model.tasks.base import GraphSource, module_runs
-from model.tasks.classification import golden_documents
+from model.tasks.golden import golden_documents
 
 WARM_UP = 5
 """Rounds before the measured ones: `torch.compile` compiles in the first, TorchScript optimises in the next ones."""

@@ -25,7 +25,7 @@ CASES = {
         "paper-disjoint",
     ),
     "no Fourier": (
-        Case("without Fourier convolution", "aan-s3", 1, ("model.encoder.use_fourier=false",)),
+        Case("without Fourier convolution", "aan-s3", 1, ("model.encoder.options.use_fourier=false",)),
         "all",
     ),
     "stem alone": (

@@ -1,24 +1,24 @@
 """A model that is ready to compute: an export, or a run's best checkpoint."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from artifact.manifest import ClassifierManifest, ForecasterManifest, newest_version, read_manifest
-from model.cli.evaluate import backend_run
-from model.config.run import from_dict
+from model.config.stored import from_stored
 from model.tasks import task_of
-from model.tasks.base import Run, Task, module_runs
+from model.tasks.base import Run, Task, backend_run, module_runs
 from model.training import checkpoint
 
 
-def load(folder: Path, data_dir: Path) -> tuple[Task, list[Run]]:
+def load(folder: Path, data_dir: Path) -> tuple[Task[Any], list[Run]]:
     """Task of an export or a run, and its graphs: the first as it is served, the second by PyTorch."""
     if (folder / "best.pt").is_file():
         return _of_run(folder, data_dir)
     folder = newest_version(folder)
     manifest = read_manifest(folder)
-    task = task_of(from_dict(manifest.training.recipe))
+    task = task_of(from_stored(manifest.training.recipe))
     if isinstance(manifest, ClassifierManifest):
         task.restore({"labels": list(manifest.labels)})
     if isinstance(manifest, ForecasterManifest):
@@ -26,7 +26,7 @@ def load(folder: Path, data_dir: Path) -> tuple[Task, list[Run]]:
     return task, [backend_run(graph, folder, "cpu") for graph in manifest.graphs]
 
 
-def _of_run(folder: Path, data_dir: Path) -> tuple[Task, list[Run]]:
+def _of_run(folder: Path, data_dir: Path) -> tuple[Task[Any], list[Run]]:
     config, _, facts, state = checkpoint.load(folder / "best.pt")
     task = task_of(config)
     task.restore(facts)

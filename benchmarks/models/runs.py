@@ -22,8 +22,7 @@ from benchmarks.lib.benchmark import add_data_dir
 from benchmarks.lib.provenance import git_revision
 from benchmarks.lib.record import Data
 from benchmarks.lib.servers import ROOT
-from model.cli.train import find_recipe, spelled_out
-from model.config.run import load_recipe
+from model.config.recipes import find_recipe, load_recipe
 
 Overrides = tuple[str, ...]
 """Each as in `--set KEY=VALUE`."""
@@ -53,7 +52,7 @@ class Case:
 
 def fingerprint(recipe: str, overrides: Sequence[str]) -> str:
     """Hash of a recipe with all options, seed apart: what another recipe gave is not taken for done."""
-    table = spelled_out(load_recipe(find_recipe(recipe), [*overrides, "seed=0"])).to_dict()
+    table = load_recipe(find_recipe(recipe), [*overrides, "seed=0"]).to_dict()
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -19,7 +19,7 @@ from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.provenance import git_revision
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
-from model.config.run import DocumentsConfig
+from model.config.data import DocumentsConfig
 from model.data.documents import load_test, load_training
 
 NAME = "text_tfidf"

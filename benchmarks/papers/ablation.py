@@ -21,8 +21,12 @@ SIZES = {"r": ("num_segments", (1, 16, 32)), "s1": ("num_rows", (32, 128)), "s2"
 WHOLE = "r = s1 = s2 = 8"
 ROWS = {
     WHOLE: (),
-    **{name: (f"model.encoder.{key}=false",) for name, key in PARTS.items()},
-    **{f"{name} = {size}": (f"model.encoder.{key}={size}",) for name, (key, sizes) in SIZES.items() for size in sizes},
+    **{name: (f"model.encoder.options.{key}=false",) for name, key in PARTS.items()},
+    **{
+        f"{name} = {size}": (f"model.encoder.options.{key}={size}",)
+        for name, (key, sizes) in SIZES.items()
+        for size in sizes
+    },
 }
 PUBLISHED_TASKS = ("listops", "text", "retrieval", "image")
 PUBLISHED = {

@@ -24,8 +24,8 @@ from benchmarks.lib.record import Data, Record
 from benchmarks.lib.table import table
 from benchmarks.models import memory
 from benchmarks.papers.lra import PAPER_MODE, ROWS
-from model.cli.train import find_recipe
-from model.config.run import ClassificationRun, load_recipe
+from model.config.recipes import find_recipe, load_recipe
+from model.config.run import ClassificationRun
 from model.nn.classifier import ByteClassifier
 
 UNFUSED = "softmax, unfused"

@@ -23,13 +23,14 @@ from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.record import Data, Record
 from benchmarks.lib.table import mean_and_deviation, table
-from model.cli.train import find_recipe
-from model.config.run import ClassificationRun, load_recipe
+from model.config.attentions import SkyformerOptions
+from model.config.recipes import find_recipe, load_recipe
+from model.config.run import ClassificationRun
 from model.nn.attention.base import HeadedAttention
 from model.nn.attention.dba import DynamicBilinearAttention, compress
 from model.nn.attention.kernelized import gaussian_kernel
 from model.nn.attention.s3 import Smoother
-from model.nn.attention.skyformer import SkyformerOptions, solve_regularised
+from model.nn.attention.skyformer import solve_regularised
 from model.nn.classifier import ByteClassifier
 from model.tasks.classification import Classification
 

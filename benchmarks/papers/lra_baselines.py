@@ -20,8 +20,8 @@ from benchmarks.lib.record import Data, Record
 from benchmarks.lib.table import table
 from benchmarks.papers.lra import STUDY
 from benchmarks.papers.study import heads_of
-from model.cli.train import find_recipe
-from model.config.run import ClassificationRun, load_recipe
+from model.config.recipes import find_recipe, load_recipe
+from model.config.run import ClassificationRun
 from model.data.documents import load_test, load_training
 
 COLUMNS = ("text", "listops", "image")

@@ -24,12 +24,12 @@ from benchmarks.lib.provenance import git_revision
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import mean_and_deviation, table
 from benchmarks.models.runs import Overrides, fingerprint, train
-from model.cli.evaluate import choose_device
 from model.data.documents import Documents, load_test
 from model.tasks import task_of
 from model.tasks.base import module_runs
 from model.tasks.classification import Classification
 from model.training import checkpoint
+from model.training.device import choose_device
 
 MOST_TEXTS = 5000
 """Of the test split, always the same."""

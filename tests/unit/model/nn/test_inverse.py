@@ -6,9 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from model.config.attentions import NystromOptions, SkyformerOptions
 from model.nn.attention.kernelized import gaussian_kernel
-from model.nn.attention.nystrom import NystromOptions, apply_pseudo_inverse
-from model.nn.attention.skyformer import SkyformerOptions, balance, solve_regularised
+from model.nn.attention.nystrom import apply_pseudo_inverse
+from model.nn.attention.skyformer import balance, solve_regularised
 from model.nn.ops.inverse import apply_iterative_inverse
 
 

@@ -3,8 +3,6 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,16 +13,11 @@ import torch
 from matplotlib import image
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-import model.cli.train
-from model.cli.train import DEFAULTS, OWN, find_recipe, git_revision
-from model.config.run import RUNS, load_recipe
-from model.nn.classifier import WordClassifier
-from model.nn.forecaster import ResidualForecaster
-from model.nn.matcher import Matcher
+from model.config.recipes import DEFAULTS, OWN, find_recipe, load_recipe
+from model.config.run import RUNS
 from model.tasks import classification, rows, task_of
 from model.tasks.classification import Classification
 from model.training import checkpoint
-from model.training.loop import parameter_groups
 from tests.support.commands import call
 
 # Dropout and random crops make the run depend on every generator; 9 steps an epoch.
@@ -322,23 +315,6 @@ def test_training_ends_when_patience_does(
     assert len(metrics(folder)) == epochs
 
 
-@pytest.mark.parametrize("recipe", ["synthetic", "synthetic-pairs", "synthetic-series", "imdb-s3"])
-def test_parameter_groups_hold_every_parameter_once_at_its_rate(recipe: str) -> None:
-    task = task_of(load_recipe(find_recipe(recipe)))
-    task.restore({"labels": ["a", "b"], "channels": ["a"]})
-    model = task.build()
-    rates = type(model).rates if isinstance(model, (Matcher, ResidualForecaster)) else {}
-    expected = {name: 0.5 * rates.get(name, 1.0) for name, _ in model.named_parameters()}
-    if isinstance(model, ResidualForecaster):
-        expected["linear.weight"] = expected["linear.bias"] = 0.5 * rates["linear"]
-    if isinstance(model, WordClassifier):
-        expected |= {"stem.table": 0.5 * 50, "head.weight": 0.5 * 5, "head.bias": 0.5 * 5}
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    found = [(names[id(p)], group["lr"]) for group in parameter_groups(model, 0.5) for p in group["params"]]
-    assert len(found) == len(names)
-    assert dict(found) == expected
-
-
 def test_train_resume_of_a_finished_run_changes_nothing(uninterrupted: Path, tmp_path: Path) -> None:
     shutil.copytree(uninterrupted, tmp_path / RUN)
     assert train(tmp_path, "--resume") == 0
@@ -446,7 +422,7 @@ def test_checkpoint_of_another_shape_is_one_clear_error(
 @pytest.mark.parametrize("task", RUNS)
 def test_default_recipes_of_a_task_are_of_that_task(task: str) -> None:
     for recipe in (DEFAULTS[task], OWN[task]):
-        assert load_recipe(find_recipe(recipe)).to_dict()["task"] == task
+        assert load_recipe(find_recipe(recipe)).task == task
 
 
 def test_train_refuses_a_recipe_of_another_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -464,34 +440,3 @@ def test_train_refuses_a_file_without_a_task(tmp_path: Path, capsys: pytest.Capt
 def test_train_on_cuda_without_one_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("train", "synthetic", "--runs", tmp_path, "--device", "cuda") == 2
     assert capsys.readouterr().err == "error: --device cuda: no CUDA device is available\n"
-
-
-def test_command_exits_2_with_one_line_for_a_mistake(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "model", "train", "nosuch", "--runs", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 2
-    assert re.fullmatch(r"error: no recipe 'nosuch'; known: .*synthetic.*\n", done.stderr)
-    assert done.stdout == ""
-
-
-def test_revision_is_dirty_by_code_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def git(*arguments: str) -> str:
-        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
-        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
-
-    for name in ("model/cli/train.py", "docs/a.md", "README.md", "benchmarks/results/a.json"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("before")
-    git("init", "--quiet")
-    git("add", ".")
-    git("commit", "--quiet", "--message", "first")
-    revision = git("rev-parse", "HEAD")[:12]
-    monkeypatch.setattr(model.cli.train, "__file__", str(tmp_path / "model" / "train.py"))
-    for name in ("docs/a.md", "README.md", "benchmarks/results/a.json"):
-        (tmp_path / name).write_text("after")
-    (tmp_path / "new.py").write_text("")
-    assert git_revision() == revision
-    (tmp_path / "model" / "train.py").write_text("after")
-    assert git_revision() == f"{revision}-dirty"
-    monkeypatch.setattr(model.cli.train, "__file__", "/nowhere/train.py")
-    assert git_revision() == "unknown"
