@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from artifact.provenance import git_revision
 from benchmarks.lib import provenance, record
 from benchmarks.lib.record import RESULTS, Data, Record
 
@@ -49,7 +50,7 @@ class Benchmark:
             "program": self.program,
             "command": shlex.join(["python", "-m", self.program, *_without_places(given)]),
             "date": provenance.today(),
-            "revision": provenance.git_revision(),
+            "revision": git_revision(),
             "hardware": provenance.hardware(),  # before the run, whose own load is not of interest
             "versions": provenance.versions(self.packages),
             "settings": {key: _plain(value) for key, value in vars(args).items() if key not in NOT_SETTINGS},

@@ -17,9 +17,9 @@ from typing import Any
 
 from tqdm import tqdm
 
+from artifact.provenance import git_revision
 from benchmarks.lib import record
 from benchmarks.lib.benchmark import add_data_dir
-from benchmarks.lib.provenance import git_revision
 from benchmarks.lib.record import Data
 from benchmarks.lib.servers import ROOT
 from model.config.recipes import find_recipe, load_recipe

@@ -15,8 +15,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from tqdm import tqdm
 
+from artifact.provenance import git_revision
 from benchmarks.lib.benchmark import Benchmark, add_data_dir
-from benchmarks.lib.provenance import git_revision
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
 from model.config.data import DocumentsConfig

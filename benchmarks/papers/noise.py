@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from artifact.provenance import git_revision
 from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark, add_data_dir
-from benchmarks.lib.provenance import git_revision
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
 from benchmarks.models.runs import train

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lib.provenance import git_revision
+from artifact.provenance import git_revision
 from benchmarks.peers.classifier import MAX_BATCH, SERVER_DEADLINE_S
 from benchmarks.peers.processes import HERE
 

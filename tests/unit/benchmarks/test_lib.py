@@ -3,14 +3,13 @@
 import argparse
 import functools
 import json
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.lib import provenance, record, table
+from benchmarks.lib import record, table
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.interleave import interleave
 from benchmarks.lib.record import Data, Record
@@ -152,24 +151,3 @@ def test_rendering_needs_the_record_alone(tmp_path: Path) -> None:
         "- command: `python -m benchmarks.papers.made_up --rounds 2`\n"
     )
     assert not (folder / "chart.png").exists()
-
-
-def test_a_revision_is_dirty_by_code_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def git(*arguments: str) -> None:
-        author = ["-c", "user.name=x", "-c", "user.email=x@localhost"]
-        subprocess.run(["git", "-C", str(tmp_path), *author, *arguments], check=True, capture_output=True)
-
-    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "provenance.py"))
-    assert provenance.git_revision() == "unknown"
-    git("init")
-    for name in ("code.py", "README.md", "docs/a.txt", "benchmarks/results/a/data.json"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("1")
-    git("add", ".")
-    git("commit", "-m", "x")
-    clean = provenance.git_revision()
-    for name in ("README.md", "docs/a.txt", "benchmarks/results/a/data.json"):
-        (tmp_path / name).write_text("2")
-    assert provenance.git_revision() == clean
-    (tmp_path / "code.py").write_text("2")
-    assert provenance.git_revision() == f"{clean}-dirty"
