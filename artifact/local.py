@@ -82,6 +82,7 @@ class Model:
             Options(top_k, on_overflow, detail),
         )
         check_top_k(manifest, top_k)
+        _check_count("inputs", documents)
         request = Documents([_encoded(document) for document in documents], manifest, on_overflow)
         return [answer.as_json(manifest.labels, options) for answer in request.answers(self._compute(request.rows))]
 
@@ -91,6 +92,7 @@ class Model:
         Raises: InvalidInput, NonFiniteOutput.
         """
         texts = [Text(f"pairs.{i}.{side}", _encoded(pair[side])) for i, pair in enumerate(pairs) for side in (0, 1)]
+        _check_count("pairs", pairs)
         vectors, encodings = self._encode(texts, on_overflow)
         scores = self._scores(vectors[0::2], vectors[1::2])
         return [pair.as_json(on_overflow) for pair in map(ScoredPair, scores, encodings[0::2], encodings[1::2])]
@@ -108,6 +110,7 @@ class Model:
         Raises: InvalidInput, NonFiniteOutput.
         """
         texts = [Text(f"documents.{i}", _encoded(document)) for i, document in enumerate(documents)]
+        _check_count("documents", documents)
         vectors, encodings = self._encode([Text("query", _encoded(query)), *texts], on_overflow)
         scores = self._scores(np.repeat(vectors[:1], len(texts), axis=0), vectors[1:])
         return Ranking(encodings[0], scores, encodings[1:]).as_json(top_n, on_overflow)
@@ -186,6 +189,13 @@ class Model:
         ordered = np.empty_like(outputs)
         ordered[[index for _, indices in batches for index in indices]] = outputs
         return _finite(ordered)
+
+
+def _check_count(what: str, inputs: Sequence[object]) -> None:
+    """Refuse a request without inputs. Raises: InvalidInput."""
+    if len(inputs) == 0:  # an array has no truth value
+        message = "at least 1 is needed"
+        raise InvalidInput(f"{what}: {message}", [(what, message)])
 
 
 def _encoded(document: Document) -> bytes:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +16,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service import log as logs
 from service.http.application import Application
 from service.http.tracing import Traced
-from service.log import trace_of
 from service.tasks.timing import Timing
 from service.wire.call import Work
 from service.wire.route import Table
@@ -25,41 +23,6 @@ from tests.support.applications import BROKEN, application
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
-
-
-@pytest.mark.parametrize(
-    "given", [TRACEPARENT, f"00-{TRACE}-{PARENT}-00", f"cc-{TRACE}-{PARENT}-01", f"cc-{TRACE}-{PARENT}-01-what-will-be"]
-)
-def test_trace_id_is_read(given: str) -> None:
-    assert trace_of([given]) == TRACE
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        "",
-        TRACE,
-        TRACEPARENT.upper(),
-        TRACEPARENT[:-1],
-        f"{TRACEPARENT}0",
-        f"{TRACEPARENT}-more",
-        f"{TRACEPARENT}\n",
-        f" {TRACEPARENT}",
-        f"ff-{TRACE}-{PARENT}-01",
-        f"cc-{TRACE}-{PARENT}-01.more",
-        f"00-{'0' * 32}-{PARENT}-01",
-        f"00-{TRACE}-{'0' * 16}-01",
-        f"00-{TRACE}-{PARENT}-0x",
-        f"00_{TRACE}_{PARENT}_01",
-    ],
-)
-def test_malformed_header_is_ignored(given: str) -> None:
-    assert trace_of([given]) == ""
-
-
-def test_several_headers_are_ignored() -> None:
-    assert trace_of([TRACEPARENT, TRACEPARENT]) == ""
-    assert trace_of([]) == ""
 
 
 class Bare(Application):
@@ -83,14 +46,6 @@ def lines(captured: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     """Those of the service; httpx has some too."""
     found = map(json.loads, captured.readouterr().err.splitlines())
     return [line for line in found if line["logger"].startswith("service")]
-
-
-@pytest.fixture
-def restored_log() -> Iterator[None]:
-    root, access = logging.getLogger(), logging.getLogger("uvicorn.access")
-    before = root.handlers[:], root.level, access.disabled
-    yield
-    root.handlers, root.level, access.disabled = before
 
 
 @pytest.mark.usefixtures("restored_log")
