@@ -21,7 +21,7 @@ QUERY = "Parsing with a grammar of few rules."
 
 @pytest.fixture(scope="module")
 def labels() -> Model:
-    return artifact.load(EXPORTS / "imdb-s3")
+    return artifact.load(EXPORTS / "imdb-s3", device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def row_by_row() -> Offline:
 
 @pytest.fixture(scope="module")
 def pairs() -> Model:
-    return artifact.load(EXPORTS / "aan")
+    return artifact.load(EXPORTS / "aan", device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def pair_by_pair() -> OfflineMatcher:
 
 @pytest.fixture(scope="module")
 def series() -> Model:
-    return artifact.load(str(newest_version(EXPORTS / "ettm2")))
+    return artifact.load(str(newest_version(EXPORTS / "ettm2")), device="cpu")
 
 
 @pytest.fixture(scope="module")

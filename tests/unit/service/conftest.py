@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from artifact.backends import base
+
 
 @pytest.fixture
 def restored_log() -> Iterator[None]:
@@ -13,3 +15,9 @@ def restored_log() -> Iterator[None]:
     before = root.handlers[:], root.level, access.disabled
     yield
     root.handlers, root.level, access.disabled = before
+
+
+@pytest.fixture
+def one_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines compute one batch at a time, however many cores there are."""
+    monkeypatch.setattr(base, "cpu_count", lambda: 1)

@@ -77,9 +77,10 @@ async def test_model_is_announced() -> None:
         assert running.sample("longdoc_model_ready", model="mood") == 1
 
 
+@pytest.mark.usefixtures("one_slot")
 async def test_new_version_is_served_and_requests_that_have_begun_end_with_the_old_one() -> None:
     old, new = classifier(version=1), classifier(version=2)
-    async with Running(old, settings=Settings(workers=64)) as running:  # one slot
+    async with Running(old) as running:
         engine = running.engine
         backend_of(old).gate.clear()
         begun = ask(engine.models["mood"])
@@ -161,9 +162,10 @@ async def test_crash_of_the_backend_ends_readiness() -> None:
         assert running.sample("longdoc_model_ready", model="naive") == 1
 
 
+@pytest.mark.usefixtures("one_slot")
 async def test_request_is_refused_unread_only_if_no_model_of_its_task_can_take_it() -> None:
     full, free = classifier(), classifier("other")
-    async with Running(full, free, settings=Settings(workers=64, max_queue_rows=1)) as running:
+    async with Running(full, free, settings=Settings(max_queue_rows=1)) as running:
         engine = running.engine
         backend_of(full).gate.clear()
         waiting = [ask(engine.models["mood"]), ask(engine.models["mood"])]  # one computes, one waits

@@ -1,5 +1,6 @@
 """`POST /v1/classify` as NDJSON: a line in, its answer out, in order."""
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
@@ -7,13 +8,31 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import ClientDisconnect
+from starlette.types import Message
 
 from service.routes import bulk
 from service.settings import Settings
+from service.wire.call import Call
+from tests.support.calls import call, receive_of
 from tests.support.models import ServingClient, backend_of, classifier, serving
 from tests.support.problems import check_problem
+from tests.support.waiting import PATIENCE_S
 
 NDJSON = {"content-type": "application/x-ndjson"}
+BRIEF = Settings(deadline_s=1e-9)
+
+
+async def answer_to(asked: Call) -> list[Message]:
+    """Messages of the answer to lines."""
+    sent = list[Message]()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    response = await bulk.post_lines(asked)
+    await response(asked.request.scope, asked.request.receive, send)
+    return sent
 
 
 async def post(client: ServingClient, body: bytes | AsyncIterator[bytes], query: str = "") -> httpx.Response:
@@ -106,6 +125,7 @@ async def test_line_that_the_backend_fails_on_is_an_error() -> None:
     assert (line["error"]["status"], line["error"]["code"]) == (500, "inference_failed")
 
 
+@pytest.mark.usefixtures("one_slot")
 async def test_line_waits_for_room_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 40 lines at once, a queue of one row refuses most; each asks again until it is taken."""
     monkeypatch.setattr(bulk, "AGAIN_S", 0)
@@ -114,6 +134,44 @@ async def test_line_waits_for_room_in_the_queue(monkeypatch: pytest.MonkeyPatch)
         refused = client.count("longdoc_requests_rejected_total", model="mood", reason="overloaded")
     assert [line["label"] for line in found] == 40 * ["positive"]
     assert refused > 0
+
+
+async def test_fault_of_ours_is_an_error_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("secret cause")
+
+    monkeypatch.setattr(bulk, "check_size", fail)
+    async with serving(classifier()) as client:
+        (line,) = await ask(client, lines({"id": 7, "text": "+"}))
+    assert (line["id"], line["error"]["status"], line["error"]["code"]) == (7, 500, "internal")
+    assert "secret" not in str(line)
+
+
+async def test_upload_that_stops_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "LOOK_S", 0)
+    asked = call(headers=NDJSON, receive=receive_of(leaves=False), models=[classifier()], settings=BRIEF)
+    (start, body, end) = await answer_to(asked)
+    asked.engine.close()
+    assert (start["status"], end) == (200, {"type": "http.response.body", "body": b""})
+    problem = json.loads(body["body"])["error"]
+    assert (problem["status"], problem["code"], problem["detail"]) == (
+        504,
+        "deadline_exceeded",
+        "nothing was sent for 1e-09 s",
+    )
+
+
+@pytest.mark.parametrize("parts", [(), (b'{"text":"+"}',)])
+async def test_client_that_leaves_ends_everything(parts: tuple[bytes, ...]) -> None:
+    model = classifier()
+    backend_of(model).gate.clear()
+    asked = call(headers=NDJSON, receive=receive_of(*parts), models=[model])
+    with pytest.raises(ClientDisconnect):
+        await answer_to(asked)
+    backend_of(model).gate.set()
+    await asyncio.wait_for(asked.engine.drain(), PATIENCE_S)
+    asked.engine.close()
+    assert asked.metrics.registry.get_sample_value("longdoc_requests_in_flight", {"model": "mood"}) == 0
 
 
 async def test_no_line_of_a_server_that_drains_is_read() -> None:

@@ -138,6 +138,15 @@ async def test_series_are_forecast() -> None:
             {},
             "lengths.0: 2; 0 to 1, the width of bytes, is allowed",
         ),
+        (
+            "mood",
+            [
+                {"name": "bytes", "datatype": "UINT8", "shape": [1, 1], "data": [1]},
+                {"name": "lengths", "datatype": "INT32", "shape": [2], "data": [1, 1]},
+            ],
+            {},
+            "lengths: 2 elements; 1, one for each row of bytes, are allowed",
+        ),
         ("twins", [texts("a", "++")], {}, "inputs: received a; twins takes a and b"),
         ("twins", [texts("a", "++"), texts("b", "++", "++")], {}, "b: 2 elements; 1, as many as a has, are allowed"),
         ("twins", [texts("a", "+"), texts("b", "++")], {}, "a.0: the document has 1 bytes; the model needs at least 2"),

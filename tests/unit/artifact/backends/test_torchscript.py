@@ -1,0 +1,53 @@
+"""PyTorch running TorchScript."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from artifact.backends.base import Tensors
+from artifact.backends.onnx import OnnxBackend
+from artifact.backends.torchscript import TorchScriptBackend
+from artifact.errors import BadExport
+from artifact.manifest import Format, Graph, newest_version, read_manifest
+from tests.support.paths import EXPORTS
+
+FOLDER = newest_version(EXPORTS / "imdb-s3")
+TEXT = b"A good film, and a long one; the end is bad."
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return read_manifest(FOLDER)
+
+
+def files(graph: Graph, format: Format) -> dict[int, Path]:
+    return {bucket: FOLDER / file.path for bucket, file in graph.files_of(format).items()}
+
+
+def test_answers_are_those_of_onnx_runtime(graph: Graph) -> None:
+    torchscript = TorchScriptBackend(files(graph, "torchscript"), graph, device="cpu", threads=1)
+    onnx = OnnxBackend(files(graph, "onnx"), graph, device="cpu", threads=1)
+    assert torchscript.device == "cpu"
+    for bucket in (256, 512):
+        rows = np.zeros((2, bucket), np.uint8)
+        rows[:, : len(TEXT)] = np.frombuffer(TEXT, np.uint8)
+        inputs: Tensors = {"bytes": rows, "lengths": np.array([len(TEXT), 20], np.int32)}
+        found = torchscript.run(inputs)
+        assert list(found) == ["logits"]
+        assert found["logits"] == pytest.approx(onnx.run(inputs)["logits"], abs=1e-5)
+
+
+def test_file_that_is_no_module_is_refused_in_one_line(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "model.ts").write_bytes(b"no module")
+    with pytest.raises(BadExport, match=r"^a TorchScript file cannot be loaded: ") as caught:
+        TorchScriptBackend({256: tmp_path / "model.ts"}, graph, device="cpu", threads=1)
+    assert caught.value.reason == "backend"
+    assert "\n" not in str(caught.value)
+
+
+def test_cuda_that_is_not_there_is_refused(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(BadExport, match="PyTorch finds no CUDA device"):
+        TorchScriptBackend(files(graph, "torchscript"), graph, device="cuda", threads=1)
