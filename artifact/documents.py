@@ -1,10 +1,10 @@
-"""Documents <-> tensors: cutting, padding, combining, scores. The one home of preprocessing.
+"""Documents <-> tensors: cutting, padding, combining, scores.
 
-`service.routes` uses it for requests, `model` for training and evaluation, so that both see the same rows.
+The service uses it for requests, `model` for training and evaluation, so that both see the same rows.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,17 @@ def bytes_used(rows: Sequence[Sequence[Span]]) -> int:
         used += max(0, end - max(start, reached))
         reached = max(reached, end)
     return used
+
+
+def coverage(bytes_total: int, bytes_used: int, windows: int, on_overflow: OnOverflow) -> dict[str, Any]:
+    """What of a document was read, as clients get it."""
+    is_cut = windows > 1 or bytes_used < bytes_total
+    return {
+        "bytes_total": bytes_total,
+        "bytes_used": bytes_used,
+        "strategy": on_overflow if is_cut else "whole",
+        "windows": windows,
+    }
 
 
 def pad_rows(rows: Sequence[bytes], length: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:

@@ -1,14 +1,17 @@
-"""`exports/`: find, check, load and warm what is served. Used by `service.engine.engine` and `service.__main__`."""
+"""`exports/`: find, check, load and warm exports. Used by `artifact.local` and by the engine of the service."""
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from artifact.backends import create_backend
 from artifact.backends.base import Array, Device, InferenceBackend, largest_error
+from artifact.documents import pad_rows
 from artifact.errors import BadExport
 from artifact.manifest import (
     ForecasterManifest,
@@ -24,6 +27,10 @@ from artifact.series import Calibration
 
 log = logging.getLogger(__name__)
 
+Floats = NDArray[np.float32]
+HEAD_ROWS = 256
+"""Pairs the head of a matcher computes at once, always: a score then does not depend on how many others there are."""
+
 
 @dataclass(frozen=True)
 class LoadedModel:
@@ -37,6 +44,48 @@ class LoadedModel:
     """Of a matcher."""
     calibration: Calibration | None = None
     """Of a forecaster."""
+
+    @property
+    def row_lengths(self) -> list[int]:
+        """Bytes of a row in each bucket, ascending."""
+        buckets = sorted(self.manifest.files_of(self.format))
+        if isinstance(self.manifest, ForecasterManifest):
+            return [4 * bucket * len(self.manifest.channels) for bucket in buckets]
+        return buckets
+
+    def run(self, rows: Sequence[bytes], bucket: int) -> Floats:
+        """Compute one batch; may be called by several threads at once.
+
+        Args:
+            rows: bytes of documents, or of float32 windows, each at most as long as the bucket.
+            bucket: one of `row_lengths`.
+
+        Shape:  returns (rows, ...).
+        Raises: whatever the runtime raises.
+
+        """
+        names, output = [spec.name for spec in self.manifest.inputs], self.manifest.outputs[0].name
+        if isinstance(self.manifest, ForecasterManifest):
+            windows = np.frombuffer(bytearray().join(rows), np.float32)  # writable, else PyTorch warns
+            shape = (len(rows), *self.manifest.inputs[0].shape[1:])
+            return self.backend.run({names[0]: windows.reshape(shape)})[output]
+        return self.backend.run(dict(zip(names, pad_rows(rows, bucket), strict=True)))[output]
+
+    def run_head(self, a: Floats, b: Floats) -> Floats:
+        """Logits (pairs,) that each a belongs with its b, vectors (pairs, dim), of a matcher; in chunks of HEAD_ROWS.
+
+        Raises: whatever the runtime raises.
+        """
+        assert self.head is not None
+        assert isinstance(self.manifest, MatcherManifest)
+        names, output = [spec.name for spec in self.manifest.head.inputs], self.manifest.head.outputs[0].name
+        logits = []
+        for first in range(0, len(a), HEAD_ROWS):
+            count = len(a[first : first + HEAD_ROWS])
+            chunk = np.zeros((2, HEAD_ROWS, a.shape[1]), np.float32)
+            chunk[0, :count], chunk[1, :count] = a[first : first + HEAD_ROWS], b[first : first + HEAD_ROWS]
+            logits.append(self.head.run(dict(zip(names, chunk, strict=True)))[output].reshape(-1)[:count])
+        return np.concatenate(logits)
 
 
 def find_exports(root: Path) -> list[Path]:

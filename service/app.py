@@ -1,57 +1,63 @@
-"""The FastAPI application: routes and handlers around an engine. Created by `service.server`."""
+"""The FastAPI application around an engine. Created by `service.server`."""
 
-from itertools import chain
+from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
-from service import __version__
-from service.compat import kserve, tei
-from service.compat.oip import errors as oip_errors
-from service.compat.oip import health
-from service.compat.oip import routes as oip
+from artifact import __version__
+from artifact.errors import LongdocError
 from service.engine.engine import Engine
-from service.http.context import OPEN, RequestContext
-from service.observe.metrics import Metrics
-from service.routes import classify, forecast, matching, models, operations
+from service.http.application import Application
+from service.metrics import Metrics
+from service.openapi import document_routes
 from service.settings import Settings
-from service.wire import errors
+from service.table import TABLE
+from service.wire.errors import failure
+from service.wire.route import Route, Table
 
 
-def create_app(engine: Engine, settings: Settings, metrics: Metrics) -> RequestContext:
-    """Put routes, error handlers and what surrounds them together; the pages of `/docs` need no internet."""
-    app: FastAPI = FastAPIOffline(
+def create_app(engine: Engine, settings: Settings, metrics: Metrics, table: Table = TABLE) -> Application:
+    """Put the routes and what surrounds them together."""
+    return Application(create_api(settings, table), table, engine=engine, settings=settings, metrics=metrics)
+
+
+def create_api(settings: Settings, table: Table = TABLE) -> FastAPI:
+    """Routes, their documentation and errors; the pages of `/docs` need no internet."""
+    api: FastAPI = FastAPIOffline(
         title="longdoc-serve",
         version=__version__,
         description="Labels and pair scores of long documents, from their raw bytes; forecasts of multivariate series.",
         redirect_slashes=False,
     )
-    app.state.engine = engine
-    app.state.settings = settings
-    app.state.metrics = metrics
-    app.state.dialects = {
-        "/v1/timeseries/": kserve.error_body,
-        **dict.fromkeys(("/v2", "/v2/"), oip_errors.error_body),
-        **dict.fromkeys(("/predict", "/rerank", "/info", "/health"), tei.error_body),
-    }
-    routers = [module.router for module in (oip, classify, matching, forecast, kserve, tei, models, health, operations)]
-    app.state.routes = list(chain(*(router.routes for router in routers)))
-    for router in routers:
-        app.include_router(router)
-    errors.install(app)
-    if settings.api_keys:
-        _document_keys(app)
-    return RequestContext(app, app.state.routes, metrics=metrics, settings=settings)
+    for route in table.routes:
+        endpoint = _endpoint(route)
+        api.add_api_route(
+            route.path, endpoint, methods=[route.method], response_class=Response, include_in_schema=route.is_documented
+        )
+        if route.answers_head:
+            api.add_api_route(route.path, endpoint, methods=["HEAD"], include_in_schema=False)
+
+    def answer(request: Request, error: Exception) -> Response:
+        path, failed = request.scope["path"], failure(error)
+        if failed.status == 405:  # the router names the methods of the last route it tried; GET and HEAD are two
+            failed.headers["Allow"] = ", ".join(table.methods(path))
+        return table.dialect(path).answer(path, failed)
+
+    for kind in (LongdocError, HTTPException, Exception):
+        api.add_exception_handler(kind, answer)
+    document_routes(api, table, has_keys=bool(settings.api_keys))
+    return api
 
 
-def _document_keys(app: FastAPI) -> None:
-    """Say in the OpenAPI document what keys are sent as, and which paths need none."""
-    document = app.openapi()
-    document.setdefault("components", {})["securitySchemes"] = {
-        "bearer": {"type": "http", "scheme": "bearer"},
-        "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
-    }
-    document["security"] = [{"bearer": []}, {"header": []}]
-    for path in OPEN & document["paths"].keys():
-        for operation in document["paths"][path].values():
-            operation["security"] = []
+def _endpoint(route: Route) -> Callable[[Request], Awaitable[Response]]:
+    """What FastAPI calls for a route, under the name and with the description of its handler."""
+
+    async def endpoint(request: Request) -> Response:
+        return await route.handler(request.scope["call"])
+
+    endpoint.__name__, endpoint.__doc__ = route.handler.__name__, route.handler.__doc__
+    return endpoint

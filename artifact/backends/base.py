@@ -1,4 +1,4 @@
-"""What every backend offers. Used by `service.engine.engine` and `model.cli.export`."""
+"""What every backend offers, and how batches are computed on it."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
@@ -6,7 +6,13 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from artifact.cores import cpu_count
+
 Device = Literal["auto", "cpu", "cuda"]
+BATCH_ROWS = {"cpu": 16, "cuda": 64}
+"""Rows of the longest bucket in one batch."""
+CUDA_BATCHES = 2
+"""One computes while the next one is copied."""
 Array = NDArray[Any]
 Tensors = Mapping[str, Array]
 
@@ -26,3 +32,8 @@ def largest_error(got: Array, expected: Array) -> float:
     if got.shape != expected.shape or expected.dtype.kind != "f" or not np.isfinite(got).all():
         return float("inf")
     return float(np.abs(got - expected).max(initial=0.0) / max(1.0, np.abs(expected).max(initial=0.0)))
+
+
+def batches_at_once(device: Literal["cpu", "cuda"]) -> int:
+    """Batches to compute side by side: on a CPU one a core, since small ones keep their activations in the cache."""
+    return CUDA_BATCHES if device == "cuda" else cpu_count()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from artifact.provenance import git_revision
 from model.config.run import RunConfig
 from model.errors import UserError
 from model.tasks import task_of
@@ -12,7 +13,7 @@ from model.training import checkpoint
 from model.training.checkpoint import Progress
 from model.training.loop import Fit, Job
 from model.training.plot import learning_curve
-from model.training.provenance import git_revision, hardware
+from model.training.provenance import hardware
 
 
 @dataclass(frozen=True)

@@ -11,26 +11,23 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from starlette.responses import Response
 
 from artifact.errors import InvalidInput
+from artifact.forecasting import Forecast, check_channels, check_levels, choose_horizon
 from artifact.series import Doubles, continue_timestamps, parse_frequency, parse_start
-from service.engine.engine import Engine, ServedForecaster
+from service.engine.served import ServedForecaster
 from service.errors import PayloadTooLarge
-from service.settings import Settings
-from service.tasks.forecasting import Forecast, check_channels, check_levels, choose_horizon, forecast
+from service.tasks.forecasting import forecast
 from service.tasks.timing import Timing
-from service.wire.errors import DOCUMENTED, Failure
-from service.wire.requests import (
-    JSON,
-    check_count,
-    json_body,
-    read_json,
-    while_connected,
-)
-from service.wire.responses import Stopwatch, json_response
-from service.wire.schemas import Channel, Channels, Levels, ModelName, self_contained
+from service.wire.call import Call, named
+from service.wire.errors import Dialect, Failure
+from service.wire.media import JSON
+from service.wire.requests import MOST_NUMBERS, check_count, read_json
+from service.wire.responses import json_response
+from service.wire.route import TIMEOUT_HEADERS, Route
+from service.wire.schemas import Channel, Channels, Levels, ModelName
 
 STEPS = {
     **dict.fromkeys(("S", "second", "secondly"), "1s"),
@@ -40,8 +37,6 @@ STEPS = {
     **dict.fromkeys(("W", "week", "weekly"), "1w"),
 }
 """KServe's frequencies of fixed length; months, quarters and years have none."""
-MOST_NUMBERS = 1_000_000
-"""In one answer: a few short series can ask for many, and writing them stops everybody else."""
 
 NestedOrFlat = Annotated[
     Annotated[Channels, Tag("nested")] | Annotated[Channel, Tag("flat")],
@@ -54,7 +49,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, protected_namespaces=())
 
 
-class Input(_Part):
+class KServeInput(_Part):
     """One series."""
 
     type: Literal["univariate_time_series", "multivariate_time_series"] = "multivariate_time_series"
@@ -65,7 +60,7 @@ class Input(_Part):
     layout: Literal["channel_major", "time_major"] = "channel_major"
 
 
-class Options(_Part):
+class KServeOptions(_Part):
     """What is wanted of every series."""
 
     horizon: int = Field(ge=1)
@@ -76,14 +71,14 @@ class KServeRequest(_Part):
     """Body of the request."""
 
     model: ModelName
-    inputs: Annotated[list[Input], Field(fail_fast=True)]
-    options: Options
+    inputs: Annotated[list[KServeInput], Field(fail_fast=True)]
+    options: KServeOptions
 
 
 Values = list[float] | list[list[float]]
 
 
-class Content(BaseModel):
+class KServeContent(BaseModel):
     """One forecast, in the layout of its series."""
 
     type: Literal["time_series_forecast"]
@@ -94,13 +89,13 @@ class Content(BaseModel):
     quantiles: dict[str, Values] | None = None
 
 
-class Output(BaseModel):
+class KServeOutput(BaseModel):
     """The forecast of one input."""
 
     type: Literal["forecast"]
     id: str
     status: Literal["completed"]
-    content: list[Content]
+    content: list[KServeContent]
     error: None
 
 
@@ -113,10 +108,10 @@ class KServeResponse(BaseModel):
     created_at: int
     status: Literal["completed"]
     error: None
-    outputs: list[Output]
+    outputs: list[KServeOutput]
 
 
-class ErrorDetail(BaseModel):
+class KServeErrorDetail(BaseModel):
     """What went wrong."""
 
     code: str
@@ -125,58 +120,47 @@ class ErrorDetail(BaseModel):
     type: str
 
 
-class Error(BaseModel):
+class KServeError(BaseModel):
     """Body of every error."""
 
-    error: ErrorDetail
+    error: KServeErrorDetail
 
 
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {**native, "content": {JSON: {"schema": self_contained(Error)}}} for status, native in DOCUMENTED.items()
-}
-
-
-def error_body(failed: Failure) -> Response:
+def _write_error(path: str, failed: Failure) -> Response:
     """KServe's body for a failure."""
+    del path
     param = failed.fields[0][0] if failed.fields else None
     content = {"code": str(failed.status), "message": failed.detail, "param": param, "type": failed.code}
     return json_response({"error": content}, failed.status)
 
 
-router = APIRouter(prefix="/v1/timeseries", responses={401: ERRORS[401]})
+DIALECT = Dialect(_write_error, KServeError, prefixes=("/v1/timeseries/",))
 
 
-@router.get("/models")
-async def get_models(request: Request) -> dict[str, list[dict[str, str]]]:
+async def get_models(call: Call) -> Response:
     """Names of the forecasters."""
-    engine: Engine = request.app.state.engine
-    names = [name for name, model in engine.models.items() if isinstance(model, ServedForecaster)]
-    return {"models": [{"name": name} for name in names]}
+    names = [name for name, model in call.models.items() if isinstance(model, ServedForecaster)]
+    return json_response({"models": [{"name": name} for name in names]})
 
 
-@router.post("/forecast", response_model=KServeResponse, responses=ERRORS, openapi_extra=json_body(KServeRequest))
-async def post_forecast(request: Request) -> Response:
+async def post_forecast(call: Call) -> Response:
     """Forecast each input with the model named; one bad input refuses the request."""
-    watch = Stopwatch(request)
-    engine: Engine = request.app.state.engine
-    settings: Settings = request.app.state.settings
-    asked, until = await read_json(request, KServeRequest, strict=None)
-    check_count("inputs", len(asked.inputs), settings.max_documents)
-    model = engine.forecaster(asked.model)
+    asked = await read_json(call, KServeRequest, strict=None)
+    check_count("inputs", len(asked.inputs), call.settings.max_documents)
+    model = call.models.forecaster(asked.model)
     with _within("options"):
-        choose_horizon(model, asked.options.horizon)
-        check_levels(model, asked.options.quantiles)
+        choose_horizon(model.manifest, asked.options.horizon)
+        check_levels(model.calibration, asked.options.quantiles)
     _check_answer(model, asked)
     series = []
     for number, given in enumerate(asked.inputs):
         with _within(f"inputs.{number}"):
             columns = _columns(given)
-            check_channels(model, None, len(columns))
+            check_channels(model.manifest, None, len(columns))
             series.append((columns, _first_timestamp(given, len(columns[0]))))
-    work = _forecast_all(model, [columns for columns, _ in series], asked.options, until)
-    with model.metrics.in_flight.track_inprogress():
-        answers = await while_connected(request, work)
-    watch.computed()
+    answers = await call.run(
+        model, _forecast_all(model, [columns for columns, _ in series], asked.options, call.deadline)
+    )
     outputs = [
         {
             "type": "forecast",
@@ -194,7 +178,7 @@ async def post_forecast(request: Request) -> Response:
         "error": None,
         "outputs": outputs,
     }
-    return watch.respond(model, answers[-1][1], response)
+    return call.finish(model, answers[-1][1], json_response({**named(model), **response}))
 
 
 def _check_answer(model: ServedForecaster, asked: KServeRequest) -> None:
@@ -208,7 +192,7 @@ def _check_answer(model: ServedForecaster, asked: KServeRequest) -> None:
 
 
 async def _forecast_all(
-    model: ServedForecaster, series: Sequence[Sequence[Channel]], options: Options, until: float
+    model: ServedForecaster, series: Sequence[Sequence[Channel]], options: KServeOptions, until: float
 ) -> list[tuple[Forecast, Timing]]:
     """Forecast side by side, so that the series share batches."""
 
@@ -229,7 +213,7 @@ def _within(part: str) -> Iterator[None]:
         raise InvalidInput("; ".join(f"{place}: {why}" for place, why in fields), fields) from None
 
 
-def _content(given: Input, answer: Forecast, start: str | None) -> dict[str, Any]:
+def _content(given: KServeInput, answer: Forecast, start: str | None) -> dict[str, Any]:
     """One forecast in KServe's shape."""
     content: dict[str, Any] = {
         "type": "time_series_forecast",
@@ -248,7 +232,7 @@ def _is_nested(series: object) -> bool:
     return isinstance(series, list) and any(isinstance(item, list) for item in series)
 
 
-def _columns(given: Input) -> list[Channel]:
+def _columns(given: KServeInput) -> list[Channel]:
     """The series as one list a channel. Raises: InvalidInput for steps of different width."""
     nested = [row for row in given.series if isinstance(row, list)]
     if not nested:
@@ -261,7 +245,7 @@ def _columns(given: Input) -> list[Channel]:
     return nested
 
 
-def _as_sent(values: Doubles, given: Input) -> list[list[float]] | list[float]:
+def _as_sent(values: Doubles, given: KServeInput) -> list[list[float]] | list[float]:
     """A forecast (horizon, channels) in the layout of the series that was sent."""
     sent: list[list[float]] | list[float]
     if not _is_nested(given.series):
@@ -271,9 +255,30 @@ def _as_sent(values: Doubles, given: Input) -> list[list[float]] | list[float]:
     return sent
 
 
-def _first_timestamp(given: Input, length: int) -> str | None:
+def _first_timestamp(given: KServeInput, length: int) -> str | None:
     """Time of the first step forecast; None if the series has no start. Raises: InvalidInput for a bad frequency."""
     step = parse_frequency(STEPS.get(given.frequency, given.frequency))
     if given.start_timestamp is None:
         return None
     return continue_timestamps(parse_start(given.start_timestamp), step, length, 1)[0]
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/v1/timeseries/models",
+        handler=get_models,
+        dialect=DIALECT,
+        answers={JSON: dict[str, list[dict[str, str]]]},
+        statuses=(401,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/timeseries/forecast",
+        handler=post_forecast,
+        dialect=DIALECT,
+        bodies={JSON: KServeRequest},
+        answers={JSON: KServeResponse},
+        parameters=TIMEOUT_HEADERS,
+    ),
+)

@@ -9,34 +9,30 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
 from pydantic import AliasChoices, BaseModel, ConfigDict, Discriminator, Field, Tag
+from starlette.responses import Response
 
+from artifact import __version__
 from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
 from artifact.manifest import ClassifierManifest
-from service import __version__
-from service.engine.engine import Engine, ServedClassifier, ServedModel
+from artifact.matching import Encoding, Text
+from service.engine.served import ServedClassifier, ServedModel
 from service.errors import NotReady
-from service.settings import Settings
 from service.tasks.classification import classify
-from service.tasks.matching import Encoding, Text, rank, score
+from service.tasks.matching import rank, score
 from service.tasks.timing import Timing
-from service.wire.errors import DOCUMENTED, Failure
-from service.wire.requests import (
-    JSON,
-    check_count,
-    check_size,
-    json_body,
-    read_json,
-    while_connected,
-)
-from service.wire.responses import Stopwatch, json_response
-from service.wire.schemas import Documents, form, self_contained
+from service.wire.call import Call
+from service.wire.errors import Dialect, Failure
+from service.wire.media import JSON
+from service.wire.requests import check_count, read_document, read_json
+from service.wire.responses import json_response
+from service.wire.route import TIMEOUT_HEADERS, Route
+from service.wire.schemas import Documents, form
 
 ERROR_TYPES = {429: "Overloaded", 503: "Unhealthy", 500: "Backend", 504: "Backend"}
 """Every other status is `Validation`."""
@@ -99,17 +95,14 @@ class RerankRequest(_Truncation):
     """Results to return; all by default."""
 
 
-R = TypeVar("R", PredictRequest, RerankRequest)
-
-
-class Prediction(BaseModel):
+class TEIPrediction(BaseModel):
     """Score of a label."""
 
     score: float
     label: str
 
 
-class Rank(BaseModel):
+class TEIRank(BaseModel):
     """Score of a text, which is told by its place in the request."""
 
     index: int
@@ -117,14 +110,14 @@ class Rank(BaseModel):
     text: str | None = None
 
 
-class Labels(BaseModel):
+class TEILabels(BaseModel):
     """Names of the outputs."""
 
     id2label: dict[str, str]
     label2id: dict[str, int]
 
 
-class Info(BaseModel):
+class TEIInfo(BaseModel):
     """What is served, in TEI's words."""
 
     model_config = ConfigDict(protected_namespaces=())
@@ -133,7 +126,7 @@ class Info(BaseModel):
     model_sha: str
     model_dtype: str
     served_model_name: str
-    model_type: dict[Literal["classifier", "reranker"], Labels]
+    model_type: dict[Literal["classifier", "reranker"], TEILabels]
     max_concurrent_requests: int
     max_input_length: int
     max_batch_tokens: int
@@ -146,46 +139,37 @@ class Info(BaseModel):
     docker_label: str | None
 
 
-class Error(BaseModel):
+class TEIError(BaseModel):
     """Body of every error but 401, which has none."""
 
     error: str
     error_type: Literal["Validation", "Overloaded", "Unhealthy", "Backend"]
 
 
-def error_body(failed: Failure) -> Response:
+def _write_error(path: str, failed: Failure) -> Response:
     """TEI's body for a failure."""
+    del path
     if failed.status == 401:
         return Response(status_code=401)
     error_type = ERROR_TYPES.get(failed.status, "Validation")
     return json_response({"error": failed.detail, "error_type": error_type}, failed.status)
 
 
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {**native, "content": {JSON: {"schema": self_contained(Error)}}} for status, native in DOCUMENTED.items()
-}
-ERRORS[401] = {"description": DOCUMENTED[401]["description"]}
-
-router = APIRouter()
+DIALECT = Dialect(_write_error, TEIError, without_body=frozenset({401}))
 
 
-@router.get("/health", response_class=Response, responses={503: ERRORS[503]})
-@router.head("/health", include_in_schema=False)
-async def health(request: Request) -> Response:
+async def health(call: Call) -> Response:
     """200 and nothing else when every model takes requests."""
-    engine: Engine = request.app.state.engine
-    if not engine.is_ready:
+    if not call.engine.is_ready:
         raise NotReady("unhealthy")
     return Response()
 
 
-@router.get("/info", response_model=Info, responses={401: ERRORS[401], 422: ERRORS[422]})
-async def get_info(request: Request) -> dict[str, Any]:
+async def get_info(call: Call) -> Response:
     """The default classifier; where there is none, the default matcher as a re-ranker. A token is a byte."""
-    engine: Engine = request.app.state.engine
-    settings: Settings = request.app.state.settings
-    has_classifier = any(isinstance(model, ServedClassifier) for model in engine.models.values())
-    manifest = (engine.classifier(None) if has_classifier else engine.matcher(None)).manifest
+    models, settings = call.models, call.settings
+    has_classifier = any(isinstance(model, ServedClassifier) for model in models.values())
+    manifest = (models.classifier(None) if has_classifier else models.matcher(None)).manifest
     is_classifier = isinstance(manifest, ClassifierManifest)
     labels = manifest.labels if isinstance(manifest, ClassifierManifest) else (MATCH,)
     files = manifest.files_of(settings.backend)
@@ -194,7 +178,7 @@ async def get_info(request: Request) -> dict[str, Any]:
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
     }
-    return {
+    info = {
         "model_id": manifest.name,
         "model_sha": file.sha256,
         "model_dtype": file.precision,
@@ -211,6 +195,7 @@ async def get_info(request: Request) -> dict[str, Any]:
         "sha": None,
         "docker_label": None,
     }
+    return json_response(info)
 
 
 @dataclass(frozen=True)
@@ -224,48 +209,35 @@ class _Answer:
     timing: Timing
 
 
-@router.post(
-    "/predict",
-    response_model=list[Prediction] | list[list[Prediction]],
-    responses=ERRORS,
-    openapi_extra=json_body(PredictRequest),
-)
-async def post_predict(request: Request) -> Response:
+async def post_predict(call: Call) -> Response:
     """Labels of texts, or scores of pairs, best first; a batch is answered by a list of such lists."""
-    watch, started = Stopwatch(request), time.perf_counter()
-    settings: Settings = request.app.state.settings
-    asked, until = await read_json(request, PredictRequest)
+    asked = await read_json(call, PredictRequest)
     inputs, is_batch = _batch(asked.inputs)
-    check_count("inputs", len(inputs), settings.max_documents)
+    check_count("inputs", len(inputs), call.settings.max_documents)
     if len({len(parts) for parts in inputs}) > 1:
         message = "texts and pairs are answered by different models; a batch of the one or of the other is allowed"
         raise InvalidInput(f"inputs: {message}", [("inputs", message)])
-    answer = await (_labels if len(inputs[0]) == 1 else _scores)(request, inputs, asked, until)
-    watch.computed()
-    return _respond(watch, started, answer, answer.content if is_batch else answer.content[0])
+    answer = await (_labels if len(inputs[0]) == 1 else _scores)(call, inputs, asked)
+    return _respond(call, answer, answer.content if is_batch else answer.content[0])
 
 
-@router.post("/rerank", response_model=list[Rank], responses=ERRORS, openapi_extra=json_body(RerankRequest))
-async def post_rerank(request: Request) -> Response:
+async def post_rerank(call: Call) -> Response:
     """Texts by their score with a query, best first."""
-    watch, started = Stopwatch(request), time.perf_counter()
-    engine: Engine = request.app.state.engine
-    settings: Settings = request.app.state.settings
-    asked, until = await read_json(request, RerankRequest)
-    check_count("texts", len(asked.texts), settings.max_rank_documents)
-    query = _text("query", asked.query, settings)
-    texts = [_text(f"texts.{number}", text, settings) for number, text in enumerate(asked.texts)]
-    model = engine.matcher(None)
-    work = rank(model, query, texts, on_overflow=asked.on_overflow, deadline=until)
-    with model.metrics.in_flight.track_inprogress():
-        scores, encodings, query_encoding, timing = await while_connected(request, work)
-    watch.computed()
-    order = sorted(range(len(scores)), key=lambda index: -scores[index])[: asked.top_n]
-    ranks: list[dict[str, Any]] = [{"index": index, "score": _score(scores[index], asked)} for index in order]
+    asked = await read_json(call, RerankRequest)
+    check_count("texts", len(asked.texts), call.settings.max_rank_documents)
+    query = _text(call, "query", asked.query)
+    texts = [_text(call, f"texts.{number}", text) for number, text in enumerate(asked.texts)]
+    model = call.models.matcher(None)
+    ranking, timing = await call.run(
+        model, rank(model, query, texts, on_overflow=asked.on_overflow, deadline=call.deadline)
+    )
+    ranks: list[dict[str, Any]] = [
+        {"index": index, "score": _score(ranking.scores[index], asked)} for index in ranking.best(asked.top_n)
+    ]
     if asked.return_text:
         ranks = [{**entry, "text": asked.texts[entry["index"]]} for entry in ranks]
-    answer = _Answer(model, ranks, *_bytes([query_encoding, *encodings]), timing)
-    return _respond(watch, started, answer, ranks)
+    answer = _Answer(model, ranks, *_bytes([ranking.query, *ranking.documents]), timing)
+    return _respond(call, answer, ranks)
 
 
 def _batch(inputs: str | list[str] | list[list[str]]) -> tuple[list[list[str]], bool]:
@@ -282,16 +254,13 @@ def _batch(inputs: str | list[str] | list[list[str]]) -> tuple[list[list[str]], 
     return [strings], False
 
 
-async def _labels(request: Request, inputs: Sequence[list[str]], asked: PredictRequest, until: float) -> _Answer:
+async def _labels(call: Call, inputs: Sequence[list[str]], asked: PredictRequest) -> _Answer:
     """Labels of each text, best first."""
-    engine: Engine = request.app.state.engine
-    documents = [text.encode() for (text,) in inputs]
-    for number, document in enumerate(documents):
-        check_size(f"inputs.{number}", document, request.app.state.settings)
-    model = engine.classifier(None)
-    work = classify(model, documents, on_overflow=asked.on_overflow, deadline=until)
-    with model.metrics.in_flight.track_inprogress():
-        answers, timing = await while_connected(request, work)
+    documents = [read_document(call, f"inputs.{number}", text) for number, (text,) in enumerate(inputs)]
+    model = call.models.classifier(None)
+    answers, timing = await call.run(
+        model, classify(model, documents, on_overflow=asked.on_overflow, deadline=call.deadline)
+    )
     predictions = [_ranked(answer.scores, model.manifest.labels, asked) for answer in answers]
     total, used = sum(answer.bytes_total for answer in answers), sum(answer.bytes_used for answer in answers)
     return _Answer(model, predictions, total, used, timing)
@@ -304,27 +273,21 @@ def _ranked(scores: NDArray[np.float64], labels: Sequence[str], asked: PredictRe
     return [{"score": value, "label": label} for value, label in pairs]
 
 
-async def _scores(request: Request, inputs: Sequence[list[str]], asked: PredictRequest, until: float) -> _Answer:
+async def _scores(call: Call, inputs: Sequence[list[str]], asked: PredictRequest) -> _Answer:
     """Score of each pair."""
-    engine: Engine = request.app.state.engine
-    settings: Settings = request.app.state.settings
     pairs = [
-        (_text(f"inputs.{number}.0", a, settings), _text(f"inputs.{number}.1", b, settings))
+        (_text(call, f"inputs.{number}.0", a), _text(call, f"inputs.{number}.1", b))
         for number, (a, b) in enumerate(inputs)
     ]
-    model = engine.matcher(None)
-    work = score(model, pairs, on_overflow=asked.on_overflow, deadline=until)
-    with model.metrics.in_flight.track_inprogress():
-        scores, encodings, timing = await while_connected(request, work)
-    predictions = [[{"score": _score(value, asked), "label": MATCH}] for value in scores]
-    return _Answer(model, predictions, *_bytes([text for pair in encodings for text in pair]), timing)
+    model = call.models.matcher(None)
+    scored, timing = await call.run(model, score(model, pairs, on_overflow=asked.on_overflow, deadline=call.deadline))
+    predictions = [[{"score": _score(pair.score, asked), "label": MATCH}] for pair in scored]
+    return _Answer(model, predictions, *_bytes([text for pair in scored for text in (pair.a, pair.b)]), timing)
 
 
-def _text(place: str, text: str, settings: Settings) -> Text:
+def _text(call: Call, place: str, text: str) -> Text:
     """A text within its limit."""
-    document = text.encode()
-    check_size(place, document, settings)
-    return Text(place, document)
+    return Text(place, read_document(call, place, text))
 
 
 def _score(probability: float, asked: _Truncation) -> float:
@@ -340,12 +303,44 @@ def _bytes(encodings: Sequence[Encoding]) -> tuple[int, int]:
     return sum(text.bytes_total for text in encodings), sum(text.bytes_used for text in encodings)
 
 
-def _respond(watch: Stopwatch, started: float, answer: _Answer, content: list[Any]) -> Response:
+def _respond(call: Call, answer: _Answer, content: list[Any]) -> Response:
     """An answer with TEI's headers, in milliseconds."""
-    response = watch.finish(answer.model, answer.timing, json_response(content))
-    timing, total = answer.timing, time.perf_counter() - started
+    response = call.finish(answer.model, answer.timing, json_response(content))
+    timing, total = answer.timing, time.perf_counter() - call.started
     times = {"total": total, "compute": total, "tokenization": timing.decode, "queue": timing.queue}
     times["inference"] = timing.compute
     response.headers.update({f"x-{stage}-time": f"{1000 * seconds:.2f}" for stage, seconds in times.items()})
     response.headers.update({"x-bytes-total": str(answer.bytes_total), "x-bytes-used": str(answer.bytes_used)})
     return response
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/health",
+        handler=health,
+        dialect=DIALECT,
+        needs_key=False,
+        answers_head=True,
+        statuses=(503,),
+    ),
+    Route(method="GET", path="/info", handler=get_info, dialect=DIALECT, answers={JSON: TEIInfo}, statuses=(401, 422)),
+    Route(
+        method="POST",
+        path="/predict",
+        handler=post_predict,
+        dialect=DIALECT,
+        bodies={JSON: PredictRequest},
+        answers={JSON: list[TEIPrediction] | list[list[TEIPrediction]]},
+        parameters=TIMEOUT_HEADERS,
+    ),
+    Route(
+        method="POST",
+        path="/rerank",
+        handler=post_rerank,
+        dialect=DIALECT,
+        bodies={JSON: RerankRequest},
+        answers={JSON: list[TEIRank]},
+        parameters=TIMEOUT_HEADERS,
+    ),
+)

@@ -1,11 +1,11 @@
-"""Vectors of documents seen before, bounded in bytes. Used by `service.engine.engine`."""
+"""Vectors of documents seen before, bounded in bytes. Used by the engine."""
 
 from collections import OrderedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.observe.metrics import ModelMetrics
+from service.metrics import ModelMetrics
 
 Vector = NDArray[np.float32]
 ENTRY_BYTES = 300

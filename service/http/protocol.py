@@ -20,7 +20,7 @@ from typing_extensions import override
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from service.http.context import Refused
+from service.http.admission import Refused
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_S = 10.0
@@ -43,7 +43,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._at_door: Callable[[Any], Refused | None] | None = getattr(self.app, "refusal", None)
+        self._refuse: Callable[[Any], Refused | None] | None = getattr(self.app, "refusal", None)
         self._head_bytes = 0
         self._in_head = False
         self._in_body = False
@@ -222,14 +222,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def _refusal(self) -> Refused | None:
         """What the application answers to the head alone, if nothing else is under way on the connection."""
         if (
-            self._at_door is None
+            self._refuse is None
             or self.parser.get_method() != b"POST"
             or not (self.cycle is None or self.cycle.response_complete)
         ):
             return None
-        path = httptools.parse_url(self.url).path.decode("ascii")
-        self.scope["path"] = path
-        return self._at_door(self.scope)
+        self.scope["method"], self.scope["path"] = "POST", httptools.parse_url(self.url).path.decode("ascii")
+        return self._refuse(self.scope)
 
     def _bound_head(self) -> None:
         """Bound a head that has begun and not ended, and what is neither head nor body."""

@@ -1,46 +1,25 @@
-"""`python -m service predict`: files -> JSON lines, by the same engine as the server. Called by `__main__`."""
+"""`python -m service predict`: files -> JSON lines, with the server's answers."""
 
 import argparse
-import asyncio
-import csv
 import json
-import math
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+import artifact
 from artifact.errors import InvalidInput, LongdocError
-from artifact.loading import load_export
-from artifact.manifest import newest_version
-from service.engine.engine import Engine, ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
-from service.observe.metrics import Metrics
-from service.routes import forecast as forecasting
-from service.routes import matching
-from service.settings import Settings
-from service.tasks.classification import classify
-from service.tasks.forecasting import check_channels, check_levels, choose_horizon, forecast
-from service.tasks.matching import Text, score
-from service.wire import responses as answering
-from service.wire.schemas import ClassifyOptions
-
-csv.field_size_limit(2**31 - 1)
+from artifact.local import Model, Result
+from artifact.manifest import ClassifierManifest, MatcherManifest
+from service.offline.files import InputError, Source, columns, read, rows
 
 CHUNK = 64
-"""Documents, pairs or series that are under way at once."""
-NO_DEADLINE_S = 1e6
+"""Inputs that are answered together."""
 
-
-class InputError(Exception):
-    """A file or row that cannot be read; one line that names its place."""
-
-
-Answer = Coroutine[Any, Any, dict[str, Any]]
-Job = tuple[str, Callable[[float], Answer]]
-"""Where an input stands, and what answers it before a deadline."""
+Answer = Callable[[Sequence[Any]], list[Result]]
+"""Inputs -> their answers; raises LongdocError if one of them has none."""
 
 
 def predict(args: argparse.Namespace) -> int:
@@ -48,169 +27,51 @@ def predict(args: argparse.Namespace) -> int:
 
     Raises: BadExport; InputError for a file that cannot be read, or that the model's task has no use for.
     """
-    loaded = load_export(newest_version(args.export))
-    # A chunk of the longest documents must find room; the variables of the server have no say here.
-    settings = Settings.model_construct(max_queue_rows=sys.maxsize, max_queue_bytes=sys.maxsize)
-    engine = Engine([loaded], settings, Metrics())
-    (model,) = engine.models.values()
-    try:
-        failed = asyncio.run(_predict(_jobs(model, args)))
-    finally:
-        engine.close()
+    model = artifact.load(args.export)
+    inputs, answer = _task(model, args)
+    failed = 0
+    with tqdm(unit="doc", file=sys.stderr) as bar:
+        while chunk := list(islice(inputs, CHUNK)):
+            answers = _answer_each(answer, [given for _, given in chunk])
+            for (place, _), result in zip(chunk, answers, strict=True):
+                print(json.dumps({"source": place, **result}, ensure_ascii=False))
+                failed += "error" in result
+            bar.update(len(chunk))
     return 1 if failed else 0
 
 
-async def _predict(jobs: Iterator[Job]) -> int:
-    """Answer in chunks; returns the number of inputs that failed."""
-    failed = 0
-    deadline = asyncio.get_running_loop().time() + NO_DEADLINE_S
-    with tqdm(unit="doc", file=sys.stderr) as bar:
-        while chunk := list(islice(jobs, CHUNK)):
-            answers = await asyncio.gather(*(answer(deadline) for _, answer in chunk), return_exceptions=True)
-            for (place, _), result in zip(chunk, answers, strict=True):
-                line: dict[str, object] = {"source": place}
-                if isinstance(result, LongdocError):
-                    failed += 1
-                    line["error"] = {"code": result.code, "detail": str(result)}
-                elif isinstance(result, BaseException):
-                    raise result
-                else:
-                    line |= result
-                print(json.dumps(line, ensure_ascii=False))
-            bar.update(len(chunk))
-    return failed
-
-
-def _jobs(model: ServedModel, args: argparse.Namespace) -> Iterator[Job]:
-    """Inputs of the source that was named, for the model's task."""
-    if isinstance(model, ServedClassifier):
-        return _classify_jobs(model, args)
-    if isinstance(model, ServedMatcher):
-        return _match_jobs(model, args)
-    assert isinstance(model, ServedForecaster)
-    return _forecast_jobs(model, args)
-
-
-def _classify_jobs(model: ServedClassifier, args: argparse.Namespace) -> Iterator[Job]:
-    """One a document."""
-    options = ClassifyOptions(on_overflow=args.on_overflow, detail=args.detail)
-
-    async def answer(document: bytes, deadline: float) -> dict[str, Any]:
-        answers, _ = await classify(model, [document], on_overflow=args.on_overflow, deadline=deadline)
-        return answering.describe(answers[0], model.manifest.labels, options)
-
-    rows = ((str(path), (_read(path),)) for path in args.files) if args.files else _rows(args, ("text",))
-    for place, (document,) in rows:
-        yield place, lambda deadline, document=document: answer(document, deadline)  # type: ignore[misc]
-
-
-def _match_jobs(model: ServedMatcher, args: argparse.Namespace) -> Iterator[Job]:
-    """One a pair."""
-    if args.files:
-        raise InputError(f"{model.manifest.name} scores pairs: give --jsonl or --csv with the fields a and b")
-
-    async def answer(a: bytes, b: bytes, deadline: float) -> dict[str, Any]:
-        pair = (Text("a", a), Text("b", b))
-        scores, encodings, _ = await score(model, [pair], on_overflow=args.on_overflow, deadline=deadline)
-        return matching.describe(scores[0], encodings[0], args.on_overflow)
-
-    for place, (a, b) in _rows(args, ("a", "b")):
-        yield place, lambda deadline, a=a, b=b: answer(a, b, deadline)  # type: ignore[misc]
-
-
-def _forecast_jobs(model: ServedForecaster, args: argparse.Namespace) -> Iterator[Job]:
-    """One a file; columns that are no channels of the model are left out."""
-    if args.jsonl is not None:
-        raise InputError(f"{model.manifest.name} forecasts series: give CSV files with its channels as columns")
-    names = model.manifest.channels
+def _answer_each(answer: Answer, inputs: list[Any]) -> list[Result]:
+    """Answers of all inputs; where one of them is bad, each is asked alone."""
     try:
-        horizon = choose_horizon(model, args.horizon)
-        check_levels(model, args.quantiles)
+        return answer(inputs)
+    except LongdocError as error:
+        if len(inputs) > 1:
+            return [result for given in inputs for result in _answer_each(answer, [given])]
+        return [{"error": {"code": error.code, "detail": str(error)}}]
+
+
+def _task(model: Model, args: argparse.Namespace) -> tuple[Iterator[Source[Any]], Answer]:
+    """Inputs of the source that was named, and what answers them."""
+    name, on_overflow = model.manifest.name, args.on_overflow
+    if isinstance(model.manifest, ClassifierManifest):
+        documents: Iterator[Source[Any]] = (
+            ((str(path), read(path)) for path in args.files)
+            if args.files
+            else ((place, text) for place, (text,) in rows(args.jsonl, args.csv, ("text",)))
+        )
+        return documents, lambda chunk: model.classify(chunk, on_overflow=on_overflow, detail=args.detail)
+    if isinstance(model.manifest, MatcherManifest):
+        if args.files:
+            raise InputError(f"{name} scores pairs: give --jsonl or --csv with the fields a and b")
+        return rows(args.jsonl, args.csv, ("a", "b")), lambda chunk: model.score(chunk, on_overflow=on_overflow)
+    if args.jsonl is not None:
+        raise InputError(f"{name} forecasts series: give CSV files with its channels as columns")
+    try:
+        model.check_forecast(args.horizon, args.quantiles)
     except InvalidInput as error:
         raise InputError(f"--{error}") from None
-
-    async def answer(columns: dict[str, list[float | None]], deadline: float) -> dict[str, Any]:
-        places = check_channels(model, list(columns), len(columns))
-        values = list(columns.values())
-        result, _ = await forecast(model, values, horizon=horizon, levels=args.quantiles, deadline=deadline)
-        return forecasting.describe(result, list(columns), places, None, model.manifest.context_length)
-
-    for path in args.files or [args.csv]:
-        columns = _columns(path, names)
-        yield str(path), lambda deadline, columns=columns: answer(columns, deadline)  # type: ignore[misc]
-
-
-def _rows(args: argparse.Namespace, fields: tuple[str, ...]) -> Iterator[tuple[str, tuple[bytes, ...]]]:
-    """Place and texts of each line or row."""
-    return _jsonl(args.jsonl, fields) if args.jsonl is not None else _csv(args.csv, fields)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-
-
-def _jsonl(path: Path, fields: tuple[str, ...]) -> Iterator[tuple[str, tuple[bytes, ...]]]:
-    try:
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield f"{path}:{number}", _texts(line, f"{path}:{number}", fields)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-
-
-def _texts(line: bytes, place: str, fields: tuple[str, ...]) -> tuple[bytes, ...]:
-    try:
-        row = json.loads(line)
-        return tuple(row[field].encode() for field in fields)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        known = " and ".join(f"`{field}`" for field in fields)
-        raise InputError(f"{place}: expected a JSON object with a string {known}") from None
-
-
-def _csv(path: Path, fields: tuple[str, ...]) -> Iterator[tuple[str, tuple[bytes, ...]]]:
-    for place, row in _table(path, fields):
-        yield place, tuple(row[field].encode() for field in fields)
-
-
-def _columns(path: Path, names: tuple[str, ...]) -> dict[str, list[float | None]]:
-    """The model's channels of a file, empty cells as None."""
-    columns: dict[str, list[float | None]] = {name: [] for name in names}
-    for place, row in _table(path, names):
-        for name in names:
-            cell = row[name].strip()
-            columns[name].append(_number(cell, f"{place}: column {name}") if cell else None)
-    return columns
-
-
-def _number(cell: str, place: str) -> float:
-    try:
-        value = float(cell)
-    except ValueError:
-        raise InputError(f"{place}: not a number: {cell[:40]!r}") from None
-    if not math.isfinite(value):
-        raise InputError(f"{place}: not a finite number: {cell[:40]!r}; leave the cell of a missing value empty")
-    return value
-
-
-def _table(path: Path, fields: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Place and cells of each row of a CSV file that has certain columns."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream)
-            header = next(reader, [])
-            for field in fields:
-                if header.count(field) != 1:
-                    raise InputError(f"{path}:1: {'two columns' if field in header else 'no column'} `{field}`")
-            for row in filter(None, reader):
-                place = f"{path}:{reader.line_num}"
-                if len(row) != len(header):
-                    raise InputError(f"{place}: {len(row)} cells under {len(header)} columns")
-                yield place, dict(zip(header, row, strict=True))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: {error}") from None
+    channels = model.manifest.channels
+    return (
+        ((str(path), columns(path, channels)) for path in args.files or [args.csv]),
+        lambda chunk: [model.forecast(series, horizon=args.horizon, quantiles=args.quantiles) for series in chunk],
+    )

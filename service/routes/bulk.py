@@ -12,24 +12,32 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import orjson
-from fastapi import Request, Response
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from artifact.classification import Options, check_top_k
 from artifact.errors import InvalidInput, LongdocError
-from service.engine.engine import Engine, ServedClassifier
-from service.errors import DeadlineExceeded, MalformedInput, Overloaded, PayloadTooLarge, ShuttingDown, let_go
-from service.settings import Settings
+from service.engine.served import ServedClassifier
+from service.errors import (
+    DeadlineExceeded,
+    MalformedInput,
+    Overloaded,
+    PayloadTooLarge,
+    ShuttingDown,
+    let_go,
+)
 from service.tasks.classification import classify
+from service.wire.call import Call, named
+from service.wire.departure import Departure
 from service.wire.errors import FAULT, failure, problem
-from service.wire.requests import Departure, bound_lists, check_size, parse_json
-from service.wire.responses import describe
+from service.wire.media import NDJSON
+from service.wire.requests import CLASSIFIED, bound_lists, check_size, media_type, parse_json, read_query
 from service.wire.schemas import BulkLine, ClassifyOptions
 
 log = logging.getLogger(__name__)
 
-NDJSON = "application/x-ndjson"
 MOST_LINES = 64
 """Lines read and not answered yet: enough to fill the batches of every slot."""
 MOST_BYTES = 8 * 2**20
@@ -40,18 +48,28 @@ LOOK_S = 1.0
 """Time between two looks whether the server is to stop, while the client sends nothing."""
 
 
+async def post_lines(call: Call) -> Response:
+    """Classify documents that come one a line; options are in the query string."""
+    _ = call.deadline
+    media_type(call, *CLASSIFIED)
+    options = read_query(call, ClassifyOptions)
+    model = call.models.classifier(options.model)
+    check_top_k(model.manifest, options.top_k)
+    return BulkResponse(call, model, options.wanted)
+
+
 class BulkResponse(Response):
     """Reads, computes and answers side by side."""
 
     media_type = NDJSON
 
-    def __init__(self, request: Request, model: ServedClassifier, options: ClassifyOptions) -> None:
+    def __init__(self, call: Call, model: ServedClassifier, options: Options) -> None:
         super().__init__()
         del self.headers["content-length"]
-        self._engine: Engine = request.app.state.engine
-        self._settings: Settings = request.app.state.settings
-        self._receive = request.receive
-        self._path = request.url.path
+        self._engine = call.engine
+        self._settings = call.settings
+        self._receive = call.request.receive
+        self._path = call.path
         self._model = model
         self._options = options
         self._answers: asyncio.Queue[tuple[asyncio.Task[bytes], int] | None] = asyncio.Queue()
@@ -155,26 +173,24 @@ class BulkResponse(Response):
 
     async def _answer(self, index: int, line: bytes) -> bytes:
         """One line of the answer."""
-        named: dict[str, Any] = {"index": index}
+        head: dict[str, Any] = {"index": index}
         try:
             if len(line) > self._settings.max_body_bytes:
                 raise PayloadTooLarge(f"the line is longer than {self._settings.max_body_bytes} bytes")
             asked = _parse(line)
             if asked.id is not None:
-                named["id"] = asked.id
+                head["id"] = asked.id
             document = _document(asked)
-            check_size("document", document, self._settings)
+            check_size("document", document, self._settings.max_document_bytes)
             result = await self._classify(document)
         except LongdocError as error:
             let_go(error)
-            return self._line({**_id_of(line), **named, "error": problem(self._path, failure(error))})
+            return self._line({**_id_of(line), **head, "error": problem(self._path, failure(error))})
         except Exception as error:
             log.exception("line %d failed", index)
             let_go(error)
-            return self._line({**named, "error": problem(self._path, FAULT)})
-        return self._line(
-            {**named, "model": self._model.manifest.name, "version": self._model.manifest.version, **result}
-        )
+            return self._line({**head, "error": problem(self._path, FAULT)})
+        return self._line({**head, **named(self._model), **result})
 
     async def _refuse(self, index: int, error: LongdocError) -> bytes:
         return self._line({"index": index, "error": problem(self._path, failure(error))})
@@ -198,7 +214,7 @@ class BulkResponse(Response):
             else:
                 self._model.metrics.queue_seconds.observe(timing.queue)
                 self._model.metrics.compute_seconds.observe(timing.compute)
-                return describe(answer, self._model.manifest.labels, options)
+                return answer.as_json(self._model.manifest.labels, options)
 
 
 def _parse(line: bytes) -> BulkLine:

@@ -2,31 +2,34 @@
 
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from starlette.responses import Response
 
-from service.engine.engine import Engine, ServedModel, public_facts
+from service.engine.served import ServedModel
 from service.settings import Settings
-from service.wire.errors import DOCUMENTED
-from service.wire.requests import named
+from service.wire.call import Call
+from service.wire.media import JSON
 from service.wire.responses import json_response
+from service.wire.route import Route
 from service.wire.schemas import ModelDescription, ModelList
 
-router = APIRouter(prefix="/v1/models", responses={401: DOCUMENTED[401]})
+PUBLIC = {
+    *("name", "version", "task", "labels", "min_length", "max_length", "window_overlap"),
+    *("channels", "context_length", "horizon", "min_observations", "frequency"),
+    *("calibration_source", "calibration_examples", "quantiles_reliable"),
+    *("temperature", "reliability"),
+    *("results", "training", "data_terms", "non_commercial"),
+}
+"""Keys of a manifest that are told."""
 
 
-@router.get("", response_model=ModelList)
-async def get_models(request: Request) -> Response:
+async def get_models(call: Call) -> Response:
     """All models."""
-    engine: Engine = request.app.state.engine
-    models = [_describe(model, request.app.state.settings) for model in engine.models.values()]
-    return json_response({"models": models})
+    return json_response({"models": [_describe(model, call.settings) for model in call.models.values()]})
 
 
-@router.get("/{name}", response_model=ModelDescription, responses={404: DOCUMENTED[404]}, openapi_extra=named("name"))
-async def get_model(request: Request) -> Response:
+async def get_model(call: Call) -> Response:
     """One model."""
-    engine: Engine = request.app.state.engine
-    return json_response(_describe(engine.model(request.path_params["name"]), request.app.state.settings))
+    return json_response(_describe(call.models.named(call.path_params["name"]), call.settings))
 
 
 def _describe(model: ServedModel, settings: Settings) -> dict[str, Any]:
@@ -37,4 +40,13 @@ def _describe(model: ServedModel, settings: Settings) -> dict[str, Any]:
         "rank_documents": settings.max_rank_documents,
         "deadline_s": settings.deadline_s,
     }
-    return {**public_facts(model.manifest), "ready": model.batcher.is_ready, "limits": limits}
+    public = model.manifest.model_dump(mode="json", include=PUBLIC)
+    return {**public, "ready": model.batcher.is_ready, "limits": limits}
+
+
+ROUTES = (
+    Route(method="GET", path="/v1/models", handler=get_models, answers={JSON: ModelList}, statuses=(401,)),
+    Route(
+        method="GET", path="/v1/models/{name}", handler=get_model, answers={JSON: ModelDescription}, statuses=(401, 404)
+    ),
+)

@@ -1,23 +1,34 @@
 """`/metrics`, and the way to the pages."""
 
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import RedirectResponse
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.responses import RedirectResponse, Response
 
-router = APIRouter()
+from service.wire.call import Call
+from service.wire.media import TEXT
+from service.wire.route import Route
 
 
-@router.get(
-    "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
-)
-@router.head("/metrics", include_in_schema=False)
-async def metrics(request: Request) -> Response:
+async def metrics(call: Call) -> Response:
     """Prometheus text format."""
-    return Response(request.app.state.metrics.expose(), media_type=CONTENT_TYPE_LATEST)
+    return Response(call.metrics.expose(), media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get("/", include_in_schema=False)
-@router.head("/", include_in_schema=False)
-async def root() -> RedirectResponse:
+async def root(call: Call) -> Response:
     """To the pages, for who opens the address in a browser."""
+    del call
     return RedirectResponse("docs")
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/metrics",
+        handler=metrics,
+        needs_key=False,
+        answers_head=True,
+        answers={TEXT: str},
+        statuses=(),
+    ),
+    Route(method="GET", path="/", handler=root, answers_head=True, is_documented=False),
+)
+"""Metrics need no key, since Prometheus sends none."""

@@ -1,19 +1,19 @@
-"""Errors -> answers: the one map from `service.errors` to HTTP status; each protocol gives the body its own shape."""
+"""Errors -> answers: the one map from errors to HTTP status; each protocol gives the body a shape of its own."""
 
 import http
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
-from starlette.routing import Match, Route
+from starlette.responses import Response
 
 from artifact.errors import InvalidInput, LongdocError, NonFiniteOutput
 from service import errors
 from service.log import request_id
+from service.wire.media import JSON, PROBLEM
 from service.wire.responses import json_response
-from service.wire.schemas import Problem, self_contained
+from service.wire.schemas import Problem
 
 STATUS: Mapping[type[LongdocError], int] = {
     errors.MalformedInput: 400,
@@ -29,17 +29,8 @@ STATUS: Mapping[type[LongdocError], int] = {
     errors.InferenceFailed: 500,
     NonFiniteOutput: 500,
 }
-
-MEDIA_TYPE = "application/problem+json"
-
-DOCUMENTED: dict[int | str, dict[str, Any]] = {
-    status: {
-        "content": {MEDIA_TYPE: {"schema": self_contained(Problem)}},
-        "description": http.HTTPStatus(status).phrase,
-    }
-    for status in sorted(set(STATUS.values()))
-}
-"""For the OpenAPI document of a route."""
+STATUSES = tuple(sorted(set(STATUS.values())))
+"""Of everything that can go wrong with a request."""
 
 
 @dataclass(frozen=True)
@@ -55,25 +46,28 @@ class Failure:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-Dialect = Callable[[Failure], Response]
-"""A protocol's body for a failure."""
-
 FAULT = Failure(500, "internal", "Internal error", "the server failed; the request id finds it in the log")
 
 
-def install(app: FastAPI) -> None:
-    """Register the handlers of what the framework's own routes raise."""
-    for kind in (LongdocError, HTTPException, Exception):
-        app.add_exception_handler(kind, _handle)
+@dataclass(frozen=True)
+class Dialect:
+    """How a protocol writes errors."""
 
+    write: Callable[[str, Failure], Response]
+    """Path and failure -> answer."""
+    schema: Any
+    """Of the body."""
+    media_type: str = JSON
+    without_body: frozenset[int] = frozenset()
+    """Statuses whose answers have no body."""
+    prefixes: tuple[str, ...] = ()
+    """Of paths whose errors are written so where there is no route."""
 
-def _handle(request: Request, error: Exception) -> Response:
-    failed = failure(error)
-    if failed.status == 405:  # the router names the methods of the last route it tried; GET and HEAD are two
-        routes: list[Route] = request.app.state.routes
-        matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
-        failed.headers["Allow"] = ", ".join(sorted(method for route in matching for method in route.methods or ()))
-    return answer(request, failed)
+    def answer(self, path: str, failed: Failure) -> Response:
+        """The answer to a request that failed."""
+        response = self.write(path, failed)
+        response.headers.update(failed.headers)
+        return response
 
 
 def failure(error: Exception) -> Failure:
@@ -89,17 +83,6 @@ def failure(error: Exception) -> Failure:
         code = phrase.lower().replace(" ", "_")
         return Failure(error.status_code, code, phrase, error.detail, headers=dict(error.headers or {}))
     return FAULT
-
-
-def answer(request: Request, failed: Failure) -> Response:
-    """A failure in the shape of the protocol that the path belongs to."""
-    dialects: Mapping[str, Dialect] = request.app.state.dialects
-    path: str = request.scope["path"]
-    below = (d for prefix, d in dialects.items() if prefix.endswith("/") and path.startswith(prefix))
-    dialect = dialects.get(path) or next(below, None)
-    response = _problem(path, failed) if dialect is None else dialect(failed)
-    response.headers.update(failed.headers)
-    return response
 
 
 def problem(path: str, failed: Failure) -> dict[str, Any]:
@@ -119,4 +102,8 @@ def problem(path: str, failed: Failure) -> dict[str, Any]:
 
 
 def _problem(path: str, failed: Failure) -> Response:
-    return json_response(problem(path, failed), failed.status, MEDIA_TYPE)
+    return json_response(problem(path, failed), failed.status, PROBLEM)
+
+
+NATIVE = Dialect(_problem, Problem, PROBLEM)
+"""Of our own routes."""

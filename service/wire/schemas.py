@@ -1,10 +1,10 @@
 """Wire types of the native routes: they check requests and make the OpenAPI document."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
+from artifact.classification import Options
 from artifact.documents import OnOverflow
 
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
@@ -41,6 +41,11 @@ class ClassifyOptions(_Request):
     """What happens beyond the model's length: windows over the whole document, or a part of it, or an error."""
     detail: bool = False
     """Whether to return the scores of each window."""
+
+    @property
+    def wanted(self) -> Options:
+        """All but the model."""
+        return Options(self.top_k, self.on_overflow, self.detail)
 
 
 class ClassifyRequest(ClassifyOptions):
@@ -282,20 +287,3 @@ class ModelList(BaseModel):
     """Body of the answer."""
 
     models: list[ModelDescription]
-
-
-def self_contained(schema: type[BaseModel]) -> Any:
-    """JSON schema without references: those of pydantic lead nowhere within the OpenAPI document."""
-    content = schema.model_json_schema()
-    return _inline(content, content.pop("$defs", {}))
-
-
-def _inline(node: Any, definitions: Mapping[str, Any]) -> Any:
-    """Put definitions in the place of the references to them."""
-    if isinstance(node, list):
-        return [_inline(item, definitions) for item in node]
-    if not isinstance(node, dict):
-        return node
-    if "$ref" in node:
-        return _inline(definitions[node["$ref"].removeprefix("#/$defs/")], definitions)
-    return {key: _inline(value, definitions) for key, value in node.items()}

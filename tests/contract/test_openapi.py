@@ -6,11 +6,7 @@
 import json
 from typing import Any
 
-from fastapi import FastAPI
-
-from service.app import create_app
-from service.engine.engine import Engine
-from service.observe.metrics import Metrics
+from service.app import create_api
 from service.settings import Settings
 from tests.support.paths import ROOT
 
@@ -19,10 +15,7 @@ DOCUMENT = ROOT / "docs/openapi.json"
 
 def document() -> dict[str, Any]:
     """What the code describes today; it does not depend on the models that are served."""
-    settings = Settings()
-    app = create_app(Engine([], settings, Metrics()), settings, Metrics())._app
-    assert isinstance(app, FastAPI)
-    return app.openapi()
+    return create_api(Settings()).openapi()
 
 
 def test_document_is_the_committed_one() -> None:

@@ -1,76 +1,22 @@
 """The compose project as a user starts it: built, both containers healthy, scraped, stopped."""
 
-import contextlib
 import json
-import os
-import subprocess
 import time
-import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.support.compose import Project, started
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.docker
 
-BUILD_S = 1200
-"""The first build downloads every dependency."""
-HEALTHY_S = 120
 SCRAPED_S = 60
 GRACE_S = 30
 """`stop_grace_period`: beyond it Docker kills, and the exit code is 137."""
 COUNTED = 'longdoc_http_requests_total{route="/v1/classify",code="200"}'
-
-
-@dataclass(frozen=True)
-class Project:
-    """One compose project, apart from any other on the machine: its own name, and ports that Docker chooses."""
-
-    name: str = field(default_factory=lambda: f"longdoc-test-{uuid.uuid4().hex[:12]}")
-
-    def run(self, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-        ports = {"LONGDOC_PUBLISHED_PORT": "0", "PROMETHEUS_PUBLISHED_PORT": "0"}
-        return subprocess.run(
-            ["docker", "compose", "--project-name", self.name, "--file", "docker-compose.yml", *arguments],
-            cwd=ROOT, env={**os.environ, **ports}, capture_output=True, text=True, check=False, timeout=timeout,
-        )  # fmt: skip
-
-    def output(self, *arguments: str, timeout: float = 60) -> str:
-        done = self.run(*arguments, timeout=timeout)
-        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{self.run('logs', '--no-color').stdout}"
-        return done.stdout.strip()
-
-    def python(self, code: str, *options: str) -> subprocess.CompletedProcess[str]:
-        """Run code inside the service's container."""
-        return self.run("exec", "--no-TTY", *options, "service", "python", "-c", code)
-
-    def inspect(self, service: str) -> dict[str, Any]:
-        """Docker's view of a container, running or not."""
-        container = self.output("ps", "--all", "--quiet", service)
-        done = subprocess.run(["docker", "inspect", container], capture_output=True, text=True, check=True)
-        found: list[dict[str, Any]] = json.loads(done.stdout)
-        return found[0]
-
-    def client(self, service: str, port: int) -> httpx.Client:
-        """Through the published port, and through no proxy."""
-        address = self.output("port", service, str(port))
-        return httpx.Client(base_url=f"http://{address}", timeout=30, trust_env=False)
-
-
-@contextlib.contextmanager
-def started(*services: str) -> Iterator[Project]:
-    """Build, start, wait for health; remove everything at the end, whatever happened."""
-    project = Project()
-    try:
-        project.output("build", *services, timeout=BUILD_S)
-        project.output("up", "--detach", "--wait", "--wait-timeout", str(HEALTHY_S), *services, timeout=HEALTHY_S + 60)
-        yield project
-    finally:
-        project.output("down", "--volumes", "--rmi", "local", "--timeout", "1", timeout=120)
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.docker.test_compose import Project, started
+from tests.support.compose import Project, started
+from tests.support.dashboard import ALERTS, BOARD, QUERIES
 from tests.support.paths import ROOT
 from tests.support.wire import Wire, request
-from tests.unit.docker.test_dashboard import ALERTS, BOARD, QUERIES
 
 pytestmark = pytest.mark.docker
 

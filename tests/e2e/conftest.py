@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -13,8 +12,6 @@ from artifact.manifest import ClassifierManifest, newest_version, read_manifest
 from tests.support.offline import Offline, OfflineForecaster, OfflineMatcher
 from tests.support.paths import EXPORTS
 from tests.support.server import ControlledServer, Server
-
-SECRET = "my secret document, never to be echoed"
 
 
 @pytest.fixture(scope="session")
@@ -94,16 +91,3 @@ def client(server: Server) -> Iterator[httpx.Client]:
         yield client
     assert "Traceback" not in server.text()
     assert "Warning" not in server.text()
-
-
-def check_problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
-    """What every error of a native route has; its fields."""
-    assert response.status_code == status, response.text
-    assert response.headers["content-type"] == "application/problem+json"
-    body: dict[str, Any] = response.json()
-    assert (body["status"], body["code"]) == (status, code)
-    assert body["request_id"] == response.headers["x-request-id"]
-    assert body["title"]
-    assert body["detail"]
-    assert SECRET not in response.text
-    return body

@@ -7,7 +7,7 @@ import pytest
 
 from artifact.manifest import Manifest
 from service.http.protocol import MAX_HEAD_BYTES
-from tests.e2e.conftest import SECRET, check_problem
+from tests.support.problems import SECRET, check_problem
 from tests.support.server import ControlledServer, Server
 from tests.support.wire import Wire, request
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import SECRET, check_problem
 from tests.support.offline import Offline, agree, document
+from tests.support.problems import SECRET, check_problem
 from tests.support.server import ControlledServer, Server, sample
 from tests.support.waiting import wait_until
 from tests.support.wire import LAST_CHUNK, Wire, chunked, request

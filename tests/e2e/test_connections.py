@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.e2e.conftest import SECRET
+from tests.support.problems import SECRET
 from tests.support.server import Server
 from tests.support.wire import LAST_CHUNK, Answer, Wire, chunked, request
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.conftest import check_problem
 from tests.support.controlled import STUCK_S
 from tests.support.offline import document
+from tests.support.problems import check_problem
 from tests.support.server import ControlledServer, Server, sample
 from tests.support.wire import Wire, request
 

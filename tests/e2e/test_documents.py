@@ -1,23 +1,21 @@
-"""README and docs are run: every code block is marked `<!-- test: run -->`, `output` or `parse`."""
+"""README and docs are run: every code block is marked `<!-- test: run -->`, `output`, `python` or `parse`."""
 
 import ast
 import json
-import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from service.settings import Settings
+from tests.support.blocks import BLOCK, run
 from tests.support.paths import ROOT
 from tests.support.server import Server
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"(?:<!-- test: (?P<mark>[a-z-]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)```", re.DOTALL)
 LOCAL = "http://127.0.0.1:8000"
 
 
@@ -25,26 +23,11 @@ def blocks(*marks: str) -> list[re.Match[str]]:
     return [m for path in DOCUMENTS for m in BLOCK.finditer(path.read_text()) if m["mark"] in marks]
 
 
-def environment() -> dict[str, str]:
-    """`python` is the one that runs the tests; the packages come from the checkout."""
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
-
-
-def run(code: str, folder: Path) -> str:
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", code],
-        cwd=folder, env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_every_block_is_marked() -> None:
     found = [m for path in DOCUMENTS for m in BLOCK.finditer(path.read_text())]
     assert len(found) > 5
     for match in found:
-        assert match["mark"] in {"run", "output", "parse", "tiny"}, match["code"]
+        assert match["mark"] in {"run", "output", "parse", "python", "tiny"}, match["code"]
 
 
 def test_parsed_blocks_name_what_exists() -> None:
@@ -70,11 +53,21 @@ def test_readme_answers_are_real(server: Server) -> None:
     for match, following in zip(found, [*found[1:], None], strict=True):
         if match["mark"] != "run":
             continue
-        answer = run(match["code"].replace(LOCAL, server.url).replace("localhost:8000", server.url), ROOT)
+        is_python = match["language"] == "python"
+        code = f"python - <<'END'\n{match['code']}END" if is_python else match["code"]
+        answer = run(code.replace(LOCAL, server.url).replace("localhost:8000", server.url), ROOT)
         if following is not None and following["mark"] == "output":
-            assert same(json.loads(answer), json.loads(following["code"])), answer
+            read = ast.literal_eval if is_python else json.loads
+            assert same(read(answer), read(following["code"])), answer
             checked += 1
     assert checked
+
+
+def test_python_runs() -> None:
+    found = blocks("python")
+    assert found
+    for match in found:
+        run(f"python - <<'END'\n{match['code']}END", ROOT)
 
 
 def same(a: object, b: object) -> bool:

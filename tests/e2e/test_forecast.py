@@ -11,9 +11,10 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.e2e.conftest import SECRET, check_problem
-from tests.support.naive import CONTEXT, HORIZON, MEAN, SCALE, write_naive_forecaster
+from tests.support.models import CONTEXT, HORIZON, MEAN, SCALE
+from tests.support.naive import write_naive_forecaster
 from tests.support.offline import Columns, OfflineForecaster
+from tests.support.problems import SECRET, check_problem
 from tests.support.server import Server
 
 JSON = {"content-type": "application/json"}

@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.mutations import mutate
 from tests.support.offline import Offline, agree
 from tests.support.server import Server
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -78,7 +79,6 @@ TYPES = [
     b"multipart/form-data; boundary=x", b"application/json, text/plain", b"\xff\xfe/\x80", b"a/" + 999 * b"b",
 ]  # fmt: skip
 VALUES = [b"", b"0", b"1", b"-1", b"x", b"null", b"%ff", b"%00", b"+", b"top_k", b"detail", b"model=", b"&&", 50 * b"9"]
-PIECES = b'{}[]",:0\\u\xff\x00e-\xf0\x9f'
 NUMBERS = [
     b"-0", b"1e999", b"-1E+400", 400 * b"9", b"0." + 400 * b"1", b"1e-999", b"9223372036854775808", b"2147483648",
     b"NaN", b"-Infinity", b"0x10", b"1_0", b"01", b"true", b"null", b'"1"', b"{}", b"[]", b"1.0",
@@ -118,21 +118,6 @@ CLIENTS = 8
 MOST_BYTES = 20_000
 SILENCE_S = 0.05
 """Broken HTTP that is not answered by then may be unfinished: we say that no more will come."""
-
-
-def mutate(body: bytes, generator: random.Random) -> bytes:
-    """Change some bytes."""
-    result = bytearray(body)
-    for _ in range(generator.randint(1, 5)):
-        at = generator.randrange(len(result) + 1)
-        kind = generator.random()
-        if kind < 0.4:
-            result[at : at + 1] = bytes([generator.randrange(256)])
-        elif kind < 0.7:
-            del result[at : at + generator.randint(1, 8)]
-        else:
-            result[at:at] = bytes(generator.choices(PIECES, k=generator.randint(1, 5)))
-    return bytes(result)
 
 
 def truncate(body: bytes, generator: random.Random) -> bytes:

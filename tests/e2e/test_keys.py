@@ -6,8 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.conftest import check_problem
-from tests.e2e.test_start import check_refusal, run
+from tests.support.problems import check_problem
+from tests.support.refusals import check_refusal, run
 from tests.support.server import Server
 from tests.support.wire import Wire, request
 

@@ -9,9 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.conftest import SECRET
-from tests.support.naive import HORIZON, SCALE, write_naive_forecaster
+from tests.support.models import HORIZON, SCALE
+from tests.support.naive import write_naive_forecaster
 from tests.support.offline import Columns, OfflineForecaster
+from tests.support.problems import SECRET
 from tests.support.server import Server
 
 JSON = {"content-type": "application/json"}

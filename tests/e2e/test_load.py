@@ -4,18 +4,18 @@ import asyncio
 import signal
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 
 import httpx
 import pytest
 
 from artifact.cores import cpu_count
 from artifact.manifest import ClassifierManifest
+from tests.support.load import until_answered, until_refused
 from tests.support.offline import Offline, agree, documents
 from tests.support.offline import document as repeated
 from tests.support.server import ControlledServer, Server
 from tests.support.waiting import PATIENCE_S, wait_until
-from tests.support.wire import request
 
 TEXT = {"content-type": "text/plain"}
 NEVER_S = "3600"
@@ -69,29 +69,6 @@ def test_full_queue_is_answered_with_429(
         assert [wire.answer().status for wire in accepted] == [200] * len(accepted)
     assert server.metric("longdoc_requests_rejected_total", reason="overloaded", **of_model) == refusals
     assert server.stop() == 0
-
-
-async def until_refused(server: Server, answers: Counter[str]) -> None:
-    """Ask on new connections until none is accepted; count what came of each request that was sent."""
-    while True:
-        try:
-            reader, writer = await asyncio.open_connection(server.host, server.port)
-        except ConnectionError:  # also reset, if the kernel was still connecting it when listening ended
-            answers["refused"] += 1
-            return
-        with closing(writer):
-            writer.write(request(body=repeated(2000)))
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        answers[head.split()[1]] += 1
-        if "\r\nconnection: close\r\n" in head:
-            answers["told to close"] += 1
-
-
-async def until_answered(answers: Counter[str], kind: str, count: int) -> None:
-    """Wait until clients have counted that many answers."""
-    async with asyncio.timeout(PATIENCE_S):
-        while answers[kind] < count:  # noqa: ASYNC110  # counted by tasks that know of no event
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("has_delay", [False, True], ids=["at once", "after a delay"])

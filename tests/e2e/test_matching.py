@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from artifact.documents import cut
-from tests.e2e.conftest import SECRET, check_problem
 from tests.support.offline import OfflineMatcher, same_score
+from tests.support.problems import SECRET, check_problem
 from tests.support.server import ControlledServer, Server, sample
 
 JSON = {"content-type": "application/json"}

@@ -15,11 +15,11 @@ import tritonclient.http.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
 from artifact.manifest import ForecasterManifest, Manifest
-from tests.e2e.conftest import SECRET
-from tests.e2e.test_documents import BLOCK, run
-from tests.e2e.test_fuzz import mutate
+from tests.support.blocks import BLOCK, run
+from tests.support.mutations import mutate
 from tests.support.offline import Columns, Offline, OfflineForecaster, OfflineMatcher, document, same_score
 from tests.support.paths import ROOT
+from tests.support.problems import SECRET
 from tests.support.server import ControlledServer, Server
 from tests.support.waiting import PATIENCE_S
 
@@ -507,14 +507,17 @@ def test_mutated_bodies_are_answered_clearly(client: httpx.Client, forecaster: O
 
 
 def test_infer_is_documented(client: httpx.Client) -> None:
-    paths = client.get("/openapi.json").json()["paths"]
+    document = client.get("/openapi.json").json()
+    paths = document["paths"]
     for path in ("/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer"):
         described = paths[path]["post"]
         assert set(described["requestBody"]["content"]) == {"application/json", "application/octet-stream"}
         named = {p["name"] for p in described["parameters"]}
         assert named >= {"name", "Inference-Header-Content-Length"}
         assert ("version" in named) == ("version" in path)
-        assert "error" in described["responses"]["422"]["content"]["application/json"]["schema"]["properties"]
+        schema = described["responses"]["422"]["content"]["application/json"]["schema"]
+        assert schema == {"$ref": "#/components/schemas/InferError"}
+    assert set(document["components"]["schemas"]["InferError"]["properties"]) == {"error"}
 
 
 def test_page_for_clients_is_true(server: Server, tmp_path: Path) -> None:

@@ -13,16 +13,11 @@ from typing import Any
 import httpx
 import pytest
 
-from artifact.manifest import newest_version
-from tests.e2e.test_start import edit_manifest, flip_byte
 from tests.support.offline import document
-from tests.support.paths import EXPORTS
 from tests.support.server import ControlledServer, Server
+from tests.support.versions import NAME, NEW, OLD, flip_byte, new_version, prepare, publish
 from tests.support.waiting import wait_until
 
-NAME = "imdb-s3"
-OLD = int(newest_version(EXPORTS / NAME).name)
-NEW = OLD + 1
 LOOK_S = 0.2
 LABELS = {OLD: {"negative", "positive"}, NEW: {"bad", "good"}}
 
@@ -30,23 +25,6 @@ LABELS = {OLD: {"negative", "positive"}, NEW: {"bad", "good"}}
 @pytest.fixture
 def reloading(exports_copy: Path, start_controlled: Callable[..., ControlledServer]) -> ControlledServer:
     return start_controlled("--exports", str(exports_copy), "--reload-s", str(LOOK_S), "--drain-delay-s", "0")
-
-
-def prepare(exports: Path, source: str = NAME, name: str = NAME, version: int = NEW, **changes: object) -> Path:
-    """An export under a name that no look finds."""
-    folder = exports / name / f".partial-{version}"
-    shutil.copytree(newest_version(EXPORTS / source), folder)
-    edit_manifest(folder, name=name, version=version, **changes)
-    return folder
-
-
-def publish(folder: Path) -> Path:
-    return folder.rename(folder.parent / folder.name.removeprefix(".partial-"))
-
-
-def new_version(exports: Path) -> Path:
-    """As the one served, but for its labels, which tell which of them answered."""
-    return prepare(exports, labels=["bad", "good"])
 
 
 def answer(client: httpx.Client, text: bytes = b"a fine film") -> dict[str, Any]:

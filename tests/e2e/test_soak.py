@@ -25,11 +25,11 @@ import numpy as np
 import pytest
 
 from artifact.manifest import newest_version
-from tests.e2e.conftest import SECRET
-from tests.e2e.test_reload import NAME, OLD, prepare, publish
 from tests.support.offline import Offline, OfflineForecaster, OfflineMatcher, document, documents, same_score
 from tests.support.paths import EXPORTS
+from tests.support.problems import SECRET
 from tests.support.server import Server
+from tests.support.versions import NAME, OLD, prepare, publish
 from tests.support.waiting import wait_until
 from tests.support.wire import Wire, request
 

@@ -1,7 +1,5 @@
 """What the server refuses to start with: one line on standard error that says which, exit code 2."""
 
-import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,47 +14,12 @@ from artifact.manifest import newest_version
 from service.__main__ import main
 from tests.support.offline import OfflineForecaster, same_score
 from tests.support.paths import EXPORTS, ROOT
+from tests.support.refusals import check_last_line, check_refusal, run
 from tests.support.server import Server
-from tests.support.waiting import PATIENCE_S
+from tests.support.versions import edit_manifest, flip_byte
 
 VERSION = newest_version(EXPORTS / "imdb-s3").name
 PLACE = f"imdb-s3/{VERSION}"
-
-
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "service", *arguments]
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        env={**os.environ, **environment},
-        check=False,
-    )
-
-
-def check_refusal(done: subprocess.CompletedProcess[str], *words: str) -> None:
-    assert done.returncode == 2, done.stderr
-    check_last_line(done.stderr, *words)
-
-
-def check_last_line(written: str, *words: str) -> None:
-    assert "Traceback" not in written
-    last = written.strip().splitlines()[-1]
-    for word in words:
-        assert word in last, last
-
-
-def edit_manifest(folder: Path, **changes: object) -> None:
-    path = folder / "manifest.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
-def flip_byte(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 DAMAGE: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [

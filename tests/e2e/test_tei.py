@@ -15,10 +15,10 @@ import pytest
 
 from artifact.cores import cpu_count
 from artifact.manifest import ClassifierManifest
-from tests.e2e.conftest import SECRET
-from tests.e2e.test_fuzz import mutate
+from tests.support.mutations import mutate
 from tests.support.offline import Offline, OfflineMatcher, document, same_score
 from tests.support.paths import EXPORTS
+from tests.support.problems import SECRET
 from tests.support.server import ControlledServer, Server
 
 NO_FORM = "inputs: Input should be a string, a list of strings or a list of such lists"
@@ -308,9 +308,11 @@ def test_mutated_bodies_are_answered_clearly(client: httpx.Client) -> None:
 
 
 def test_routes_are_documented(client: httpx.Client) -> None:
-    paths = client.get("/openapi.json").json()["paths"]
+    document = client.get("/openapi.json").json()
+    paths = document["paths"]
     for path in ("/predict", "/rerank"):
         assert "application/json" in paths[path]["post"]["requestBody"]["content"]
         schema = paths[path]["post"]["responses"]["422"]["content"]["application/json"]["schema"]
-        assert "error_type" in schema["properties"]
+        assert schema == {"$ref": "#/components/schemas/TEIError"}
+    assert set(document["components"]["schemas"]["TEIError"]["properties"]) == {"error", "error_type"}
     assert {"/info", "/health"} <= set(paths)

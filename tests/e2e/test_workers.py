@@ -16,17 +16,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_load import until_answered, until_refused
-from tests.e2e.test_reload import LOOK_S, NAME, NEW, new_version, publish
-from tests.e2e.test_start import VERSION, check_refusal, flip_byte, run
 from tests.support.controlled import LAST_REQUESTS_S
+from tests.support.load import until_answered, until_refused
 from tests.support.offline import Offline, agree, documents
 from tests.support.paths import ROOT
+from tests.support.refusals import check_refusal, run
 from tests.support.server import Server
+from tests.support.versions import NAME, NEW, OLD, flip_byte, new_version, publish
 from tests.support.waiting import PATIENCE_S, wait_until
 
 TEXT = {"content-type": "text/plain"}
 WORKERS = 2
+LOOK_S = 0.2
 
 Start = Callable[..., Server]
 
@@ -217,7 +218,7 @@ def test_signal_while_a_worker_waits_to_be_started_again(start: Start) -> None:
 def test_export_that_was_damaged_meanwhile_does_not_end_the_other_workers(start: Start, exports_copy: Path) -> None:
     """A worker that is started again and cannot load is no reason to stop those that serve."""
     with several(start, "--exports", str(exports_copy), "--reload-s", "0") as server:
-        model = exports_copy / NAME / VERSION / "model.onnx"
+        model = exports_copy / NAME / str(OLD) / "model.onnx"
         flip_byte(model)
         os.kill(workers(server)[0], signal.SIGKILL)
         wait_until(lambda: server.text().count("started again in") >= 2)
@@ -228,9 +229,9 @@ def test_export_that_was_damaged_meanwhile_does_not_end_the_other_workers(start:
 
 
 def test_damaged_export_is_refused_in_one_line(exports_copy: Path) -> None:
-    flip_byte(exports_copy / NAME / VERSION / "model.onnx")
+    flip_byte(exports_copy / NAME / str(OLD) / "model.onnx")
     done = run("--port", "0", "--workers", str(WORKERS), "--exports", str(exports_copy))
-    check_refusal(done, f"{NAME}/{VERSION}", "sha256")
+    check_refusal(done, f"{NAME}/{OLD}", "sha256")
     assert done.stderr.count("error: ") == 1, done.stderr
 
 
@@ -263,9 +264,9 @@ def test_new_version_is_served_by_all_workers(start: Start, exports_copy: Path) 
         versions = {server.post("/v1/classify", json={"inputs": "x"}).json()["version"] for _ in range(20)}
         assert versions == {NEW}
         assert server.metric("longdoc_model_info", model=NAME, version=str(NEW)) == 1
-        assert server.metric("longdoc_model_info", model=NAME, version=VERSION) == 0
+        assert server.metric("longdoc_model_info", model=NAME, version=str(OLD)) == 0
         assert server.metric("longdoc_model_ready", model=NAME) == 1
-        shutil.rmtree(exports_copy / NAME / VERSION)
+        shutil.rmtree(exports_copy / NAME / str(OLD))
         os.kill(workers(server)[0], signal.SIGKILL)
         wait_until(lambda: server.text().count("listening on") == WORKERS + 1)
         assert server.metric("longdoc_model_info", model=NAME, version=str(NEW)) == 1

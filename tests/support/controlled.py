@@ -16,16 +16,15 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 from unittest.mock import patch
 
 import uvloop
 
-from artifact.loading import LoadedModel
+from artifact.loading import Floats, LoadedModel
 from service import server
 from service.__main__ import main
-from service.batching import batcher as batching
-from service.batching.batcher import Floats, Run
-from service.engine import engine
+from service.batching import batcher, cost
 from tests.support.waiting import PATIENCE_S
 
 STUCK_S = 3600.0
@@ -69,22 +68,17 @@ class Control:
         self._loop = ControlledLoop()
         return self._loop
 
-    def wrap(self, make_runner: Callable[[LoadedModel], Run]) -> Callable[[LoadedModel], Run]:
-        """Wrap what makes runners: their batches wait at the gate, and may raise a fault."""
+    def wrap(self, run: Callable[[LoadedModel, Sequence[bytes], int], Floats]) -> Any:
+        """Wrap what computes batches: they wait at the gate, and may raise a fault."""
 
-        def make(model: LoadedModel) -> Run:
-            run = make_runner(model)
+        def controlled_run(model: LoadedModel, rows: Sequence[bytes], bucket: int) -> Floats:
+            self._gate.wait()
+            for text, fault in FAULTS.items():
+                if any(text in row for row in rows):
+                    raise fault
+            return run(model, rows, bucket)
 
-            def controlled_run(rows: Sequence[bytes], bucket: int) -> Floats:
-                self._gate.wait()
-                for text, fault in FAULTS.items():
-                    if any(text in row for row in rows):
-                        raise fault
-                return run(rows, bucket)
-
-            return controlled_run
-
-        return make
+        return controlled_run
 
     def obey(self) -> None:
         """Carry out commands until the socket closes, then release all batches."""
@@ -115,9 +109,9 @@ def run(descriptor: int, flags: Sequence[str]) -> int:
     control = Control(socket.socket(fileno=descriptor))
     threading.Thread(target=control.obey, daemon=True).start()
     with (
-        patch.object(engine, "_runner", control.wrap(engine._runner)),
-        patch.object(batching, "STUCK_S", STUCK_S),
-        patch.object(batching, "LONGEST_BATCH_S", STUCK_S),
+        patch.object(LoadedModel, "run", control.wrap(LoadedModel.run)),
+        patch.object(batcher, "STUCK_S", STUCK_S),
+        patch.object(cost, "LONGEST_BATCH_S", STUCK_S),
         patch.object(server, "LAST_REQUESTS_S", LAST_REQUESTS_S),
         patch.object(uvloop, "new_event_loop", control.new_event_loop),
     ):

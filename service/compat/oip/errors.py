@@ -1,27 +1,22 @@
 """Errors of the Open Inference Protocol: `{"error": "text"}`."""
 
-from typing import Any
-
-from fastapi import Response
 from pydantic import BaseModel
+from starlette.responses import Response
 
-from service.wire.errors import DOCUMENTED, Failure
-from service.wire.requests import JSON
+from service.wire.errors import Dialect, Failure
 from service.wire.responses import json_response
-from service.wire.schemas import self_contained
 
 
-class Error(BaseModel):
+class InferError(BaseModel):
     """Body of every error."""
 
     error: str
 
 
-def error_body(failed: Failure) -> Response:
+def _write_error(path: str, failed: Failure) -> Response:
     """The protocol's body for a failure."""
+    del path
     return json_response({"error": failed.detail}, failed.status)
 
 
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {**native, "content": {JSON: {"schema": self_contained(Error)}}} for status, native in DOCUMENTED.items()
-}
+DIALECT = Dialect(_write_error, InferError, prefixes=("/v2/",))

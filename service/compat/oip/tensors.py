@@ -1,7 +1,7 @@
 """Tensors of the Open Inference Protocol on the wire: in JSON, or as binary data behind it (Triton's extension).
 
 `Inference-Header-Content-Length` says where the JSON ends. A BYTES element stands behind its length, 4 bytes; all is
-little-endian. Unknown fields are ignored. Used by `service.compat.oip.routes`.
+little-endian. Unknown fields are ignored. Used by `service.compat.oip.infer`.
 """
 
 import math
@@ -13,16 +13,16 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
-from fastapi import Response
 from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from starlette.responses import Response
 
 from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
 from service.errors import MalformedInput
-from service.wire.requests import JSON, bound_lists, check_count
+from service.wire.media import BINARY, JSON
+from service.wire.requests import bound_lists, check_count
 
-BINARY = "application/octet-stream"
 HEAD_LENGTH = "Inference-Header-Content-Length"
 MOST_TENSORS = 16
 

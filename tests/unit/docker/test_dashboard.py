@@ -1,20 +1,14 @@
 """The Grafana dashboard is well-formed; it, the alerts and docs/monitoring.md name the metrics that there are."""
 
-import json
 import re
 from itertools import product
-from typing import Any
 
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
+from tests.support.contract import CONTRACT
+from tests.support.dashboard import ALERTS, BOARD, DASHBOARD, PANELS, QUERIES
 from tests.support.paths import ROOT
-from tests.unit.service.observe.test_metrics import CONTRACT
 
-DASHBOARD = (ROOT / "docker" / "grafana" / "dashboards" / "longdoc.json").read_text()
-ALERTS = (ROOT / "docker" / "alerts.yml").read_text()
 DOCUMENT = (ROOT / "docs" / "monitoring.md").read_text()
-BOARD: dict[str, Any] = json.loads(DASHBOARD)
-PANELS: list[dict[str, Any]] = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
-QUERIES: list[str] = [target["expr"] for panel in PANELS for target in panel["targets"]]
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
 SCRAPED = {"job", "instance"}
 """Labels that Prometheus adds."""

@@ -16,9 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artifact.errors import LongdocError, NonFiniteOutput
-from service.batching.batcher import ACTIVE_S, BULK_ROWS, STUCK_S, Batcher, Floats, Limits, Outcome
+from artifact.loading import Floats
+from service.batching.admission import Limits
+from service.batching.batcher import BULK_ROWS, STUCK_S, Batcher, Outcome
+from service.batching.queue import ACTIVE_S
 from service.errors import DeadlineExceeded, InferenceFailed, NotReady, Overloaded, ShuttingDown
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 
 POISON, NAN = b"poison", b"nan"
 MOST_TURNS = 100_000

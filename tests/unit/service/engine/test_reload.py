@@ -22,7 +22,7 @@ from artifact.manifest import Manifest, newest_version, parse_manifest
 from service.engine.engine import Engine
 from service.engine.reload import Reloader
 from service.errors import ModelNotFound
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.settings import Settings
 from tests.support.paths import EXPORTS
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -128,7 +128,7 @@ def refused(metrics: Metrics, model: str, reason: str) -> float:
 
 
 async def ask(engine: Engine, name: str = "a") -> float:
-    outcome = await engine.classifier(name).batcher.infer([b"x"], asyncio.get_running_loop().time() + PATIENCE_S)
+    outcome = await engine.models.classifier(name).batcher.infer([b"x"], asyncio.get_running_loop().time() + PATIENCE_S)
     return float(outcome.outputs[0, 0])
 
 
@@ -141,9 +141,9 @@ async def test_higher_version_is_served(exports: Exports, engine: Engine, reload
     assert await ask(engine) == 10
     assert served(engine) == {"a": 10}
     assert announced(metrics) == [("a", "10")]
-    assert engine.model("a", "10").manifest.version == 10
+    assert engine.models.named("a", "10").manifest.version == 10
     with pytest.raises(ModelNotFound):
-        engine.model("a", "2")
+        engine.models.named("a", "2")
 
 
 @pytest.mark.parametrize("place", ["a/1", "a/03", "a/.partial-3", "a/new", ".hidden/3", "b/0"])

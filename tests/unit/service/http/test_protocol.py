@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from service import server
-from service.http.context import Refused
+from service.http.admission import Refused
 from service.http.protocol import HEAD_S, LINGER_S, MAX_HEAD_BYTES, WRITE_S, BoundedProtocol
 from service.server import KEEP_ALIVE_S
 from tests.support.waiting import PATIENCE_S, wait_until

@@ -1,8 +1,12 @@
-import pytest
+import json
 
-from artifact.errors import LongdocError, NonFiniteOutput
+import pytest
+from starlette.exceptions import HTTPException
+
+from artifact.errors import InvalidInput, LongdocError, NonFiniteOutput
 from service import errors
-from service.wire.errors import STATUS
+from service.log import request_id
+from service.wire.errors import FAULT, NATIVE, STATUS, failure
 
 
 def leaves(kind: type[LongdocError]) -> set[type[LongdocError]]:
@@ -40,3 +44,45 @@ def test_errors_that_were_dealt_with_hold_no_frames() -> None:
     errors.let_go(error)
     assert [dealt_with.__traceback__ for dealt_with in (error, first)] == [None, None]
     errors.let_go(None)
+
+
+def test_failure_says_what_went_wrong_and_when_to_come_again() -> None:
+    wrong = failure(InvalidInput("a: too long", [("a", "too long")]))
+    assert (wrong.status, wrong.code, wrong.detail, wrong.fields) == (
+        422,
+        "invalid_input",
+        "a: too long",
+        [("a", "too long")],
+    )
+    assert failure(errors.Overloaded("full", 7)).headers == {"Retry-After": "7"}
+    assert failure(errors.Unauthorized("no key")).headers == {"WWW-Authenticate": "Bearer"}
+
+
+def test_error_of_the_router_keeps_its_status_and_headers() -> None:
+    found = failure(HTTPException(405, headers={"Allow": "GET"}))
+    assert (found.status, found.code, found.title) == (405, "method_not_allowed", "Method Not Allowed")
+    assert found.headers == {"Allow": "GET"}
+
+
+def test_unknown_error_tells_nothing_of_its_cause() -> None:
+    assert failure(RuntimeError("secret")) is FAULT
+    assert "secret" not in FAULT.detail
+
+
+def test_native_routes_answer_with_a_problem() -> None:
+    token = request_id.set("abc")
+    response = NATIVE.answer("/v1/x", failure(InvalidInput("a: too long", [("a", "too long")])))
+    request_id.reset(token)
+    assert (response.status_code, response.headers["content-type"]) == (422, "application/problem+json")
+    assert json.loads(bytes(response.body)) == {
+        "type": "urn:longdoc:error:invalid_input",
+        "title": "A value is not allowed",
+        "status": 422,
+        "detail": "a: too long",
+        "instance": "/v1/x",
+        "code": "invalid_input",
+        "request_id": "abc",
+        "errors": [{"loc": "a", "msg": "too long"}],
+    }
+    busy = NATIVE.answer("/v1/x", failure(errors.Overloaded("full", 7)))
+    assert (busy.headers["retry-after"], "errors" in json.loads(bytes(busy.body))) == ("7", False)

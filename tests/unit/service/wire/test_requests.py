@@ -1,7 +1,6 @@
-"""Bodies with very many wrong values: a client must not stop the server with them."""
+"""Requests, checked within their limits; also those with which a client might stop the server."""
 
 import json
-from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -9,8 +8,23 @@ from pydantic import BaseModel
 from artifact.errors import InvalidInput
 from service.compat.kserve import KServeRequest
 from service.compat.tei import PredictRequest
-from service.wire.requests import json_body, parse_json
-from service.wire.schemas import ClassifyRequest, ForecastRequest, RankRequest, ScoreRequest
+from service.errors import DeadlineExceeded, MalformedInput, PayloadTooLarge, UnsupportedMedia
+from service.settings import Settings
+from service.wire.call import TIMEOUT
+from service.wire.requests import (
+    check_count,
+    check_size,
+    media_type,
+    parse_json,
+    read_body,
+    read_document,
+    read_documents,
+    read_json,
+    read_query,
+    refuse_encoding,
+)
+from service.wire.schemas import ClassifyOptions, ClassifyRequest, ForecastRequest, RankRequest, ScoreRequest
+from tests.support.calls import call, receive_of
 
 COUNT = 300_000
 NUMBERS = ",".join(["1"] * COUNT)
@@ -65,20 +79,120 @@ def test_one_wrong_value_is_one_error(schema: type[BaseModel], inputs: object, p
     assert caught.value.errors == [(place, f"Input should be {message}")]
 
 
-def references(schema: Any) -> list[str]:
-    if isinstance(schema, list):
-        return [found for item in schema for found in references(item)]
-    if isinstance(schema, dict):
-        own = [schema["$ref"]] if "$ref" in schema else []
-        return own + [found for value in schema.values() for found in references(value)]
-    return []
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("text/plain", "text/plain"),
+        (" TEXT/Plain ; charset=utf-8", "text/plain"),
+        ('text/plain; Charset="UTF-8"', "text/plain"),
+        ("application/octet-stream; charset=latin-1", "application/octet-stream"),
+    ],
+)
+async def test_media_type_may_be_written_in_any_way(given: str, found: str) -> None:
+    asked = call(headers={"content-type": given})
+    assert media_type(asked, "text/plain", "application/octet-stream") == found
 
 
-def test_documented_bodies_hold_no_references() -> None:
-    """Those of pydantic point into its own document, not into ours."""
-    assert references(KServeRequest.model_json_schema())
-    body = json_body(KServeRequest)["requestBody"]
-    assert references(body) == []
-    schema = body["content"]["application/json"]["schema"]  # type: ignore[index]
-    assert schema["properties"]["options"]["properties"]["horizon"]["type"] == "integer"
-    assert "$defs" not in schema
+@pytest.mark.parametrize(
+    ("headers", "message"),
+    [
+        ({}, "send the body as text/plain, application/json"),
+        ({"content-type": "text/html"}, "send the body as text/plain, application/json"),
+        ({"content-type": "text/plain; charset=latin-1"}, "send text as UTF-8"),
+        ({"content-type": "text/plain", "content-encoding": "gzip"}, "send the body without Content-Encoding"),
+    ],
+)
+async def test_other_media_types_are_refused(headers: dict[str, str], message: str) -> None:
+    with pytest.raises(UnsupportedMedia, match=message):
+        media_type(call(headers=headers), "text/plain", "application/json")
+
+
+async def test_encoding_that_changes_nothing_is_taken() -> None:
+    refuse_encoding(call(headers={"content-encoding": "Identity"}))
+
+
+async def test_body_that_does_not_come_ends_at_the_deadline() -> None:
+    asked = call(headers={TIMEOUT: "1"}, receive=receive_of(leaves=False))
+    with pytest.raises(DeadlineExceeded, match="before the body had come"):
+        await read_body(asked)
+
+
+async def test_options_of_json_stand_in_the_body() -> None:
+    headers = {"content-type": "application/json"}
+    body = b'{"inputs":"a","top_k":1}'
+    assert (await read_json(call(body, headers=headers), ClassifyRequest)).top_k == 1
+    with pytest.raises(InvalidInput) as caught:
+        await read_json(call(body, headers=headers, query="top_k=1"), ClassifyRequest)
+    assert caught.value.errors == [("query", "not allowed with a JSON body")]
+    with pytest.raises(InvalidInput, match="X-Request-Timeout-Ms"):
+        await read_json(call(b"{", headers={**headers, TIMEOUT: "x"}), ClassifyRequest)
+
+
+async def test_query_is_read() -> None:
+    asked = ClassifyOptions(model="a b", top_k=2, detail=True)
+    assert read_query(call(query="model=a%20b&top_k=2&detail=true"), ClassifyOptions) == asked
+    assert read_query(call(), ClassifyOptions) == ClassifyOptions()
+
+
+@pytest.mark.parametrize(
+    ("query", "place", "message"),
+    [
+        ("top_k=1&top_k=2", "query", "given more than once"),
+        ("top_k=x", "top_k", None),
+        ("more=1", "more", "Extra inputs are not permitted"),
+    ],
+)
+async def test_wrong_query_is_named(query: str, place: str, message: str | None) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_query(call(query=query), ClassifyOptions)
+    ((found, why),) = caught.value.errors
+    assert (found, why if message else None) == (place, message)
+
+
+async def test_documents_come_as_json_or_as_the_body() -> None:
+    asked = call(b'{"inputs":["\\u00e9","b"],"detail":true}', headers={"content-type": "application/json"})
+    assert await read_documents(asked) == (
+        ["é".encode(), b"b"],
+        ClassifyRequest(inputs=["é", "b"], detail=True),
+    )
+    raw = call(b"\xff", headers={"content-type": "application/octet-stream"}, query="detail=true")
+    assert await read_documents(raw) == ([b"\xff"], ClassifyOptions(detail=True))
+
+
+async def test_documents_are_bounded() -> None:
+    settings = Settings(max_documents=1, max_document_bytes=2)
+    headers = {"content-type": "application/json"}
+    with pytest.raises(PayloadTooLarge, match="inputs: 2; at most 1 in one request"):
+        await read_documents(call(b'{"inputs":["a","b"]}', headers=headers, settings=settings))
+    with pytest.raises(PayloadTooLarge, match="input 0: the document has 3 bytes; at most 2"):
+        await read_documents(call(b'{"inputs":["abc"]}', headers=headers, settings=settings))
+    with pytest.raises(PayloadTooLarge, match="a: the document has 4 bytes; at most 2"):
+        read_document(call(settings=settings), "a", "éé")
+    assert read_document(call(settings=settings), "a", "é") == "é".encode()
+
+
+def test_limits_are_allowed_themselves() -> None:
+    check_count("documents", 3, 3)
+    check_size("a", b"abc", 3)
+    for count, error in ((0, InvalidInput), (4, PayloadTooLarge)):
+        with pytest.raises(error):
+            check_count("documents", count, 3)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"inputs":"a"}}'])
+def test_body_that_is_no_json_is_told_from_a_wrong_value(body: bytes) -> None:
+    with pytest.raises(MalformedInput, match="the body is not valid JSON in UTF-8"):
+        parse_json(ClassifyRequest, body)
+
+
+def test_name_of_an_unknown_field_is_cut() -> None:
+    """It is the client's text, and cannot carry a document back."""
+    with pytest.raises(InvalidInput) as caught:
+        parse_json(ClassifyRequest, json.dumps({"inputs": "a", "x" * 1000: 1}).encode())
+    assert caught.value.errors == [(32 * "x" + "...", "Extra inputs are not permitted")]
+
+
+def test_very_many_lists_are_refused_and_brackets_in_strings_are_not() -> None:
+    parse_json(ClassifyRequest, json.dumps({"inputs": COUNT * "[" + '\\"'}).encode())
+    with pytest.raises(PayloadTooLarge, match="lists and objects; at most 200000"):
+        parse_json(ClassifyRequest, b'{"inputs":[' + COUNT * b"[")

@@ -1,0 +1,209 @@
+"""Models in this process, without a server. `artifact.load` returns one.
+
+They answer as the server does, and compute batches on every core.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, overload
+
+import numpy as np
+
+from artifact.backends.base import BATCH_ROWS, batches_at_once
+from artifact.classification import Documents, Options, check_top_k
+from artifact.documents import OnOverflow, sigmoid
+from artifact.errors import InvalidInput, NonFiniteOutput
+from artifact.forecasting import Series, check_channels, check_levels, choose_horizon
+from artifact.loading import Floats, LoadedModel
+from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest, MatcherManifest
+from artifact.matching import Encoding, Ranking, ScoredPair, Text, Texts, pooled
+from artifact.series import Calibration, Column
+
+Document = str | bytes
+"""Text, which is read as UTF-8, or raw bytes."""
+Result = dict[str, Any]
+"""An answer with the keys that the server's JSON has."""
+
+M = TypeVar("M", ClassifierManifest, MatcherManifest, ForecasterManifest)
+
+
+class Model:
+    """A loaded export of any task; the methods of other tasks raise InvalidInput. Threads may share it."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._loaded = loaded
+        self._batch_rows = BATCH_ROWS[loaded.backend.device]
+        self._pool = ThreadPoolExecutor(batches_at_once(loaded.backend.device), thread_name_prefix="inference")
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the export says of itself: labels or channels, limits, measured results, terms of use."""
+        return self._loaded.manifest
+
+    @overload
+    def classify(  # type: ignore[overload-overlap]  # a str is a sequence of str too, and the first one fits
+        self, documents: Document, *, top_k: int | None = ..., on_overflow: OnOverflow = ..., detail: bool = ...
+    ) -> Result: ...
+
+    @overload
+    def classify(
+        self,
+        documents: Sequence[Document],
+        *,
+        top_k: int | None = ...,
+        on_overflow: OnOverflow = ...,
+        detail: bool = ...,
+    ) -> list[Result]: ...
+
+    def classify(
+        self,
+        documents: Document | Sequence[Document],
+        *,
+        top_k: int | None = None,
+        on_overflow: OnOverflow = "windows",
+        detail: bool = False,
+    ) -> Result | list[Result]:
+        """Label, scores and coverage of a document, or of each of several.
+
+        Args:
+            documents: of any length.
+            top_k: scores to return, best first; None returns all.
+            on_overflow: what happens beyond the model's length.
+            detail: whether to return the scores of each window.
+
+        Raises: InvalidInput, NonFiniteOutput.
+
+        """
+        if isinstance(documents, str | bytes):
+            return self.classify([documents], top_k=top_k, on_overflow=on_overflow, detail=detail)[0]
+        manifest, options = (
+            self._manifest_of(ClassifierManifest, "classify documents"),
+            Options(top_k, on_overflow, detail),
+        )
+        check_top_k(manifest, top_k)
+        _check_count("inputs", documents)
+        request = Documents([_encoded(document) for document in documents], manifest, on_overflow)
+        return [answer.as_json(manifest.labels, options) for answer in request.answers(self._compute(request.rows))]
+
+    def score(self, pairs: Sequence[tuple[Document, Document]], *, on_overflow: OnOverflow = "windows") -> list[Result]:
+        """Probability that the documents of each pair belong together, and coverage of both.
+
+        Raises: InvalidInput, NonFiniteOutput.
+        """
+        texts = [Text(f"pairs.{i}.{side}", _encoded(pair[side])) for i, pair in enumerate(pairs) for side in (0, 1)]
+        _check_count("pairs", pairs)
+        vectors, encodings = self._encode(texts, on_overflow)
+        scores = self._scores(vectors[0::2], vectors[1::2])
+        return [pair.as_json(on_overflow) for pair in map(ScoredPair, scores, encodings[0::2], encodings[1::2])]
+
+    def rank(
+        self,
+        query: Document,
+        documents: Sequence[Document],
+        *,
+        top_n: int | None = None,
+        on_overflow: OnOverflow = "windows",
+    ) -> list[Result]:
+        """Index, score with the query and coverage of documents, best score first; None returns all.
+
+        Raises: InvalidInput, NonFiniteOutput.
+        """
+        texts = [Text(f"documents.{i}", _encoded(document)) for i, document in enumerate(documents)]
+        _check_count("documents", documents)
+        vectors, encodings = self._encode([Text("query", _encoded(query)), *texts], on_overflow)
+        scores = self._scores(np.repeat(vectors[:1], len(texts), axis=0), vectors[1:])
+        return Ranking(encodings[0], scores, encodings[1:]).as_json(top_n, on_overflow)
+
+    def forecast(
+        self,
+        series: Mapping[str, Column] | Sequence[Column],
+        *,
+        horizon: int | None = None,
+        quantiles: Sequence[float] = (),
+    ) -> Result:
+        """Continuation of a multivariate series, with error bands and coverage.
+
+        Args:
+            series: values of each channel, oldest first, None where one is missing; by name, or in the model's order.
+            horizon: steps to forecast; None forecasts all the model can.
+            quantiles: levels of the error bands.
+
+        Raises: InvalidInput, NonFiniteOutput.
+
+        """
+        manifest, calibration, horizon = self.check_forecast(horizon, quantiles)
+        names, columns = (list(series), list(series.values())) if isinstance(series, Mapping) else (None, list(series))
+        places = check_channels(manifest, names, len(columns))
+        request = Series(
+            [columns[place] for place in places],
+            manifest,
+            calibration,
+            horizon=horizon,
+            levels=quantiles,
+        )
+        return request.answer(self._compute([request.row])[0]).as_json(names, places)
+
+    def check_forecast(
+        self, horizon: int | None, quantiles: Sequence[float]
+    ) -> tuple[ForecasterManifest, Calibration, int]:
+        """Manifest, calibration and horizon of a forecast. Raises: InvalidInput."""
+        manifest, calibration = self._manifest_of(ForecasterManifest, "forecast series"), self._loaded.calibration
+        assert calibration is not None
+        check_levels(calibration, quantiles)
+        return manifest, calibration, choose_horizon(manifest, horizon)
+
+    def _manifest_of(self, kind: type[M], what: str) -> M:
+        """The manifest. Raises: InvalidInput if it is of another task."""
+        if not isinstance(self.manifest, kind):
+            raise InvalidInput(f"{self.manifest.name} does {self.manifest.task}; it cannot {what}")
+        return self.manifest
+
+    def _encode(self, texts: Sequence[Text], on_overflow: OnOverflow) -> tuple[Floats, list[Encoding]]:
+        """Vectors (texts, dim), and what of each text was read."""
+        request = Texts(texts, self._manifest_of(MatcherManifest, "compare documents"), on_overflow)
+        keys = list(dict.fromkeys(request.keys))
+        rows = [request.rows(key) for key in keys]
+        vectors = pooled([len(part) for part in rows], self._compute([row for part in rows for row in part]))
+        return request.vectors(dict(zip(keys, vectors, strict=True))), request.encodings
+
+    def _scores(self, a: Floats, b: Floats) -> list[float]:
+        """Probabilities of pairs of vectors."""
+        scores: list[float] = sigmoid(_finite(self._loaded.run_head(a, b))).tolist()
+        return scores
+
+    def _compute(self, rows: Sequence[bytes]) -> Floats:
+        """Outputs (rows, ...); rows of one bucket are computed together, batches side by side."""
+        lengths = self._loaded.row_lengths
+        buckets = defaultdict[int, list[int]](list)
+        for index, row in enumerate(rows):
+            buckets[next(length for length in lengths if len(row) <= length)].append(index)
+        batches = [
+            (bucket, indices[first : first + size])
+            for bucket, indices in buckets.items()
+            for size in (self._batch_rows * lengths[-1] // bucket,)
+            for first in range(0, len(indices), size)
+        ]
+        computed = self._pool.map(lambda batch: self._loaded.run([rows[i] for i in batch[1]], batch[0]), batches)
+        outputs = np.concatenate(list(computed))
+        ordered = np.empty_like(outputs)
+        ordered[[index for _, indices in batches for index in indices]] = outputs
+        return _finite(ordered)
+
+
+def _check_count(what: str, inputs: Sequence[object]) -> None:
+    """Refuse a request without inputs. Raises: InvalidInput."""
+    if len(inputs) == 0:  # an array has no truth value
+        message = "at least 1 is needed"
+        raise InvalidInput(f"{what}: {message}", [(what, message)])
+
+
+def _encoded(document: Document) -> bytes:
+    return document.encode() if isinstance(document, str) else document
+
+
+def _finite(outputs: Floats) -> Floats:
+    """Outputs that are all finite. Raises: NonFiniteOutput."""
+    if not np.isfinite(outputs).all():
+        raise NonFiniteOutput("the model gave no finite answer for this input")
+    return outputs

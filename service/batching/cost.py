@@ -1,0 +1,40 @@
+"""What rows cost, measured all the time."""
+
+import math
+from collections.abc import Mapping
+
+RATE_MEMORY = 0.9
+"""Weight of the past in a running mean."""
+LONGEST_BATCH_S = 0.03
+"""No more rows are put into a batch than are computed in this time: whoever comes next waits for it."""
+
+
+class CostModel:
+    """Running means of the compute time of a row, by bucket, and of an interactive request; 0 before the first."""
+
+    def __init__(self) -> None:
+        self._row_seconds: dict[int, float] = {}
+        self.request_seconds = 0.0
+        """Of an interactive request, on one slot."""
+
+    def measured(self, bucket: int, row_seconds: float) -> None:
+        """Take in what a row of a batch has cost."""
+        before = self._row_seconds.get(bucket, row_seconds)
+        self._row_seconds[bucket] = RATE_MEMORY * before + (1 - RATE_MEMORY) * row_seconds
+
+    def requested(self, seconds: float) -> None:
+        """Take in what an interactive request is estimated to cost."""
+        self.request_seconds += (1 - RATE_MEMORY) * (seconds - self.request_seconds)
+
+    def row_seconds(self, bucket: int) -> float:
+        """Estimated time of one row."""
+        return self._row_seconds.get(bucket, 0.0)
+
+    def seconds(self, rows: Mapping[int, int]) -> float:
+        """Estimated time of rows, counted by bucket, on one slot."""
+        return sum(count * self.row_seconds(bucket) for bucket, count in rows.items())
+
+    def rows_in_time(self, bucket: int) -> float:
+        """Rows that are computed within LONGEST_BATCH_S, at least 1."""
+        row_seconds = self.row_seconds(bucket)
+        return max(1, int(LONGEST_BATCH_S / row_seconds)) if row_seconds else math.inf

@@ -1,0 +1,256 @@
+"""Inference by the Open Inference Protocol v2: every model, for the clients of Triton, KServe and MLServer.
+
+How much of the documents was read, and how many values of the series were filled in, stands in the `parameters` of an
+answer, summed over the request. The wire format is in `service.compat.oip.tensors`.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+from starlette.responses import Response
+
+from artifact.documents import OnOverflow
+from artifact.errors import InvalidInput
+from artifact.forecasting import Forecast
+from artifact.manifest import ClassifierManifest, Manifest
+from artifact.matching import Text
+from service.compat.oip.errors import DIALECT
+from service.compat.oip.metadata import MODEL_PATHS, TensorMetadata
+from service.compat.oip.tensors import HEAD_LENGTH, Array, InferOutput, InferRequest, Tensor, parse, respond, wrong
+from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
+from service.errors import PayloadTooLarge
+from service.tasks.classification import classify
+from service.tasks.forecasting import forecast
+from service.tasks.matching import score
+from service.tasks.timing import Timing
+from service.wire.call import Call
+from service.wire.media import BINARY, JSON
+from service.wire.requests import MOST_NUMBERS, check_count, read_body, read_document, refuse_encoding
+from service.wire.route import TIMEOUT_HEADERS, Route
+
+BYTES = {"type": "string", "format": "binary"}
+LENGTH = {"name": HEAD_LENGTH, "in": "header", "schema": {"type": "integer", "minimum": 0}}
+OUTPUTS = {
+    "text-classification": [InferOutput(name="scores"), InferOutput(name="label")],
+    "text-matching": [InferOutput(name="score")],
+    "forecasting": [InferOutput(name="forecast")],
+}
+"""Of the models of each task."""
+
+
+class ResponseTensor(TensorMetadata):
+    """An output; with `parameters.binary_data_size` if its data stand behind the JSON."""
+
+    data: list[Any] | None = None
+    parameters: dict[str, int] | None = None
+
+
+class InferResponse(BaseModel):
+    """The JSON of an answer."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    model_name: str
+    model_version: str
+    id: str | None = None
+    parameters: dict[str, int]
+    """Of documents bytes_total, bytes_used, documents_cut; of series observations_total, observations_used, imputed."""
+    outputs: list[ResponseTensor]
+
+
+async def post_infer(call: Call) -> Response:
+    """Ask a model; classifiers take `text`, or `bytes` with `lengths`, matchers `a` and `b`, forecasters `series`."""
+    arrived = asyncio.get_running_loop().time()
+    until = call.deadline
+    refuse_encoding(call)  # of media types, clients name any
+    model = call.models.named(**call.path_params)
+    asked, tensors = parse(await read_body(call), call.header(HEAD_LENGTH.lower()))
+    wanted = _wanted(asked, model.manifest)
+    if asked.parameters.timeout:
+        until = min(until, arrived + asked.parameters.timeout / 1e6)
+    answer = await call.run(model, _compute(model, _Inputs(call, tensors, asked.parameters.on_overflow, until)))
+    return call.finish(model, answer.timing, _describe(model, asked, wanted, answer))
+
+
+def _wanted(asked: InferRequest, manifest: Manifest) -> list[InferOutput]:
+    """The outputs to give; all, if none is named. Raises: InvalidInput."""
+    all_outputs = OUTPUTS[manifest.task]
+    wanted, names = asked.outputs or all_outputs, [output.name for output in all_outputs]
+    for number, output in enumerate(asked.outputs):
+        if output.name not in names:
+            raise wrong(f"outputs.{number}", f"no output of that name; {manifest.name} gives {', '.join(names)}")
+        if output.parameters.classification and output.name != "scores":
+            raise wrong(f"outputs.{number}", f"classification of {output.name}; that of scores is allowed")
+    if len({output.name for output in wanted}) < len(wanted):
+        raise wrong("outputs", "one of them is named twice")
+    return wanted
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What a model is asked."""
+
+    call: Call
+    tensors: Mapping[str, Tensor]
+    on_overflow: OnOverflow
+    until: float
+
+    def check_names(self, model: ServedModel, *choices: set[str]) -> None:
+        """Refuse inputs that are none of the choices. Raises: InvalidInput."""
+        if set(self.tensors) not in choices:
+            known = set[str]().union(*choices)
+            received = ", ".join(name if name in known else "an unknown one" for name in self.tensors) or "none"
+            allowed = ", or ".join(" and ".join(sorted(choice)) for choice in choices)
+            raise wrong("inputs", f"received {received}; {model.manifest.name} takes {allowed}")
+
+    def documents(self, name: str) -> list[bytes]:
+        """Elements of a BYTES tensor. Raises: InvalidInput, PayloadTooLarge."""
+        documents = self.tensors[name].strings(self.call.settings.max_documents)
+        return [read_document(self.call, f"{name}.{number}", document) for number, document in enumerate(documents)]
+
+    def rows(self) -> list[bytes]:
+        """Rows of `bytes`, each as long as `lengths` says. Raises: InvalidInput, PayloadTooLarge."""
+        rows = self.tensors["bytes"].numbers("UINT8", (-1, -1))
+        count, width = rows.shape
+        check_count("bytes", count, self.call.settings.max_documents)
+        lengths = self.tensors["lengths"].numbers("INT32", (-1,)).tolist()
+        if len(lengths) != count:
+            raise wrong("lengths", f"{len(lengths)} elements; {count}, one for each row of bytes, are allowed")
+        documents = []
+        for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+            if not 0 <= length <= width:
+                raise wrong(f"lengths.{number}", f"{length}; 0 to {width}, the width of bytes, is allowed")
+            documents.append(read_document(self.call, f"bytes.{number}", row[:length].tobytes()))
+        return documents
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a model gave."""
+
+    outputs: dict[str, Array]
+    parameters: dict[str, int]
+    timing: Timing
+
+
+def _compute(model: ServedModel, inputs: _Inputs) -> Coroutine[Any, Any, _Answer]:
+    """The operation of a model's task."""
+    if isinstance(model, ServedClassifier):
+        return _classify(model, inputs)
+    if isinstance(model, ServedMatcher):
+        return _score(model, inputs)
+    assert isinstance(model, ServedForecaster)
+    return _forecast(model, inputs)
+
+
+async def _classify(model: ServedClassifier, inputs: _Inputs) -> _Answer:
+    """Documents -> scores and label of each."""
+    inputs.check_names(model, {"text"}, {"bytes", "lengths"})
+    name = "text" if "text" in inputs.tensors else "bytes"
+    documents = inputs.documents(name) if name == "text" else inputs.rows()
+    with _places("inputs", name):
+        answers, timing = await classify(model, documents, on_overflow=inputs.on_overflow, deadline=inputs.until)
+    scores = np.array([answer.scores for answer in answers])
+    labels = np.array(model.manifest.labels, object)[scores.argmax(axis=1)]
+    coverage = _coverage([(answer.bytes_total, answer.bytes_used) for answer in answers])
+    return _Answer({"scores": scores.astype("<f4"), "label": labels}, coverage, timing)
+
+
+async def _score(model: ServedMatcher, inputs: _Inputs) -> _Answer:
+    """Pairs of documents -> score of each."""
+    inputs.check_names(model, {"a", "b"})
+    a, b = inputs.documents("a"), inputs.documents("b")
+    if len(a) != len(b):
+        raise wrong("b", f"{len(b)} elements; {len(a)}, as many as a has, are allowed")
+    pairs = [(Text(f"a.{i}", one), Text(f"b.{i}", other)) for i, (one, other) in enumerate(zip(a, b, strict=True))]
+    scored, timing = await score(model, pairs, on_overflow=inputs.on_overflow, deadline=inputs.until)
+    coverage = _coverage([(text.bytes_total, text.bytes_used) for pair in scored for text in (pair.a, pair.b)])
+    return _Answer({"score": np.array([pair.score for pair in scored], "<f4")}, coverage, timing)
+
+
+async def _forecast(model: ServedForecaster, inputs: _Inputs) -> _Answer:
+    """Series -> continuation of each, side by side so that they share batches; NaN is a value to fill in."""
+    inputs.check_names(model, {"series"})
+    manifest = model.manifest
+    horizon, channels = manifest.horizon, len(manifest.channels)
+    series = inputs.tensors["series"].numbers("FP32", (-1, manifest.context_length, channels))
+    check_count("series", len(series), inputs.call.settings.max_documents)
+    if (count := len(series) * horizon * channels) > MOST_NUMBERS:
+        raise PayloadTooLarge(f"series: the answer would hold {count} numbers, at most {MOST_NUMBERS}: send fewer")
+
+    async def one(number: int, window: Array) -> tuple[Forecast, Timing]:
+        columns = [[None if value != value else value for value in column] for column in window.T.tolist()]
+        with _places("series", f"series.{number}"):
+            return await forecast(model, columns, horizon=horizon, levels=(), deadline=inputs.until)
+
+    answers = await asyncio.gather(*(one(number, window) for number, window in enumerate(series)))
+    windows = [answer.window for answer, _ in answers]
+    filled = {
+        "observations_total": sum(window.observations_total for window in windows),
+        "observations_used": sum(window.observations_used for window in windows),
+        "imputed": sum(window.imputed for window in windows),
+    }
+    slowest = max((timing for _, timing in answers), key=lambda timing: timing.queue + timing.compute)
+    return _Answer({"forecast": np.stack([answer.values for answer, _ in answers]).astype("<f4")}, filled, slowest)
+
+
+def _coverage(documents: Sequence[tuple[int, int]]) -> dict[str, int]:
+    """What was read, from the bytes of each document and how many of them were used."""
+    return {
+        "bytes_total": sum(total for total, _ in documents),
+        "bytes_used": sum(used for _, used in documents),
+        "documents_cut": sum(used < total for total, used in documents),
+    }
+
+
+def _describe(model: ServedModel, asked: InferRequest, wanted: Sequence[InferOutput], answer: _Answer) -> Response:
+    """The outputs that are wanted."""
+    manifest = model.manifest
+    content: dict[str, Any] = {"model_name": manifest.name, "model_version": str(manifest.version)}
+    if asked.id is not None:
+        content["id"] = asked.id
+    content["parameters"] = answer.parameters
+    outputs = []
+    for output in wanted:
+        values, options = answer.outputs[output.name], output.parameters
+        if options.classification and isinstance(manifest, ClassifierManifest):
+            values = _classes(values, manifest.labels, options.classification)
+        is_binary = asked.parameters.binary_data_output if options.binary_data is None else options.binary_data
+        outputs.append((output.name, values, is_binary))
+    return respond(content, outputs)
+
+
+def _classes(scores: Array, labels: Sequence[str], count: int) -> Array:
+    """The best classes of each row of scores, as Triton writes them."""
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+    named = [[f"{row[i]:.9g}:{i}:{labels[i]}" for i in places] for row, places in zip(scores, best, strict=True)]
+    return np.array(named, object)
+
+
+@contextlib.contextmanager
+def _places(old: str, new: str) -> Iterator[None]:
+    """Name the tensor in the places of a task's errors."""
+    try:
+        yield
+    except InvalidInput as error:
+        fields = [(place.replace(old, new, 1), why) for place, why in error.errors]
+        raise InvalidInput("; ".join(f"{place}: {why}" for place, why in fields), fields) from None
+
+
+ROUTES = tuple(
+    Route(
+        method="POST",
+        path=f"{path}/infer",
+        handler=post_infer,
+        dialect=DIALECT,
+        bodies={JSON: InferRequest, BINARY: BYTES},
+        answers={JSON: InferResponse, BINARY: BYTES},
+        parameters=(LENGTH, *TIMEOUT_HEADERS),
+    )
+    for path in MODEL_PATHS
+)

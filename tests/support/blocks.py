@@ -1,0 +1,26 @@
+"""Code blocks of README and docs, and how they are run."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+BLOCK = re.compile(r"(?:<!-- test: (?P<mark>[a-z-]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)```", re.DOTALL)
+
+
+def environment() -> dict[str, str]:
+    """`python` is the one that runs the tests; the packages come from the checkout."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+
+
+def run(code: str, folder: Path) -> str:
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", code],
+        cwd=folder, env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -1,0 +1,59 @@
+"""A request as a route sees it, without an application."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from starlette.requests import Request
+from starlette.types import Message, Receive
+
+from artifact.loading import LoadedModel
+from service.engine.engine import Engine
+from service.metrics import Metrics
+from service.settings import Settings
+from service.wire.call import Call
+
+
+def receive_of(*parts: bytes, leaves: bool = True) -> Receive:
+    """The messages of a client: a body in parts, then it leaves, or stays and sends nothing more."""
+    messages: list[Message] = [
+        {"type": "http.request", "body": part, "more_body": number < len(parts)} for number, part in enumerate(parts, 1)
+    ]
+
+    async def receive() -> Message:
+        if messages:
+            return messages.pop(0)
+        if not leaves:
+            await asyncio.Event().wait()
+        return {"type": "http.disconnect"}
+
+    return receive
+
+
+def call(
+    body: bytes = b"",
+    *,
+    query: str = "",
+    headers: Mapping[str, str] | None = None,
+    path_params: Mapping[str, str] | None = None,
+    receive: Receive | None = None,
+    models: Sequence[LoadedModel] = (),
+    settings: Settings | None = None,
+    started: float = 0.0,
+) -> Call:
+    """A `POST /asked`; `Call.engine` has to be closed if models compute."""
+    chosen, metrics = settings or Settings(), Metrics()
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/asked",
+        "query_string": query.encode(),
+        "headers": [(name.encode(), value.encode()) for name, value in (headers or {}).items()],
+        "path_params": path_params or {},
+    }
+    return Call(
+        Request(scope, receive or receive_of(body)),
+        engine=Engine(models, chosen, metrics),
+        settings=chosen,
+        metrics=metrics,
+        started=started,
+    )

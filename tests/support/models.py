@@ -1,0 +1,244 @@
+"""Exports in memory whose answers can be computed by hand, and the application in front of them, without a socket.
+
+- `classifier`: each "+" in a document speaks for `positive`, each "-" for `negative`; the scores of a row are
+  (1 + pluses) / (2 + pluses + minuses) and the rest.
+- `matcher`: the vector of a row counts its "+" and "-"; a pair whose vectors have the dot product d scores
+  (1 + d) / (2 + d).
+- `forecaster`: repeats the last value; the errors behind its bands are -1, 0 and 2 deviations at every step.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache
+from types import TracebackType
+from typing import Any, Literal
+
+import httpx
+import numpy as np
+from fastapi import FastAPI
+from pydantic import SecretStr
+from typing_extensions import override
+
+from artifact.backends.base import Array, Tensors
+from artifact.loading import LoadedModel
+from artifact.manifest import ClassifierManifest, ForecasterManifest, MatcherManifest
+from artifact.series import Calibration
+from service.app import create_api
+from service.engine.engine import Engine
+from service.http.application import Application
+from service.metrics import Metrics
+from service.settings import Settings
+from service.table import TABLE
+from service.wire.route import Table
+from tests.support.waiting import PATIENCE_S
+
+BUCKETS = (8, 16)
+MAX_LENGTH, OVERLAP = 16, 4
+"""Of a document's rows, in bytes."""
+LABELS = ("negative", "positive")
+MIN_LENGTH = 2
+"""Of a document to match, in bytes."""
+CHANNELS = ("load", "heat")
+CONTEXT, HORIZON = 4, 3
+MEAN, SCALE = 10.0, 2.0
+LEVELS, ERRORS = (0.1, 0.5, 0.9), (-1.0, 0.0, 2.0)
+"""Of nine calibration errors: the quantiles that are stored, in deviations."""
+SHA256 = "0" * 64
+TEXT_INPUTS = [
+    {"name": "bytes", "datatype": "UINT8", "shape": [-1, -1]},
+    {"name": "lengths", "datatype": "INT32", "shape": [-1]},
+]
+
+
+class Backend:
+    """Computes a function of the inputs.
+
+    Args:
+        output: name of the only output.
+        compute: inputs -> output.
+
+    """
+
+    def __init__(self, output: str, compute: Callable[[Tensors], Array]) -> None:
+        self.device: Literal["cpu", "cuda"] = "cpu"
+        self.error: BaseException | None = None
+        """What the next batches raise instead."""
+        self.batches: list[int] = []
+        """Rows of each batch that was computed."""
+        self.gate = threading.Event()
+        """Batches wait while it is not set."""
+        self.gate.set()
+        self._output = output
+        self._compute = compute
+
+    def run(self, inputs: Tensors) -> dict[str, Array]:
+        """Compute one batch."""
+        assert self.gate.wait(PATIENCE_S)
+        if self.error is not None:
+            raise self.error
+        self.batches.append(len(next(iter(inputs.values()))))
+        return {self._output: self._compute(inputs).astype(np.float32)}
+
+
+def backend_of(model: LoadedModel) -> Backend:
+    """The backend of a model made here."""
+    assert isinstance(model.backend, Backend)
+    return model.backend
+
+
+def head_of(model: LoadedModel) -> Backend:
+    """The head of a matcher made here."""
+    assert isinstance(model.head, Backend)
+    return model.head
+
+
+def classifier(name: str = "mood", version: int = 1) -> LoadedModel:
+    """A classifier of documents."""
+    manifest = ClassifierManifest.model_validate(
+        {
+            **_common(name, version),
+            "task": "text-classification",
+            "files": [_file("model.onnx", bucket) for bucket in BUCKETS],
+            "inputs": TEXT_INPUTS,
+            "outputs": [{"name": "logits", "datatype": "FP32", "shape": [-1, len(LABELS)]}],
+            "max_length": MAX_LENGTH,
+            "window_overlap": OVERLAP,
+            "labels": LABELS,
+        }
+    )
+    backend = Backend("logits", lambda inputs: np.log1p(_counts(inputs)[:, ::-1]))
+    return LoadedModel(manifest, backend, "onnx", 0.5)
+
+
+def matcher(name: str = "twins", version: int = 1) -> LoadedModel:
+    """A matcher of documents."""
+    manifest = MatcherManifest.model_validate(
+        {
+            **_common(name, version),
+            "task": "text-matching",
+            "files": [_file("model.onnx", bucket) for bucket in BUCKETS],
+            "inputs": TEXT_INPUTS,
+            "outputs": [{"name": "vectors", "datatype": "FP32", "shape": [-1, 2]}],
+            "max_length": MAX_LENGTH,
+            "window_overlap": OVERLAP,
+            "min_length": MIN_LENGTH,
+            "head": {
+                "files": [_file("head.onnx", 2)],
+                "inputs": [{"name": side, "datatype": "FP32", "shape": [-1, 2]} for side in "ab"],
+                "outputs": [{"name": "logits", "datatype": "FP32", "shape": [-1, 1]}],
+            },
+        }
+    )
+    head = Backend("logits", lambda inputs: np.log1p((inputs["a"] * inputs["b"]).sum(axis=1, keepdims=True)))
+    return LoadedModel(manifest, Backend("vectors", _counts), "onnx", 0.5, head)
+
+
+def forecaster(name: str = "naive", version: int = 1, channels: Sequence[str] = CHANNELS) -> LoadedModel:
+    """A forecaster of series."""
+    count = len(channels)
+    manifest = ForecasterManifest.model_validate(
+        {
+            **_common(name, version),
+            "task": "forecasting",
+            "files": [_file("model.onnx", CONTEXT)],
+            "inputs": [{"name": "series", "datatype": "FP32", "shape": [-1, CONTEXT, count]}],
+            "outputs": [{"name": "forecast", "datatype": "FP32", "shape": [-1, HORIZON, count]}],
+            "channels": list(channels),
+            "mean": [MEAN] * count,
+            "scale": [SCALE] * count,
+            "context_length": CONTEXT,
+            "horizon": HORIZON,
+            "min_observations": 2,
+            "frequency": "1h",
+            "calibration": {"path": "calibration.npz", "sha256": SHA256},
+            "calibration_source": "validation",
+            "calibration_examples": 9,
+            "quantiles_reliable": True,
+        }
+    )
+    backend = Backend("forecast", lambda inputs: np.repeat(inputs["series"][:, -1:], HORIZON, axis=1))
+    return LoadedModel(manifest, backend, "onnx", 0.5, calibration=_calibration(count))
+
+
+def answer(response: httpx.Response) -> Any:
+    """The JSON of an answer, its numbers rounded to 6 places: the models compute in float32."""
+    assert response.status_code == 200, response.text
+    return response.json(parse_float=lambda text: round(float(text), 6))
+
+
+class ServingClient(httpx.AsyncClient):
+    """A client of the application in front of models; an engine that ends with it."""
+
+    def __init__(self, engine: Engine, metrics: Metrics, settings: Settings, table: Table) -> None:
+        self.engine = engine
+        self.metrics = metrics
+        api = _api(table, has_keys=bool(settings.api_keys))
+        self.app = Application(api, table, engine=engine, settings=settings, metrics=metrics)
+        super().__init__(transport=httpx.ASGITransport(self.app, raise_app_exceptions=False), base_url="http://x")
+
+    @override
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        """End."""
+        await super().__aexit__(exc_type, exc_value, traceback)
+        self.engine.close()
+
+    def count(self, name: str, **labels: str) -> float:
+        """A sample of a metric; 0 if there is none."""
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def serving(*models: LoadedModel, settings: Settings | None = None, table: Table = TABLE) -> ServingClient:
+    """Serve models without a socket."""
+    chosen, metrics = settings or Settings(), Metrics()
+    return ServingClient(Engine(models, chosen, metrics), metrics, chosen, table)
+
+
+@cache
+def _api(table: Table, *, has_keys: bool) -> FastAPI:
+    """What does not depend on models or limits; made once, since that takes longer than most tests."""
+    return create_api(Settings(api_keys=(SecretStr("key"),) if has_keys else ()), table)
+
+
+def _common(name: str, version: int) -> dict[str, Any]:
+    """What every manifest has."""
+    return {
+        "schema_version": 2,
+        "name": name,
+        "version": version,
+        "golden": {"path": "golden.npz", "sha256": SHA256},
+        "tolerance": 1e-6,
+        "training": {
+            "recipe": {},
+            "data": "none",
+            "device": "none",
+            "seconds": 0,
+            "examples_per_second": 0,
+            "peak_memory_bytes": 0,
+            "validation": {"metric": "none", "value": 0},
+            "revision": "none",
+        },
+        "results": [],
+        "data_terms": "None.",
+        "non_commercial": False,
+    }
+
+
+def _file(path: str, bucket: int) -> dict[str, Any]:
+    return {"path": path, "sha256": SHA256, "format": "onnx", "precision": "float32", "bucket": bucket}
+
+
+def _counts(inputs: Tensors) -> Array:
+    """Pluses and minuses (rows, 2) within the lengths of rows."""
+    is_inside = np.arange(inputs["bytes"].shape[1]) < inputs["lengths"][:, None]
+    return np.stack([((inputs["bytes"] == ord(sign)) & is_inside).sum(axis=1) for sign in "+-"], axis=1)
+
+
+def _calibration(channels: int) -> Calibration:
+    """Errors of `forecaster`."""
+    errors = np.broadcast_to(np.array(ERRORS, np.float32)[:, None, None], (len(LEVELS), HORIZON, channels))
+    return Calibration(np.array(LEVELS), errors, 9)

@@ -1,0 +1,41 @@
+"""Copies of the repository's exports, changed, damaged or published as new versions."""
+
+import json
+import shutil
+from pathlib import Path
+
+from artifact.manifest import newest_version
+from tests.support.paths import EXPORTS
+
+
+def edit_manifest(folder: Path, **changes: object) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def flip_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+NAME = "imdb-s3"
+OLD = int(newest_version(EXPORTS / NAME).name)
+NEW = OLD + 1
+
+
+def prepare(exports: Path, source: str = NAME, name: str = NAME, version: int = NEW, **changes: object) -> Path:
+    """An export under a name that no look finds."""
+    folder = exports / name / f".partial-{version}"
+    shutil.copytree(newest_version(EXPORTS / source), folder)
+    edit_manifest(folder, name=name, version=version, **changes)
+    return folder
+
+
+def publish(folder: Path) -> Path:
+    return folder.rename(folder.parent / folder.name.removeprefix(".partial-"))
+
+
+def new_version(exports: Path) -> Path:
+    """As the one served, but for its labels, which tell which of them answered."""
+    return prepare(exports, labels=["bad", "good"])

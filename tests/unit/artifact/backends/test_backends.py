@@ -1,0 +1,66 @@
+"""Backends by format, and the runtimes that they need."""
+
+import sys
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+from artifact import backends
+from artifact.backends import create_backend, require_one_runtime
+from artifact.errors import BadExport
+from artifact.manifest import newest_version, read_manifest
+from tests.support.models import classifier
+from tests.support.paths import EXPORTS
+
+
+def install(patch: pytest.MonkeyPatch, *packages: str) -> None:
+    """Pretend that these packages are installed, and no other."""
+
+    def version(name: str) -> str:
+        if name not in packages:
+            raise PackageNotFoundError(name)
+        return "1"
+
+    patch.setattr(backends, "version", version)
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "onnxruntime-gpu"])
+def test_one_runtime_is_enough(monkeypatch: pytest.MonkeyPatch, runtime: str) -> None:
+    install(monkeypatch, runtime)
+    require_one_runtime()
+
+
+@pytest.mark.parametrize(
+    ("packages", "message"),
+    [
+        ([], r"no ONNX Runtime is installed; install longdoc-serve\[cpu\] or longdoc-serve\[gpu\]"),
+        (["onnxruntime", "onnxruntime-gpu"], "onnxruntime and onnxruntime-gpu exclude each other"),
+    ],
+)
+def test_none_or_both_are_refused(monkeypatch: pytest.MonkeyPatch, packages: list[str], message: str) -> None:
+    install(monkeypatch, *packages)
+    with pytest.raises(BadExport, match=message) as caught:
+        require_one_runtime()
+    assert caught.value.reason == "backend"
+
+
+@pytest.mark.parametrize(
+    ("format", "module", "message"),
+    [
+        ("onnx", "onnxruntime", "backend onnx: onnxruntime is not installed; install the extra `cpu` or `gpu`"),
+        ("torchscript", "torch", "backend torchscript: torch is not installed; install torch to use torchscript"),
+    ],
+)
+def test_missing_runtime_is_named(monkeypatch: pytest.MonkeyPatch, format: str, module: str, message: str) -> None:
+    name = "onnx" if format == "onnx" else "torchscript"
+    monkeypatch.delitem(sys.modules, f"artifact.backends.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, module, None)
+    folder = newest_version(EXPORTS / "ettm2")
+    with pytest.raises(BadExport, match=message):
+        create_backend(read_manifest(folder), folder, format=format)  # type: ignore[arg-type]  # one of two literals
+
+
+def test_format_that_the_export_lacks_is_refused() -> None:
+    with pytest.raises(BadExport, match="the export holds no torchscript file"):
+        create_backend(classifier().manifest, Path("none"), format="torchscript")

@@ -1,0 +1,33 @@
+"""What every backend shares."""
+
+import numpy as np
+import pytest
+
+from artifact.backends import base
+from artifact.backends.base import CUDA_BATCHES, batches_at_once, largest_error
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "error"),
+    [
+        ([0.0, 0.5], [0.0, 0.25], 0.25),
+        ([10.0, 21.0], [10.0, 20.0], 0.05),
+        ([-3.0], [-2.0], 0.5),
+        ([], [], 0.0),
+        ([1.0], [1.0, 1.0], np.inf),
+        ([np.nan], [1.0], np.inf),
+        ([np.inf], [np.inf], np.inf),
+    ],
+)
+def test_error_is_relative_to_the_largest_output(got: list[float], expected: list[float], error: float) -> None:
+    assert largest_error(np.array(got, np.float32), np.array(expected, np.float32)) == pytest.approx(error)
+
+
+def test_error_of_what_are_no_numbers_is_infinite() -> None:
+    assert largest_error(np.array([1]), np.array(["1"])) == np.inf
+    assert largest_error(np.array([1]), np.array([1])) == np.inf
+
+
+def test_batches_run_side_by_side_on_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "cpu_count", lambda: 5)
+    assert (batches_at_once("cpu"), batches_at_once("cuda")) == (5, CUDA_BATCHES)

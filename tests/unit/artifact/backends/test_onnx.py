@@ -1,0 +1,112 @@
+"""ONNX Runtime: files, buckets, devices."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from artifact.backends.onnx import OnnxBackend
+from artifact.errors import BadExport
+from artifact.manifest import Graph, newest_version, read_manifest
+from tests.support.paths import EXPORTS
+
+FOLDER = newest_version(EXPORTS / "imdb-s3")
+TEXT = b"A good film, and a long one; the end is bad."
+PROVIDERS = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return read_manifest(FOLDER)
+
+
+@pytest.fixture(scope="module")
+def files(graph: Graph) -> dict[int, Path]:
+    return {bucket: FOLDER / file.path for bucket, file in graph.files_of("onnx").items()}
+
+
+def test_batch_of_each_bucket_is_computed(graph: Graph, files: dict[int, Path]) -> None:
+    """Padding changes nothing, so that a row has one answer in every bucket."""
+    backend = OnnxBackend(files, graph, device="cpu", threads=1)
+    found = []
+    for bucket in sorted(files)[:3]:
+        rows = np.zeros((2, bucket), np.uint8)
+        rows[:, : len(TEXT)] = np.frombuffer(TEXT, np.uint8)
+        outputs = backend.run({"bytes": rows, "lengths": np.array([len(TEXT), 20], np.int32)})
+        assert list(outputs) == ["logits"]
+        assert outputs["logits"].shape == (2, 2)
+        found.append(outputs["logits"])
+    assert backend.device == "cpu"
+    for other in found[1:]:
+        assert other == pytest.approx(found[0], abs=1e-5)
+    assert not np.array_equal(found[0][0], found[0][1])
+
+
+def test_file_of_several_buckets_is_loaded_once(
+    graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = list[Path]()
+    session = onnxruntime.InferenceSession
+
+    def load(path: Path, *args: object, **kwargs: object) -> object:
+        loaded.append(path)
+        return session(path, *args, **kwargs)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", load)
+    OnnxBackend(files, graph, device="cpu", threads=1)
+    assert loaded == [FOLDER / "model.onnx"]
+
+
+def test_file_that_is_no_model_is_named(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"no model")
+    with pytest.raises(BadExport, match=r"^model\.onnx cannot be loaded: ") as caught:
+        OnnxBackend({256: tmp_path / "model.onnx"}, graph, device="cpu", threads=1)
+    assert caught.value.reason == "backend"
+    assert "\n" not in str(caught.value)
+
+
+def test_cuda_without_its_runtime_is_refused(
+    graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: PROVIDERS[1:])
+    with pytest.raises(BadExport, match="the installed ONNX Runtime has no CUDA; install the extra `gpu`"):
+        OnnxBackend(files, graph, device="cuda", threads=1)
+    assert OnnxBackend(files, graph, device="auto", threads=1).device == "cpu"
+
+
+class Session:
+    """A session of a runtime that has CUDA, on a machine that may have none."""
+
+    found: tuple[str, ...] = tuple(PROVIDERS)
+
+    def __init__(self, path: Path, options: object, providers: list[object]) -> None:
+        del path, options
+        assert providers[-1] == PROVIDERS[1]
+        assert len(providers) == 2
+
+    def get_providers(self) -> list[str]:
+        return list(self.found)
+
+
+@pytest.fixture
+def _cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runtime with CUDA."""
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: PROVIDERS)
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+
+
+@pytest.mark.usefixtures("_cuda")
+def test_auto_takes_cuda_where_it_works(graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert OnnxBackend(files, graph, device="auto", threads=1).device == "cuda"
+    assert OnnxBackend(files, graph, device="cuda", threads=1).device == "cuda"
+    monkeypatch.setattr(Session, "found", tuple(PROVIDERS[1:]))
+    assert OnnxBackend(files, graph, device="auto", threads=1).device == "cpu"
+    with pytest.raises(BadExport, match="ONNX Runtime finds no usable CUDA device or driver"):
+        OnnxBackend(files, graph, device="cuda", threads=1)
+
+
+def test_runtime_sends_nothing_to_its_makers() -> None:
+    assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"

@@ -1,0 +1,75 @@
+"""Documents -> rows; logits of the rows -> answers."""
+
+import numpy as np
+import pytest
+
+from artifact.classification import Documents, Options, check_top_k
+from artifact.errors import InvalidInput
+from artifact.manifest import ClassifierManifest
+from tests.support.models import classifier
+
+LOGITS = np.log(np.array([[1, 4], [4, 1], [3, 1]], np.float32))
+"""Scores 0.2 and 0.8, then 0.8 and 0.2, then 0.75 and 0.25."""
+LONG = bytes(range(28))
+
+
+@pytest.fixture
+def manifest() -> ClassifierManifest:
+    found = classifier().manifest
+    assert isinstance(found, ClassifierManifest)
+    return found
+
+
+def test_rows_of_all_documents_stand_in_their_order(manifest: ClassifierManifest) -> None:
+    assert Documents([LONG, b"a"], manifest, "windows").rows == [LONG[:16], LONG[12:], b"a"]
+    assert Documents([b"a", LONG], manifest, "tail").rows == [b"a", LONG[12:]]
+
+
+def test_answers_are_those_of_the_rows_of_each_document(manifest: ClassifierManifest) -> None:
+    long, short = Documents([LONG, b"a"], manifest, "windows").answers(LOGITS)
+    assert long.scores == pytest.approx([0.5, 0.5])
+    assert [spans for spans, _ in long.windows] == [[(0, 16)], [(12, 28)]]
+    assert [row.tolist() for _, row in long.windows] == [pytest.approx([0.2, 0.8]), pytest.approx([0.8, 0.2])]
+    assert short.scores == pytest.approx([0.75, 0.25])
+    assert [(answer.bytes_total, answer.bytes_used) for answer in (long, short)] == [(28, 28), (1, 1)]
+
+
+def test_wrong_document_is_named(manifest: ClassifierManifest) -> None:
+    with pytest.raises(InvalidInput, match="input 1: the document has 28 bytes; the model reads 16") as caught:
+        Documents([b"a", LONG], manifest, "error")
+    assert [place for place, _ in caught.value.errors] == ["inputs.1"]
+
+
+def test_answer_has_the_best_score_first(manifest: ClassifierManifest) -> None:
+    (answer,) = Documents([b"a"], manifest, "windows").answers(LOGITS[:1])
+    found = answer.as_json(manifest.labels, Options())
+    assert [score["label"] for score in found["scores"]] == ["positive", "negative"]
+    assert [score["score"] for score in found["scores"]] == pytest.approx([0.8, 0.2])
+    assert (found["label"], found["score"]) == ("positive", found["scores"][0]["score"])
+    assert found["coverage"] == {"bytes_total": 1, "bytes_used": 1, "strategy": "whole", "windows": 1}
+    assert "windows" not in found
+
+
+def test_answer_has_what_was_asked_for(manifest: ClassifierManifest) -> None:
+    (answer,) = Documents([LONG], manifest, "head_tail").answers(LOGITS[:1])
+    found = answer.as_json(manifest.labels, Options(top_k=1, on_overflow="head_tail", detail=True))
+    assert len(found["scores"]) == 1
+    assert found["coverage"] == {"bytes_total": 28, "bytes_used": 16, "strategy": "head_tail", "windows": 1}
+    assert [(window["start"], window["end"], window["scores"]) for window in found["windows"]] == [
+        (0, 8, found["scores"]),
+        (20, 28, found["scores"]),
+    ]
+
+
+@pytest.mark.parametrize("top_k", [None, 1, 2])
+def test_as_many_scores_as_labels_may_be_asked_for(manifest: ClassifierManifest, top_k: int | None) -> None:
+    check_top_k(manifest, top_k)
+
+
+@pytest.mark.parametrize(
+    ("top_k", "message"), [(3, "must be at most 2, the number of labels"), (0, "must be at least 1")]
+)
+def test_other_numbers_are_refused(manifest: ClassifierManifest, top_k: int, message: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        check_top_k(manifest, top_k)
+    assert caught.value.errors == [("top_k", message)]

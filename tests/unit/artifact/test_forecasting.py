@@ -1,0 +1,132 @@
+"""A series -> the window that a model reads; its output -> a forecast with error bands."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from artifact.errors import InvalidInput
+from artifact.forecasting import MAX_LEVELS, Series, check_channels, check_levels, choose_horizon
+from artifact.manifest import ForecasterManifest
+from artifact.series import Calibration, Column
+from tests.support.models import MEAN, SCALE, forecaster
+
+OUTPUT = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+"""Of two channels, three steps, in deviations from the mean."""
+WHOLE: list[Column] = [[10, 12, 14, 16], [10, 10, 10, 10]]
+
+
+@pytest.fixture
+def manifest() -> ForecasterManifest:
+    found = forecaster().manifest
+    assert isinstance(found, ForecasterManifest)
+    return found
+
+
+@pytest.fixture
+def calibration() -> Calibration:
+    found = forecaster().calibration
+    assert found is not None
+    return found
+
+
+def series_of(
+    manifest: ForecasterManifest, calibration: Calibration, columns: Sequence[Column], levels: Sequence[float] = ()
+) -> Series:
+    return Series(columns, manifest, calibration, horizon=2, levels=levels)
+
+
+def test_row_is_the_scaled_window(manifest: ForecasterManifest, calibration: Calibration) -> None:
+    row = series_of(manifest, calibration, [[0, *column] for column in WHOLE]).row
+    assert np.frombuffer(row, np.float32).reshape(4, 2).tolist() == [[0, 0], [1, 0], [2, 0], [3, 0]]
+
+
+def test_forecast_is_in_the_units_of_the_data(manifest: ForecasterManifest, calibration: Calibration) -> None:
+    answer = series_of(manifest, calibration, WHOLE, [0.1, 0.5, 0.9]).answer(OUTPUT)
+    expected = OUTPUT[:2] * SCALE + MEAN
+    assert answer.values.tolist() == expected.tolist()
+    errors = {0.1: -1.0, 0.5: 0.0, 0.9: 2.0}
+    assert {level: values.tolist() for level, values in answer.quantiles.items()} == {
+        level: (expected + error * SCALE).tolist() for level, error in errors.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_calibrated", "is_reliable"),
+    [
+        (WHOLE, True, True),
+        (WHOLE, False, False),
+        ([[None, 12, 14, 16], [10, 10, 10, 10]], True, False),  # 1 of 8 values
+    ],
+)
+def test_bands_are_reliable_if_measured_and_of_a_whole_window(
+    manifest: ForecasterManifest,
+    calibration: Calibration,
+    columns: list[Column],
+    is_calibrated: bool,
+    is_reliable: bool,
+) -> None:
+    measured = manifest.model_copy(update={"quantiles_reliable": is_calibrated})
+    assert series_of(measured, calibration, columns).answer(OUTPUT).quantiles_reliable == is_reliable
+
+
+def test_answer_has_the_order_of_the_channels_sent(manifest: ForecasterManifest, calibration: Calibration) -> None:
+    answer = series_of(manifest, calibration, WHOLE, [0.5]).answer(OUTPUT)
+    first, second = [12.0, 16.0], [14.0, 18.0]
+    by_position = answer.as_json(None, [0, 1])
+    assert (by_position["forecast"], by_position["quantiles"]) == ([first, second], {"0.5": [first, second]})
+    assert answer.as_json(None, [1, 0])["forecast"] == [second, first]
+    by_name = answer.as_json(["heat", "load"], [1, 0])
+    assert list(by_name["forecast"].items()) == [("heat", second), ("load", first)]
+    assert by_name["coverage"] == {
+        "observations_total": 8,
+        "observations_used": 8,
+        "imputed": 0,
+        "context_length": 4,
+    }
+
+
+@pytest.mark.parametrize(("horizon", "chosen"), [(None, 3), (1, 1), (3, 3)])
+def test_horizon_is_all_by_default(manifest: ForecasterManifest, horizon: int | None, chosen: int) -> None:
+    assert choose_horizon(manifest, horizon) == chosen
+
+
+@pytest.mark.parametrize(
+    ("horizon", "message"), [(4, "must be at most 3, the steps that naive forecasts"), (0, "must be at least 1")]
+)
+def test_other_horizons_are_refused(manifest: ForecasterManifest, horizon: int, message: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        choose_horizon(manifest, horizon)
+    assert caught.value.errors == [("horizon", message)]
+
+
+@pytest.mark.parametrize(("names", "places"), [(None, [0, 1]), (["load", "heat"], [0, 1]), (["heat", "load"], [1, 0])])
+def test_channels_are_found_by_name_or_position(
+    manifest: ForecasterManifest, names: list[str] | None, places: list[int]
+) -> None:
+    assert check_channels(manifest, names, 2) == places
+
+
+@pytest.mark.parametrize(
+    ("names", "count", "message"),
+    [
+        (None, 1, "naive has 2 channels (load, heat), a list of values each, not 1 lists"),
+        (["load"], 1, "naive needs the channels load, heat; heat is missing"),
+        (["load", "heat", "wind"], 3, "naive has 2 channels (load, heat), not 3"),
+    ],
+)
+def test_other_channels_are_refused(
+    manifest: ForecasterManifest, names: list[str] | None, count: int, message: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        check_channels(manifest, names, count)
+    assert caught.value.errors == [("series", message)]
+
+
+def test_levels_are_bounded(calibration: Calibration) -> None:
+    many = [0.1 + 0.8 * number / MAX_LEVELS for number in range(MAX_LEVELS + 1)]
+    check_levels(calibration, many[:MAX_LEVELS])
+    for levels in (many, [0.5, 0.5], [0.05], [0.95]):
+        with pytest.raises(InvalidInput) as caught:
+            check_levels(calibration, levels)
+        assert [place for place, _ in caught.value.errors] == ["quantiles"]

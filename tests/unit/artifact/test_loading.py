@@ -1,0 +1,77 @@
+"""Exports found, checked and loaded; batches computed on them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from artifact.backends.base import Array, Tensors
+from artifact.errors import BadExport
+from artifact.loading import HEAD_ROWS, find_exports, load_export
+from artifact.manifest import ForecasterManifest, MatcherManifest, newest_version
+from tests.support.models import Backend, classifier, forecaster, head_of, matcher
+from tests.support.paths import EXPORTS
+
+
+def test_highest_version_of_each_name_is_found(tmp_path: Path) -> None:
+    for place in ("b/2", "b/10", "b/09", "b/.partial-11", "a/1", "empty", ".hidden/1", "c/one"):
+        (tmp_path / place).mkdir(parents=True)
+    (tmp_path / "a/2").write_text("a file")
+    assert find_exports(tmp_path) == [tmp_path / "a/1", tmp_path / "b/10"]
+
+
+def test_folder_without_exports_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for folder, words in ((tmp_path, "holds no export"), (tmp_path / "none", "is not a folder")):
+        with pytest.raises(BadExport, match=words) as caught:
+            find_exports(folder)
+        assert caught.value.reason == "missing"
+
+
+@pytest.mark.parametrize("name", ["aan", "ettm2"])
+def test_export_of_the_repository_is_loaded_with_all_that_its_task_needs(name: str) -> None:
+    model = load_export(newest_version(EXPORTS / name), device="cpu")
+    manifest = model.manifest
+    assert (manifest.name, model.format, model.backend.device) == (name, "onnx", "cpu")
+    assert model.load_seconds > 0
+    assert (model.head is not None) == isinstance(manifest, MatcherManifest)
+    assert (model.calibration is not None) == isinstance(manifest, ForecasterManifest)
+    if model.calibration is not None:
+        assert isinstance(manifest, ForecasterManifest)
+        assert model.calibration.count == manifest.calibration_examples
+
+
+def test_lengths_of_rows_are_in_bytes() -> None:
+    assert classifier().row_lengths == [8, 16]
+    assert forecaster().row_lengths == [4 * 4 * 2]  # float32, steps, channels
+
+
+def test_documents_are_padded_to_their_bucket() -> None:
+    seen = list[Tensors]()
+
+    def compute(inputs: Tensors) -> Array:
+        seen.append(inputs)
+        return np.zeros((2, 2))
+
+    model = replace(classifier(), backend=Backend("logits", compute))
+    assert model.run([b"ab", b"c"], 8).shape == (2, 2)
+    (inputs,) = seen
+    assert inputs["bytes"].tolist() == [[97, 98, 0, 0, 0, 0, 0, 0], [99, 0, 0, 0, 0, 0, 0, 0]]
+    assert inputs["lengths"].tolist() == [2, 1]
+
+
+def test_windows_have_the_shape_of_the_input() -> None:
+    """The forecast repeats the last step."""
+    windows = np.arange(16, dtype=np.float32).reshape(2, 4, 2)
+    found = forecaster().run([window.tobytes() for window in windows], 32)
+    assert found.tolist() == [[[6, 7]] * 3, [[14, 15]] * 3]
+
+
+@pytest.mark.parametrize("count", [1, HEAD_ROWS, 2 * HEAD_ROWS + 1])
+def test_head_computes_chunks_of_one_size(count: int) -> None:
+    model = matcher()
+    a, b = np.ones((count, 2), np.float32), np.zeros((count, 2), np.float32)
+    b[:, 0] = np.arange(count)
+    assert model.run_head(a, b) == pytest.approx(np.log1p(np.arange(count)), rel=1e-6)
+    assert head_of(model).batches == [HEAD_ROWS] * -(-count // HEAD_ROWS)

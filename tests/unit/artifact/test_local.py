@@ -1,0 +1,190 @@
+"""Models in this process: the repository's exports answer as row by row, and what is wrong is named."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import artifact
+from artifact.errors import BadExport, InvalidInput, NonFiniteOutput
+from artifact.local import Document, Model
+from artifact.manifest import newest_version
+from tests.support.models import Backend, backend_of, classifier, forecaster, matcher
+from tests.support.offline import Offline, OfflineForecaster, OfflineMatcher, agree, document, same_score
+from tests.support.paths import EXPORTS
+
+SHORT, LONG = "A good film, even so.", document(9000).decode()
+QUERY = "Parsing with a grammar of few rules."
+
+
+@pytest.fixture(scope="module")
+def labels() -> Model:
+    return artifact.load(EXPORTS / "imdb-s3")
+
+
+@pytest.fixture(scope="module")
+def row_by_row() -> Offline:
+    return Offline(newest_version(EXPORTS / "imdb-s3"))
+
+
+@pytest.fixture(scope="module")
+def pairs() -> Model:
+    return artifact.load(EXPORTS / "aan")
+
+
+@pytest.fixture(scope="module")
+def pair_by_pair() -> OfflineMatcher:
+    return OfflineMatcher(newest_version(EXPORTS / "aan"))
+
+
+@pytest.fixture(scope="module")
+def series() -> Model:
+    return artifact.load(str(newest_version(EXPORTS / "ettm2")))
+
+
+@pytest.fixture(scope="module")
+def window_by_window() -> OfflineForecaster:
+    return OfflineForecaster(newest_version(EXPORTS / "ettm2"))
+
+
+def test_document_is_classified_as_row_by_row(labels: Model, row_by_row: Offline) -> None:
+    found = labels.classify(SHORT)
+    assert agree(found, row_by_row(SHORT.encode()))
+    assert found == labels.classify(SHORT.encode())
+    assert found["coverage"] == {
+        "bytes_total": len(SHORT),
+        "bytes_used": len(SHORT),
+        "strategy": "whole",
+        "windows": 1,
+    }
+
+
+def test_documents_of_all_lengths_are_classified_in_their_order(labels: Model, row_by_row: Offline) -> None:
+    documents: list[Document] = [LONG, b"\xff\x00", SHORT, document(300), document(5000)]
+    found = labels.classify(documents)
+    assert [result["coverage"]["windows"] for result in found] == [3, 1, 1, 1, 2]
+    for given, result in zip(documents, found, strict=True):
+        assert agree(result, row_by_row(given.encode() if isinstance(given, str) else given))
+
+
+def test_options_are_those_of_the_server(labels: Model, row_by_row: Offline) -> None:
+    found = labels.classify(LONG, top_k=1, on_overflow="tail", detail=True)
+    expected = row_by_row(LONG.encode(), "tail")
+    assert (len(found["scores"]), found["label"]) == (1, max(expected, key=expected.__getitem__))
+    assert found["score"] == pytest.approx(max(expected.values()), abs=1e-5)
+    assert [(window["start"], window["end"]) for window in found["windows"]] == [(9000 - 4096, 9000)]
+
+
+def test_pairs_are_scored_as_pair_by_pair(pairs: Model, pair_by_pair: OfflineMatcher) -> None:
+    given: list[tuple[Document, Document]] = [(QUERY, SHORT), (LONG, QUERY), (QUERY.encode(), QUERY)]
+    found = pairs.score(given)
+    expected = [pair_by_pair(QUERY, SHORT), pair_by_pair(LONG, QUERY), pair_by_pair(QUERY, QUERY)]
+    assert all(map(same_score, [result["score"] for result in found], expected))
+    assert [(result["coverage"]["a"]["windows"], result["coverage"]["b"]["windows"]) for result in found] == [
+        (1, 1),
+        (3, 1),
+        (1, 1),
+    ]
+
+
+def test_documents_are_ranked_by_their_scores(pairs: Model, pair_by_pair: OfflineMatcher) -> None:
+    documents = [SHORT, QUERY, "A grammar of many rules."]
+    found = pairs.rank(QUERY, documents)
+    expected = [pair_by_pair(QUERY, text) for text in documents]
+    assert [result["index"] for result in found] == sorted(range(3), key=lambda index: -expected[index])
+    for result in found:
+        assert same_score(result["score"], expected[result["index"]])
+    assert pairs.rank(QUERY, documents, top_n=2) == found[:2]
+
+
+def test_series_is_forecast_by_name_and_by_position(series: Model, window_by_window: OfflineForecaster) -> None:
+    channels = window_by_window.manifest.channels
+    columns = window_by_window.series(120)
+    by_position = series.forecast(columns)
+    assert window_by_window.agree(by_position["forecast"], window_by_window(columns))
+    by_name = series.forecast(dict(reversed(list(zip(channels, columns, strict=True)))))
+    assert list(by_name["forecast"]) == list(reversed(channels))
+    assert [by_name["forecast"][name] for name in channels] == by_position["forecast"]
+    assert by_name["coverage"] == by_position["coverage"]
+
+
+def test_horizon_and_bands_are_those_asked_for(series: Model, window_by_window: OfflineForecaster) -> None:
+    columns = window_by_window.series(96)
+    index = 3
+    level = float(window_by_window.levels[index])
+    found = series.forecast(columns, horizon=24, quantiles=[level])
+    expected = [column[:24] for column in window_by_window(columns, index)]
+    assert list(found["quantiles"]) == [str(level)]
+    assert window_by_window.agree(found["quantiles"][str(level)], expected)
+    assert {len(column) for column in found["forecast"]} == {24}
+
+
+@pytest.mark.parametrize(
+    ("ask", "place"),
+    [
+        (lambda model: model.classify("+", top_k=3), "top_k"),
+        (lambda model: model.classify("+", top_k=0), "top_k"),
+        (lambda model: model.classify(["+", ""]), "inputs.1"),
+        (lambda model: model.classify(17 * "+", on_overflow="error"), "inputs.0"),
+        (lambda model: model.classify([]), "inputs"),
+        (lambda model: model.score([]), "pairs"),
+        (lambda model: model.rank("++", []), "documents"),
+        (lambda model: model.score([("++", "+")]), "pairs.0.1"),
+        (lambda model: model.rank("", ["++"]), "query"),
+        (lambda model: model.rank("++", ["++", ""]), "documents.1"),
+        (lambda model: model.forecast([[1, 2, 3, 4]] * 2, horizon=4), "horizon"),
+        (lambda model: model.forecast([[1, 2, 3, 4]] * 2, quantiles=[0.01]), "quantiles"),
+        (lambda model: model.forecast([[1, 2, 3, 4]]), "series"),
+        (lambda model: model.forecast({"load": [1, 2, 3, 4], "wind": [1, 2, 3, 4]}), "series"),
+    ],
+)
+def test_wrong_value_is_named(ask: Callable[[Model], object], place: str) -> None:
+    of_place = {"top_k": classifier, "inputs": classifier, "pairs": matcher, "query": matcher, "documents": matcher}
+    model = Model(of_place.get(place.split(".")[0], forecaster)())
+    with pytest.raises(InvalidInput) as caught:
+        ask(model)
+    assert [found for found, _ in caught.value.errors] == [place]
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda model: model.classify("+"), "naive does forecasting; it cannot classify documents"),
+        (lambda model: model.score([("++", "++")]), "naive does forecasting; it cannot compare documents"),
+        (lambda model: model.rank("++", ["++"]), "naive does forecasting; it cannot compare documents"),
+    ],
+)
+def test_model_of_another_task_is_refused(ask: Callable[[Model], object], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        ask(Model(forecaster()))
+    for loaded in (classifier(), matcher()):
+        with pytest.raises(InvalidInput, match="it cannot forecast series"):
+            Model(loaded).forecast([[1, 2, 3, 4]] * 2)
+
+
+def test_answer_that_is_not_finite_is_an_error() -> None:
+    rows = Backend("logits", lambda inputs: np.full((len(inputs["lengths"]), 2), np.nan))
+    with pytest.raises(NonFiniteOutput):
+        Model(replace(classifier(), backend=rows)).classify("+")
+    head = Backend("logits", lambda inputs: np.full((len(inputs["a"]), 1), np.inf))
+    with pytest.raises(NonFiniteOutput):
+        Model(replace(matcher(), head=head)).score([("++", "++")])
+
+
+def test_rows_of_one_length_are_computed_together() -> None:
+    """16 rows of the longest bucket are a batch on a CPU, and 32 of one half as long."""
+    loaded = classifier()
+    model = Model(loaded)
+    documents = ["+" if number % 2 else 12 * "-" for number in range(70)]
+    found = model.classify(documents)
+    assert sorted(backend_of(loaded).batches) == [3, 3, 16, 16, 32]
+    assert [result["label"] for result in found] == ["negative", "positive"] * 35
+
+
+def test_unknown_folder_is_refused(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "none"):
+        with pytest.raises(BadExport, match="is not an export") as caught:
+            artifact.load(folder)
+        assert caught.value.reason == "missing"

@@ -1,0 +1,127 @@
+"""The queue of a model: order, accounts, and the share of each priority."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+
+from service.batching.queue import ACTIVE_S, BULK_WEIGHT, INTERACTIVE_WEIGHT, FairQueue, Ticket
+
+SHORT, LONG = 8, 16
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """For futures; it does not run."""
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+class Queue(FairQueue):
+    """A queue with its clock, that makes tickets itself."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, slots: int = 1) -> None:
+        self.clock = Clock()
+        self._loop = loop
+        super().__init__(slots, self.clock)
+
+    def put(self, *rows: bytes, priority: Literal["interactive", "bulk"] = "interactive") -> Ticket:
+        """Add a request, each row in the shortest bucket that it fits."""
+        ticket = Ticket(
+            list(rows),
+            self.bulk if priority == "bulk" else self.interactive,
+            self.clock.now,
+            1e9,
+            self._loop.create_future(),
+            [None] * len(rows),
+            len(rows),
+        )
+        self.add(ticket, [SHORT if len(row) <= SHORT else LONG for row in rows])
+        return ticket
+
+    def pop(self) -> bytes | None:
+        """Take the next row as a batch of its own; None if none may run."""
+        if (found := self.next()) is None:
+            return None
+        priority, bucket = found
+        entry = priority.buckets[bucket].popleft()
+        row = entry[1].rows[entry[2]]
+        self.take(entry, bucket)
+        self.passed(priority, bucket)
+        return row
+
+
+def test_rows_leave_in_the_order_they_came(loop: asyncio.AbstractEventLoop) -> None:
+    queue = Queue(loop)
+    queue.put(b"a", b"b" * LONG)
+    queue.put(b"c")
+    assert [queue.pop() for _ in range(4)] == [b"a", b"b" * LONG, b"c", None]
+
+
+def test_rows_and_bytes_that_wait_are_counted(loop: asyncio.AbstractEventLoop) -> None:
+    queue = Queue(loop)
+    first, _ = queue.put(b"a", b"bb"), queue.put(b"ccc", priority="bulk")
+    assert (queue.waiting_rows, queue.waiting_bytes, first.waiting_rows) == (3, 6, 2)
+    assert (queue.interactive.waiting, queue.bulk.waiting) == ({SHORT: 2}, {SHORT: 1})
+    assert queue.pop() == b"a"
+    assert (queue.waiting_rows, queue.waiting_bytes, first.waiting_rows) == (2, 5, 1)
+
+
+def test_request_that_has_ended_is_forgotten_and_its_rows_are_skipped(loop: asyncio.AbstractEventLoop) -> None:
+    queue = Queue(loop)
+    ended = queue.put(b"a", b"b")
+    queue.put(b"c")
+    ended.future.cancel()
+    queue.forget(ended)
+    assert (queue.waiting_rows, queue.waiting_bytes) == (1, 1)
+    assert (ended.rows, ended.outputs) == ([], [])
+    assert [queue.pop(), queue.pop()] == [b"c", None]
+
+
+def test_priorities_share_by_weight(loop: asyncio.AbstractEventLoop) -> None:
+    """Of the rows of one length that leave while both priorities wait, one in five is bulk."""
+    queue = Queue(loop)
+    for _ in range(40):
+        queue.put(b"i")
+        queue.put(b"b", priority="bulk")
+    first = [queue.pop() for _ in range(25)]
+    assert first.count(b"i") == 25 * INTERACTIVE_WEIGHT / (INTERACTIVE_WEIGHT + BULK_WEIGHT)
+
+
+def test_priority_that_had_nothing_to_do_gets_no_credit(loop: asyncio.AbstractEventLoop) -> None:
+    queue = Queue(loop)
+    for _ in range(100):
+        queue.put(b"i")
+    for _ in range(50):
+        queue.pop()
+    for _ in range(50):
+        queue.put(b"b", priority="bulk")
+    assert [queue.pop() for _ in range(10)].count(b"b") <= 2
+
+
+def test_bulk_leaves_a_slot_while_interactive_requests_come(loop: asyncio.AbstractEventLoop) -> None:
+    queue = Queue(loop, slots=2)
+    queue.put(b"i")
+    queue.put(b"b", priority="bulk")
+    queue.put(b"c", priority="bulk")
+    assert queue.pop() == b"i"
+    assert queue.leaves_room(queue.bulk)
+    assert not queue.leaves_room(queue.interactive)
+    assert queue.pop() == b"b"
+    queue.bulk.running = 1
+    assert queue.pop() is None
+    queue.clock.now += ACTIVE_S / 4
+    assert queue.leaves_room_s() == pytest.approx(0.75 * ACTIVE_S)
+    queue.clock.now += ACTIVE_S
+    assert not queue.leaves_room(queue.bulk)
+    assert queue.pop() == b"c"

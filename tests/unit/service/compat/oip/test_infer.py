@@ -1,0 +1,182 @@
+"""Inference by the Open Inference Protocol: every task, its values and its errors."""
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from service.compat.oip import infer
+from service.compat.oip.tensors import HEAD_LENGTH
+from service.settings import Settings
+from tests.support.models import ServingClient, answer, backend_of, classifier, forecaster, matcher, serving
+
+LONG = "+++" + 22 * "." + "---"
+
+
+def texts(name: str, *documents: str) -> dict[str, Any]:
+    return {"name": name, "datatype": "BYTES", "shape": [len(documents)], "data": documents}
+
+
+def series(*windows: Any) -> dict[str, Any]:
+    return {"name": "series", "datatype": "FP32", "shape": [len(windows), 4, 2], "data": windows}
+
+
+WINDOW = [[1, 5], [2, None], [3, 7], [4, 8]]
+
+
+async def post(client: ServingClient, name: str, *inputs: dict[str, Any], **more: Any) -> httpx.Response:
+    return await client.post(f"/v2/models/{name}/infer", json={"inputs": inputs, **more})
+
+
+async def data(client: ServingClient, name: str, *inputs: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Data of the outputs by name."""
+    return {output["name"]: output["data"] for output in answer(await post(client, name, *inputs, **more))["outputs"]}
+
+
+async def test_documents_are_classified() -> None:
+    async with serving(classifier(version=4)) as client:
+        found = answer(await post(client, "mood", texts("text", "++-", LONG), id="7"))
+    assert found == {
+        "model_name": "mood",
+        "model_version": "4",
+        "id": "7",
+        "parameters": {"bytes_total": 31, "bytes_used": 31, "documents_cut": 0},
+        "outputs": [
+            {"name": "scores", "datatype": "FP32", "shape": [2, 2], "data": [0.4, 0.6, 0.5, 0.5]},
+            {"name": "label", "datatype": "BYTES", "shape": [2], "data": ["positive", "negative"]},
+        ],
+    }
+
+
+async def test_rows_of_bytes_are_documents_as_long_as_their_lengths() -> None:
+    rows = np.frombuffer(b"++-.", np.uint8).tolist()
+    inputs = (
+        {"name": "bytes", "datatype": "UINT8", "shape": [2, 4], "data": [rows, rows]},
+        {"name": "lengths", "datatype": "INT32", "shape": [2], "data": [2, 3]},
+    )
+    async with serving(classifier()) as client:
+        found = answer(await post(client, "mood", *inputs, outputs=[{"name": "scores"}]))
+    (scores,) = found["outputs"]
+    assert scores["data"] == [0.25, 0.75, 0.4, 0.6]
+    assert found["parameters"]["bytes_total"] == 5
+
+
+async def test_what_is_cut_is_counted() -> None:
+    async with serving(classifier()) as client:
+        found = answer(await post(client, "mood", texts("text", LONG, "+"), parameters={"on_overflow": "head"}))
+    assert found["parameters"] == {"bytes_total": 29, "bytes_used": 17, "documents_cut": 1}
+
+
+async def test_best_classes_are_written_as_triton_does() -> None:
+    async with serving(classifier()) as client:
+        outputs = [{"name": "scores", "parameters": {"classification": 1}}]
+        found = await data(client, "mood", texts("text", "---", "+++"), outputs=outputs)
+    assert [entry.split(":")[1:] for entry in found["scores"]] == [["0", "negative"], ["1", "positive"]]
+    assert [float(entry.split(":")[0]) for entry in found["scores"]] == pytest.approx([0.8, 0.8], abs=1e-6)
+
+
+async def test_binary_tensors_go_in_and_out() -> None:
+    raw = b"\x03\x00\x00\x00++-"
+    given = {"name": "text", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": len(raw)}}
+    head = json.dumps({"inputs": [given], "parameters": {"binary_data_output": True}}).encode()
+    async with serving(classifier()) as client:
+        response = await client.post(
+            "/v2/models/mood/versions/1/infer", content=head + raw, headers={HEAD_LENGTH: str(len(head))}
+        )
+    length = int(response.headers[HEAD_LENGTH])
+    assert np.frombuffer(response.content[length : length + 8], "<f4").tolist() == pytest.approx([0.4, 0.6], abs=1e-6)
+    assert response.content[length + 8 :] == b"\x08\x00\x00\x00positive"
+
+
+async def test_pairs_are_scored() -> None:
+    async with serving(matcher()) as client:
+        found = answer(await post(client, "twins", texts("a", "++", "--"), texts("b", "+-", "++")))
+    assert found["outputs"] == [{"name": "score", "datatype": "FP32", "shape": [2], "data": [0.75, 0.5]}]
+    assert found["parameters"] == {"bytes_total": 8, "bytes_used": 8, "documents_cut": 0}
+
+
+async def test_series_are_forecast() -> None:
+    async with serving(forecaster()) as client:
+        found = answer(await post(client, "naive", series(WINDOW, [[0, 1]] * 4)))
+    (forecast,) = found["outputs"]
+    assert (forecast["shape"], forecast["data"]) == ([2, 3, 2], 3 * [4, 8] + 3 * [0, 1])
+    assert found["parameters"] == {"observations_total": 15, "observations_used": 15, "imputed": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "more", "message"),
+    [
+        ("mood", [texts("a", "+")], {}, "inputs: received an unknown one; mood takes text, or bytes and lengths"),
+        ("mood", [texts("text", "+", "")], {}, "text.1: the document is empty; at least 1 byte is needed"),
+        (
+            "mood",
+            [texts("text", "+")],
+            {"outputs": [{"name": "logits"}]},
+            "outputs.0: no output of that name; mood gives scores, label",
+        ),
+        (
+            "mood",
+            [texts("text", "+")],
+            {"outputs": [{"name": "label"}, {"name": "label"}]},
+            "outputs: one of them is named twice",
+        ),
+        (
+            "mood",
+            [texts("text", "+")],
+            {"outputs": [{"name": "label", "parameters": {"classification": 1}}]},
+            "outputs.0: classification of label; that of scores is allowed",
+        ),
+        (
+            "mood",
+            [
+                {"name": "bytes", "datatype": "UINT8", "shape": [1, 1], "data": [1]},
+                {"name": "lengths", "datatype": "INT32", "shape": [1], "data": [2]},
+            ],
+            {},
+            "lengths.0: 2; 0 to 1, the width of bytes, is allowed",
+        ),
+        ("twins", [texts("a", "++")], {}, "inputs: received a; twins takes a and b"),
+        ("twins", [texts("a", "++"), texts("b", "++", "++")], {}, "b: 2 elements; 1, as many as a has, are allowed"),
+        ("twins", [texts("a", "+"), texts("b", "++")], {}, "a.0: the document has 1 bytes; the model needs at least 2"),
+        (
+            "naive",
+            [series([[1, None]] * 4)],
+            {},
+            "series.0.heat: 0 of the last 4 values of heat are there; at least 2 are needed",
+        ),
+    ],
+)
+async def test_wrong_value_is_named(name: str, inputs: list[Any], more: dict[str, Any], message: str) -> None:
+    async with serving(classifier(), matcher(), forecaster()) as client:
+        response = await post(client, name, *inputs, **more)
+    assert (response.status_code, response.headers["content-type"]) == (422, "application/json")
+    assert list(response.json()) == ["error"]
+    assert response.json()["error"].endswith(message)
+
+
+async def test_size_of_the_request_and_of_its_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(infer, "MOST_NUMBERS", 11)
+    async with serving(classifier(), forecaster(), settings=Settings(max_documents=2)) as client:
+        many = await post(client, "mood", texts("text", "+", "+", "+"))
+        large = await post(client, "naive", series(WINDOW, WINDOW))
+    assert (many.status_code, many.json()) == (413, {"error": "text: 3; at most 2 in one request"})
+    assert (large.status_code, "12 numbers, at most 11" in large.json()["error"]) == (413, True)
+
+
+async def test_unknown_model_is_an_error() -> None:
+    async with serving(classifier()) as client:
+        response = await post(client, "none", texts("text", "+"))
+    assert (response.status_code, list(response.json())) == (404, ["error"])
+
+
+async def test_timeout_of_the_request_is_its_deadline() -> None:
+    model = classifier()
+    backend_of(model).gate.clear()
+    async with serving(model) as client:
+        response = await post(client, "mood", texts("text", "+"), parameters={"timeout": 1})
+        backend_of(model).gate.set()
+        await asyncio.wait_for(client.engine.drain(), 60)
+    assert (response.status_code, list(response.json())) == (504, ["error"])

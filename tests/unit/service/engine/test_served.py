@@ -1,0 +1,75 @@
+"""Pairs of vectors scored by the head of a matcher."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+
+from artifact.errors import LongdocError, NonFiniteOutput
+from artifact.loading import LoadedModel
+from service.engine.engine import Engine
+from service.engine.served import ServedMatcher
+from service.errors import DeadlineExceeded, InferenceFailed, ShuttingDown
+from service.metrics import Metrics
+from service.settings import Settings
+from tests.support.models import head_of, matcher
+from tests.support.waiting import PATIENCE_S
+
+A = np.array([[2, 0], [0, 1]], np.float32)
+B = np.array([[1, 1], [1, 0]], np.float32)
+"""Their dot products are 2 and 0."""
+
+
+@asynccontextmanager
+async def served(model: LoadedModel, metrics: Metrics | None = None) -> AsyncIterator[tuple[ServedMatcher, Engine]]:
+    engine = Engine([model], Settings(), metrics or Metrics())
+    try:
+        yield engine.models.matcher(None), engine
+    finally:
+        head_of(model).gate.set()
+        engine.close()
+
+
+def soon() -> float:
+    return asyncio.get_running_loop().time() + PATIENCE_S
+
+
+async def test_pairs_are_scored() -> None:
+    async with served(matcher()) as (model, _):
+        assert await model.score(A, B, soon()) == pytest.approx([0.75, 0.5], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "kind"),
+    [(RuntimeError("broken"), InferenceFailed, "raised"), (None, NonFiniteOutput, "non_finite")],
+)
+async def test_fault_of_the_head_is_told_and_counted(
+    fault: Exception | None, error: type[LongdocError], kind: str
+) -> None:
+    model, metrics = matcher(), Metrics()
+    head_of(model).error = fault
+    vectors = A if fault else np.full_like(A, np.nan)
+    async with served(model, metrics) as (twins, _):
+        with pytest.raises(error):
+            await twins.score(vectors, B, soon())
+    labels = {"model": "twins", "kind": kind}
+    assert metrics.registry.get_sample_value("longdoc_inference_errors_total", labels) == 1
+
+
+async def test_deadline_ends_the_wait() -> None:
+    model, metrics = matcher(), Metrics()
+    head_of(model).gate.clear()
+    async with served(model, metrics) as (twins, _):
+        with pytest.raises(DeadlineExceeded, match="while the pairs were scored"):
+            await twins.score(A, B, asyncio.get_running_loop().time())
+    labels = {"model": "twins", "reason": "deadline"}
+    assert metrics.registry.get_sample_value("longdoc_requests_rejected_total", labels) == 1
+
+
+async def test_engine_that_is_closed_scores_no_more() -> None:
+    async with served(matcher()) as (model, engine):
+        engine.close()
+        with pytest.raises(ShuttingDown):
+            await model.score(A, B, soon())

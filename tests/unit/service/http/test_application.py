@@ -1,0 +1,206 @@
+"""What surrounds every request: id, key, limits, metrics, timing, errors."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import SecretStr
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from service.http.application import Application
+from service.metrics import Metrics
+from service.settings import Settings
+from service.wire.call import Call
+from service.wire.responses import json_response
+from service.wire.route import Route
+from tests.support.applications import BROKEN, application
+from tests.support.calls import receive_of
+from tests.support.models import backend_of, classifier, serving
+from tests.support.problems import check_problem
+
+
+async def echo(call: Call) -> Response:
+    """Body and variables of the path."""
+    call.server_timing["echo"] = 0.25
+    body = await call.request.body()
+    return json_response({"body": body.decode(), **call.path_params})
+
+
+async def wait(call: Call) -> Response:
+    """Wait until the request is cancelled."""
+    del call
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+class Cut(Response):
+    """An answer that fails when it has begun."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise RuntimeError("cut")
+
+
+async def cut(call: Call) -> Response:
+    """Begin to answer and fail."""
+    del call
+    return Cut()
+
+
+ECHO = Route(method="POST", path="/echo/{name}", handler=echo)
+
+
+@asynccontextmanager
+async def client_of(
+    *routes: Route, settings: Settings | None = None, metrics: Metrics | None = None
+) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(
+        application(*routes, settings=settings, metrics=metrics), raise_app_exceptions=False
+    )
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        yield client
+
+
+async def send_to(app: Application, path: str, receive: Receive | None = None) -> list[Message]:
+    """Messages of the answer to a POST."""
+    sent = list[Message]()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": []}
+    await app(scope, receive or receive_of(b"x"), send)
+    return sent
+
+
+async def test_route_is_called_with_the_variables_of_its_path() -> None:
+    async with client_of(ECHO) as client:
+        response = await client.post("/echo/a", content=b"body")
+    assert (response.status_code, response.json()) == (200, {"body": "body", "name": "a"})
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_stages_are_told_in_milliseconds() -> None:
+    async with client_of(ECHO) as client:
+        response = await client.post("/echo/a")
+    stages = dict(stage.split(";dur=") for stage in response.headers["server-timing"].split(", "))
+    assert list(stages) == ["echo", "total"]
+    assert float(stages["echo"]) == 250
+    assert float(stages["total"]) >= 0
+
+
+@pytest.mark.parametrize(("given", "is_kept"), [("abc-1", True), ("a b", False), ("", False), ("x" * 129, False)])
+async def test_request_id_of_the_client_is_kept_if_it_is_harmless(given: str, is_kept: bool) -> None:
+    async with client_of(ECHO) as client:
+        response = await client.post("/echo/a", headers={"X-Request-Id": given})
+    found = response.headers["x-request-id"]
+    assert (found == given) == is_kept
+    assert is_kept or len(found) == 32
+
+
+async def test_fault_is_a_problem_with_the_request_id(caplog: pytest.LogCaptureFixture) -> None:
+    async with client_of(BROKEN) as client:
+        with caplog.at_level(logging.ERROR):
+            response = await client.get("/broken", headers={"X-Request-Id": "abc"})
+    problem = check_problem(response, 500, "internal")
+    assert problem["request_id"] == "abc"
+    assert "secret" not in response.text
+    assert "secret cause" in caplog.text
+
+
+async def test_answers_are_counted_by_route() -> None:
+    metrics = Metrics()
+    async with client_of(ECHO, BROKEN, metrics=metrics) as client:
+        await client.post("/echo/a")
+        await client.post("/echo/b")
+        await client.get("/broken")
+        await client.get("/nowhere")
+        await client.request("SECRET", "/echo/a")
+
+    def count(route: str, method: str, code: int) -> float | None:
+        labels = {"route": route, "method": method, "code": str(code)}
+        return metrics.registry.get_sample_value("longdoc_http_requests_total", labels)
+
+    assert count("/echo/{name}", "POST", 200) == 2
+    assert count("/broken", "GET", 500) == 1
+    assert count("unmatched", "GET", 404) == 1
+    assert count("/echo/{name}", "other", 405) == 1
+
+
+async def test_key_is_asked_for_before_the_route_is_called() -> None:
+    async with client_of(BROKEN, settings=Settings(api_keys=(SecretStr("secret"),))) as client:
+        stranger = await client.get("/broken")
+        known = await client.get("/broken", headers={"x-api-key": "secret"})
+    check_problem(stranger, 401, "unauthorized")
+    assert stranger.headers["www-authenticate"] == "Bearer"
+    assert known.status_code == 500
+
+
+async def test_body_over_the_limit_is_refused() -> None:
+    async with client_of(ECHO, settings=Settings(max_body_bytes=4)) as client:
+        assert (await client.post("/echo/a", content=b"1234")).status_code == 200
+        check_problem(await client.post("/echo/a", content=b"12345"), 413, "payload_too_large")
+
+
+async def test_bodies_that_ended_are_no_longer_held() -> None:
+    async with client_of(ECHO, settings=Settings(max_held_bytes=6)) as client:
+        for _ in range(3):
+            assert (await client.post("/echo/a", content=b"12345")).status_code == 200
+
+
+async def test_client_that_leaves_is_counted_and_gets_no_answer() -> None:
+    metrics = Metrics()
+    app = application(ECHO, metrics=metrics)
+    assert await send_to(app, "/echo/a", receive_of()) == []
+    labels = {"route": "/echo/{name}", "method": "POST", "code": "499"}
+    assert metrics.registry.get_sample_value("longdoc_http_requests_total", labels) == 1
+
+
+async def test_request_that_the_server_cancels_is_told_so() -> None:
+    app = application(Route(method="POST", path="/wait", handler=wait))
+    task = asyncio.create_task(send_to(app, "/wait"))
+    await asyncio.sleep(0)
+    task.cancel()
+    start, body = await task
+    assert (start["status"], json.loads(body["body"])["code"]) == (503, "shutting_down")
+
+
+async def test_answer_that_fails_when_it_has_begun_is_cut() -> None:
+    """Ended in good order, the client would take the part for the whole."""
+    app = application(Route(method="POST", path="/cut", handler=cut))
+    with pytest.raises(RuntimeError, match="cut"):
+        await send_to(app, "/cut")
+
+
+async def test_connections_end_when_the_server_drains() -> None:
+    async with serving(classifier()) as client:
+        before = await client.post("/v1/classify", json={"inputs": "+"})
+        client.engine.begin_drain()
+        after = await client.post("/v1/classify", json={"inputs": "+"})
+    assert ("connection" in before.headers, after.headers["connection"]) == (False, "close")
+    assert (before.status_code, after.status_code) == (200, 200)
+
+
+async def test_refusal_from_the_head_is_the_answer_of_the_route() -> None:
+    model = classifier()
+    fields = [(b"x-request-id", b"abc"), (b"x-api-key", b"none")]
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/v1/classify", "headers": fields}
+    async with serving(model) as client:
+        assert client.app.refusal(scope) is None
+        client.engine.models["mood"].batcher.close()
+        refused = client.app.refusal(scope)
+        count = client.count("longdoc_http_requests_total", route="/v1/classify", method="POST", code="503")
+    assert refused is not None
+    headers = dict(refused.fields)
+    problem = json.loads(refused.body)
+    assert (refused.status, problem["code"], problem["request_id"], count) == (503, "shutting_down", "abc", 1)
+    assert (headers[b"x-request-id"], headers[b"retry-after"]) == (b"abc", b"1")
+    assert int(headers[b"content-length"]) == len(refused.body)
+    assert backend_of(model).batches == []

@@ -1,0 +1,55 @@
+"""Keys: what needs one, and how it is sent."""
+
+import pytest
+from pydantic import SecretStr
+from starlette.datastructures import Headers
+
+from service.errors import Unauthorized
+from service.http.keys import Keys
+
+KEYS = Keys([SecretStr("first"), SecretStr("second key")], frozenset({"/health"}))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-api-key": "first"},
+        {"x-api-key": "second key"},
+        {"authorization": "Bearer first"},
+        {"authorization": "bearer   second key "},
+        {"authorization": "Bearer wrong", "x-api-key": "first"},
+        {"authorization": "Basic first", "x-api-key": "second key"},
+    ],
+)
+def test_any_key_is_taken_in_any_of_its_headers(headers: dict[str, str]) -> None:
+    KEYS.check("/v1/classify", Headers(headers))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"x-api-key": ""},
+        {"x-api-key": "firs"},
+        {"x-api-key": "First"},
+        {"x-api-key": "first,second key"},
+        {"authorization": "first"},
+        {"authorization": "Basic first"},
+        {"authorization": "Bearer"},
+        {"cookie": "x-api-key=first"},
+    ],
+)
+def test_anything_else_is_refused(headers: dict[str, str]) -> None:
+    with pytest.raises(Unauthorized) as caught:
+        KEYS.check("/v1/classify", Headers(headers))
+    assert "first" not in str(caught.value)
+
+
+def test_open_paths_need_none() -> None:
+    KEYS.check("/health", Headers({}))
+    with pytest.raises(Unauthorized):
+        KEYS.check("/health/", Headers({}))
+
+
+def test_without_keys_every_request_is_allowed() -> None:
+    Keys([], frozenset()).check("/v1/classify", Headers({}))

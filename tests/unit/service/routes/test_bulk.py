@@ -1,0 +1,135 @@
+"""`POST /v1/classify` as NDJSON: a line in, its answer out, in order."""
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from service.routes import bulk
+from service.settings import Settings
+from tests.support.models import ServingClient, backend_of, classifier, serving
+from tests.support.problems import check_problem
+
+NDJSON = {"content-type": "application/x-ndjson"}
+
+
+async def post(client: ServingClient, body: bytes | AsyncIterator[bytes], query: str = "") -> httpx.Response:
+    return await client.post(f"/v1/classify{query}", content=body, headers=NDJSON)
+
+
+async def ask(client: ServingClient, body: bytes | AsyncIterator[bytes], query: str = "") -> list[dict[str, Any]]:
+    response = await post(client, body, query)
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == "application/x-ndjson"
+    return [json.loads(line, parse_float=lambda text: round(float(text), 6)) for line in response.text.splitlines()]
+
+
+def lines(*contents: object) -> bytes:
+    return b"\n".join(json.dumps(content).encode() for content in contents)
+
+
+async def test_line_is_answered_by_a_line_with_its_id() -> None:
+    body = lines({"id": "a", "text": "++-"}, {"id": 7, "base64": base64.b64encode(b"-\xff").decode()}, {"text": "x"})
+    async with serving(classifier()) as client:
+        first, second, third = await ask(client, body, "?top_k=1")
+    assert first == {
+        "index": 0,
+        "id": "a",
+        "model": "mood",
+        "version": 1,
+        "label": "positive",
+        "score": 0.6,
+        "scores": [{"label": "positive", "score": 0.6}],
+        "coverage": {"bytes_total": 3, "bytes_used": 3, "strategy": "whole", "windows": 1},
+    }
+    assert (second["index"], second["id"], second["label"], second["score"]) == (1, 7, "negative", 0.666667)
+    assert second["coverage"]["bytes_total"] == 2
+    assert (third["index"], "id" in third) == (2, False)
+
+
+async def test_more_lines_than_are_read_ahead_are_answered_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "MOST_LINES", 2)
+    async with serving(classifier()) as client:
+        found = await ask(client, lines(*({"id": number, "text": "+"} for number in range(9))))
+    assert [line["id"] for line in found] == list(range(9))
+
+
+@pytest.mark.parametrize("size", [1, 7])
+async def test_line_may_come_in_parts(size: int) -> None:
+    body = lines({"text": "+"}, {"text": "-"}) + b"\r\n \n"
+
+    async def parts() -> AsyncIterator[bytes]:
+        for start in range(0, len(body), size):
+            yield body[start : start + size]
+
+    async with serving(classifier()) as client:
+        found = await ask(client, parts())
+    assert [line["label"] for line in found] == ["positive", "negative"]
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "code", "detail"),
+    [
+        (b"{", 400, "malformed_input", "the line is not valid JSON in UTF-8"),
+        (b'{"text":"+","base64":"Kw=="}', 422, "invalid_input", "give either text or base64"),
+        (b'{"base64":"?"}', 422, "invalid_input", "base64: not base64"),
+        (b'{"text":""}', 422, "invalid_input", "input 0: the document is empty; at least 1 byte is needed"),
+        (b'{"text":"+++++++++"}', 413, "payload_too_large", "document: the document has 9 bytes; at most 8"),
+        (b'{"text":"' + 60 * b"+" + b'"}', 413, "payload_too_large", "the line is longer than 64 bytes"),
+    ],
+)
+async def test_wrong_line_is_answered_in_its_place(line: bytes, status: int, code: str, detail: str) -> None:
+    settings = Settings(max_body_bytes=64, max_document_bytes=8)
+    async with serving(classifier(), settings=settings) as client:
+        before, wrong, after = await ask(client, b"\n".join((b'{"text":"+"}', line, b'{"text":"-"}')))
+    assert (before["label"], after["label"]) == ("positive", "negative")
+    assert wrong["index"] == 1
+    problem = wrong["error"]
+    assert (problem["status"], problem["code"], problem["detail"]) == (status, code, detail)
+    assert problem["instance"] == "/v1/classify"
+
+
+async def test_wrong_line_keeps_its_id() -> None:
+    async with serving(classifier()) as client:
+        (wrong,) = await ask(client, b'{"id":"a","text":1}')
+    assert (wrong["id"], wrong["error"]["errors"]) == ("a", [{"loc": "text", "msg": "Input should be a valid string"}])
+
+
+async def test_line_that_the_backend_fails_on_is_an_error() -> None:
+    model = classifier()
+    backend_of(model).error = RuntimeError("broken")
+    async with serving(model) as client:
+        (line,) = await ask(client, lines({"text": "+"}))
+    assert (line["error"]["status"], line["error"]["code"]) == (500, "inference_failed")
+
+
+async def test_line_waits_for_room_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 40 lines at once, a queue of one row refuses most; each asks again until it is taken."""
+    monkeypatch.setattr(bulk, "AGAIN_S", 0)
+    async with serving(classifier(), settings=Settings(max_queue_rows=1)) as client:
+        found = await ask(client, lines(*({"text": "+"} for _ in range(40))))
+        refused = client.count("longdoc_requests_rejected_total", model="mood", reason="overloaded")
+    assert [line["label"] for line in found] == 40 * ["positive"]
+    assert refused > 0
+
+
+async def test_no_line_of_a_server_that_drains_is_read() -> None:
+    async with serving(classifier()) as client:
+        client.engine.begin_drain()
+        (line,) = await ask(client, lines({"text": "+"}, {"text": "+"}))
+    assert (line["index"], line["error"]["code"]) == (0, "shutting_down")
+
+
+async def test_body_without_a_line_is_a_problem() -> None:
+    async with serving(classifier()) as client:
+        problem = check_problem(await post(client, b" \n\n"), 422, "invalid_input")
+    assert problem["errors"] == [{"loc": "body", "msg": "at least 1 line is needed"}]
+
+
+async def test_wrong_option_is_a_problem_before_a_line_is_read() -> None:
+    async with serving(classifier()) as client:
+        problem = check_problem(await post(client, b"{", "?top_k=3"), 422, "invalid_input")
+    assert problem["errors"] == [{"loc": "top_k", "msg": "must be at most 2, the number of labels"}]

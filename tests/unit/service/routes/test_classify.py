@@ -1,0 +1,99 @@
+"""`POST /v1/classify` for documents as JSON, text and bytes."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.models import answer, classifier, matcher, serving
+from tests.support.problems import check_problem
+
+
+def whole(size: int) -> dict[str, Any]:
+    return {"bytes_total": size, "bytes_used": size, "strategy": "whole", "windows": 1}
+
+
+POSITIVE = [{"label": "positive", "score": 0.6}, {"label": "negative", "score": 0.4}]
+"""Scores of two pluses and a minus."""
+
+
+async def test_document_is_answered_with_its_scores() -> None:
+    async with serving(classifier(version=3)) as client:
+        found = answer(await client.post("/v1/classify", json={"inputs": "++-"}))
+    result = {**POSITIVE[0], "scores": POSITIVE, "coverage": whole(3)}
+    assert found == {"model": "mood", "version": 3, "results": [result]}
+
+
+async def test_documents_are_answered_in_their_order() -> None:
+    async with serving(classifier()) as client:
+        found = answer(await client.post("/v1/classify", json={"inputs": ["-", "+++", "é"], "top_k": 1}))
+    assert [result["scores"] for result in found["results"]] == [
+        [{"label": "negative", "score": 0.666667}],
+        [{"label": "positive", "score": 0.8}],
+        [{"label": "negative", "score": 0.5}],
+    ]
+    assert [result["coverage"] for result in found["results"]] == [whole(1), whole(3), whole(2)]
+
+
+@pytest.mark.parametrize("kind", ["text/plain; charset=utf-8", "application/octet-stream"])
+async def test_body_may_be_a_document_with_options_in_the_query(kind: str) -> None:
+    async with serving(classifier(), classifier("other")) as client:
+        response = await client.post(
+            "/v1/classify?model=other&top_k=1", content=b"++-\xff", headers={"content-type": kind}
+        )
+    found = answer(response)
+    assert found == {
+        "model": "other",
+        "version": 1,
+        "results": [{**POSITIVE[0], "scores": POSITIVE[:1], "coverage": whole(4)}],
+    }
+
+
+async def test_long_document_is_read_in_windows() -> None:
+    """28 bytes are two windows of 16 that share 4; the score is the softmax of the mean of their logits."""
+    body = {"inputs": "+++" + 22 * "." + "---", "detail": True}
+    async with serving(classifier()) as client:
+        (result,) = answer(await client.post("/v1/classify", json=body))["results"]
+    assert result["coverage"] == {"bytes_total": 28, "bytes_used": 28, "strategy": "windows", "windows": 2}
+    assert result["score"] == 0.5
+    assert [(window["start"], window["end"], window["scores"][0]) for window in result["windows"]] == [
+        (0, 16, {"label": "positive", "score": 0.8}),
+        (12, 28, {"label": "negative", "score": 0.8}),
+    ]
+
+
+async def test_part_of_a_long_document_is_read_when_asked() -> None:
+    async with serving(classifier()) as client:
+        body = {"inputs": "+++" + 22 * "." + "---", "on_overflow": "head"}
+        (result,) = answer(await client.post("/v1/classify", json=body))["results"]
+    assert (result["label"], result["score"]) == ("positive", 0.8)
+    assert result["coverage"] == {"bytes_total": 28, "bytes_used": 16, "strategy": "head", "windows": 1}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "errors"),
+    [
+        (
+            {"inputs": "+", "top_k": 3},
+            422,
+            "invalid_input",
+            [{"loc": "top_k", "msg": "must be at most 2, the number of labels"}],
+        ),
+        (
+            {"inputs": ["+", ""]},
+            422,
+            "invalid_input",
+            [{"loc": "inputs.1", "msg": "the document is empty; at least 1 byte is needed"}],
+        ),
+        ({"inputs": []}, 422, "invalid_input", [{"loc": "inputs", "msg": "at least 1 is needed"}]),
+        ({"inputs": "+", "model": "twins"}, 422, "invalid_input", [{"loc": "model", "msg": "of another task"}]),
+        ({"inputs": "+", "model": "none"}, 404, "model_not_found", None),
+    ],
+)
+async def test_wrong_value_is_a_problem_that_names_it(
+    body: dict[str, Any], status: int, code: str, errors: list[dict[str, str]] | None
+) -> None:
+    async with serving(classifier(), matcher()) as client:
+        problem = check_problem(await client.post("/v1/classify", json=body), status, code)
+    assert problem["instance"] == "/v1/classify"
+    assert problem["type"] == f"urn:longdoc:error:{code}"
+    assert problem.get("errors") == errors

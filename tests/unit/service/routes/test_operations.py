@@ -1,0 +1,49 @@
+"""`/metrics` and `/`."""
+
+from prometheus_client.parser import text_string_to_metric_families
+from pydantic import SecretStr
+
+from service.settings import Settings
+from tests.support.models import classifier, serving
+from tests.support.problems import check_problem
+
+
+async def test_metrics_count_what_was_answered() -> None:
+    async with serving(classifier()) as client:
+        await client.post("/v1/classify", json={"inputs": ["+", "-"]})
+        response = await client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=")
+    samples = {
+        (sample.name, tuple(sorted(sample.labels.values()))): sample.value
+        for family in text_string_to_metric_families(response.text)
+        for sample in family.samples
+    }
+    assert samples["longdoc_documents_total", ("mood",)] == 2
+    assert samples["longdoc_http_requests_total", ("/v1/classify", "200", "POST")] == 1
+    assert samples["longdoc_model_ready", ("mood",)] == 1
+
+
+async def test_metrics_need_no_key_and_the_rest_does() -> None:
+    async with serving(classifier(), settings=Settings(api_keys=(SecretStr("secret"),))) as client:
+        assert (await client.get("/metrics")).status_code == 200
+        check_problem(await client.get("/"), 401, "unauthorized")
+
+
+async def test_head_is_answered_without_a_body() -> None:
+    async with serving(classifier()) as client:
+        response = await client.head("/metrics")
+    assert (response.status_code, response.content) == (200, b"")
+
+
+async def test_root_leads_to_the_pages() -> None:
+    async with serving(classifier()) as client:
+        response = await client.get("/")
+        assert (response.status_code, response.headers["location"]) == (307, "docs")
+        assert (await client.get("/docs")).status_code == 200
+
+
+async def test_other_method_is_a_problem() -> None:
+    async with serving(classifier()) as client:
+        response = await client.post("/metrics")
+    check_problem(response, 405, "method_not_allowed")
+    assert response.headers["allow"] == "GET, HEAD"

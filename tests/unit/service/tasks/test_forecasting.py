@@ -1,0 +1,40 @@
+"""Series -> forecasts, through the batcher."""
+
+import asyncio
+
+import pytest
+
+from artifact.errors import InvalidInput
+from service.tasks.forecasting import forecast
+from tests.support.models import backend_of, forecaster, serving
+from tests.support.waiting import PATIENCE_S
+
+
+def soon() -> float:
+    return asyncio.get_running_loop().time() + PATIENCE_S
+
+
+async def test_series_is_continued_with_its_bands() -> None:
+    async with serving(forecaster()) as client:
+        naive = client.engine.models.forecaster(None)
+        columns = [[9, 1, 2, 3, 4], [9, 5, 6, 7, 8]]
+        found, timing = await forecast(naive, columns, horizon=2, levels=[0.1, 0.9], deadline=soon())
+        assert client.count("longdoc_documents_total", model="naive") == 1
+    assert found.values.tolist() == [[4, 8], [4, 8]]
+    assert {level: values.tolist() for level, values in found.quantiles.items()} == {
+        0.1: [[2, 6], [2, 6]],
+        0.9: [[8, 12], [8, 12]],
+    }
+    assert (found.window.observations_total, found.window.observations_used, found.quantiles_reliable) == (10, 8, True)
+    assert timing.compute > 0
+
+
+async def test_wrong_channel_is_named_and_none_is_computed() -> None:
+    model = forecaster()
+    async with serving(model) as client:
+        naive = client.engine.models.forecaster(None)
+        with pytest.raises(InvalidInput) as caught:
+            await forecast(naive, [[1, 2, 3, 4], [None, None, 1, 1e12]], horizon=1, levels=[], deadline=soon())
+        assert client.count("longdoc_documents_total", model="naive") == 0
+    assert [place for place, _ in caught.value.errors] == ["series.heat.3"]
+    assert backend_of(model).batches == []

@@ -1,0 +1,80 @@
+"""The FastAPI application: routes, methods, pages."""
+
+import httpx
+import pytest
+from starlette.responses import Response
+
+from service.app import create_api
+from service.settings import Settings
+from service.table import TABLE
+from service.wire.call import Call
+from service.wire.responses import json_response
+from service.wire.route import Route, Table
+from tests.support.applications import application
+from tests.support.problems import check_problem
+
+
+async def get_it(call: Call) -> Response:
+    """Show it.
+
+    Slowly.
+    """
+    return json_response({"it": call.path})
+
+
+ROUTES = (
+    Route(method="GET", path="/it", handler=get_it, answers_head=True),
+    Route(method="POST", path="/it", handler=get_it),
+    Route(method="GET", path="/hidden", handler=get_it, is_documented=False),
+)
+
+
+def client_of(*routes: Route) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(application(*routes), raise_app_exceptions=False), base_url="http://x"
+    )
+
+
+@pytest.mark.parametrize(("method", "status"), [("GET", 200), ("POST", 200), ("HEAD", 200), ("DELETE", 405)])
+async def test_route_answers_its_methods(method: str, status: int) -> None:
+    async with client_of(*ROUTES) as client:
+        response = await client.request(method, "/it")
+    assert response.status_code == status
+    if status == 200 and method != "HEAD":
+        assert response.json() == {"it": "/it"}
+
+
+async def test_other_method_is_told_which_there_are() -> None:
+    async with client_of(*ROUTES) as client:
+        both = await client.put("/it")
+        one = await client.head("/hidden")
+    check_problem(both, 405, "method_not_allowed")
+    assert both.headers["allow"] == "GET, HEAD, POST"
+    assert (one.status_code, one.headers["allow"]) == (405, "GET")
+
+
+@pytest.mark.parametrize("path", ["/none", "/it/", "//it"])
+async def test_unknown_path_is_a_problem_and_no_redirect(path: str) -> None:
+    async with client_of(*ROUTES) as client:
+        check_problem(await client.get(path), 404, "not_found")
+
+
+async def test_pages_need_no_internet() -> None:
+    async with client_of(*ROUTES) as client:
+        page = await client.get("/docs")
+    assert page.status_code == 200
+    assert "http://" not in page.text
+    assert "https://" not in page.text
+
+
+def test_routes_are_described_by_their_handlers() -> None:
+    paths = create_api(Settings(), Table(ROUTES)).openapi()["paths"]
+    assert set(paths) == {"/it"}
+    assert set(paths["/it"]) == {"get", "post"}
+    assert (paths["/it"]["get"]["summary"], paths["/it"]["get"]["description"]) == ("Get It", "Show it.\n\nSlowly.")
+
+
+def test_every_documented_route_of_the_service_stands_in_the_document() -> None:
+    paths = create_api(Settings()).openapi()["paths"]
+    routes = {(route.path, route.method.lower()) for route in TABLE.routes if route.is_documented}
+    assert {(path, method) for path in paths for method in paths[path]} == routes

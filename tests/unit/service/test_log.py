@@ -1,0 +1,93 @@
+"""Log lines with the ids of request and trace."""
+
+import json
+import logging
+
+import pytest
+
+from service import log as logs
+from service.log import request_id, trace_id, trace_of
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
+
+
+@pytest.mark.parametrize(
+    "given", [TRACEPARENT, f"00-{TRACE}-{PARENT}-00", f"cc-{TRACE}-{PARENT}-01", f"cc-{TRACE}-{PARENT}-01-what-will-be"]
+)
+def test_trace_id_is_read(given: str) -> None:
+    assert trace_of([given]) == TRACE
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        TRACE,
+        TRACEPARENT.upper(),
+        TRACEPARENT[:-1],
+        f"{TRACEPARENT}0",
+        f"{TRACEPARENT}-more",
+        f"{TRACEPARENT}\n",
+        f" {TRACEPARENT}",
+        f"ff-{TRACE}-{PARENT}-01",
+        f"cc-{TRACE}-{PARENT}-01.more",
+        f"00-{'0' * 32}-{PARENT}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"00-{TRACE}-{PARENT}-0x",
+        f"00_{TRACE}_{PARENT}_01",
+    ],
+)
+def test_malformed_header_is_ignored(given: str) -> None:
+    assert trace_of([given]) == ""
+
+
+def test_several_headers_are_ignored() -> None:
+    assert trace_of([TRACEPARENT, TRACEPARENT]) == ""
+    assert trace_of([]) == ""
+
+
+@pytest.mark.usefixtures("restored_log")
+def test_json_lines_hold_the_ids_and_the_exception(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("json")
+    request, trace = request_id.set("abc"), trace_id.set(TRACE)
+    try:
+        raise ValueError("why")
+    except ValueError:
+        logging.getLogger("service.x").exception("failed: %s", "é")
+    request_id.reset(request)
+    trace_id.reset(trace)
+    logging.getLogger("service.x").info("outside")
+    failed, outside = map(json.loads, capsys.readouterr().err.splitlines())
+    assert {name: failed[name] for name in ("level", "logger", "request_id", "trace_id", "message")} == {
+        "level": "error",
+        "logger": "service.x",
+        "request_id": "abc",
+        "trace_id": TRACE,
+        "message": "failed: é",
+    }
+    assert failed["exception"].endswith("ValueError: why")
+    assert set(outside) == {"time", "level", "logger", "request_id", "message"}
+    assert outside["request_id"] == "-"
+
+
+@pytest.mark.usefixtures("restored_log")
+def test_text_lines_hold_the_ids(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("text")
+    token = request_id.set("abc")
+    logging.getLogger("service.x").warning("one")
+    request_id.reset(token)
+    logging.getLogger("service.x").info("two")
+    logging.getLogger("service.x").debug("three")
+    one, two = capsys.readouterr().err.splitlines()
+    assert one.endswith("WARNING service.x [abc] one")
+    assert two.endswith("INFO    service.x [-] two")
+
+
+@pytest.mark.usefixtures("restored_log")
+def test_lines_of_uvicorn_about_each_request_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("text")
+    logging.getLogger("uvicorn.access").info("GET /")
+    logging.getLogger("uvicorn.error").info("started")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "started" in line

@@ -1,0 +1,181 @@
+"""`python -m service`: which command runs with what, and how an error is told."""
+
+import argparse
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artifact.errors import BadExport
+from artifact.loading import LoadedModel
+from service import __main__ as module
+from service import log as logs
+from service.__main__ import main
+from service.offline.files import InputError
+from service.settings import Settings
+from tests.support.models import classifier
+
+
+class Commands:
+    """What was called, instead of a server or of an answer to files."""
+
+    def __init__(self) -> None:
+        self.called: list[tuple[str, Any]] = []
+        self.error: BaseException | None = None
+
+    def stand_in(self, name: str, code: int) -> Callable[[Any], int]:
+        def command(given: Any) -> int:
+            self.called.append((name, given))
+            if self.error is not None:
+                raise self.error
+            return code
+
+        return command
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> Commands:
+    made = Commands()
+    for code, name in enumerate(("serve", "supervise", "predict"), 10):
+        monkeypatch.setattr(module, name, made.stand_in(name, code))
+    monkeypatch.setattr(logs, "configure", made.stand_in("configure", 0))
+    monkeypatch.setattr(module, "require_one_runtime", lambda: made.called.append(("runtime", None)))
+    return made
+
+
+def settings_of(commands: Commands, name: str) -> Settings:
+    (found,) = [given for called, given in commands.called if called == name]
+    assert isinstance(found, Settings)
+    return found
+
+
+def test_flags_are_settings(commands: Commands) -> None:
+    assert main(["--port", "1", "--log-format", "json", "--skip-bad-exports", "--exports", "a/b"]) == 10
+    found = settings_of(commands, "serve")
+    assert (found.port, found.skip_bad_exports, found.exports) == (1, True, Path("a/b"))
+    assert [called for called in commands.called if called[0] != "serve"] == [("runtime", None), ("configure", "json")]
+
+
+def test_flags_come_before_variables_and_variables_before_defaults(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LONGDOC_PORT", "2")
+    monkeypatch.setenv("LONGDOC_MAX_DOCUMENTS", "3")
+    main(["--port", "1"])
+    found = settings_of(commands, "serve")
+    assert (found.port, found.max_documents, found.workers) == (1, 3, 1)
+
+
+def test_several_workers_are_supervised(commands: Commands) -> None:
+    assert main(["--workers", "2"]) == 11
+    assert settings_of(commands, "supervise").workers == 2
+
+
+def test_torchscript_needs_no_onnx_runtime(commands: Commands) -> None:
+    main(["--backend", "torchscript"])
+    assert ("runtime", None) not in commands.called
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--port", "65536"], "error: setting port = '65536': "),
+        (["--workers", "0"], "error: setting workers = '0': "),
+        (["--api-keys", "a,,b"], "error: setting api_keys = "),
+    ],
+)
+def test_wrong_setting_is_told_in_one_line(
+    commands: Commands, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(message)
+    assert commands.called == []
+
+
+def test_variable_that_is_no_setting_is_told(
+    commands: Commands, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("LONGDOC_PROT", "LONGDOC_DATA", "LONGDOC_HOST"):
+        monkeypatch.setenv(name, "x")
+    with caplog.at_level(logging.WARNING):
+        main([])
+    assert caplog.messages == ["LONGDOC_PROT is no setting; docs/settings.md lists them"]
+    assert settings_of(commands, "serve").host == "x"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (BadExport("mood/1: no", "hash"), 2, "error: mood/1: no"),
+        (InputError("a:1: no"), 2, "error: a:1: no"),
+        (OSError("cannot listen"), 2, "error: cannot listen"),
+        (OSError(2, "No such file"), 2, "error: No such file"),
+        (KeyboardInterrupt(), 130, None),
+    ],
+)
+def test_error_is_told_in_one_line(
+    commands: Commands, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, line: str | None
+) -> None:
+    commands.error = error
+    assert main(["predict", "exports/m", "a"]) == code
+    assert capsys.readouterr().err.splitlines() == ([] if line is None else [line])
+
+
+def test_options_of_predict_are_read(commands: Commands) -> None:
+    assert main(["predict", "exports/m", "a", "b", "--on-overflow", "head", "--quantiles", "0.1", "0.9"]) == 12
+    ((name, given),) = commands.called
+    assert (name, type(given)) == ("predict", argparse.Namespace)
+    assert (given.export, given.files) == (Path("exports/m"), [Path("a"), Path("b")])
+    assert (given.on_overflow, given.quantiles, given.horizon, given.detail) == ("head", [0.1, 0.9], None, False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["exports/m"],
+        ["exports/m", "a", "--jsonl", "b"],
+        ["exports/m", "--jsonl", "a", "--csv", "b"],
+        ["exports/m", "a", "--horizon", "0"],
+        ["exports/m", "a", "--horizon", "²"],
+    ],
+)
+def test_wrong_options_of_predict_are_refused(
+    commands: Commands, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["predict", *arguments])
+    assert caught.value.code == 2
+    assert "usage: python -m service predict" in capsys.readouterr().err
+    assert commands.called == []
+
+
+def test_check_loads_every_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loaded = list[Path]()
+
+    def load_export(folder: Path, **options: object) -> LoadedModel:
+        assert options == {"format": "torchscript", "device": "cpu"}
+        loaded.append(folder)
+        return classifier(folder.parent.name, int(folder.name))
+
+    monkeypatch.setattr(module, "load_export", load_export)
+    for place in ("a/1", "a/2", "b/7"):
+        (tmp_path / place).mkdir(parents=True)
+    options = ["--backend", "torchscript", "--device", "cpu"]
+    assert main(["check", str(tmp_path), *options]) == 0
+    assert loaded == [tmp_path / "a/2", tmp_path / "b/7"]
+    assert [line.split()[:3] for line in capsys.readouterr().out.splitlines()] == [
+        ["a", "2", "text-classification"],
+        ["b", "7", "text-classification"],
+    ]
+    assert main(["check", str(tmp_path / "a"), *options]) == 0
+    assert loaded[2:] == [tmp_path / "a/2"]
+
+
+def test_check_of_a_folder_without_exports_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(tmp_path)]) == 2
+    assert "holds no export" in capsys.readouterr().err

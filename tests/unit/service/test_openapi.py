@@ -1,0 +1,111 @@
+"""The OpenAPI document of a small table."""
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, SecretStr
+
+from service.app import create_api
+from service.settings import Settings
+from service.wire.errors import NATIVE, Dialect
+from service.wire.media import JSON, NDJSON, TEXT
+from service.wire.route import Lines, Route, Table
+from tests.support.applications import fail
+
+
+class Part(BaseModel):
+    size: int = 1
+
+
+class Whole(BaseModel):
+    parts: list[Part]
+
+
+class Sorry(BaseModel):
+    why: str
+
+
+POLITE = Dialect(NATIVE.write, Sorry, without_body=frozenset({401}))
+HEADER = {"name": "X-A", "in": "header", "schema": {"type": "string"}}
+TABLE = Table(
+    [
+        Route(
+            method="POST",
+            path="/wholes/{name}",
+            handler=fail,
+            bodies={JSON: Whole, TEXT: str, NDJSON: Lines(Part)},
+            answers={JSON: list[Part]},
+            statuses=(422,),
+            parameters=(HEADER,),
+        ),
+        Route(method="GET", path="/open", handler=fail, dialect=POLITE, needs_key=False, statuses=(401, 503)),
+        Route(method="GET", path="/hidden", handler=fail, is_documented=False, answers={JSON: dict[str, Sorry]}),
+    ]
+)
+
+
+def document(*keys: str) -> dict[str, Any]:
+    return create_api(Settings(api_keys=tuple(map(SecretStr, keys))), TABLE).openapi()
+
+
+@pytest.fixture(scope="module")
+def operation() -> dict[str, Any]:
+    found: dict[str, Any] = document()["paths"]["/wholes/{name}"]["post"]
+    return found
+
+
+def reference(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def test_every_type_stands_once_under_its_name() -> None:
+    schemas = document()["components"]["schemas"]
+    assert set(schemas) == {"FieldError", "Part", "Problem", "Sorry", "Whole"}
+    assert schemas["Whole"]["properties"]["parts"]["items"] == reference("Part")
+
+
+def test_bodies_are_described_by_media_type(operation: dict[str, Any]) -> None:
+    content = operation["requestBody"]["content"]
+    assert operation["requestBody"]["required"] is True
+    assert content[JSON]["schema"] == reference("Whole")
+    assert content[TEXT]["schema"] == {"type": "string"}
+    assert content[NDJSON]["schema"] == {
+        "type": "string",
+        "contentMediaType": NDJSON,
+        "contentSchema": reference("Part"),
+    }
+
+
+def test_answers_are_described_by_status(operation: dict[str, Any]) -> None:
+    assert operation["responses"] == {
+        "200": {
+            "description": "Successful Response",
+            "content": {JSON: {"schema": {"type": "array", "items": reference("Part")}}},
+        },
+        "422": {
+            "description": operation["responses"]["422"]["description"],
+            "content": {"application/problem+json": {"schema": reference("Problem")}},
+        },
+    }
+
+
+def test_error_without_a_body_has_none() -> None:
+    responses = document()["paths"]["/open"]["get"]["responses"]
+    assert "content" not in responses["401"]
+    assert responses["503"]["content"] == {JSON: {"schema": reference("Sorry")}}
+
+
+def test_variables_of_the_path_come_before_other_parameters(operation: dict[str, Any]) -> None:
+    in_path = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+    assert operation["parameters"] == [in_path, HEADER]
+
+
+def test_keys_are_described_only_if_there_are_some() -> None:
+    without, with_keys = document(), document("secret")
+    assert "security" not in without
+    assert "securitySchemes" not in without["components"]
+    assert with_keys["security"] == [{"bearer": []}, {"header": []}]
+    assert set(with_keys["components"]["securitySchemes"]) == {"bearer", "header"}
+    assert with_keys["paths"]["/open"]["get"]["security"] == []
+    assert "security" not in with_keys["paths"]["/wholes/{name}"]["post"]
+    assert "secret" not in str(with_keys)

@@ -1,0 +1,86 @@
+"""The server before it serves: the address, the exports, the collector."""
+
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from artifact.errors import BadExport
+from service.server import bind, serve
+from service.settings import Settings
+
+COLLECTOR = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port on which somebody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture(autouse=True)
+def _switch_interval() -> Iterator[None]:
+    """That of the tests comes back."""
+    before = sys.getswitchinterval()
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_free_port_is_taken() -> None:
+    with bind("127.0.0.1", 0) as listener:
+        host, port = listener.getsockname()
+        assert host == "127.0.0.1"
+        assert port > 0
+        assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
+
+
+def test_address_that_is_taken_is_named(taken: int) -> None:
+    with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1, port {taken}: Address already in use"):
+        bind("127.0.0.1", taken)
+
+
+@pytest.mark.parametrize(("host", "family"), [("::1", socket.AF_INET6), ("127.0.0.1", socket.AF_INET)])
+def test_family_is_that_of_the_address(
+    monkeypatch: pytest.MonkeyPatch, host: str, family: socket.AddressFamily
+) -> None:
+    made = list[tuple[object, object]]()
+
+    class Listener:
+        """A socket without a network: a container may have no IPv6."""
+
+        def __init__(self, family: object) -> None:
+            self.family = family
+
+        def setsockopt(self, *option: int) -> None:
+            """Take any."""
+
+        def bind(self, address: object) -> None:
+            made.append((self.family, address))
+
+    monkeypatch.setattr(socket, "socket", Listener)
+    bind(host, 1)
+    monkeypatch.undo()
+    assert made == [(family, (host, 1))]
+
+
+def test_bad_exports_are_refused_before_anything_listens(tmp_path: Path, taken: int) -> None:
+    """The port is taken: had the server asked for it first, it would have told so."""
+    with pytest.raises(BadExport, match="holds no export"):
+        serve(Settings(exports=tmp_path, port=taken))
+
+
+def test_collector_without_its_extra_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "service.http.tracing", None)
+    with pytest.raises(BadExport, match=r"is not installed; install longdoc-serve\[otel\]") as caught:
+        serve(Settings.model_validate({"exports": tmp_path, "otlp_endpoint": COLLECTOR}))
+    assert caught.value.reason == "backend"
+
+
+def test_wrong_variables_of_the_collector_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0")
+    with pytest.raises(BadExport, match="the variables of OpenTelemetry are wrong: ") as caught:
+        serve(Settings.model_validate({"exports": tmp_path, "otlp_endpoint": COLLECTOR}))
+    assert caught.value.reason == "backend"
