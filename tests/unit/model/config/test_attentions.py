@@ -39,6 +39,7 @@ def test_options_are_all_recorded_though_none_is_set(name: str, recipe: Path) ->
         ("skyformer", "num_landmarks=0", "{} must be from 1 to 4096, not 0"),
         ("skyformer", "num_steps=17", "{} must be from 1 to 16, not 17"),
         ("nystrom", "num_landmarks=5000", "{} must be from 1 to 4096, not 5000"),
+        ("nystrom", "num_steps=0", "{} must be from 1 to 16, not 0"),
         ("nystrom", "kernel_size=4", "{} must be odd, not 4"),
         ("linformer", "projected_length=-1", "{} must be from 1 to 4096, not -1"),
         ("performer", "num_features=4097", "{} must be from 1 to 4096, not 4097"),
