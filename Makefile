@@ -78,8 +78,8 @@ train: .venv/dev/.installed  ## train RECIPE=imdb-s3 on the data in LONGDOC_DATA
 export: .venv/dev/.installed  ## export RUN=runs/imdb-s3-seed0 to exports/
 	$(DEV)/python -m model export $(RUN)
 
-bench: .venv/dev/.installed  ## compare the paths of inference (each other benchmark: python -m benchmarks.NAME)
-	$(DEV)/python -m benchmarks.inference_paths
+bench: .venv/dev/.installed  ## compare the paths of inference (each other benchmark: python -m benchmarks.GROUP.NAME)
+	$(DEV)/python -m benchmarks.models.inference_paths
 
 bench-peers: .venv/dev/.installed  ## compare with other servers (20 minutes; 1.6 GB below .venv/peers)
 	$(DEV)/python -m benchmarks.peers

@@ -6,6 +6,9 @@
 from os import PathLike
 from typing import TYPE_CHECKING
 
+__version__ = "0.1.0"
+"""Of the project; the package and the server take it from here."""
+
 if TYPE_CHECKING:
     from artifact.backends.base import Device
     from artifact.local import Model

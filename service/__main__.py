@@ -1,4 +1,4 @@
-"""`python -m service [check | predict]`: the server, the check of exports, and scoring without a server."""
+"""`longdoc-serve [check | predict]`, or `python -m service`: serve exports, check them, answer without a server."""
 
 import argparse
 import logging
@@ -21,6 +21,7 @@ from service.server import serve
 from service.settings import Settings
 from service.workers import supervise
 
+PROGRAM = "longdoc-serve" if Path(sys.argv[0]).stem == "longdoc-serve" else "python -m service"
 PREFIX = "LONGDOC_"
 OTHERS = {"LONGDOC_DATA", "LONGDOC_PUBLISHED_PORT", "LONGDOC_MEMORY_LIMIT"}
 """Variables of training and of compose."""
@@ -46,9 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m service",
+        prog=PROGRAM,
         description="Serve exports over HTTP. Each flag is a variable too: --max-body-bytes is LONGDOC_MAX_BODY_BYTES.",
-        epilog="python -m service check [EXPORTS] verifies exports; python -m service predict scores files. "
+        epilog=f"{PROGRAM} check [EXPORTS] verifies exports; {PROGRAM} predict scores files. "
         "Both have a --help of their own.",
     )
     source = CliSettingsSource[argparse.ArgumentParser](
@@ -74,7 +75,7 @@ def _serve(arguments: list[str]) -> int:
 
 
 def _check(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m service check", description="Verify hashes and golden outputs.")
+    parser = argparse.ArgumentParser(prog=f"{PROGRAM} check", description="Verify hashes and golden outputs.")
     parser.add_argument("exports", nargs="?", default=Path("exports"), type=Path, help="default: %(default)s")
     parser.add_argument("--backend", choices=["onnx", "torchscript"], default="onnx")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
@@ -91,7 +92,7 @@ def _check(arguments: list[str]) -> int:
 
 def _predict(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m service predict",
+        prog=f"{PROGRAM} predict",
         description="Answer files without a server; one JSON line an input on standard output.",
     )
     parser.add_argument("export", type=Path, help="an export's folder: exports/NAME or exports/NAME/VERSION")

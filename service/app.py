@@ -8,11 +8,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from artifact import __version__
 from artifact.errors import LongdocError
-from service import __version__
 from service.engine.engine import Engine
 from service.http.application import Application
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.openapi import document_routes
 from service.settings import Settings
 from service.table import TABLE

@@ -22,11 +22,11 @@ from service.engine.engine import Engine
 from service.engine.loading import load_models
 from service.engine.reload import Reloader
 from service.http.protocol import BoundedProtocol
-from service.observe.metrics import SAMPLE_S, Metrics
+from service.metrics import SAMPLE_S, Metrics
 from service.settings import Settings
 
 if TYPE_CHECKING:
-    from service.observe.tracing import Tracing
+    from service.http.tracing import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ def _create_tracing(settings: Settings) -> "Tracing | None":
     if settings.otlp_endpoint is None:
         return None
     try:
-        from service.observe.tracing import Tracing
+        from service.http.tracing import Tracing
 
         return Tracing(str(settings.otlp_endpoint))
     except ModuleNotFoundError as error:

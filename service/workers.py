@@ -19,7 +19,7 @@ from pathlib import Path
 
 from artifact.errors import BadExport
 from service import log as logs
-from service.observe.metrics import SHARED, forget_worker, set_worker
+from service.metrics import SHARED, forget_worker, set_worker
 from service.server import SIGNALS, bind, serve
 from service.settings import Settings
 

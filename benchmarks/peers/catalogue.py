@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from artifact.provenance import git_revision
 from benchmarks.peers.classifier import MAX_BATCH, SERVER_DEADLINE_S
 from benchmarks.peers.processes import HERE
-from model.cli.train import git_revision
 
 
 @dataclass(frozen=True)

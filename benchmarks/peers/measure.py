@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.load import REFUSALS, Outcome, closed_loop, open_loop, post, run
+from benchmarks.lib.load import REFUSALS, Outcome, closed_loop, open_loop, post, run
 from benchmarks.peers.catalogue import Peer
 from benchmarks.peers.classifier import MAX_BATCH, MODEL, SERVER_DEADLINE_S, Classifier
 from benchmarks.peers.processes import ROOT, PeerFailed, Server, ask, idle_cpu, memory_mib, running

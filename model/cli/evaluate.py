@@ -5,29 +5,34 @@ import json
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from artifact.backends import create_backend
 from artifact.backends.base import Device
 from artifact.manifest import (
     ClassifierManifest,
     ForecasterManifest,
-    Graph,
     Manifest,
     Result,
     newest_version,
     read_manifest,
 )
 from artifact.series import Calibration
-from model.config.run import from_dict
-from model.errors import UserError
+from model.cli.arguments import add_shared_arguments
+from model.config.stored import from_stored
 from model.tasks import task_of
-from model.tasks.base import Run, module_runs
+from model.tasks.base import backend_run, module_runs
 from model.tasks.forecasting import Forecasting
-from model.training import checkpoint
+from model.training.device import choose_device
+from model.training.trained import load_trained
 
 
-def evaluate(args: argparse.Namespace) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `evaluate`."""
+    add_shared_arguments(parser)
+    parser.add_argument("folder", help="a run folder, or an export below exports/")
+    parser.add_argument("--out", help="JSON file to write for an export (default: in the current folder)")
+
+
+def run(args: argparse.Namespace) -> None:
     """Measure a run's best checkpoint or an export on the test split; print a table and write JSON.
 
     Raises: BadExport if the folder is neither, or a damaged export.
@@ -54,21 +59,15 @@ def evaluate(args: argparse.Namespace) -> None:
     print(f"written to {target}")
 
 
-def evaluate_run(folder: Path, data_dir: Path, device: str) -> tuple[Result, ...]:
+def evaluate_run(folder: Path, data: Path, device: str) -> tuple[Result, ...]:
     """Measure a run's best checkpoint with PyTorch."""
-    config, _, facts, state = checkpoint.load(folder / "best.pt")
-    task = task_of(config)
-    task.restore(facts)
-    model = task.build()
-    checkpoint.load_weights(model, state, folder / "best.pt")
-    model.eval()
-    task.finish(model, data_dir)
-    return task.measure(module_runs(task.graphs(model), choose_device(device)), data_dir)
+    best = load_trained(folder, data)
+    return best.task.measure(module_runs(best.task.graphs(best.model), choose_device(device)), data)
 
 
 def evaluate_export(manifest: Manifest, folder: Path, data_dir: Path, device: Device) -> tuple[Result, ...]:
     """Measure an export with the backend that serves it."""
-    task = task_of(from_dict(manifest.training.recipe))
+    task = task_of(from_stored(manifest.training.recipe))
     if isinstance(manifest, ClassifierManifest):
         task.restore({"labels": list(manifest.labels)})
     if isinstance(manifest, ForecasterManifest) and isinstance(task, Forecasting):
@@ -77,19 +76,3 @@ def evaluate_export(manifest: Manifest, folder: Path, data_dir: Path, device: De
         keys = ("channels", "mean", "scale", "frequency")
         task.restore({key: getattr(manifest, key) for key in keys})
     return task.measure([backend_run(graph, folder, device) for graph in manifest.graphs], data_dir)
-
-
-def backend_run(graph: Graph, folder: Path, device: Device) -> Run:
-    """A graph of an export, computed by the backend that serves it."""
-    backend = create_backend(graph, folder, device=device)
-    output = graph.outputs[0].name
-    return lambda inputs: backend.run(inputs)[output]
-
-
-def choose_device(name: str) -> torch.device:
-    """Resolve `auto`; refuse `cuda` where there is none."""
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("--device cuda: no CUDA device is available")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)

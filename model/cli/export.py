@@ -32,21 +32,25 @@ from artifact.manifest import (
     parse_manifest,
     sha256_of,
 )
-from model.cli.evaluate import backend_run
-from model.config.run import RunConfig
+from model.cli.arguments import add_shared_arguments
 from model.errors import ExportMismatch
-from model.tasks import task_of
-from model.tasks.base import Arrays, GraphSource, Task, module_runs
-from model.training import checkpoint
-from model.training.checkpoint import Progress
+from model.tasks.base import Arrays, GraphSource, backend_run, module_runs
 from model.training.plot import reliability_diagram
+from model.training.trained import Trained, load_trained
 
 TOLERANCE = 1e-5
 SUFFIX: dict[Format, str] = {"onnx": "onnx", "torchscript": "ts"}
 DATATYPES = {"uint8": "UINT8", "int32": "INT32", "float32": "FP32"}
 
 
-def export(args: argparse.Namespace) -> Path:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `export`."""
+    add_shared_arguments(parser)
+    parser.add_argument("run_folder", metavar="RUN", help="a run folder")
+    parser.add_argument("--out", default="exports", help="folder of exports (default: %(default)s)")
+
+
+def run(args: argparse.Namespace) -> Path:
     """Export a run's best checkpoint as the next version; returns its folder.
 
     Everything is written to a temporary folder beside the versions and renamed at the end.
@@ -55,22 +59,15 @@ def export(args: argparse.Namespace) -> Path:
         not agree.
 
     """
-    path = Path(args.run_folder) / "best.pt"
-    config, progress, facts, state = checkpoint.load(path)
-    task = task_of(config)
-    task.restore(facts)
-    model = task.build()
-    checkpoint.load_weights(model, state, path)
-    model.eval()
-    task.finish(model, Path(args.data or args.data_dir))
-
-    versions = Path(args.out) / config.name
+    data = Path(args.data or args.data_dir)
+    best = load_trained(Path(args.run_folder), data)
+    versions = Path(args.out) / best.config.name
     versions.mkdir(parents=True, exist_ok=True)
     version = 1 + max((int(p.name) for p in versions.iterdir() if is_version(p)), default=0)
     partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=versions))
     partial.chmod(0o755)
     try:
-        sources = task.graphs(model)
+        sources = best.task.graphs(best.model)
         golden: Arrays = {}
         graphs = []
         for source in sources:
@@ -80,9 +77,7 @@ def export(args: argparse.Namespace) -> Path:
             for bucket in source.buckets:
                 check_agreement(graphs[-1], partial, *fitting(source.golden, output, bucket))
         np.savez_compressed(partial / "golden.npz", allow_pickle=False, **golden)
-        manifest = _manifest(
-            task, config, progress, version, graphs, partial, Path(args.data or args.data_dir), args.device
-        )
+        manifest = _manifest(best, version, graphs, partial, data, args.device)
         (partial / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")
         os.rename(partial, versions / str(version))
     except BaseException:
@@ -180,9 +175,7 @@ def check_agreement(graph: Graph, folder: Path, golden: Arrays, expected: NDArra
 
 
 def _manifest(
-    task: Task,
-    config: RunConfig,
-    progress: Progress,
+    best: Trained,
     version: int,
     graphs: list[Graph],
     folder: Path,
@@ -190,6 +183,7 @@ def _manifest(
     device: Device,
 ) -> Manifest:
     """Measure the export and describe it."""
+    config, progress, task = best.config, best.progress, best.task
     runs = [backend_run(graph, folder, device) for graph in graphs]
     results = task.measure(runs, data_dir)
     last = progress.history[-1] if progress.history else {}  # none if the untrained model was the best

@@ -1,1 +1,1 @@
-"""Recipes: their schemas and how they are read."""
+"""Recipes: what each section may hold, how they are read, and how stored ones are."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from model.config.run import DocumentsConfig
+from model.config.data import DocumentsConfig
 from model.data import images, imdb, listops, newsgroups, own, synthetic
 from model.errors import UserError
 

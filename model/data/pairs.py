@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from model.config.run import PairsConfig
+from model.config.data import PairsConfig
 from model.data import own
 from model.data.lines import encode, read_lines
 from model.errors import UserError

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from model.config.run import SeriesConfig
+from model.config.data import SeriesConfig
 from model.errors import UserError
 
 Floats = NDArray[np.float32]

@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from model.config.run import ClassifierConfig, EncoderConfig
+from model.config.encoder import EncoderConfig
+from model.config.models import ClassifierConfig
 from model.nn.encoder import Blocks, ByteEncoder, masked_mean
 from model.nn.words import WordStem
 
@@ -79,7 +80,7 @@ class WordClassifier(nn.Module):
 
     Shape:      document (B, N) uint8, zero-padded, N a multiple of patch_length and at most max_length;
                 lengths (B,) int32; returns (B, classes).
-    Reference:  blocks: Wang et al. 2024, arXiv:2408.08567, Figure 1; stem: model.words.
+    Reference:  blocks: Wang et al. 2024, arXiv:2408.08567, Figure 1; stem: model.nn.words.
     Deviates:   stem of words in patches instead of bytes; the sum of the stem's tokens goes past the encoder.
     """
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from model.config.run import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.nn.attention import create_attention
 
 NUM_BYTES = 256

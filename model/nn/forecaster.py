@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from model.config.run import ForecasterConfig
+from model.config.models import ForecasterConfig
 from model.nn.attention.s3 import S3Attention
 from model.nn.encoder import Blocks
 from model.nn.ops.fourier import extrapolation_matrix
@@ -61,7 +61,7 @@ class ResidualForecaster(nn.Module):
     y = last + W (x - last) + b + gate * scale * (V_2 V_1 encoder(patches(z))),  z = (x - last) / scale
 
     The linear map starts as the least-squares solution (`set_linear`) and the gate at zero, so that training starts
-    from the linear yardstick; channels share all weights but their gate. `scale` is that of `instance_statistics`.
+    from the linear baseline; channels share all weights but their gate. `scale` is that of `instance_statistics`.
 
     Shape:      x (B, N, C), standardised by the training data; returns (B, O, C).
     Reference:  encoder as in Wang et al. 2024, arXiv:2408.08567, Figure 1; instance scale as in Algorithm 3; patches,

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from model.config.run import MatcherConfig
+from model.config.models import MatcherConfig
 from model.nn.encoder import Blocks, masked_mean
 from model.nn.stem import NgramStem
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from model.config.run import StemConfig
+from model.config.models import StemConfig
 
 NUM_BYTES = 256
 BASE = 257

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from model.config.run import WordStemConfig
+from model.config.models import WordStemConfig
 from model.nn.stem import in_steps
 
 MODULUS = 2**31 - 1

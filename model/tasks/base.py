@@ -4,14 +4,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from artifact.manifest import Result
+from artifact.backends import create_backend
+from artifact.backends.base import Device
+from artifact.manifest import Graph, Result
+from model.config.run import RunConfig
 
 Batch = tuple[Tensor, ...]
 Arrays = dict[str, NDArray[Any]]
@@ -19,6 +22,9 @@ Facts = dict[str, Any]
 """What a model needs beside its recipe, in plain values: labels, or channels and scaler. Stored in checkpoints."""
 Run = Callable[[Mapping[str, NDArray[Any]]], NDArray[np.float32]]
 """One graph: inputs by name -> its output."""
+
+
+R = TypeVar("R", bound=RunConfig)
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class GraphSource:
     """Lengths of the inputs' second axis that it computes, ascending; the golden inputs have the last."""
 
 
-class Task(ABC):
+class Task(ABC, Generic[R]):
     """One task with one recipe; `load` or `restore` gives it its facts."""
 
     metric: str
@@ -48,6 +54,9 @@ class Task(ABC):
     """Of progress bars and speeds: doc, pair, window."""
 
     facts: Facts
+
+    def __init__(self, config: R) -> None:
+        self.config = config
 
     @abstractmethod
     def load(self, data_dir: Path) -> None:
@@ -86,7 +95,7 @@ class Task(ABC):
     def validate(self, model: nn.Module, device: torch.device) -> float:
         """Value of the metric on validation data; the model is in evaluation mode."""
 
-    def finish(self, model: nn.Module, data_dir: Path) -> None:  # noqa: B027  # most tasks serve what they trained
+    def finish(self, model: nn.Module, data_dir: Path) -> None:  # most tasks serve what they trained
         """Turn a trained model into what is measured and exported: calibrate on validation data, round."""
 
     @abstractmethod
@@ -118,3 +127,10 @@ def _module_run(module: nn.Module, names: Sequence[str], device: torch.device) -
             return output
 
     return run
+
+
+def backend_run(graph: Graph, folder: Path, device: Device) -> Run:
+    """A graph of an export, computed by the backend that serves it."""
+    backend = create_backend(graph, folder, device=device)
+    output = graph.outputs[0].name
+    return lambda inputs: backend.run(inputs)[output]

@@ -20,6 +20,7 @@ from model.errors import UserError
 from model.nn.classifier import ByteClassifier, WordClassifier
 from model.nn.words import FOLDS, WordStem, choose
 from model.tasks.base import Batch, Facts, GraphSource, Run, Task, module_runs
+from model.tasks.golden import golden_documents
 from model.tasks.rows import in_parallel
 
 FIRST_DOCUMENTS = 256
@@ -34,13 +35,13 @@ GROUPED_BATCHES = 32
 """Batches whose documents are sorted by length among themselves."""
 CANDIDATES = 4
 """Runs of words that compete for each row of the table."""
-PUBLISHED = {"imdb": "S3Attention at 4,096 bytes, r = s1 = s2 = 8: 69.27 (paper, Table 1); TF-IDF bigrams + LR: 90.49"}
+PUBLISHED = {"imdb": "S3Attention at 4,096 bytes, r = s1 = s2 = 8: 69.27 (paper, Table 1)"}
 
 
 Logits = NDArray[np.float32]
 
 
-class Classification(Task):
+class Classification(Task[ClassificationRun]):
     """Text classification from raw bytes, longer documents in windows."""
 
     metric = "accuracy"
@@ -50,7 +51,7 @@ class Classification(Task):
     reliability: tuple[ReliabilityBin, ...] = ()
 
     def __init__(self, config: ClassificationRun) -> None:
-        self.config = config
+        super().__init__(config)
         self.length = config.model.max_length
         self.overlap = config.model.max_length // 8
         self.starts_useful = config.model.kind == "words"
@@ -279,16 +280,3 @@ def calibration_error(bins: tuple[ReliabilityBin, ...]) -> float:
     """
     total = sum(part.examples for part in bins)
     return sum(part.examples * abs(part.score - part.accuracy) for part in bins) / total
-
-
-def golden_documents(length: int) -> dict[str, NDArray[Any]]:
-    """Synthetic documents: every length's edge, NUL bytes, text-like and arbitrary bytes.
-
-    Shape:  bytes (8, length) uint8, lengths (8,) int32.
-    """
-    generator = np.random.default_rng(0)
-    text = bytes(generator.choice(list(b"etaoin shrdlu,.\n"), length).tolist())
-    noise = generator.bytes(length)
-    rows = [b"a", bytes(2), text[:17], text[: length // 2], noise[: length // 2 + 1], text[:-1], text, noise]
-    padded, lengths = pad_rows(rows, length)
-    return {"bytes": padded, "lengths": lengths}

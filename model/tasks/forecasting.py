@@ -12,12 +12,14 @@ from tqdm import tqdm
 
 from artifact.manifest import ArrayFile, CalibrationSource, Result, sha256_of
 from artifact.series import Calibration, calibrate
-from model.config.run import ForecastingRun, SeriesName
+from model.config.data import SeriesName
+from model.config.run import ForecastingRun
 from model.data.series import Floats, Series, SplitName, data_terms, infer_frequency, load_series
 from model.errors import UserError
 from model.nn.forecaster import PaperForecaster, ResidualForecaster
 from model.tasks.base import Batch, GraphSource, Run, Task, module_runs
 from model.tasks.baselines import LinearMap, solve_linear_map
+from model.tasks.golden import golden_windows
 
 HORIZONS = (24, 36, 48, 60, 96, 192, 336, 720)
 """Those of the published tables; a model is measured at each that it reaches, of the first four only below 96."""
@@ -30,7 +32,7 @@ HISTORY_ROWS = 6000
 RELIABLE = (0.70, 0.90)
 """Coverage of the 80 % band on test beyond which its quantiles are not to be relied on."""
 FIGURES = ("mse", "mae", "coverage_80", "last", "linear")
-"""What is summed over the test windows: ours, then the squared errors of the yardsticks."""
+"""What is summed over the test windows: ours, then the squared errors of the baselines."""
 BATCH = 128
 PUBLISHED: dict[SeriesName, dict[int, tuple[float, float]]] = {
     "ettm2": {96: (0.192, 0.203), 192: (0.255, 0.269), 336: (0.324, 0.325), 720: (0.431, 0.421)},
@@ -41,7 +43,7 @@ PUBLISHED: dict[SeriesName, dict[int, tuple[float, float]]] = {
 """MSE of S3Attention and FEDformer by horizon (Wang et al. 2024, arXiv:2408.08567, Table 2, whose ETTh2 is ETTm2)."""
 
 
-class Forecasting(Task):
+class Forecasting(Task[ForecastingRun]):
     """One model for every horizon up to its longest; the first half of validation chooses its epoch."""
 
     metric = "mse_to_linear"
@@ -56,7 +58,7 @@ class Forecasting(Task):
     """(prediction,): of the linear map, on the first half of validation."""
 
     def __init__(self, config: ForecastingRun) -> None:
-        self.config = config
+        super().__init__(config)
         self.context, self.horizon = config.model.context_length, config.model.prediction_length
 
     def load(self, data_dir: Path) -> None:
@@ -162,11 +164,8 @@ class Forecasting(Task):
         return float((self._step_mse(run, *self.validation_half(0)) / self.step_mse).mean())
 
     def graphs(self, model: nn.Module) -> Sequence[GraphSource]:
-        generator = np.random.default_rng(0)
-        channels = len(self.facts["channels"])
-        series = generator.standard_normal((3, self.context, channels)).cumsum(axis=1).astype(np.float32)
-        series[0], series[1, :-1] = 3.0, 0.0
-        return [GraphSource("model", model, {"series": series}, "forecast", (self.context,))]
+        golden = golden_windows(self.context, len(self.facts["channels"]))
+        return [GraphSource("model", model, golden, "forecast", (self.context,))]
 
     def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
         """MSE, MAE and coverage of the 80 % band on scaled data over all test windows, by horizon.

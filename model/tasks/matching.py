@@ -15,7 +15,7 @@ from model.config.run import MatchingRun
 from model.data.pairs import Pairs, data_terms, load_pairs
 from model.nn.matcher import Matcher
 from model.tasks.base import Batch, GraphSource, Run, Task, module_runs
-from model.tasks.classification import golden_documents
+from model.tasks.golden import golden_documents, golden_vectors
 from model.tasks.rows import in_parallel
 
 FIRST_DOCUMENTS = 512
@@ -27,14 +27,10 @@ VALIDATION_PAIRS = 1500
 CONTRAST = 1.0
 """Weight of the contrastive loss."""
 HEAD_ROWS = 256
-LEARNED = "S3Attention on LRA's own pairs, not these: accuracy 83.26 (paper, Table 1)"
-PUBLISHED = {
-    ("aan", False): f"TF-IDF cosine of the same bytes: accuracy 0.829, AUC 0.894 (benchmarks/aan_tfidf); {LEARNED}",
-    ("aan", True): f"TF-IDF cosine of the same bytes: accuracy 0.826, AUC 0.902 (benchmarks/aan_tfidf); {LEARNED}",
-}
+PUBLISHED = {"aan": "S3Attention on LRA's own pairs, not these: accuracy 83.26 (paper, Table 1)"}
 
 
-class Matching(Task):
+class Matching(Task[MatchingRun]):
     """Dual encoder, trained to tell pairs apart and to find the partner of a document among those of its batch."""
 
     metric = "auc"
@@ -42,7 +38,7 @@ class Matching(Task):
     data: Pairs
 
     def __init__(self, config: MatchingRun) -> None:
-        self.config = config
+        super().__init__(config)
         self.length = config.model.max_length
         self.overlap = config.model.max_length // 8
         self.facts = {}
@@ -144,10 +140,9 @@ class Matching(Task):
     def graphs(self, model: nn.Module) -> Sequence[GraphSource]:
         assert isinstance(model, Matcher)
         dim = self.config.model.encoder.dim
-        vectors = np.random.default_rng(0).standard_normal((2, 8, dim)).astype(np.float32)
         return [
             GraphSource("model", model.encoder, golden_documents(self.length), "vectors", self.config.model.buckets),
-            GraphSource("head", model.head, dict(zip("ab", vectors, strict=True)), "logits", (dim,)),
+            GraphSource("head", model.head, golden_vectors(dim), "logits", (dim,)),
         ]
 
     def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
@@ -157,8 +152,7 @@ class Matching(Task):
         pairs = self._pairs("test")
         logits, labels = self._logits(runs, pairs)
         scores = sigmoid(logits)
-        name, is_disjoint = self.config.data.name, self.config.data.disjoint
-        which = "paper-disjoint" if is_disjoint else "all"
+        which = "paper-disjoint" if self.config.data.disjoint else "all"
         figures = {"accuracy": float(((scores >= 0.5) == labels).mean()), "auc": area_under_roc(scores, labels)}
         return tuple(
             Result(
@@ -168,7 +162,7 @@ class Matching(Task):
                 examples=len(pairs),
                 condition=f"{which} pairs, first {self.config.data.max_bytes} bytes",
                 seeds=(self.config.seed,),
-                compared_with=PUBLISHED.get((name, is_disjoint), "nothing"),
+                compared_with=PUBLISHED.get(self.config.data.name, "nothing"),
             )
             for metric, value in figures.items()
         )

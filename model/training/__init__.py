@@ -1,1 +1,1 @@
-"""The training loop and its checkpoints; nothing here is about one model."""
+"""One run, from recipe to run folder: loop, checkpoints, device, provenance. Nothing here is about one model."""

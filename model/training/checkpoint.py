@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from model.config.run import RunConfig, from_dict
+from model.config.run import RunConfig
+from model.config.stored import from_stored
 from model.errors import UserError
 
 
@@ -49,7 +50,7 @@ def load(path: Path) -> tuple[RunConfig, Progress, dict[str, Any], dict[str, Any
         raise UserError(f"{path} does not exist")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-        config = from_dict(state.pop("config"))
+        config = from_stored(state.pop("config"))
         return config, Progress(**state.pop("progress")), state.pop("facts"), state
     except pickle.UnpicklingError:
         raise UserError(f"{path} is not a checkpoint: it holds more than tensors and plain values") from None

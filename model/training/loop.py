@@ -1,4 +1,4 @@
-"""Fit a model on batches: optimiser, schedule, validation, checkpoints. Called by `model.cli.train`."""
+"""Fit a model on batches: optimiser, schedule, validation, checkpoints. Called by `model.training.run`."""
 
 import json
 import math
@@ -28,7 +28,7 @@ class Job:
     """What is trained, and where its files go."""
 
     config: RunConfig
-    task: Task
+    task: Task[Any]
     model: nn.Module
     folder: Path
     device: torch.device
@@ -47,6 +47,7 @@ class Fit:
         )
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimiser, self._rate)
         if state is not None:
+            checkpoint.load_weights(job.model, state, job.folder / "last.pt")
             self.optimiser.load_state_dict(state["optimiser"])
             self.schedule.load_state_dict(state["schedule"])
             torch.set_rng_state(state["generator"])

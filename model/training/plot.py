@@ -1,4 +1,4 @@
-"""Plots of a run. Called by `model.cli.train` and `model.cli.export`."""
+"""Plots of a run. Called by `model.training.run` and `model.cli.export`."""
 
 from collections.abc import Sequence
 from pathlib import Path

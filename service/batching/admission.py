@@ -75,7 +75,7 @@ class Admission:
 
         Args:
             left_s: until its deadline.
-            entering: requests let in that have not asked yet; they are taken to be like those before them.
+            entering: requests admitted that have not asked yet; they are taken to be like those before them.
 
         """
         if not self._queue.waiting_rows and entering < self._limits.slots:

@@ -31,7 +31,7 @@ from service.batching.admission import Admission, Limits, Refusal
 from service.batching.cost import CostModel
 from service.batching.queue import Entry, FairQueue, Priority, Ticket
 from service.errors import DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown
-from service.observe.metrics import ModelMetrics
+from service.metrics import ModelMetrics
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class Batcher:
 
         Args:
             left_s: until its deadline.
-            entering: requests let in that have not asked yet; they are taken to be like those before them.
+            entering: requests admitted that have not asked yet; they are taken to be like those before them.
 
         """
         return self._unable() or self._admission.refusal_unread(left_s, entering)

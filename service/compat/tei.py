@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from pydantic import AliasChoices, BaseModel, ConfigDict, Discriminator, Field, Tag
 from starlette.responses import Response
 
+from artifact import __version__
 from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
 from artifact.manifest import ClassifierManifest
 from artifact.matching import Encoding, Text
-from service import __version__
 from service.engine.served import ServedClassifier, ServedModel
 from service.errors import NotReady
 from service.tasks.classification import classify

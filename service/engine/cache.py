@@ -5,7 +5,7 @@ from collections import OrderedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from service.observe.metrics import ModelMetrics
+from service.metrics import ModelMetrics
 
 Vector = NDArray[np.float32]
 ENTRY_BYTES = 300

@@ -15,7 +15,7 @@ from service.batching.batcher import Batcher
 from service.engine.cache import EncodingCache
 from service.engine.selection import DEFAULTS, Models
 from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class Engine:
         Args:
             task: of the model.
             left_s: until the deadline.
-            entering: requests for the task that were let in and have not asked yet.
+            entering: requests for the task that were admitted and have not asked yet.
 
         """
         first: tuple[ServedModel, Refusal] | None = None

@@ -6,7 +6,7 @@ from pathlib import Path
 from artifact.errors import BadExport
 from artifact.loading import LoadedModel, find_exports, load_export
 from service.engine.selection import check_defaults
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from pathlib import Path
 from artifact.errors import BadExport
 from artifact.loading import LoadedModel, find_exports, load_export
 from service.engine.engine import Engine
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class Reloader:
                 log.exception("looking for new exports failed")
 
     async def look(self) -> None:
-        """Load what is new and swap it in; let go of what was swapped out before."""
+        """Load what is new and swap it in; forget what was swapped out before."""
         self._engine.forget_replaced()
         for folder in await asyncio.to_thread(self._found):
             served = self._engine.models.get(folder.parent.name)

@@ -15,7 +15,7 @@ from artifact.series import Calibration
 from service.batching.batcher import Batcher
 from service.engine.cache import EncodingCache
 from service.errors import DeadlineExceeded, InferenceFailed, ShuttingDown
-from service.observe.metrics import ModelMetrics
+from service.metrics import ModelMetrics
 
 log = logging.getLogger(__name__)
 

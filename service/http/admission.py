@@ -35,10 +35,10 @@ class Admission:
         self._keys = keys
         self._deadline_s = deadline_s
         self._entering = Counter[str]()
-        """Requests let in whose application has not begun, by task: a turn of the event loop can let in a thousand."""
+        """Requests admitted that have not begun, by task: a turn of the event loop may admit a thousand."""
 
     def refusal(self, scope: Scope) -> tuple[Route, LongdocError] | None:
-        """Why a request cannot be computed in time, with its route; None lets it in."""
+        """Why a request cannot be computed in time, with its route; None admits it."""
         found = self._table.find(scope["method"], scope["path"])
         if found is None or found.route.task is None:
             return None
@@ -60,6 +60,6 @@ class Admission:
         return None
 
     def begin(self, scope: Scope) -> None:
-        """A request that was let in has begun."""
+        """An admitted request has begun."""
         if (task := scope.pop("entering", None)) is not None:
             self._entering[task] -= 1

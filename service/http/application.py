@@ -19,7 +19,7 @@ from service.http.admission import Admission, Refused
 from service.http.bodies import Body, HeldBodies
 from service.http.keys import Keys
 from service.log import request_id, trace_id, trace_of
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.settings import Settings
 from service.wire.call import Call
 from service.wire.errors import failure
@@ -72,7 +72,6 @@ class Application:
         call = Call(
             Request(scope, body), engine=self._engine, settings=self._settings, metrics=self._metrics, started=started
         )
-        scope["call"] = call
         answer = _Answer(call, send, self._headers)
         try:
             self._keys.check(scope["path"], headers)
@@ -93,6 +92,7 @@ class Application:
             let_go(error)
         finally:
             body.release()
+            scope["work"] = call.work
             method = scope["method"] if scope["method"] in METHODS else "other"
             self._metrics.http_requests.labels(_path_of_route(scope), method, answer.code).inc()
             request_id.reset(token)
@@ -102,7 +102,11 @@ class Application:
         """Have a route answer, called directly if it takes a POST."""
         scope, receive = call.request.scope, call.request.receive
         if found is None or found.route.method != "POST":
-            await self.api(scope, receive, answer)
+            scope["call"] = call
+            try:
+                await self.api(scope, receive, answer)
+            finally:
+                del scope["call"]  # the call knows the scope: the circle would keep the body in memory
             return
         scope["route"], scope["path_params"] = found.route, found.path_params
         response = await (lines_handler or found.route.handler)(call)
@@ -115,7 +119,7 @@ class Application:
             await response(call.request.scope, call.request.receive, answer)
 
     def refusal(self, scope: Scope) -> Refused | None:
-        """Answer to a request that cannot be computed in time, from its head alone; None lets it in.
+        """Answer to a request that cannot be computed in time, from its head alone; None admits it.
 
         Called by the protocol before anything is spent on the request: while ten times as many come as can be computed,
         to turn nine away must cost next to nothing.

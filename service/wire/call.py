@@ -15,7 +15,7 @@ from artifact.manifest import Manifest
 from service.engine.engine import Engine
 from service.engine.selection import Models
 from service.engine.served import ServedModel
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.settings import Settings
 from service.tasks.timing import Timing
 from service.wire.departure import while_connected

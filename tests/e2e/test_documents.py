@@ -1,4 +1,4 @@
-"""README and docs are run: every code block is marked `<!-- test: run -->`, `output` or `parse`."""
+"""README and docs are run: every code block is marked `<!-- test: run -->`, `output`, `python` or `parse`."""
 
 import ast
 import json
@@ -27,7 +27,7 @@ def test_every_block_is_marked() -> None:
     found = [m for path in DOCUMENTS for m in BLOCK.finditer(path.read_text())]
     assert len(found) > 5
     for match in found:
-        assert match["mark"] in {"run", "output", "parse", "tiny"}, match["code"]
+        assert match["mark"] in {"run", "output", "parse", "python", "tiny"}, match["code"]
 
 
 def test_parsed_blocks_name_what_exists() -> None:
@@ -53,11 +53,21 @@ def test_readme_answers_are_real(server: Server) -> None:
     for match, following in zip(found, [*found[1:], None], strict=True):
         if match["mark"] != "run":
             continue
-        answer = run(match["code"].replace(LOCAL, server.url).replace("localhost:8000", server.url), ROOT)
+        is_python = match["language"] == "python"
+        code = f"python - <<'END'\n{match['code']}END" if is_python else match["code"]
+        answer = run(code.replace(LOCAL, server.url).replace("localhost:8000", server.url), ROOT)
         if following is not None and following["mark"] == "output":
-            assert same(json.loads(answer), json.loads(following["code"])), answer
+            read = ast.literal_eval if is_python else json.loads
+            assert same(read(answer), read(following["code"])), answer
             checked += 1
     assert checked
+
+
+def test_python_runs() -> None:
+    found = blocks("python")
+    assert found
+    for match in found:
+        run(f"python - <<'END'\n{match['code']}END", ROOT)
 
 
 def same(a: object, b: object) -> bool:

@@ -112,7 +112,7 @@ def client(traced: ControlledServer) -> Iterator[httpx.Client]:
         yield client
     assert "Traceback" not in traced.text()
     assert "Warning" not in traced.text()
-    assert "service.observe.tracing" not in traced.text(), "the collector was complained of"
+    assert "service.http.tracing" not in traced.text(), "the collector was complained of"
 
 
 @pytest.fixture
@@ -282,7 +282,7 @@ def test_last_spans_are_sent_by_each_worker_before_it_ends(
     monkeypatch.setenv("OTEL_SERVICE_NAME", "my-documents")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
     flags = ("--otlp-endpoint", own_collector.url, "--workers", "2", "--drain-delay-s", "0")
-    server = start(*flags, constants={"service.observe.tracing.FLUSH_S": PATIENCE_S})
+    server = start(*flags, constants={"service.http.tracing.FLUSH_S": PATIENCE_S})
     wait_until(lambda: server.text().count("listening on") == 2)
     for _ in range(20):  # each on a connection of its own, so that both workers get some
         assert server.post("/v1/classify", json={"inputs": "x"}).status_code == 200
@@ -298,7 +298,7 @@ def test_sampler_is_that_of_the_variables(
     start: Callable[..., Server], own_collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
-    constants = {"service.observe.tracing.FLUSH_S": PATIENCE_S}
+    constants = {"service.http.tracing.FLUSH_S": PATIENCE_S}
     server = start("--otlp-endpoint", own_collector.url, "--drain-delay-s", "0", constants=constants)
     assert server.post("/v1/classify", json={"inputs": "x"}).status_code == 200
     assert server.post("/v1/classify", json={"inputs": "x"}, headers=SAMPLED).status_code == 200
@@ -337,7 +337,7 @@ def test_collector_that_is_down_disturbs_nobody(
         if is_silent:
             listener.listen()
         endpoint = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        constants = {"service.observe.tracing.COMPLAIN_S": 36_000}
+        constants = {"service.http.tracing.COMPLAIN_S": 36_000}
         server = start("--otlp-endpoint", endpoint, "--drain-delay-s", "0", constants=constants)
         with server.client() as client:
 

@@ -5,7 +5,7 @@ from starlette.responses import Response
 from service.app import create_app
 from service.engine.engine import Engine
 from service.http.application import Application
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.settings import Settings
 from service.wire.call import Call
 from service.wire.route import Route, Table

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from model.config.run import EncoderConfig
+from model.config.attentions import DynamicBilinearOptions
+from model.config.encoder import EncoderConfig
 from tests.support.reference import Array, State, below, linear, softmax
 
 
@@ -107,7 +108,7 @@ def headed(x: Array, state: State, config: EncoderConfig) -> Array:
     parts = np.split(linear(x, below(state, "qkv")), 3, axis=1)
     q, k, v = (np.split(part, config.num_heads, axis=1) for part in parts)
     head = HEADS[config.attention]
-    layers = [Layer(state, config.options, config.seq_len, h) for h in range(config.num_heads)]
+    layers = [Layer(state, config.options.model_dump(), config.seq_len, h) for h in range(config.num_heads)]
     mixed = [head(q[layer.h], k[layer.h], v[layer.h], layer) for layer in layers]
     return linear(np.hstack(mixed), below(state, "out"))
 
@@ -119,7 +120,7 @@ def compressed(latent: Array, x: Array) -> Array:
 
 def dba(x: Array, state: State, config: EncoderConfig) -> Array:
     """DBA on x (l, C)."""
-    inner, count = state["inner.weight"], config.options["compressed_length"]
+    inner, count = state["inner.weight"], config.options_of(DynamicBilinearOptions).compressed_length
     q, k, v = np.split(linear(x, below(state, "qkv")), 3, axis=1)
     rows, columns = np.split(linear(x, below(state, "expand")), 2, axis=1)
     mixed = []
@@ -134,7 +135,7 @@ def dba(x: Array, state: State, config: EncoderConfig) -> Array:
 
 def dba_cross(x: Array, other: Array, state: State, config: EncoderConfig) -> Array:
     """DBA from x (l, C) to another sequence (m, C)."""
-    inner, count = state["inner.weight"], config.options["compressed_length"]
+    inner, count = state["inner.weight"], config.options_of(DynamicBilinearOptions).compressed_length
     projected = linear(other, below(state, "other"))
     summary = np.array([softmax(projected @ row) @ other for row in state["latent"]])
     latents, k, v = np.split(linear(summary, below(state, "guide")), 3, axis=1)

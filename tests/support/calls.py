@@ -8,7 +8,7 @@ from starlette.types import Message, Receive
 
 from artifact.loading import LoadedModel
 from service.engine.engine import Engine
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.settings import Settings
 from service.wire.call import Call
 

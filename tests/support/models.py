@@ -26,7 +26,7 @@ from artifact.series import Calibration
 from service.app import create_api
 from service.engine.engine import Engine
 from service.http.application import Application
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.settings import Settings
 from service.table import TABLE
 from service.wire.route import Table

@@ -14,14 +14,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from model.config.run import (
-    ClassifierConfig,
-    EncoderConfig,
-    ForecasterConfig,
-    MatcherConfig,
-    StemConfig,
-    WordStemConfig,
-)
+from model.config.attentions import S3Options
+from model.config.encoder import EncoderConfig
+from model.config.models import ClassifierConfig, ForecasterConfig, MatcherConfig, StemConfig, WordStemConfig
 
 Array = NDArray[np.float64]
 State = Mapping[str, Array]
@@ -86,9 +81,11 @@ def smoother(x: Array, state: State, config: EncoderConfig) -> Array:
     padded = np.vstack([x, np.zeros((config.seq_len - len(x), x.shape[1]))])
     smooth = []
     if "kernel" in state:
-        smooth = [fourier_convolution(padded, state["kernel"], config.num_segments)[: len(x)]]
+        smooth = [fourier_convolution(padded, state["kernel"], config.options_of(S3Options).num_segments)[: len(x)]]
     stem = (
-        smooth[0] if not config.use_stem else conv1d(np.hstack([*smooth, x]), state["conv.weight"], state["conv.bias"])
+        smooth[0]
+        if not config.options_of(S3Options).use_stem
+        else conv1d(np.hstack([*smooth, x]), state["conv.weight"], state["conv.bias"])
     )
     if config.is_length_aware:
         return np.maximum(layer_norm(stem, below(state, "norm")), 0)
@@ -115,7 +112,8 @@ def skeleton_head(q: Array, k: Array, v: Array, rows: Iterable[int], columns: It
 
 def sampled_rows(length: int, config: EncoderConfig) -> list[int]:
     """Tokens of a length-aware document that row attention looks at: the middles of s1 equal parts."""
-    return [math.floor((k + 0.5) * length / config.num_rows) for k in range(config.num_rows)]
+    num_rows = config.options_of(S3Options).num_rows
+    return [math.floor((k + 0.5) * length / num_rows) for k in range(num_rows)]
 
 
 def skeleton_attention(h: Array, state: State, config: EncoderConfig) -> Array:

@@ -1,12 +1,8 @@
 """Attention layers, one file a paper, under the names that recipes give them. Used by `model.nn.encoder`."""
 
-import dataclasses
-from typing import Any
-
 import torch
 
-from model.config.run import EncoderConfig, options_of
-from model.errors import UserError
+from model.config.encoder import EncoderConfig
 from model.nn.attention.base import Attention
 from model.nn.attention.dba import DynamicBilinearAttention
 from model.nn.attention.kernelized import KernelizedAttention
@@ -29,19 +25,6 @@ ATTENTIONS: dict[str, type[Attention]] = {
 }
 
 
-def check_attention(config: EncoderConfig) -> dict[str, Any]:
-    """All options of the attention that a recipe names. Raises: UserError for a name or an option that is not known."""
-    if config.attention not in ATTENTIONS:
-        raise UserError(
-            f"model.encoder.attention must be one of {', '.join(sorted(ATTENTIONS))}, not {config.attention!r}"
-        )
-    try:
-        return dataclasses.asdict(options_of(ATTENTIONS[config.attention].Options, config))
-    except ValueError as error:
-        raise UserError(f"model.encoder.options of {config.attention}: {error}") from None
-
-
 def create_attention(config: EncoderConfig, generator: torch.Generator) -> Attention:
-    """The layer that a recipe names. Raises: UserError as `check_attention`."""
-    check_attention(config)
+    """The layer that a recipe names."""
     return ATTENTIONS[config.attention](config, generator)

@@ -1,38 +1,26 @@
 """What every attention layer has: a mask of real tokens, heads, a place in the stack. Used by its siblings."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from model.config.run import EncoderConfig, options_of
-
-LARGEST_COUNT = 4096
-"""Of landmarks, projected rows, features and the like: beyond it they cost more than the tokens they stand for."""
-
-
-@dataclass(frozen=True)
-class NoOptions:
-    """Of an attention that has none of its own."""
+from model.config.encoder import EncoderConfig
 
 
 class Attention(nn.Module):
-    """A layer that mixes tokens; `Options` is the class of what recipes may set of it alone.
+    """A layer that mixes tokens; what recipes may set of it alone is in model.config.attentions.
 
     Shape:      x (B, N, C), N <= seq_len; lengths (B,), real tokens of each, at least 1, by default all; returns
                 (B, N, C), length-aware of no meaning where there is no token. As published, lengths are not looked at.
     """
 
-    Options: ClassVar[type] = NoOptions
     positions: Tensor
 
     def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
         """Build the layer; what is drawn for it once, and then is part of the model, comes from the generator."""
         del generator
         super().__init__()
-        self.options: Any = options_of(self.Options, config)
         self.is_length_aware = config.is_length_aware
         self.register_buffer("positions", torch.arange(config.seq_len), persistent=False)
 
@@ -81,12 +69,6 @@ class HeadedAttention(Attention):
 
         Shape:  q, k, v (B, H, N, D); lengths (B,); mask (B, N) or None; returns (B, H, N, D).
         """
-
-
-def check_count(name: str, value: int) -> None:
-    """Raise ValueError unless an option may have that value."""
-    if not 1 <= value <= LARGEST_COUNT:
-        raise ValueError(f"{name} must be from 1 to {LARGEST_COUNT}, not {value}")
 
 
 def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:

@@ -1,27 +1,13 @@
 """DBA: dynamic bilinear low-rank attention, to itself and to another sequence. Used through `model.nn.attention`."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from model.config.run import EncoderConfig, options_of
-from model.nn.attention.base import Attention, check_count, hide_padding, zero_padding
-
-
-@dataclass(frozen=True)
-class DynamicBilinearOptions:
-    """Options of `dba`; the defaults are those of the paper's Table 7."""
-
-    compressed_length: int = 16
-    """d_p: rows that a sequence is compressed to."""
-    inner_dim: int = 24
-    """d_in: width of compressed queries and keys."""
-
-    def __post_init__(self) -> None:
-        check_count("compressed_length", self.compressed_length)
-        check_count("inner_dim", self.inner_dim)
+from model.config.attentions import DynamicBilinearOptions
+from model.config.encoder import EncoderConfig
+from model.nn.attention.base import Attention, hide_padding, zero_padding
 
 
 class DynamicBilinearAttention(Attention):
@@ -37,17 +23,16 @@ class DynamicBilinearAttention(Attention):
                 of an encoder share: test_layers_share_the_latent_sequence.
     """
 
-    Options = DynamicBilinearOptions
-
     def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__(config, generator)
+        options = config.options_of(DynamicBilinearOptions)
         self.num_heads = config.num_heads
         self.qkv = nn.Linear(config.dim, 3 * config.dim)
-        self.expand = nn.Linear(config.dim, 2 * config.num_heads * self.options.compressed_length)
-        self.latent = nn.Parameter(torch.randn(config.num_heads, self.options.compressed_length, config.head_dim))
-        self.inner = nn.Linear(config.head_dim, self.options.inner_dim, bias=False)
+        self.expand = nn.Linear(config.dim, 2 * config.num_heads * options.compressed_length)
+        self.latent = nn.Parameter(torch.randn(config.num_heads, options.compressed_length, config.head_dim))
+        self.inner = nn.Linear(config.head_dim, options.inner_dim, bias=False)
         self.out = nn.Linear(config.dim, config.dim)
-        self.scale = 1 / math.sqrt(self.options.inner_dim)
+        self.scale = 1 / math.sqrt(options.inner_dim)
         self.dropout = nn.Dropout(config.dropout.attention)
 
     def share(self, below: Attention) -> None:
@@ -81,7 +66,7 @@ class DynamicBilinearCrossAttention(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        options = options_of(DynamicBilinearOptions, config)
+        options = config.options_of(DynamicBilinearOptions)
         self.num_heads = config.num_heads
         self.latent = nn.Parameter(torch.randn(options.compressed_length, config.dim))
         self.other = nn.Linear(config.dim, config.dim)

@@ -1,24 +1,13 @@
 """Linformer: keys and values projected to a fixed number of rows. Used through `model.nn.attention`."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from model.config.run import EncoderConfig
-from model.nn.attention.base import HeadedAttention, check_count, zero_padding
-
-
-@dataclass(frozen=True)
-class LinformerOptions:
-    """Options of `linformer`."""
-
-    projected_length: int = 128
-    """k: rows that keys and values are projected to; of use below seq_len only."""
-
-    def __post_init__(self) -> None:
-        check_count("projected_length", self.projected_length)
+from model.config.attentions import LinformerOptions
+from model.config.encoder import EncoderConfig
+from model.nn.attention.base import HeadedAttention, zero_padding
 
 
 class Linformer(HeadedAttention):
@@ -33,11 +22,10 @@ class Linformer(HeadedAttention):
     Deviates:   E and F start at a standard deviation of 1 / sqrt(seq_len), so that projected rows have that of tokens.
     """
 
-    Options = LinformerOptions
-
     def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__(config, generator)
-        shape, std = (self.options.projected_length, config.seq_len), 1 / math.sqrt(config.seq_len)
+        options = config.options_of(LinformerOptions)
+        shape, std = (options.projected_length, config.seq_len), 1 / math.sqrt(config.seq_len)
         self.key_projection = nn.Parameter(torch.randn(shape) * std)
         self.value_projection = nn.Parameter(torch.randn(shape) * std)
         self.scale = 1 / math.sqrt(config.head_dim)

@@ -1,33 +1,14 @@
 """Nystromformer: softmax attention through means of segments. Used through `model.nn.attention`."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from model.config.run import EncoderConfig
-from model.nn.attention.base import HeadedAttention, check_count, hide_padding, zero_padding
-from model.nn.ops.inverse import apply_iterative_inverse, check_steps, identity_like
-
-
-@dataclass(frozen=True)
-class NystromOptions:
-    """Options of `nystrom`."""
-
-    num_landmarks: int = 128
-    """m: segments of the sequence; a seq_len below it has as many as tokens."""
-    num_steps: int = 6
-    """Of the iterative pseudo-inverse; at most 16."""
-    kernel_size: int = 33
-    """Of the convolution of the values that is added; odd."""
-
-    def __post_init__(self) -> None:
-        check_count("num_landmarks", self.num_landmarks)
-        check_steps(self.num_steps)
-        check_count("kernel_size", self.kernel_size)
-        if self.kernel_size % 2 == 0:
-            raise ValueError(f"kernel_size must be odd, not {self.kernel_size}")
+from model.config.attentions import NystromOptions
+from model.config.encoder import EncoderConfig
+from model.nn.attention.base import HeadedAttention, hide_padding, zero_padding
+from model.nn.ops.inverse import apply_iterative_inverse, identity_like
 
 
 class Nystromformer(HeadedAttention):
@@ -41,13 +22,13 @@ class Nystromformer(HeadedAttention):
                 test_answer_does_not_depend_on_neighbours.
     """
 
-    Options = NystromOptions
-
     def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__(config, generator)
-        self.num_landmarks = min(self.options.num_landmarks, config.seq_len)
+        options = config.options_of(NystromOptions)
+        self.num_landmarks = min(options.num_landmarks, config.seq_len)
         self.scale = 1 / math.sqrt(config.head_dim)
-        size, heads = self.options.kernel_size, config.num_heads
+        self.num_steps = options.num_steps
+        size, heads = options.kernel_size, config.num_heads
         self.conv = nn.Conv2d(heads, heads, (size, 1), padding=(size // 2, 0), groups=heads, bias=False)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, mask: Tensor | None) -> Tensor:
@@ -60,7 +41,7 @@ class Nystromformer(HeadedAttention):
         scores = hide_padding(q_marks @ k.transpose(2, 3) * self.scale, mask)
         values = torch.softmax(scores, dim=-1) @ v  # (B, H, m, D)
         exact = middle.double()  # small singular values become large ones
-        values = apply_pseudo_inverse(exact, values.double(), self.options.num_steps).to(q.dtype)
+        values = apply_pseudo_inverse(exact, values.double(), self.num_steps).to(q.dtype)
         return self.dropout(to_marks) @ values + self.conv(v)  # type: ignore[no-any-return]
 
     def _segments(self, q: Tensor, lengths: Tensor) -> Tensor:
@@ -72,7 +53,7 @@ class Nystromformer(HeadedAttention):
         end = torch.maximum((mark + 1) * length // count, start + 1)
         place = self.positions[: q.shape[2]]
         is_in = (place >= start.unsqueeze(-1)) & (place < end.unsqueeze(-1))  # (B, m, N)
-        return (is_in.to(q.dtype) / (end - start).unsqueeze(-1)).unsqueeze(1)  # type: ignore[no-any-return]
+        return (is_in.to(q.dtype) / (end - start).unsqueeze(-1)).unsqueeze(1)
 
 
 def apply_pseudo_inverse(a: Tensor, values: Tensor, num_steps: int) -> Tensor:

@@ -1,24 +1,13 @@
 """Performer: softmax attention by positive random features. Used through `model.nn.attention`."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from model.config.run import EncoderConfig
-from model.nn.attention.base import HeadedAttention, check_count, hide_padding
-
-
-@dataclass(frozen=True)
-class PerformerOptions:
-    """Options of `performer`."""
-
-    num_features: int = 128
-    """m: random features of each query and key."""
-
-    def __post_init__(self) -> None:
-        check_count("num_features", self.num_features)
+from model.config.attentions import PerformerOptions
+from model.config.encoder import EncoderConfig
+from model.nn.attention.base import HeadedAttention, hide_padding
 
 
 class Performer(HeadedAttention):
@@ -32,13 +21,13 @@ class Performer(HeadedAttention):
                 phi(K)^T) V with s = log sum_n phi(k_n), which is the same and can neither overflow nor divide by zero.
     """
 
-    Options = PerformerOptions
     features: Tensor
 
     def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__(config, generator)
+        options = config.options_of(PerformerOptions)
         self.scale = config.head_dim**-0.25
-        self.register_buffer("features", orthogonal_features(self.options.num_features, config.head_dim, generator))
+        self.register_buffer("features", orthogonal_features(options.num_features, config.head_dim, generator))
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, mask: Tensor | None) -> Tensor:
         """Mix (B, H, N, D) three times -> (B, H, N, D)."""

@@ -9,7 +9,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from model.config.run import EncoderConfig
+from model.config.attentions import S3Options, fourier_factors
+from model.config.encoder import EncoderConfig
 from model.nn.attention.base import Attention
 from model.nn.ops.fourier import (
     FactoredFourierConvolution,
@@ -42,20 +43,21 @@ class Smoother(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
+        options = config.options_of(S3Options)
         self.seq_len = config.seq_len
-        self.num_segments = config.num_segments
-        self.use_fourier = config.use_fourier
+        self.num_segments = options.num_segments
+        self.use_fourier = options.use_fourier
         self.is_dense = config.seq_len <= DENSE_LENGTH
-        if config.use_fourier:
+        if options.use_fourier:
             self.kernel = nn.Parameter(torch.empty(config.seq_len // 2 + 1, config.dim, 2))
             nn.init.normal_(self.kernel, std=1 / math.sqrt(config.dim))
             if self.is_dense:
                 for name, matrix in zip(("forward_dft", "inverse_dft"), dft_matrices(config.seq_len), strict=True):
                     self.register_buffer(name, matrix.float(), persistent=False)
             else:
-                self.factored = FactoredFourierConvolution(*config.fourier_factors).float()
-        width = 2 * config.dim if config.use_fourier else config.dim
-        self.conv = nn.Conv1d(width, config.dim, kernel_size=3, padding=1) if config.use_stem else None
+                self.factored = FactoredFourierConvolution(*fourier_factors(config.seq_len)).float()
+        width = 2 * config.dim if options.use_fourier else config.dim
+        self.conv = nn.Conv1d(width, config.dim, kernel_size=3, padding=1) if options.use_stem else None
         self.norm = nn.LayerNorm(config.dim) if config.is_length_aware else nn.BatchNorm1d(config.seq_len)
         self.dropout = nn.Dropout(config.dropout.smoother)
 
@@ -120,19 +122,20 @@ class SkeletonAttention(nn.Module):
 
     def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__()
-        self.num_rows = config.num_rows
+        options = config.options_of(S3Options)
+        self.num_rows = options.num_rows
         self.per_head = (config.num_heads, config.head_dim)
         self.qkv = nn.Linear(config.dim, 3 * config.dim)
         if config.is_length_aware:
-            self.register_buffer("odd", 2 * torch.arange(config.num_rows) + 1, persistent=False)
+            self.register_buffer("odd", 2 * torch.arange(options.num_rows) + 1, persistent=False)
         else:
-            self.register_buffer("rows", torch.randperm(config.seq_len, generator=generator)[: config.num_rows])
-        self.register_buffer("columns", torch.randperm(config.head_dim, generator=generator)[: config.num_columns])
+            self.register_buffer("rows", torch.randperm(config.seq_len, generator=generator)[: options.num_rows])
+        self.register_buffer("columns", torch.randperm(config.head_dim, generator=generator)[: options.num_columns])
         self.register_buffer("same_head", torch.eye(config.num_heads)[:, None, :, None], persistent=False)
         self.row_scale = 1 / math.sqrt(config.head_dim)
         self.column_scale = 1 / math.sqrt(config.seq_len)
-        self.row_norm = nn.LayerNorm(config.dim) if config.use_rows else None
-        self.column_norm = nn.LayerNorm(config.dim) if config.use_columns else None
+        self.row_norm = nn.LayerNorm(config.dim) if options.use_rows else None
+        self.column_norm = nn.LayerNorm(config.dim) if options.use_columns else None
         self.dropout = nn.Dropout(config.dropout.attention)
 
     def forward(self, h: Tensor, lengths: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
@@ -204,7 +207,7 @@ class S3Attention(Attention):
 
     def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__(config, generator)
-        self.smoother = Smoother(config) if config.use_smoother else None
+        self.smoother = Smoother(config) if config.options_of(S3Options).use_smoother else None
         self.skeleton = SkeletonAttention(config, generator)
         self.out = nn.Linear(config.dim, config.dim)
 

@@ -1,32 +1,13 @@
 """Skyformer: kernelized attention by the Nystrom method on a symmetric matrix. Used through `model.nn.attention`."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from model.config.run import EncoderConfig
-from model.nn.attention.base import HeadedAttention, check_count, take_tokens, zero_padding
+from model.config.attentions import SkyformerOptions
+from model.config.encoder import EncoderConfig
+from model.nn.attention.base import HeadedAttention, take_tokens, zero_padding
 from model.nn.attention.kernelized import gaussian_kernel
-from model.nn.ops.inverse import apply_iterative_inverse, check_steps, identity_like
-
-
-@dataclass(frozen=True)
-class SkyformerOptions:
-    """Options of `skyformer`."""
-
-    num_landmarks: int = 128
-    """d: rows of [Q; K] that stand for all, seq_len of each at most; the paper's experiments have 128."""
-    gamma: float = 0.01
-    """Added to the diagonal of the landmarks' kernel matrix: d times the paper's, whose S has entries 1 / sqrt(d)."""
-    num_steps: int = 6
-    """Of the iterative inverse; at most 16."""
-
-    def __post_init__(self) -> None:
-        check_count("num_landmarks", self.num_landmarks)
-        check_steps(self.num_steps)
-        if not 0.0 < self.gamma <= 1.0:
-            raise ValueError(f"gamma must be in (0, 1], not {self.gamma}")
+from model.nn.ops.inverse import apply_iterative_inverse, identity_like
 
 
 class Skyformer(HeadedAttention):
@@ -45,14 +26,15 @@ class Skyformer(HeadedAttention):
                 values are below 1; the largest is 1, test_lemma_3.
     """
 
-    Options = SkyformerOptions
     query_places: Tensor
     key_places: Tensor
 
     def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
         super().__init__(config, generator)
+        options = config.options_of(SkyformerOptions)
         self.seq_len = config.seq_len
-        count = self.options.num_landmarks
+        self.gamma, self.num_steps = options.gamma, options.num_steps
+        count = options.num_landmarks
         for name, half in (("query_places", count // 2), ("key_places", count - count // 2)):
             self.register_buffer(name, torch.randperm(config.seq_len, generator=generator)[:half])
 
@@ -63,7 +45,7 @@ class Skyformer(HeadedAttention):
         values = gaussian_kernel(landmarks, k) @ zero_padding(v, mask)  # (B, H, d, D)
         exact = landmarks.double()  # rounding errors are multiplied by up to 1 / gamma
         matrix = gaussian_kernel(exact, exact)
-        values = solve_regularised(matrix, values.double(), self.options.gamma, self.options.num_steps).to(q.dtype)
+        values = solve_regularised(matrix, values.double(), self.gamma, self.num_steps).to(q.dtype)
         return self.dropout(gaussian_kernel(q, landmarks)) @ values  # type: ignore[no-any-return]
 
     def _tokens(self, places: Tensor, lengths: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Softmax attention, the yardstick of all papers. Used through `model.nn.attention`."""
+"""Softmax attention, the baseline of all papers. Used through `model.nn.attention`."""
 
 from torch import Tensor, nn
 

@@ -3,15 +3,6 @@
 import torch
 from torch import Tensor
 
-MOST_STEPS = 16
-"""Rounding errors grow as small singular values do, by 13/4 a step: to 2e-8 in double precision."""
-
-
-def check_steps(num_steps: int) -> None:
-    """Raise ValueError unless an iteration may have that many steps."""
-    if not 1 <= num_steps <= MOST_STEPS:
-        raise ValueError(f"num_steps must be from 1 to {MOST_STEPS}, not {num_steps}")
-
 
 def apply_iterative_inverse(residual: Tensor, x: Tensor, steps: int) -> Tensor:
     """Apply what the iteration Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4 makes of its start: Z_0^-1 Z x.

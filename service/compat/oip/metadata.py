@@ -3,8 +3,8 @@
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
+from artifact import __version__
 from artifact.manifest import ClassifierManifest, Manifest, MatcherManifest
-from service import __version__
 from service.compat.oip.errors import DIALECT
 from service.compat.oip.tensors import Datatype
 from service.errors import NotReady

@@ -3,7 +3,7 @@
 import re
 from itertools import product
 
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from tests.support.contract import CONTRACT
 from tests.support.dashboard import ALERTS, BOARD, DASHBOARD, PANELS, QUERIES
 from tests.support.paths import ROOT

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from model.config.run import EncoderConfig
+from model.config.attentions import S3Options
+from model.config.encoder import EncoderConfig
 
 
 @pytest.fixture
@@ -14,9 +15,7 @@ def config() -> EncoderConfig:
         num_heads=2,
         num_layers=2,
         ffn_dim=20,
-        num_segments=3,
-        num_rows=5,
-        num_columns=4,
+        options=S3Options(num_segments=3, num_rows=5, num_columns=4),
     )
 
 

@@ -73,7 +73,7 @@ def test_bad_exports_are_refused_before_anything_listens(tmp_path: Path, taken: 
 
 
 def test_collector_without_its_extra_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "service.observe.tracing", None)
+    monkeypatch.setitem(sys.modules, "service.http.tracing", None)
     with pytest.raises(BadExport, match=r"is not installed; install longdoc-serve\[otel\]") as caught:
         serve(Settings.model_validate({"exports": tmp_path, "otlp_endpoint": COLLECTOR}))
     assert caught.value.reason == "backend"

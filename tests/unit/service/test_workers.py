@@ -15,7 +15,7 @@ import pytest
 
 from artifact.errors import BadExport
 from service import workers
-from service.observe.metrics import SHARED
+from service.metrics import SHARED
 from service.settings import Settings
 from service.workers import CANNOT_START, REFUSAL, supervise
 

@@ -17,10 +17,11 @@ from artifact.documents import pad_rows
 from artifact.errors import BadExport
 from artifact.loading import load_export
 from artifact.manifest import ClassifierManifest, Format, read_manifest, sha256_of
-from model.config.run import load_recipe
+from model.config.recipes import load_recipe
 from model.tasks import task_of
 from model.tasks.base import GraphSource
-from model.tasks.classification import Classification, golden_documents
+from model.tasks.classification import Classification
+from model.tasks.golden import golden_documents
 from model.training import checkpoint
 from tests.support.commands import call
 
@@ -47,6 +48,8 @@ dim = 16
 num_heads = 2
 num_layers = 1
 ffn_dim = 32
+
+[model.encoder.options]
 num_segments = 4
 num_rows = 4
 num_columns = 4

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from model.config.run import DocumentsConfig
+from model.config.data import DocumentsConfig
 from model.data import newsgroups
 from model.data.documents import load_test, load_training
 from model.errors import UserError
@@ -116,7 +116,7 @@ def test_strip_removes_no_more_than_scikit_learn_does_of_posts_without_quotes() 
 def test_stripped_posts_that_are_empty_are_left_out(write: Write) -> None:
     rows = [post(f"{HEAD}Text {i}.\n\nName", i % 20) for i in range(40)]
     folder = write([*rows, post(HEAD + "> quoted"), post(HEAD + "Test.\n--\nMe", 7, "test"), post(HEAD, 7, "test")])
-    config = DocumentsConfig("20newsgroups-stripped", validation_fraction=0.3)
+    config = DocumentsConfig(name="20newsgroups-stripped", validation_fraction=0.3)
     data, test = load_training(config, folder), load_test(config, folder, newsgroups.LABELS)
     texts = {f"Text {i}.".encode(): i % 20 for i in range(40)}
     kept = [
@@ -127,6 +127,6 @@ def test_stripped_posts_that_are_empty_are_left_out(write: Write) -> None:
     assert dict(kept) == texts
     assert (test.texts, test.labels) == ([b"Test."], [7])
     assert data.labels == newsgroups.LABELS
-    whole = load_test(DocumentsConfig("20newsgroups"), folder, newsgroups.LABELS)
+    whole = load_test(DocumentsConfig(name="20newsgroups"), folder, newsgroups.LABELS)
     assert whole.texts == [(HEAD + "Test.\n--\nMe").encode(), HEAD.encode()]
     assert all(re.match(rb"From: ", text) for text in whole.texts)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from artifact.manifest import ClassifierManifest, MatcherManifest, read_manifest
-from model.config.run import DocumentsConfig, PairsConfig
+from model.config.data import DocumentsConfig, PairsConfig
 from model.data import own
 from model.data.documents import DocumentSet, load_test, load_training
 from model.data.pairs import SPLITS, load_pairs
@@ -18,7 +18,7 @@ from model.training import checkpoint
 from service.__main__ import main as service
 from tests.support.commands import call
 
-CONFIG = DocumentsConfig("own")
+CONFIG = DocumentsConfig(name="own")
 SMALL = [
     *("training.epochs=1", "model.stem.num_slots=1024", "model.encoder.dim=8", "model.encoder.num_heads=1"),
     "model.encoder.ffn_dim=8",
@@ -241,7 +241,7 @@ def test_every_label_is_in_every_split_in_its_share(write: Write, counts: tuple[
 
 def test_fractions_of_the_splits_are_settings_and_leave_something_to_train_on(write: Write) -> None:
     path = write("a.csv", table("x" * 100 + "y" * 4))
-    _, parts = parts_of(path, DocumentsConfig("own", validation_fraction=0.5, test_fraction=0.4))
+    _, parts = parts_of(path, DocumentsConfig(name="own", validation_fraction=0.5, test_fraction=0.4))
     assert {name: [label for _, label in rows].count(0) for name, rows in parts.items()} == {
         "train": 10,
         "validation": 50,
@@ -254,7 +254,7 @@ def test_splits_depend_on_the_texts_and_their_seed_alone(write: Write) -> None:
     rows = table("xy" * 40).splitlines()
     first = parts_of(write("a.csv", "\n".join(rows) + "\n"))[1]
     other_order = parts_of(write("b.csv", "\n".join([rows[0], *reversed(rows[1:])]) + "\n"))[1]
-    other_seed = parts_of(tmp := write("a.csv", "\n".join(rows) + "\n"), DocumentsConfig("own", split_seed=1))[1]
+    other_seed = parts_of(tmp := write("a.csv", "\n".join(rows) + "\n"), DocumentsConfig(name="own", split_seed=1))[1]
     assert parts_of(tmp)[1] == first
     assert {name: sorted(found) for name, found in other_order.items()} == {n: sorted(f) for n, f in first.items()}
     assert set(other_seed["test"]) != set(first["test"])
@@ -301,33 +301,6 @@ def test_imbalance_makes_macro_f1_choose_the_epoch(
     _, progress, facts, _ = checkpoint.load(tmp_path / "runs" / "a-seed0" / "last.pt")
     assert facts == {"labels": ["x", "y"], "metric": metric}
     assert list(progress.history[0])[2] == f"validation_{metric}"
-
-
-@pytest.mark.parametrize(
-    ("size", "length"), [(10, 512), (512, 512), (513, 1024), (2000, 2048), (2049, 4096), (9000, 4096)]
-)
-def test_length_read_at_once_covers_most_documents(
-    write: Write, size: int, length: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Nine of ten documents are short, and one of a hundred is far longer than all."""
-    texts = [
-        f"{i} " + "x" * ((90_000 if i % 100 == 7 else size if i % 10 == 3 else 9) - len(f"{i} ")) for i in range(200)
-    ]
-    rows = [{"text": text, "label": i % 2} for i, text in enumerate(texts)]
-    settings = ["--set", "data.crop=head", "--set", "training.examples_per_epoch=8", "--set", "training.batch_size=8"]
-    assert train(write("a.jsonl", json_lines(rows)), tmp_path / "runs", *settings) == 0
-    assert f"{length:,} bytes are read at once" in capsys.readouterr().out
-    config, _, _, _ = checkpoint.load(tmp_path / "runs" / "a-seed0" / "last.pt")
-    assert config.to_dict()["model"]["encoder"]["seq_len"] * 16 == length
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("My Reviews (2).2024.csv", "my-reviews-2"), ("Ä.csv", "documents"), ("x" * 63 + "-y.csv", "x" * 63)],
-)
-def test_model_is_named_after_its_file(write: Write, name: str, expected: str, tmp_path: Path) -> None:
-    assert train(write(name, table("xxxyyy")), tmp_path / "runs") == 0
-    assert [folder.name for folder in (tmp_path / "runs").iterdir()] == [f"{expected}-seed0"]
 
 
 WORDS = {"tea": "kettle leaf pot steep cup", "rail": "track station signal sleeper train"}
@@ -429,7 +402,7 @@ def pair_rows(count: int, seed: int = 1) -> list[dict[str, object]]:
     return rows
 
 
-PAIRS = PairsConfig("own", text_column="a", other_column="b")
+PAIRS = PairsConfig(name="own", text_column="a", other_column="b")
 
 
 def test_pairs_are_split_by_their_first_text(write: Write) -> None:

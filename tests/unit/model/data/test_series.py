@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model.config.run import SeriesConfig
+from model.config.data import SeriesConfig
 from model.data.series import SOURCES, infer_frequency, load_series, read_csv
 from model.errors import UserError
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_splits_are_in_order_and_scaled_by_training_alone(folder: Path) -> None:
-    series = load_series(SeriesConfig("exchange"), folder)
+    series = load_series(SeriesConfig(name="exchange"), folder)
     assert series.boundaries == (70, 80, 100)
     assert series.channels == ("ramp", "square")
     ramp = np.arange(100.0)
@@ -37,7 +37,7 @@ def test_splits_are_in_order_and_scaled_by_training_alone(folder: Path) -> None:
 
 
 def test_no_forecast_crosses_into_another_split(folder: Path) -> None:
-    series = load_series(SeriesConfig("exchange"), folder)
+    series = load_series(SeriesConfig(name="exchange"), folder)
     bounds = {"train": (0, 70), "validation": (70, 80), "test": (80, 100)}
     for split, (first, end) in bounds.items():
         windows = series.windows(split, 10, 4)  # type: ignore[arg-type]
@@ -106,15 +106,15 @@ def test_cell_that_the_csv_reader_refuses_is_an_error_that_names_the_line(tmp_pa
 
 def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="exchange_rate"):
-        load_series(SeriesConfig("exchange"), tmp_path)
+        load_series(SeriesConfig(name="exchange"), tmp_path)
     (tmp_path / "exchange_rate.csv.gz").write_bytes(b"not gzip")
     with pytest.raises(UserError, match="exchange_rate"):
-        load_series(SeriesConfig("exchange"), tmp_path)
+        load_series(SeriesConfig(name="exchange"), tmp_path)
 
 
 def test_short_series_are_refused(folder: Path) -> None:
     with pytest.raises(UserError, match="90 are needed"):
-        load_series(SeriesConfig("exchange"), folder).windows("validation", 40, 50)
+        load_series(SeriesConfig(name="exchange"), folder).windows("validation", 40, 50)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_short_series_are_refused(folder: Path) -> None:
 def test_constant_channel_is_an_error_that_names_it(tmp_path: Path, value: str) -> None:
     write(tmp_path, "ili", "date,a,b\n" + "".join(f"1,{i},{value}\n" for i in range(50)))
     with pytest.raises(UserError, match="column b is constant in training"):
-        load_series(SeriesConfig("ili"), tmp_path)
+        load_series(SeriesConfig(name="ili"), tmp_path)
 
 
 def test_time_column_is_the_first_or_the_named_one(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_time_column_is_the_first_or_the_named_one(tmp_path: Path) -> None:
 def test_own_file_is_split_by_the_shares_of_the_recipe(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text("t,a\n" + "".join(f"{i},{i % 7}\n" for i in range(50)))
-    config = SeriesConfig("csv", train_fraction=0.5, validation_fraction=0.3)
+    config = SeriesConfig(name="csv", train_fraction=0.5, validation_fraction=0.3)
     assert load_series(config, path).boundaries == (25, 40, 50)
 
 

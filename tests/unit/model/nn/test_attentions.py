@@ -1,6 +1,5 @@
 """What holds for every attention of the registry, as published and length-aware."""
 
-import dataclasses
 import warnings
 from pathlib import Path
 from typing import Any, Literal
@@ -11,9 +10,8 @@ import torch
 from torch import nn
 
 import model.cli.export
-from model.cli.train import RECIPES
-from model.config.run import ClassificationRun, EncoderConfig, load_recipe
-from model.errors import UserError
+from model.config.attentions import OPTIONS as OPTION_CLASSES
+from model.config.encoder import EncoderConfig
 from model.nn.attention import ATTENTIONS, create_attention
 from model.nn.attention.base import Attention
 from model.nn.attention.dba import DynamicBilinearCrossAttention
@@ -21,8 +19,9 @@ from model.nn.attention.performer import orthogonal_features
 from model.nn.classifier import ByteClassifier
 from model.nn.encoder import Blocks
 from model.tasks.base import GraphSource
-from model.tasks.classification import golden_documents
+from model.tasks.golden import golden_documents
 from tests.support import attention_reference, reference
+from tests.support.configs import changed, with_attention
 from tests.support.numerics import close, expect_gradient_everywhere, randomise
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -30,6 +29,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "linformer": {"projected_length": 5},
     "nystrom": {"num_landmarks": 5, "num_steps": 16, "kernel_size": 5},
     "performer": {"num_features": 9},
+    "s3": {"num_segments": 3, "num_rows": 5, "num_columns": 4},
     "skyformer": {"num_landmarks": 7, "gamma": 0.1, "num_steps": 16},
 }
 """Sizes for the small encoder; so many steps that the iterations have converged, for references invert exactly."""
@@ -46,7 +46,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=MODES)
 def small(config: EncoderConfig, name: str, request: pytest.FixtureRequest) -> EncoderConfig:
-    return dataclasses.replace(config, attention=name, options=OPTIONS.get(name, {}), mode=request.param)
+    return with_attention(config, name, options=OPTIONS.get(name, {}), mode=request.param)
 
 
 def layer_of(config: EncoderConfig) -> Attention:
@@ -92,12 +92,12 @@ def test_gradient_reaches_every_parameter(small: EncoderConfig) -> None:
 
 
 def test_eval_is_deterministic_and_reload_is_identical(small: EncoderConfig, tmp_path: Path) -> None:
-    dropout = dataclasses.replace(small.dropout, attention=0.5)
-    blocks = Blocks(dataclasses.replace(small, dropout=dropout)).double().eval()
+    dropout = changed(small.dropout, attention=0.5)
+    blocks = Blocks(changed(small, dropout=dropout)).double().eval()
     x, lengths = tokens(small)
     assert torch.equal(blocks(x, lengths), blocks(x, lengths))
     torch.save(blocks.state_dict(), tmp_path / "blocks.pt")
-    other = Blocks(dataclasses.replace(small, sampling_seed=9)).double().eval()
+    other = Blocks(changed(small, sampling_seed=9)).double().eval()
     other.load_state_dict(torch.load(tmp_path / "blocks.pt", weights_only=True))
     assert torch.equal(other(x, lengths), blocks(x, lengths))
     blocks.train()
@@ -106,8 +106,8 @@ def test_eval_is_deterministic_and_reload_is_identical(small: EncoderConfig, tmp
 
 def test_answer_does_not_depend_on_neighbours(small: EncoderConfig) -> None:
     """With few steps of the iterations, as they are by default: where one starts would show."""
-    few = {key: value for key, value in small.options.items() if key != "num_steps"}
-    layer = layer_of(dataclasses.replace(small, options=few)).double().eval()
+    few = {key: value for key, value in small.options.model_dump().items() if key != "num_steps"}
+    layer = layer_of(changed(small, options=few)).double().eval()
     x, lengths = tokens(small)
     x = x * torch.logspace(-2, 1.5, len(LENGTHS), dtype=torch.float64).reshape(-1, 1, 1)
     together = layer(x, lengths)
@@ -118,7 +118,7 @@ def test_answer_does_not_depend_on_neighbours(small: EncoderConfig) -> None:
 
 def test_padding_is_no_input(config: EncoderConfig, name: str) -> None:
     """What stands in the padding changes nothing, nor does how much of it there is."""
-    small = dataclasses.replace(config, attention=name, options=OPTIONS.get(name, {}), mode="length-aware")
+    small = with_attention(config, name, options=OPTIONS.get(name, {}), mode="length-aware")
     blocks = Blocks(small).double().eval()
     x, lengths = tokens(small)
     out = blocks(x, lengths)
@@ -162,7 +162,7 @@ def test_backends_agree(name: str, tmp_path: Path) -> None:
     No graph has the operator DFT, which is slow on CPU and which CUDA does not have.
     """
     layers = 2 if name == "dba" else 1  # its layers share the latent sequence; the tracer takes seconds for a layer
-    config = EncoderConfig(attention=name, seq_len=512, dim=32, num_layers=layers, ffn_dim=32)
+    config = with_attention(EncoderConfig(seq_len=512, dim=32, num_layers=layers, ffn_dim=32), name)
     torch.manual_seed(0)
     classifier = ByteClassifier(config, 3).eval()
     source = GraphSource("model", classifier, golden_documents(512), "logits", (256, 512))
@@ -175,14 +175,14 @@ def test_backends_agree(name: str, tmp_path: Path) -> None:
 
 
 def test_layers_share_the_latent_sequence(config: EncoderConfig) -> None:
-    blocks = Blocks(dataclasses.replace(config, attention="dba"))
+    blocks = Blocks(with_attention(config, "dba"))
     assert blocks.get_parameter("0.attention.latent") is blocks.get_parameter("1.attention.latent")
     names = [name for name, _ in blocks.named_parameters()]
     assert sum("latent" in name for name in names) == 1
 
 
 def test_cross_attention_equals_reference(config: EncoderConfig) -> None:
-    small = dataclasses.replace(config, attention="dba", options=OPTIONS["dba"])
+    small = with_attention(config, "dba", options=OPTIONS["dba"])
     layer = DynamicBilinearCrossAttention(small)
     state = randomise(layer)
     x, lengths = tokens(small)
@@ -197,51 +197,12 @@ def test_cross_attention_equals_reference(config: EncoderConfig) -> None:
     assert close(layer(x, other)[0], attention_reference.dba_cross(x[0].numpy(), other[0].numpy(), state, small))
 
 
-@pytest.mark.parametrize("name", sorted(ATTENTIONS.keys() - {"s3"}))  # whose keys are the encoder's own
-def test_every_attention_has_a_recipe_that_spells_out_its_options(name: str) -> None:
-    recipe = load_recipe(RECIPES / f"imdb-{name}.toml")
-    assert isinstance(recipe, ClassificationRun)
-    spelled = dataclasses.asdict(create_attention(recipe.model.encoder, torch.Generator()).options)
-    assert recipe.model.encoder.options == spelled == dataclasses.asdict(ATTENTIONS[name].Options())
-    yardstick = load_recipe(
-        RECIPES / "lra-text.toml",
-        [
-            f'name="imdb-{name}"',
-            f"model.encoder.attention={name}",
-            *(f"model.encoder.options.{k}={v}" for k, v in spelled.items()),
-        ],
-    )
-    assert recipe == yardstick
-
-
-@pytest.mark.parametrize(
-    ("attention", "options", "words"),
-    [
-        ("sky", {}, ("attention", "'sky'", "skyformer")),
-        ("skyformer", {"num_landmark": 3}, ("skyformer", "num_landmark", "num_landmarks")),
-        ("skyformer", {"gamma": 0.0}, ("gamma", "0.0")),
-        ("skyformer", {"num_landmarks": 0}, ("num_landmarks", "1 to 4096", "0")),
-        ("nystrom", {"num_landmarks": 5000}, ("num_landmarks", "1 to 4096", "5000")),
-        ("linformer", {"projected_length": -1}, ("projected_length", "1 to 4096", "-1")),
-        ("performer", {"num_features": 4097}, ("num_features", "1 to 4096", "4097")),
-        ("dba", {"inner_dim": 10**11}, ("inner_dim", "1 to 4096", "100000000000")),
-        ("dba", {"compressed_length": "8"}, ("compressed_length", "'8'")),
-        ("nystrom", {"kernel_size": 4}, ("kernel_size", "4", "odd")),
-        ("softmax", {"num_landmarks": 3}, ("softmax", "num_landmarks")),
-        ("s3", {"num_rows": 3}, ("s3", "num_rows")),
-    ],
-)
-def test_unknown_attention_or_option_is_named(
-    config: EncoderConfig, attention: str, options: dict[str, Any], words: tuple[str, ...]
-) -> None:
-    with pytest.raises(UserError) as caught:
-        layer_of(dataclasses.replace(config, attention=attention, options=options))
-    for word in words:
-        assert word in str(caught.value)
+def test_every_attention_has_options() -> None:
+    assert ATTENTIONS.keys() == OPTION_CLASSES.keys()
 
 
 def test_bfloat16_gradients_are_finite(name: str, config: EncoderConfig) -> None:
-    small = dataclasses.replace(config, attention=name, options=OPTIONS.get(name, {}), mode="length-aware")
+    small = with_attention(config, name, options=OPTIONS.get(name, {}), mode="length-aware")
     torch.manual_seed(0)
     classifier = ByteClassifier(small, 3)
     documents = torch.randint(0, 256, (len(LENGTHS), 24), dtype=torch.uint8)

@@ -1,7 +1,6 @@
 """Forecasters against the listings of the paper, in float64."""
 
 import cmath
-import dataclasses
 import math
 
 import numpy as np
@@ -11,11 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from model.config.run import EncoderConfig, ForecasterConfig
+from model.config.attentions import S3Options
+from model.config.encoder import EncoderConfig
+from model.config.models import ForecasterConfig
 from model.nn.attention.s3 import S3Attention
 from model.nn.forecaster import PaperForecaster, ResidualForecaster, instance_statistics
 from model.nn.ops.fourier import extrapolation_matrix
 from tests.support import reference
+from tests.support.configs import changed
 from tests.support.numerics import close, expect_gradient_everywhere, randomise
 
 Forecaster = PaperForecaster | ResidualForecaster
@@ -33,9 +35,7 @@ def paper(share: float = 1.0) -> ForecasterConfig:
         num_heads=2,
         num_layers=2,
         ffn_dim=12,
-        num_segments=4,
-        num_rows=8,
-        num_columns=4,
+        options=S3Options(num_segments=4, num_rows=8, num_columns=4),
     )
     return ForecasterConfig(
         kind="paper", context_length=CONTEXT, prediction_length=10, encoder=encoder, linear_share=share
@@ -44,8 +44,8 @@ def paper(share: float = 1.0) -> ForecasterConfig:
 
 def residual(share: float = 1.0) -> ForecasterConfig:
     """Patches of 4 steps, and a head of rank 5."""
-    encoder = dataclasses.replace(paper().encoder, seq_len=6, num_rows=5)
-    return dataclasses.replace(paper(share), kind="residual", encoder=encoder, patch_length=4, head_dim=5)
+    encoder = changed(paper().encoder, seq_len=6, options=S3Options(num_segments=4, num_rows=5, num_columns=4))
+    return changed(paper(share), kind="residual", encoder=encoder, patch_length=4, head_dim=5)
 
 
 def build(kind: str) -> Forecaster:

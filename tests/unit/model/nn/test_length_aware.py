@@ -1,6 +1,5 @@
 """The length-aware mode: one document without padding in the reference, padded to any bucket in the module."""
 
-import dataclasses
 from functools import cache
 
 import numpy as np
@@ -11,7 +10,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from artifact.documents import pad_rows
-from model.config.run import ClassifierConfig, EncoderConfig
+from model.config.attentions import S3Options
+from model.config.encoder import EncoderConfig
+from model.config.models import ClassifierConfig
 from model.nn.attention.s3 import DENSE_LENGTH, S3Attention, SkeletonAttention, Smoother
 from model.nn.classifier import ByteClassifier
 from model.nn.encoder import Block, masked_mean
@@ -22,6 +23,7 @@ from model.nn.ops.fourier import (
     fourier_convolution,
 )
 from tests.support import reference
+from tests.support.configs import changed, with_options
 from tests.support.numerics import close, expect_gradient_everywhere, randomise
 
 # Float64: answers of one document in two buckets differ by the rounding of their sums, relative to the largest value.
@@ -32,7 +34,7 @@ LENGTHS = (1, 2, 4, 7, 13, 23, 24)
 
 @pytest.fixture
 def aware(config: EncoderConfig) -> EncoderConfig:
-    return dataclasses.replace(config, mode="length-aware")
+    return changed(config, mode="length-aware")
 
 
 def tokens(config: EncoderConfig) -> tuple[torch.Tensor, torch.Tensor]:
@@ -53,7 +55,7 @@ def same(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
 
 @pytest.mark.parametrize("use_fourier", [True, False])
 def test_smoother_equals_reference(aware: EncoderConfig, use_fourier: bool) -> None:
-    config = dataclasses.replace(aware, use_fourier=use_fourier)
+    config = with_options(aware, use_fourier=use_fourier)
     smoother = Smoother(config)
     state = randomise(smoother)
     x, lengths = tokens(config)
@@ -103,7 +105,7 @@ def test_attention_equals_reference(aware: EncoderConfig) -> None:
 
 @pytest.mark.parametrize("use_fourier", [True, False])
 def test_block_equals_reference(aware: EncoderConfig, use_fourier: bool) -> None:
-    config = dataclasses.replace(aware, use_fourier=use_fourier)
+    config = with_options(aware, use_fourier=use_fourier)
     layer = Block(config, torch.Generator().manual_seed(0))
     state = randomise(layer)
     x, lengths = tokens(config)
@@ -139,7 +141,7 @@ def arbitrary(length: int) -> bytes:
 
 @pytest.mark.parametrize("num_layers", [0, 1, 2])
 def test_classifier_equals_reference(aware: EncoderConfig, num_layers: int) -> None:
-    config = dataclasses.replace(aware, num_layers=num_layers)
+    config = changed(aware, num_layers=num_layers)
     model = ByteClassifier(config, 3)
     state = randomise(model)
     texts = [arbitrary(length) for length in LENGTHS]
@@ -149,7 +151,7 @@ def test_classifier_equals_reference(aware: EncoderConfig, num_layers: int) -> N
 
 @pytest.mark.parametrize("use_fourier", [True, False])
 def test_gradient_reaches_every_parameter(aware: EncoderConfig, use_fourier: bool) -> None:
-    model = ByteClassifier(dataclasses.replace(aware, use_fourier=use_fourier), 3)
+    model = ByteClassifier(with_options(aware, use_fourier=use_fourier), 3)
     texts = padded([arbitrary(length) for length in LENGTHS], 24)
     nn.functional.cross_entropy(model(*texts), torch.tensor([0, 1, 2, 0, 1, 2, 0])).backward()
     expect_gradient_everywhere(model)
@@ -224,7 +226,12 @@ def test_gradient_of_a_shorter_sequence_is_that_of_the_padded_one(n: int) -> Non
 def wide(seq_len: int) -> ByteClassifier:
     """A classifier of every byte whose answers show whatever it reads."""
     config = EncoderConfig(
-        seq_len=seq_len, dim=8, num_heads=2, num_layers=2, ffn_dim=6, num_segments=2, num_rows=5, num_columns=3
+        seq_len=seq_len,
+        dim=8,
+        num_heads=2,
+        num_layers=2,
+        ffn_dim=6,
+        options=S3Options(num_segments=2, num_rows=5, num_columns=3),
     )
     model = ByteClassifier(config, 3)
     randomise(model)
@@ -248,7 +255,7 @@ def test_lengths_lie_on_both_sides_of_the_dense_one() -> None:
         smoother = wide(n).get_submodule("encoder.blocks.0.attention.smoother")
         assert isinstance(smoother, Smoother)
         assert smoother.is_dense is is_dense
-    assert ClassifierConfig("bytes", EncoderConfig(seq_len=LONG)).buckets == BUCKETS[LONG]
+    assert ClassifierConfig(kind="bytes", encoder=EncoderConfig(seq_len=LONG)).buckets == BUCKETS[LONG]
 
 
 @pytest.mark.parametrize("seq_len", BUCKETS)

@@ -1,13 +1,13 @@
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
 
 from artifact.documents import pad_rows
-from model.config.run import EncoderConfig, MatcherConfig, StemConfig
+from model.config.encoder import EncoderConfig
+from model.config.models import MatcherConfig, StemConfig
 from model.nn.matcher import Matcher, MatchingHead
 from tests.support import reference
+from tests.support.configs import changed, with_options
 from tests.support.numerics import close, expect_gradient_everywhere, randomise
 
 TEXTS = (b"a", b"abc", bytes(4), b"A document of some patches, not all", bytes(range(96)), b"x" * 95)
@@ -17,7 +17,7 @@ TEXTS = (b"a", b"abc", bytes(4), b"A document of some patches, not all", bytes(r
 def matcher_config(config: EncoderConfig, request: pytest.FixtureRequest) -> MatcherConfig:
     """24 patches of 4 bytes."""
     stem = StemConfig(shortest=2, longest=4, num_buckets=64, patch_length=4)
-    return MatcherConfig(stem=stem, encoder=dataclasses.replace(config, mode=request.param), head_dim=7)
+    return MatcherConfig(stem=stem, encoder=changed(config, mode=request.param), head_dim=7)
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def padded(*texts: bytes) -> tuple[torch.Tensor, torch.Tensor]:
 
 @pytest.mark.parametrize("num_layers", [0, 1, 2])
 def test_vector_equals_reference(matcher_config: MatcherConfig, num_layers: int) -> None:
-    encoder = dataclasses.replace(matcher_config.encoder, num_layers=num_layers)
-    config = dataclasses.replace(matcher_config, encoder=encoder)
+    encoder = changed(matcher_config.encoder, num_layers=num_layers)
+    config = changed(matcher_config, encoder=encoder)
     matcher = Matcher(config)
     state = reference.below(randomise(matcher), "encoder")
     matcher.encoder.stem.train()
@@ -123,8 +123,8 @@ def test_head_tells_which_document_comes_first_once_it_is_trained(
 
 @pytest.mark.parametrize("use_fourier", [True, False])
 def test_gradient_reaches_every_parameter(matcher_config: MatcherConfig, use_fourier: bool) -> None:
-    encoder = dataclasses.replace(matcher_config.encoder, use_fourier=use_fourier)
-    matcher = Matcher(dataclasses.replace(matcher_config, encoder=encoder))
+    encoder = with_options(matcher_config.encoder, use_fourier=use_fourier)
+    matcher = Matcher(changed(matcher_config, encoder=encoder))
     randomise(matcher)
     vectors = matcher.train()(*padded(*TEXTS))
     matcher.head(vectors[:3], vectors[3:]).square().sum().backward()
@@ -149,8 +149,8 @@ def test_standardise_changes_nothing_else(matcher: Matcher) -> None:
 
 
 def test_length_aware_vector_is_the_same_in_any_number_of_patches(matcher_config: MatcherConfig) -> None:
-    encoder = dataclasses.replace(matcher_config.encoder, mode="length-aware")
-    matcher = Matcher(dataclasses.replace(matcher_config, encoder=encoder))
+    encoder = changed(matcher_config.encoder, mode="length-aware")
+    matcher = Matcher(changed(matcher_config, encoder=encoder))
     randomise(matcher)
     matcher.encoder.stem.train()
     for text, expected in zip(TEXTS, matcher(*padded(*TEXTS)), strict=True):

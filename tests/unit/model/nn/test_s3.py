@@ -1,16 +1,16 @@
-import dataclasses
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from model.config.run import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.nn.attention.s3 import S3Attention, SkeletonAttention, Smoother
 from model.nn.classifier import ByteClassifier
 from model.nn.encoder import Block
 from model.nn.ops.fourier import fourier_convolution, segment_means
 from tests.support import reference
+from tests.support.configs import changed, with_options
 from tests.support.numerics import close, expect_gradient_everywhere, randomise
 
 Documents = tuple[torch.Tensor, torch.Tensor]
@@ -24,9 +24,9 @@ def random_tokens(config: EncoderConfig) -> torch.Tensor:
 def test_fourier_convolution_uses_each_channels_own_segment(config: EncoderConfig) -> None:
     x = random_tokens(config)
     kernel = torch.randn(config.seq_len // 2 + 1, config.dim, 2, dtype=torch.float64)
-    ours = fourier_convolution(segment_means(x, config.num_segments), kernel, config.seq_len)
+    ours = fourier_convolution(segment_means(x, 3), kernel, config.seq_len)
     for b in range(2):
-        assert close(ours[b], reference.fourier_convolution(x[b].numpy(), kernel.numpy(), config.num_segments))
+        assert close(ours[b], reference.fourier_convolution(x[b].numpy(), kernel.numpy(), 3))
 
 
 def test_smoother_equals_reference(config: EncoderConfig) -> None:
@@ -39,7 +39,7 @@ def test_smoother_equals_reference(config: EncoderConfig) -> None:
 
 @pytest.fixture
 def without_fourier(config: EncoderConfig) -> EncoderConfig:
-    return dataclasses.replace(config, use_fourier=False)
+    return with_options(config, use_fourier=False)
 
 
 def test_smoother_without_fourier_equals_reference(without_fourier: EncoderConfig) -> None:
@@ -51,7 +51,7 @@ def test_smoother_without_fourier_equals_reference(without_fourier: EncoderConfi
 
 
 def test_smoother_without_stem_equals_reference(config: EncoderConfig) -> None:
-    without_stem = dataclasses.replace(config, use_stem=False)
+    without_stem = with_options(config, use_stem=False)
     smoother = Smoother(without_stem)
     assert not any("conv" in name for name, _ in smoother.named_parameters())
     state = randomise(smoother)
@@ -71,7 +71,7 @@ def test_smoother_without_fourier_has_no_kernel_and_half_the_convolution(
 
 @pytest.mark.parametrize("use_fourier", [True, False])
 def test_smoother_mixes_distant_tokens_by_fourier_alone(config: EncoderConfig, use_fourier: bool) -> None:
-    smoother = Smoother(dataclasses.replace(config, use_fourier=use_fourier))
+    smoother = Smoother(with_options(config, use_fourier=use_fourier))
     randomise(smoother)
     smoother.norm.bias.data.fill_(100.0)  # above the threshold of the ReLU, so that no change is hidden
     x = random_tokens(config)
@@ -116,7 +116,7 @@ def test_classifier_equals_reference(config: EncoderConfig, documents: Documents
 
 @pytest.mark.parametrize("use_fourier", [True, False])
 def test_gradient_reaches_every_parameter(config: EncoderConfig, documents: Documents, use_fourier: bool) -> None:
-    model = ByteClassifier(dataclasses.replace(config, use_fourier=use_fourier), 3)
+    model = ByteClassifier(with_options(config, use_fourier=use_fourier), 3)
     nn.functional.cross_entropy(model(*documents), torch.tensor([0, 1, 2, 0, 1])).backward()
     expect_gradient_everywhere(model)
 
@@ -162,7 +162,7 @@ def test_reloaded_model_is_identical(config: EncoderConfig, documents: Documents
     model = ByteClassifier(config, 2).eval()
     torch.save(model.state_dict(), tmp_path / "model.pt")
     # Another seed draws other rows and columns: only the file can bring the right ones back.
-    other = ByteClassifier(dataclasses.replace(config, sampling_seed=9), 2).eval()
+    other = ByteClassifier(changed(config, sampling_seed=9), 2).eval()
     rows = "encoder.blocks.0.attention.skeleton.rows"
     assert not torch.equal(model.state_dict()[rows], other.state_dict()[rows])
     other.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))

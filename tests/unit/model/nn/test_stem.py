@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artifact.documents import pad_rows
-from model.config.run import StemConfig
+from model.config.models import StemConfig
 from model.nn.stem import NgramStem
 from tests.support import reference
 from tests.support.numerics import close, randomise
@@ -53,7 +53,7 @@ def test_stem_equals_reference(texts: list[bytes]) -> None:
 def test_buckets_are_those_of_every_ngram_that_lies_in_the_document(
     text: bytes, shortest: int, more: int, power: int
 ) -> None:
-    config = StemConfig(shortest, min(16, shortest + more), 2**power, patch_length=4)
+    config = StemConfig(shortest=shortest, longest=min(16, shortest + more), num_buckets=2**power, patch_length=4)
     with torch.device("meta"):
         stem = NgramStem(config, NUM_TOKENS, 1)
     small = NgramStem(CONFIG, NUM_TOKENS, 1)

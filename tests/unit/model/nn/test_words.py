@@ -1,6 +1,5 @@
 """Words: the stem against a reference that cuts and hashes every word by itself, the choice of runs, the classifier."""
 
-import dataclasses
 import math
 from collections import Counter
 from functools import cache
@@ -14,12 +13,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 from artifact.documents import pad_rows
-from model.config.run import ClassifierConfig, EncoderConfig, WordStemConfig
+from model.config.attentions import S3Options
+from model.config.encoder import EncoderConfig
+from model.config.models import ClassifierConfig, WordStemConfig
 from model.nn.attention.s3 import DENSE_LENGTH
 from model.nn.classifier import NOISE, WordClassifier
 from model.nn.words import FOLDS, MODULUS, WordStem, choose
 from model.training.loop import parameter_groups
 from tests.support import reference
+from tests.support.configs import changed
 from tests.support.numerics import close, expect_gradient_everywhere, randomise
 
 CONFIG = WordStemConfig(longest=3, num_slots=64, patch_length=4, dropout=0.0)
@@ -47,7 +49,7 @@ def same(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
 
 @cache
 def plain(longest: int = CONFIG.longest) -> WordStem:
-    return WordStem(dataclasses.replace(CONFIG, longest=longest), LENGTH, DIM, CLASSES)
+    return WordStem(changed(CONFIG, longest=longest), LENGTH, DIM, CLASSES)
 
 
 def runs_of(stem: WordStem, *texts: bytes) -> list[dict[tuple[int, int], int]]:
@@ -132,7 +134,7 @@ def test_slots_are_the_upper_bits() -> None:
     hashes = [0, 1, 2, 12345, MODULUS - 1, *np.random.default_rng(0).integers(0, MODULUS, 1000).tolist()]
     for power in (1, 6, 16, 24):
         with torch.device("meta"):
-            stem = WordStem(dataclasses.replace(CONFIG, num_slots=2**power), 4, 1, 2)
+            stem = WordStem(changed(CONFIG, num_slots=2**power), 4, 1, 2)
         slots = stem.slots(torch.tensor(hashes)).tolist()
         assert slots == [reference.slot_of(value, 2**power) for value in hashes]
     assert set(plain().slots(torch.tensor(hashes)).tolist()) == set(range(64))
@@ -179,7 +181,7 @@ def test_stem_that_trains_without_dropout_equals_one_that_does_not(texts: list[b
 def test_dropout_leaves_out_runs_and_keeps_the_mean() -> None:
     text = b"one two three four five six seven eight"
     stem, _ = knowing(sorted(set(reference.word_runs(text, 3).values())))
-    stem.config = dataclasses.replace(CONFIG, dropout=0.25)
+    stem.config = changed(CONFIG, dropout=0.25)
     expected, count = stem(*padded(text))
     torch.manual_seed(0)
     stem.train()
@@ -386,7 +388,12 @@ def test_run_seen_nowhere_else_says_nothing() -> None:
 SMALL = ClassifierConfig(
     kind="words",
     encoder=EncoderConfig(
-        seq_len=NUM_TOKENS, dim=8, num_heads=2, num_layers=2, ffn_dim=6, num_segments=2, num_rows=5, num_columns=3
+        seq_len=NUM_TOKENS,
+        dim=8,
+        num_heads=2,
+        num_layers=2,
+        ffn_dim=6,
+        options=S3Options(num_segments=2, num_rows=5, num_columns=3),
     ),
     stem=CONFIG,
 )
@@ -410,7 +417,7 @@ def classifier_knowing(config: ClassifierConfig, texts: tuple[bytes, ...]) -> tu
 
 @pytest.mark.parametrize("num_layers", [0, 1, 2])
 def test_classifier_equals_reference(num_layers: int) -> None:
-    config = dataclasses.replace(SMALL, encoder=dataclasses.replace(SMALL.encoder, num_layers=num_layers))
+    config = changed(SMALL, encoder=changed(SMALL.encoder, num_layers=num_layers))
     model, state = classifier_knowing(config, TEXTS)
     folds = torch.tensor([0, 1, 2, 3, 4, 0])
     for given_folds in (None, folds):
@@ -435,10 +442,10 @@ def prose(length: int) -> bytes:
 
 @cache
 def long_model(seq_len: int, patch_length: int) -> WordClassifier:
-    encoder = dataclasses.replace(SMALL.encoder, seq_len=seq_len)
+    encoder = changed(SMALL.encoder, seq_len=seq_len)
     stem = WordStemConfig(longest=3, num_slots=1024, patch_length=patch_length)
     known = tuple(prose(length) for length in (40, 50, 60))
-    model, _ = classifier_knowing(ClassifierConfig("words", encoder, stem), known)
+    model, _ = classifier_knowing(ClassifierConfig(kind="words", encoder=encoder, stem=stem), known)
     return model.requires_grad_(False)
 
 
@@ -457,7 +464,8 @@ def test_lengths_lie_on_both_sides_of_the_dense_one() -> None:
     assert short <= DENSE_LENGTH < long
     for (seq_len, patch_length), buckets in SHAPES.items():
         encoder = EncoderConfig(seq_len=seq_len)
-        assert ClassifierConfig("words", encoder, WordStemConfig(patch_length=patch_length)).buckets == buckets
+        stem = WordStemConfig(patch_length=patch_length)
+        assert ClassifierConfig(kind="words", encoder=encoder, stem=stem).buckets == buckets
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -495,7 +503,7 @@ def test_answer_does_not_depend_on_batch_mates_or_on_bytes_beyond_the_length(sha
 def started(texts: tuple[bytes, ...], priors: torch.Tensor) -> tuple[WordClassifier, dict[int, torch.Tensor]]:
     """A classifier as training begins, and the evidence of each run that has a row."""
     torch.manual_seed(0)
-    config = dataclasses.replace(SMALL, stem=dataclasses.replace(CONFIG, num_slots=1024))
+    config = changed(SMALL, stem=changed(CONFIG, num_slots=1024))
     model = WordClassifier(config, CLASSES).double().eval()
     hashes = sorted({value for text in texts for value in reference.word_runs(text, 3).values()})
     evidence = torch.randn(FOLDS + 1, len(hashes), CLASSES, dtype=torch.float64)
@@ -589,8 +597,8 @@ def test_gradient_reaches_the_blocks_once_the_gate_has_moved() -> None:
 def test_classifier_trains(dropout: float, steps: int) -> None:
     """Which of two words comes first tells the class, so that single words say nothing: runs of two must."""
     torch.manual_seed(0)
-    stem = dataclasses.replace(CONFIG, num_slots=256, dropout=dropout)
-    model = WordClassifier(dataclasses.replace(SMALL, stem=stem), 2)
+    stem = changed(CONFIG, num_slots=256, dropout=dropout)
+    model = WordClassifier(changed(SMALL, stem=stem), 2)
     texts = [b"left right " * (1 + i % 3) if i % 2 else b"right left " * (1 + i % 3) for i in range(12)]
     labels = torch.tensor([i % 2 for i in range(12)])
     hashes = sorted({value for text in texts for value in reference.word_runs(text, 2).values()})

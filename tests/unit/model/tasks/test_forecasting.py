@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from artifact.backends import create_backend
 from artifact.backends.base import largest_error
 from artifact.manifest import ForecasterManifest, Format, Result, read_manifest
-from model.cli.train import find_recipe
-from model.config.run import ForecastingRun, load_recipe
+from model.config.recipes import find_recipe, load_recipe
+from model.config.run import ForecastingRun
 from model.data.series import Series
 from model.errors import UserError
 from model.nn.forecaster import PaperForecaster, ResidualForecaster
@@ -358,8 +358,8 @@ def test_results_are_those_of_every_test_window_at_every_horizon() -> None:
             # Single precision in the forecasts, six decimals in the results.
             assert result.value == pytest.approx(expected[metric], abs=2e-6)
             assert (result.split, result.examples, result.seeds) == ("test", 180 - horizon + 1, (0,))
-        yardsticks = f"repeat-last {expected['last']:.3f}, linear map {expected['linear']:.3f}"
-        assert results[f"horizon {horizon}", "mse"].compared_with == yardsticks
+        baselines = f"repeat-last {expected['last']:.3f}, linear map {expected['linear']:.3f}"
+        assert results[f"horizon {horizon}", "mse"].compared_with == baselines
 
 
 def test_horizons_longer_than_the_test_split_are_not_measured() -> None:

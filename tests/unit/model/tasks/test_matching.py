@@ -18,8 +18,9 @@ from artifact.backends.base import largest_error
 from artifact.documents import pad_rows, sigmoid
 from artifact.manifest import Format, MatcherManifest, read_manifest
 from model.cli.export import DATATYPES
-from model.cli.train import find_recipe
-from model.config.run import MatchingRun, PairsConfig, load_recipe
+from model.config.data import PairsConfig
+from model.config.recipes import find_recipe, load_recipe
+from model.config.run import MatchingRun
 from model.data.pairs import DOCUMENTS, PAIRS, SPLITS, Pairs, load_pairs
 from model.errors import UserError
 from model.nn.matcher import Matcher
@@ -194,7 +195,7 @@ def test_initialise_counts_each_ngram_once_a_document(task: Matching) -> None:
 
 
 def test_disjoint_splits_share_no_cited_paper() -> None:
-    pairs = load_pairs(PairsConfig("synthetic-pairs"), Path("absent"))
+    pairs = load_pairs(PairsConfig(name="synthetic-pairs"), Path("absent"))
     cited = {split: set(pairs.disjoint(split)[:, 1].tolist()) for split in SPLITS}
     assert all(cited.values())
     assert not cited["train"] & cited["val"]
@@ -278,7 +279,7 @@ def one_pair_a_split() -> list[Row | str]:
 
 def test_aan_gives_documents_folds_and_pairs_of_their_indices(write: Write) -> None:
     rows: list[Row | str] = [pair("test", "P3", "P4", 0), pair("train", "P7", "P0"), pair("val"), pair("train")]
-    pairs = load_pairs(PairsConfig("aan"), write(papers(), rows))
+    pairs = load_pairs(PairsConfig(name="aan"), write(papers(), rows))
     assert pairs.texts == [f"naïve text {i}".encode() for i in range(8)]
     assert pairs.folds.tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
     assert {split: table.tolist() for split, table in pairs.table.items()} == {
@@ -322,7 +323,7 @@ def test_aan_disjoint_pairs_are_chosen_by_the_fold_of_the_cited_paper() -> None:
 def test_aan_bad_document_is_an_error_that_names_file_and_line(write: Write, row: Row, message: str) -> None:
     folder = write([*papers()[:2], row, *papers()[2:]], one_pair_a_split())
     with pytest.raises(UserError) as caught:
-        load_pairs(PairsConfig("aan"), folder)
+        load_pairs(PairsConfig(name="aan"), folder)
     assert str(caught.value).startswith(f"{folder / DOCUMENTS}:3: {message}")
 
 
@@ -347,7 +348,7 @@ def test_aan_bad_document_is_an_error_that_names_file_and_line(write: Write, row
 def test_aan_bad_pair_is_an_error_that_names_file_and_line(write: Write, row: Row | str, message: str) -> None:
     folder = write(papers(), [*one_pair_a_split(), row, pair()])
     with pytest.raises(UserError) as caught:
-        load_pairs(PairsConfig("aan"), folder)
+        load_pairs(PairsConfig(name="aan"), folder)
     assert str(caught.value).startswith(f"{folder / PAIRS}:4: {message}")
 
 
@@ -357,7 +358,7 @@ def test_aan_damaged_file_is_an_error_that_names_it(write: Write, name: str, dam
     path = write(papers(), one_pair_a_split() * 500) / name
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UserError, match=rf"^{path}: \S"):
-        load_pairs(PairsConfig("aan"), path.parent)
+        load_pairs(PairsConfig(name="aan"), path.parent)
 
 
 @pytest.mark.parametrize("name", [DOCUMENTS, PAIRS])
@@ -365,14 +366,14 @@ def test_aan_file_that_does_not_exist_is_an_error_that_says_where_it_was_sought(
     path = write(papers(), one_pair_a_split()) / name
     path.unlink()
     with pytest.raises(UserError, match=rf"^{path} does not exist; --data-dir"):
-        load_pairs(PairsConfig("aan"), path.parent)
+        load_pairs(PairsConfig(name="aan"), path.parent)
 
 
 @pytest.mark.parametrize("missing", SPLITS)
 def test_aan_file_without_pairs_of_a_split_is_an_error(write: Write, missing: str) -> None:
     rows: list[Row | str] = [row for row in one_pair_a_split() if isinstance(row, dict) and row["split"] != missing]
     with pytest.raises(UserError, match=f"has no row of split '{missing}'"):
-        load_pairs(PairsConfig("aan"), write(papers(), rows)).disjoint(missing)
+        load_pairs(PairsConfig(name="aan"), write(papers(), rows)).disjoint(missing)
 
 
 @pytest.fixture(scope="module")

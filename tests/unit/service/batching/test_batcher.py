@@ -21,7 +21,7 @@ from service.batching.admission import Limits
 from service.batching.batcher import BULK_ROWS, STUCK_S, Batcher, Outcome
 from service.batching.queue import ACTIVE_S
 from service.errors import DeadlineExceeded, InferenceFailed, NotReady, Overloaded, ShuttingDown
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 
 POISON, NAN = b"poison", b"nan"
 MOST_TURNS = 100_000

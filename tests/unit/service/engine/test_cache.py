@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from service.engine.cache import ENTRY_BYTES, EncodingCache, Vector
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 
 DIM = 8
 ENTRY = ENTRY_BYTES + 4 * DIM

@@ -11,7 +11,7 @@ from artifact.manifest import ClassifierManifest
 from service.engine.engine import Engine
 from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
 from service.errors import NotReady, Overloaded, ShuttingDown
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.settings import Settings
 from tests.support.models import backend_of, classifier, forecaster, matcher
 from tests.support.waiting import PATIENCE_S

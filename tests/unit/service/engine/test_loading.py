@@ -9,7 +9,7 @@ from artifact.errors import BadExport
 from artifact.loading import LoadedModel
 from service.engine import loading
 from service.engine.loading import load_models
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.settings import Settings
 from tests.support.models import classifier, forecaster
 

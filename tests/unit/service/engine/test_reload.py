@@ -22,7 +22,7 @@ from artifact.manifest import Manifest, newest_version, parse_manifest
 from service.engine.engine import Engine
 from service.engine.reload import Reloader
 from service.errors import ModelNotFound
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.settings import Settings
 from tests.support.paths import EXPORTS
 from tests.support.waiting import PATIENCE_S, wait_until

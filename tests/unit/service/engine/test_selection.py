@@ -7,7 +7,7 @@ from artifact.loading import LoadedModel
 from service.engine.engine import Engine
 from service.engine.selection import DEFAULTS, Models, check_defaults
 from service.errors import ModelNotFound
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.settings import Settings
 from tests.support.models import classifier, forecaster, matcher
 

@@ -12,7 +12,7 @@ from artifact.loading import LoadedModel
 from service.engine.engine import Engine
 from service.engine.served import ServedMatcher
 from service.errors import DeadlineExceeded, InferenceFailed, ShuttingDown
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.settings import Settings
 from tests.support.models import head_of, matcher
 from tests.support.waiting import PATIENCE_S

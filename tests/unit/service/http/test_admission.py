@@ -12,7 +12,7 @@ from service.engine.engine import Engine
 from service.errors import Overloaded
 from service.http.admission import Admission
 from service.http.keys import Keys
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.settings import Settings
 from service.wire.route import Route, Table
 from tests.support.applications import fail

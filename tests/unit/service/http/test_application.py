@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from service.http.application import Application
-from service.observe.metrics import Metrics
+from service.metrics import Metrics
 from service.settings import Settings
 from service.wire.call import Call
 from service.wire.responses import json_response

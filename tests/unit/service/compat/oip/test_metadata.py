@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from service import __version__
+from artifact import __version__
 from tests.support.models import answer, classifier, forecaster, matcher, serving
 
 

@@ -1,0 +1,23 @@
+"""The revision of the code that a result or an export was made with. Used by training and benchmarks."""
+
+import subprocess
+from pathlib import Path
+
+TEXTS = ("benchmarks/results", "docs", "*.md")
+"""What a result may change without changing the code that gave it."""
+
+
+def git_revision() -> str:
+    """Revision of the code, with `-dirty` if code has uncommitted changes; `unknown` outside a checkout."""
+    try:
+        revision = _git("describe", "--always", "--abbrev=12")
+        paths = (":/", *(f":(top,exclude){path}" for path in TEXTS))
+        is_dirty = _git("status", "--porcelain", "--untracked-files=no", "--", *paths)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return f"{revision}-dirty" if is_dirty else revision
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,0 +1,1 @@
+"""What every benchmark needs: records, tables, charts, servers, load. Imports neither torch nor `model`."""

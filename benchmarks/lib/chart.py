@@ -1,0 +1,21 @@
+"""Charts: figures without the state of pyplot, saved as PNG."""
+
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+DPI = 110
+
+
+def figure(
+    size: tuple[float, float], columns: int = 1, *, rows: int = 1, share_y: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """A figure of some inches, and its panels row by row."""
+    drawn = Figure(figsize=size, layout="constrained")
+    return drawn, list(drawn.subplots(rows, columns, sharey=share_y, squeeze=False).flat)
+
+
+def save(drawn: Figure, path: Path) -> None:
+    """Write the PNG; the same figure gives the same bytes."""
+    drawn.savefig(path, dpi=DPI, metadata={"Software": None})

@@ -1,0 +1,348 @@
+"""Load on an HTTP server: as fast as it answers (`closed_loop`) or at a rate it has no say in (`open_loop`).
+
+    requests = [post(url, body) for body in bodies]
+    outcome = run(closed_loop(url, requests, connections=32, seconds=10))
+    print(outcome.throughput, outcome.quantile(0.99), outcome.statuses())
+
+Requests are bytes made before and taken in turns; connections are kept alive; answers are parsed no further than
+status, length, `Retry-After` and `Connection`. A latency counts from the moment a request was due, not from the moment
+it could be sent, so that a server which stalls cannot hide it. Run it in a process that does nothing else; from a
+shell:
+
+    python -m benchmarks.lib.load http://127.0.0.1:8000/v1/classify --body docs/review.txt --content-type text/plain
+"""
+
+import argparse
+import asyncio
+import gc
+import time
+from collections import Counter
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+from urllib.parse import urlsplit
+
+import numpy as np
+import uvloop
+from numpy.typing import NDArray
+
+T = TypeVar("T")
+
+REFUSALS = (429, 503)
+"""What a server says that does not want a request now."""
+PAUSE_S = 0.02
+"""Before a closed loop asks again after a refusal or a broken connection; without it, it would spin, and so take the
+cores from the server."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of each request, in the order they ended; times are seconds since the load began."""
+
+    started: float
+    """When the load began, on the clock of `time.monotonic`."""
+    seconds: float
+    """How long requests were sent."""
+    due: NDArray[np.float64]
+    """When each was to be sent."""
+    ended: NDArray[np.float64]
+    """When its answer was complete, or it failed."""
+    status: NDArray[np.int64]
+    """Of the answer; 0 without one."""
+    has_retry_after: NDArray[np.bool_]
+    """Whether the answer had the header."""
+    failures: Counter[str]
+    """Requests without an answer: `late` (given up), `not connected`, `closed` (in the midst of it)."""
+
+    @property
+    def answered(self) -> NDArray[np.bool_]:
+        """Which were answered with 200."""
+        return np.equal(self.status, 200)
+
+    @property
+    def latencies(self) -> NDArray[np.float64]:
+        """Of those answered with 200."""
+        return (self.ended - self.due)[self.answered]
+
+    @property
+    def throughput(self) -> float:
+        """Answers with 200 a second, while requests were sent."""
+        return float((self.answered & (self.ended <= self.seconds)).sum() / self.seconds)
+
+    def quantile(self, q: float) -> float:
+        """Quantile of the latencies; nan if nothing was answered."""
+        return float(np.quantile(self.latencies, q)) if self.answered.any() else float("nan")
+
+    def percentiles_ms(self) -> list[float]:
+        """Percentiles 0 to 100 of the latencies in ms, for a record; empty if nothing was answered."""
+        if not self.answered.any():
+            return []
+        return [round(1e3 * float(value), 3) for value in np.quantile(self.latencies, np.linspace(0, 1, 101))]
+
+    def statuses(self) -> dict[int, int]:
+        """How many answers there were of each status."""
+        return {status: count for status, count in sorted(Counter(self.status.tolist()).items()) if status}
+
+
+def post(
+    url: str, body: bytes, content_type: str = "application/json", headers: Mapping[str, str] | None = None
+) -> bytes:
+    """A POST request as it goes over the wire."""
+    parts = urlsplit(url)
+    lines = [f"POST {parts.path or '/'}{'?' + parts.query if parts.query else ''} HTTP/1.1", f"host: {parts.netloc}"]
+    lines += [f"content-type: {content_type}", f"content-length: {len(body)}"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def run(load: Coroutine[Any, Any, T]) -> T:
+    """Run a load on the fast event loop, without pauses for collecting garbage."""
+    gc.collect()
+    gc.disable()
+    try:
+        return uvloop.run(load)
+    finally:
+        gc.enable()
+
+
+async def closed_loop(
+    url: str, requests: Sequence[bytes], *, connections: int, seconds: float, give_up_s: float = 30.0
+) -> Outcome:
+    """Every connection sends its next request when the answer to the last one is there.
+
+    Args:
+        url: whose host and port are connected to.
+        requests: what is sent, in turns.
+        connections: how many requests are under way at any time.
+        seconds: for how long requests are sent; those under way then are waited for, but not in the throughput.
+        give_up_s: a request without an answer for so long has failed.
+
+    """
+    client = _Client(url, give_up_s)
+
+    async def keep_asking(first: int) -> None:
+        connection: _Connection | None = None
+        index = first
+        while (due := client.now()) < seconds:
+            connection, status = await client.ask(connection, requests[index % len(requests)], due)
+            index += connections
+            if status == 0 or status in REFUSALS:
+                await asyncio.sleep(PAUSE_S)
+        if connection is not None:
+            connection.close()
+
+    await asyncio.gather(*(keep_asking(first) for first in range(connections)))
+    return client.outcome(seconds)
+
+
+async def open_loop(
+    url: str,
+    requests: Sequence[bytes],
+    *,
+    rate: float,
+    seconds: float,
+    give_up_s: float = 30.0,
+    max_connections: int = 4096,
+    seed: int = 0,
+) -> Outcome:
+    """Requests come at random (Poisson) moments, however slowly they are answered.
+
+    Args:
+        url: whose host and port are connected to.
+        requests: what is sent, in turns.
+        rate: requests a second, on average.
+        seconds: for how long requests come; those under way then are waited for.
+        give_up_s: a request not answered so long after it was due is given up, and its connection closed.
+        max_connections: with so many requests under way the next ones wait here, and their time counts.
+        seed: of the moments.
+
+    """
+    generator = np.random.default_rng(seed)
+    moments = np.cumsum(generator.exponential(1 / rate, size=int(rate * seconds + 10 * (rate * seconds) ** 0.5 + 10)))
+    client = _Client(url, give_up_s)
+    idle: list[_Connection] = []
+    places = asyncio.Semaphore(max_connections)
+    tasks = set[asyncio.Task[None]]()
+
+    async def ask(index: int, due: float) -> None:
+        async with places:
+            connection = idle.pop() if idle else None  # the one used last: no more are open than needed
+            connection, _ = await client.ask(connection, requests[index % len(requests)], due)
+            if connection is not None:
+                idle.append(connection)
+
+    for index, due in enumerate(moments[moments < seconds].tolist()):
+        if (wait := due - client.now()) > 0:
+            await asyncio.sleep(wait)
+        task = asyncio.create_task(ask(index, due))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+    if tasks:
+        await asyncio.wait(tasks)
+    for connection in idle:
+        connection.close()
+    return client.outcome(seconds)
+
+
+class _Client:
+    """Sends requests and notes what became of them."""
+
+    def __init__(self, url: str, give_up_s: float) -> None:
+        parts = urlsplit(url)
+        self._host, self._port = parts.hostname or "", parts.port or 80
+        self._give_up_s = give_up_s
+        self._started = time.monotonic()
+        self._records: list[tuple[float, float, int, bool]] = []
+        self._failures = Counter[str]()
+
+    def now(self) -> float:
+        """Seconds since the load began."""
+        return time.monotonic() - self._started
+
+    async def ask(
+        self, connection: "_Connection | None", request: bytes, due: float
+    ) -> tuple["_Connection | None", int]:
+        """Send a request over a connection, or a new one.
+
+        Returns: the connection if it can be used again; the status of the answer, 0 without one.
+        """
+        status, has_retry_after, failure = 0, False, ""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(due + self._give_up_s - self.now()):
+                if connection is None or connection.is_closed:
+                    _, connection = await loop.create_connection(_Connection, self._host, self._port)
+                status, has_retry_after = await connection.ask(request)
+        except TimeoutError:
+            failure = "late"
+        except _Closed:
+            failure = "closed"
+        except OSError:
+            failure = "not connected"
+        if failure:
+            self._failures[failure] += 1
+            if connection is not None:
+                connection.close()
+        self._records.append((due, self.now(), status, has_retry_after))
+        return connection if connection is not None and not connection.is_closed else None, status
+
+    def outcome(self, seconds: float) -> Outcome:
+        """What was noted."""
+        due, ended, status, has_retry_after = zip(*self._records, strict=True) if self._records else ((),) * 4
+        return Outcome(
+            started=self._started,
+            seconds=seconds,
+            due=np.array(due, np.float64),
+            ended=np.array(ended, np.float64),
+            status=np.array(status, np.int64),
+            has_retry_after=np.array(has_retry_after, np.bool_),
+            failures=self._failures,
+        )
+
+
+class _Closed(Exception):
+    """The connection ended before the answer did."""
+
+
+class _Connection(asyncio.Protocol):
+    """One connection with at most one request under way."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[tuple[int, bool]] | None = None
+        self._received = bytearray()
+        self._head: _Head | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End; an answer without a length ends with its connection."""
+        del exc
+        self.is_closed = True
+        if self._head is not None and self._head.ends_with_connection:
+            self._finish(self._head)
+        elif self._answer is not None and not self._answer.done():
+            self._answer.set_exception(_Closed())
+
+    async def ask(self, request: bytes) -> tuple[int, bool]:
+        """Status of the answer, and whether it has `Retry-After`. Raises: _Closed."""
+        if self.is_closed or self._transport is None:
+            raise _Closed
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return await self._answer
+
+    def data_received(self, data: bytes) -> None:
+        """Parse as much as has come."""
+        received = self._received
+        received += data
+        if self._head is None:
+            end = received.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            self._head = _Head(bytes(received[:end]).lower())
+            del received[: end + 4]
+        if self._head.is_complete(received):
+            self._finish(self._head)
+
+    def _finish(self, head: "_Head") -> None:
+        self._received.clear()
+        self._head = None
+        if head.closes:
+            self.close()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result((head.status, head.has_retry_after))
+
+    def close(self) -> None:
+        """Close at once."""
+        self.is_closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class _Head:
+    """What matters of an answer's head, given in lower case."""
+
+    def __init__(self, text: bytes) -> None:
+        self.status = int(text[9:12])
+        self.has_retry_after = b"\r\nretry-after:" in text
+        self.closes = b"\r\nconnection: close" in text
+        _, found, rest = text.partition(b"\r\ncontent-length:")
+        self.length = int(rest.partition(b"\r\n")[0]) if found else None
+        self.is_chunked = b"\r\ntransfer-encoding: chunked" in text
+        self.ends_with_connection = self.length is None and not self.is_chunked
+
+    def is_complete(self, body: bytearray) -> bool:
+        """Whether the body is there; one in chunks is known by its end, since nothing follows an answer."""
+        if self.length is not None:
+            return len(body) >= self.length
+        return self.is_chunked and body.endswith(b"0\r\n\r\n")
+
+
+def main() -> None:
+    """Load a server from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("url")
+    parser.add_argument("--body", type=Path, required=True, help="file that is sent")
+    parser.add_argument("--content-type", default="application/json", help="default: %(default)s")
+    parser.add_argument("--connections", type=int, default=32, help="of the closed loop (default: %(default)s)")
+    parser.add_argument("--rate", type=float, help="requests a second: an open loop")
+    parser.add_argument("--seconds", type=float, default=10, help="default: %(default)s")
+    args = parser.parse_args()
+    requests = [post(args.url, args.body.read_bytes(), args.content_type)]
+    if args.rate:
+        load = open_loop(args.url, requests, rate=args.rate, seconds=args.seconds)
+    else:
+        load = closed_loop(args.url, requests, connections=args.connections, seconds=args.seconds)
+    outcome = run(load)
+    quantiles = ", ".join(f"p{100 * q:g} {1e3 * outcome.quantile(q):.1f} ms" for q in (0.5, 0.9, 0.99))
+    print(f"{outcome.throughput:.1f} answers/s, {quantiles}; statuses {outcome.statuses()}", end="")
+    print(f", without answer {dict(outcome.failures)}" if outcome.failures else "")
+
+
+if __name__ == "__main__":
+    main()

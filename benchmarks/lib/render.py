@@ -1,0 +1,37 @@
+"""`python -m benchmarks.lib.render [NAME...]`: make reports and charts anew from the records; measures nothing."""
+
+import argparse
+import importlib
+import importlib.util
+from pathlib import Path
+
+from benchmarks.lib import record
+from benchmarks.lib.benchmark import Benchmark
+
+
+def benchmark_of(program: str) -> Benchmark:
+    """The benchmark that a module is, found as `python -m` finds it. Raises: ImportError."""
+    spec = importlib.util.find_spec(program)
+    is_package = spec is not None and spec.submodule_search_locations is not None
+    found = importlib.import_module(f"{program}.__main__" if is_package else program).BENCHMARK
+    assert isinstance(found, Benchmark)
+    return found
+
+
+def main() -> None:
+    """Render all records, or those that are named."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.lib.render", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of records (default: all)")
+    parser.add_argument("--out", type=Path, default=record.RESULTS, help="folder of the results (default: %(default)s)")
+    args = parser.parse_args()
+    known = record.names(args.out)
+    if unknown := set(args.names) - set(known):
+        parser.error(f"no record of {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
+    for name in args.names or known:
+        measured = record.read(name, args.out)
+        benchmark_of(measured.program).render(measured, args.out / name)
+        print(args.out / name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Servers under load: started on some cores, asked by URL, stopped."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("onnxruntime", "uvicorn", "httptools", "uvloop", "fastapi", "numpy")
+"""What serves, and computes."""
+START_S = 60
+TEXT = "text/plain"
+
+
+class Server:
+    """A server process and its address."""
+
+    def __init__(self, process: subprocess.Popen[bytes], url: str) -> None:
+        self.process = process
+        self.url = url
+
+    def rss_mb(self) -> float:
+        """Resident memory of the process."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        return int(found[1]) / 1024 if found else float("nan")
+
+    def stop(self) -> int:
+        """Ask it to stop; its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(START_S)
+
+
+@contextlib.contextmanager
+def server(command: Sequence[str], cores: set[int] | None = None) -> Iterator[Server]:
+    """Run `python ARGUMENTS` until the end of the block; it must log `listening on URL` or `running on URL`."""
+    with tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
+        process = subprocess.Popen(
+            [sys.executable, *command], cwd=ROOT, stdout=log, stderr=log, env=_environment(),
+            preexec_fn=(lambda: os.sched_setaffinity(0, cores)) if cores else None,
+        )  # fmt: skip
+        try:
+            yield Server(process, _address(process, Path(log.name)))
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("LONGDOC_")}
+
+
+def _address(process: subprocess.Popen[bytes], log: Path) -> str:
+    until = time.monotonic() + START_S
+    while not (found := re.search(r"(?:listening|running) on (http://\S+)", log.read_text(), re.IGNORECASE)):
+        if process.poll() is not None or time.monotonic() > until:
+            raise RuntimeError(f"the server did not start:\n{log.read_text()[-2000:]}")
+        time.sleep(0.05)
+    return found[1]
+
+
+def service(*flags: str, cores: set[int] | None = None) -> contextlib.AbstractContextManager[Server]:
+    """Our server with the exports of the repository, on a free port."""
+    return server(["-m", "service", "--port", "0", "--device", "cpu", *flags], cores)
+
+
+def document(length: int) -> bytes:
+    """A text of that many bytes."""
+    text = b"The film was long, and I liked most of it; the rest was noise. "
+    return (text * (1 + length // len(text)))[:length]

@@ -1,0 +1,134 @@
+"""`python -m benchmarks.models.classification`: our classifier beside TF-IDF, what each part gives, long documents.
+
+Trains three seeds of what is served and one of most variants (minutes each on one core) into `runs/classification/`;
+the result of each run is recorded as soon as it is there, and started again, the program goes on. The figures of TF-IDF
+are those of `benchmarks.models.text_tfidf`.
+"""
+
+import argparse
+import functools
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.lib import chart
+from benchmarks.lib.benchmark import Benchmark
+from benchmarks.lib.record import Data, Record, read
+from benchmarks.lib.table import mean_and_deviation, table
+from benchmarks.models.runs import Case, Figures, add_options, evaluate, figures, revisions, trained
+
+NAME = "classification"
+SERVED = {
+    "imdb": Case("imdb", "imdb-s3", 3),
+    "20newsgroups": Case("20newsgroups", "newsgroups-s3", 3),
+    "20newsgroups-stripped": Case("20newsgroups-stripped", "newsgroups-s3", 3, ('data.name="20newsgroups-stripped"',)),
+}
+"""As they are served, by their documents."""
+VARIANTS = (
+    Case("without S3Attention: the stem alone", "imdb-s3", 3, ("model.encoder.num_layers=0",)),
+    Case("without smoother", "imdb-s3", 1, ("model.encoder.options.use_smoother=false",)),
+    Case("without Fourier convolution", "imdb-s3", 1, ("model.encoder.options.use_fourier=false",)),
+    Case("without row attention", "imdb-s3", 1, ("model.encoder.options.use_rows=false",)),
+    Case("without column attention", "imdb-s3", 1, ("model.encoder.options.use_columns=false",)),
+    Case("single words", "imdb-s3", 1, ("model.stem.longest=1",)),
+    Case("runs of two words", "imdb-s3", 1, ("model.stem.longest=2",)),
+)
+"""On IMDb."""
+PUBLISHED = {"imdb": "69.27 ± 0.83"}
+"""S3Attention on bytes (Wang et al. 2024, arXiv:2408.08567, Table 1, r = s1 = s2 = 8)."""
+
+
+def measure(args: argparse.Namespace) -> Iterator[Data]:
+    """Train and measure what is missing."""
+    return trained(NAME, (*SERVED.values(), *VARIANTS), args, evaluate)
+
+
+def report(record: Record) -> str:
+    """Ours beside TF-IDF, the variants, and long documents."""
+    found = figures(record.data["runs"])
+    served = {name: found[name] for name in SERVED if name in found}
+    baseline = tfidf()
+    wanted = (("accuracy", "windows"), ("accuracy", "head"), ("macro_f1", "windows"), ("ece", "windows"))
+    results = [
+        [
+            name,
+            str(len(runs)),
+            *(percent(runs, *key) for key in wanted),
+            f"{baseline[name]:.2f}",
+            PUBLISHED.get(name, ""),
+        ]
+        for name, runs in served.items()
+    ]
+    variants = {"as served": found.get("imdb", []), **{case.name: found.get(case.name, []) for case in VARIANTS}}
+    parts = [[name, str(len(runs)), percent(runs, "accuracy", "windows")] for name, runs in variants.items() if runs]
+    long = [
+        [name, str(len(runs)), *(percent(runs, "accuracy", f"{how}, over 4,096 bytes") for how in ("windows", "head"))]
+        for name, runs in served.items()
+    ]
+    heads = ["ours", "head alone", "macro F1", "ECE", "TF-IDF + LR", "S3Attention, published"]
+    return "\n".join(
+        [
+            "Accuracy on the whole test split in %, mean ± standard deviation over seeds; texts that are also in test "
+            "are left out of training. TF-IDF and logistic regression: `text_tfidf`.",
+            "",
+            table(["documents", "seeds", *heads], results),
+            "## What each part gives, on IMDb",
+            "",
+            table(["model", "seeds", "accuracy"], parts),
+            "## Documents longer than the model, over 4,096 bytes",
+            "",
+            table(["documents", "seeds", "windows", "head alone"], long),
+            revisions(record.data["runs"]),
+        ]
+    )
+
+
+def tfidf() -> dict[str, float]:
+    """Documents -> accuracy in % of TF-IDF and logistic regression."""
+    return {row["documents"]: 100 * row["accuracy"] for row in read("text_tfidf").data["sets"]}
+
+
+def percent(runs: list[Figures], metric: str, condition: str) -> str:
+    """Mean ± standard deviation in %."""
+    return mean_and_deviation([100 * run[metric, condition] for run in runs], ".2f")
+
+
+def draw(record: Record, path: Path) -> None:
+    """Ours against TF-IDF, and the variants."""
+    found, baseline = figures(record.data["runs"]), tfidf()
+    means = {name: [100 * run["accuracy", "windows"] for run in runs] for name, runs in found.items()}
+    figure, (left, right) = chart.figure((12, 4), 2)
+    served = [name for name in SERVED if name in means]
+    for place, name in enumerate(served):
+        deviation = statistics.stdev(means[name]) if len(means[name]) > 1 else 0.0
+        left.bar(place, statistics.mean(means[name]), yerr=deviation, capsize=3, color="C0")
+        label = None if place else "TF-IDF + LR"
+        left.plot([place - 0.45, place + 0.45], [baseline[name]] * 2, color="black", label=label)
+    left.set(ylabel="accuracy, %", xticks=range(len(served)), ylim=(60, 100))
+    left.set_xticklabels(served)
+    left.legend()
+    names = [name for name in ("imdb", *(case.name for case in VARIANTS)) if name in means]
+    values = [statistics.mean(means[name]) for name in names]
+    right.barh(range(len(names)), values, color="C1")
+    right.axvline(baseline["imdb"], color="black", label="TF-IDF + LR")
+    right.set(xlabel="accuracy on IMDb, %", yticks=range(len(names)))
+    right.set_xlim(min([*values, baseline["imdb"]]) - 1, max([*values, baseline["imdb"]]) + 0.5)
+    right.set_yticklabels(["as served" if name == "imdb" else name for name in names], fontsize=8)
+    right.invert_yaxis()
+    right.legend()
+    chart.save(figure, path)
+
+
+BENCHMARK = Benchmark(
+    program="benchmarks.models.classification",
+    title="Classification",
+    description=__doc__,
+    options=functools.partial(add_options, name=NAME),
+    measure=measure,
+    report=report,
+    chart=draw,
+    packages=("torch", "numpy"),
+)
+
+if __name__ == "__main__":
+    BENCHMARK.main()

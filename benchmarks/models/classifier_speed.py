@@ -1,0 +1,227 @@
+"""`python -m benchmarks.models.classifier_speed`: what a document costs the served classifier, beside the paper's.
+
+Served: `exports/imdb-s3` in ONNX Runtime at each length bucket, and the paper's encoder exported at 4,096 bytes, one
+thread, in turns. Training: forward, backward and optimiser step of both in eager PyTorch on IMDb's training reviews at
+their real lengths, in turns; peak memory of each in a process of its own.
+"""
+
+import argparse
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from artifact.backends import create_backend
+from artifact.backends.base import InferenceBackend
+from artifact.documents import pad_rows
+from artifact.manifest import newest_version, read_manifest
+from benchmarks.lib import chart
+from benchmarks.lib.benchmark import Benchmark, add_data_dir
+from benchmarks.lib.interleave import interleave
+from benchmarks.lib.record import Data, Record
+from benchmarks.lib.table import table
+from benchmarks.models import memory
+from model.cli.export import eager, write_graph
+from model.config.recipes import find_recipe, load_recipe
+from model.config.run import ClassificationRun
+from model.tasks.base import Batch
+from model.tasks.classification import Classification
+from model.training.loop import parameter_groups
+
+BATCH_BYTES = 4 * 4096
+"""Bytes computed at once when served, as the service does on a CPU: four long documents, or more shorter ones."""
+STEP = 32
+"""Documents in a training step of both."""
+OURS, PAPER = "imdb-s3", "imdb-paper"
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    add_data_dir(parser)
+    parser.add_argument("--rounds", type=int, default=20, help="measured rounds (default: %(default)s)")
+
+
+def measure(args: argparse.Namespace) -> Iterator[Data]:
+    """Seconds of each round of serving and training; memory and FLOPs."""
+    torch.set_num_threads(1)
+    yield {"serving_s": serving_seconds(args.rounds), "training": training(args.rounds, args.data_dir)}
+
+
+def training(rounds: int, data_dir: Path) -> dict[str, Data]:
+    """Seconds of each step, bytes added by training, FLOPs; of both."""
+    trainers = {name: Trainer.of(name, data_dir) for name in (OURS, PAPER)}
+    turns = {name: trainer.step for name, trainer in trainers.items()}
+    seconds = interleave(turns, rounds, warm_up=2, label="training")
+    return {
+        name: {
+            "step_s": seconds[name],
+            "memory_bytes": memory.in_own_process(added_memory, name, data_dir),
+            "flops": trainer.flops(),
+        }
+        for name, trainer in trainers.items()
+    }
+
+
+def added_memory(name: str, data_dir: Path) -> int:
+    """Bytes that training takes at most above what the process had before."""
+    torch.set_num_threads(1)
+    trainer = Trainer.of(name, data_dir)
+    before = memory.forget_peak()
+    for _ in range(5):
+        trainer.step()
+    return memory.peak() - before
+
+
+@dataclass
+class Trainer:
+    """A model with its optimiser and an endless supply of batches."""
+
+    task: Classification
+    model: nn.Module
+    optimiser: torch.optim.Optimizer
+    batches: Iterator[Batch]
+
+    @classmethod
+    def of(cls, recipe: str, data_dir: Path) -> "Trainer":
+        """Ready to train a recipe."""
+        config = load_recipe(find_recipe(recipe), [f"training.batch_size={STEP}"])
+        assert isinstance(config, ClassificationRun)
+        task = Classification(config)
+        task.load(data_dir)
+        torch.manual_seed(0)
+        model = task.build()
+        task.initialise(model, torch.device("cpu"))
+        optimiser = torch.optim.AdamW(parameter_groups(model.train(), config.training.learning_rate))
+        return cls(task, model, optimiser, itertools.chain.from_iterable(task.batches(e) for e in itertools.count()))
+
+    def step(self) -> float:
+        """Seconds of one step: forward, backward, optimiser."""
+        batch = next(self.batches)
+        started = time.perf_counter()
+        self.optimiser.zero_grad(set_to_none=True)
+        self.task.loss(self.model, batch).backward()
+        self.optimiser.step()
+        return time.perf_counter() - started
+
+    def flops(self) -> int:
+        """Multiplications and additions of matrix products for one document of 4,096 bytes."""
+        document, lengths = pad_rows([b"word " * 819 + b"w"], 4096)
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            self.model.eval()(torch.from_numpy(document), torch.from_numpy(lengths))
+        return int(counter.get_total_flops())
+
+
+def serving_seconds(rounds: int) -> dict[str, list[float]]:
+    """Seconds a document of each round: ours at each length bucket, and the paper's."""
+    folder = newest_version(Path("exports") / OURS)
+    manifest = read_manifest(folder)
+    ours = create_backend(manifest, folder, device="cpu")
+    runs: dict[str, Callable[[], object]] = {}
+    for bucket in sorted(manifest.files_of("onnx")):
+        runs[str(bucket)] = computing(ours, bucket)
+    config = load_recipe(find_recipe(PAPER))
+    assert isinstance(config, ClassificationRun)
+    task = Classification(config)
+    task.restore({"labels": ["negative", "positive"]})
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as partial:
+        source = task.graphs(task.build().eval())[0]
+        graph = write_graph(source, eager(source), Path(partial))
+        runs["paper"] = computing(create_backend(graph, Path(partial), device="cpu"), 4096)
+
+    def timed(name: str, run: Callable[[], object]) -> Callable[[], float]:
+        documents = BATCH_BYTES // (4096 if name == "paper" else int(name))
+
+        def turn() -> float:
+            started = time.perf_counter()
+            run()
+            return (time.perf_counter() - started) / documents
+
+        return turn
+
+    turns = {name: timed(name, run) for name, run in runs.items()}
+    return interleave(turns, rounds, warm_up=3, label="serving")
+
+
+def computing(backend: InferenceBackend, length: int) -> Callable[[], object]:
+    """One batch of full documents of English words."""
+    text = Path("README.md").read_bytes()
+    rows = [(text[i * 997 % len(text) :] + text)[:length] for i in range(BATCH_BYTES // length)]
+    document, lengths = pad_rows(rows, length)
+    return lambda: backend.run({"bytes": document, "lengths": lengths})
+
+
+def report(record: Record) -> str:
+    """Serving and training."""
+    ms = {name: 1000 * statistics.median(seconds) for name, seconds in record.data["serving_s"].items()}
+    serving, previous = [], None
+    for name, value in ms.items():
+        label = "the paper's, any up to 4,096" if name == "paper" else f"ours, {int(name):,}"
+        growth = f"{value / previous:.2f} x" if previous and name != "paper" else ""
+        serving.append([label, f"{value:.2f}", growth, f"{ms['paper'] / value:.1f} x"])
+        previous = value
+    trained = record.data["training"]
+    speed = {name: STEP * len(found["step_s"]) / sum(found["step_s"]) for name, found in trained.items()}
+    rows = [
+        [
+            "ours" if name == OURS else "the paper's",
+            f"{speed[name]:.1f}",
+            f"{speed[name] / speed[PAPER]:.1f}",
+            f"{found['memory_bytes'] / 2**20:.0f}",
+            f"{found['flops'] / 1e6:.0f}",
+        ]
+        for name, found in trained.items()
+    ]
+    heads = ["model", "documents/s", "ratio", "memory of training, MiB", "MFLOP a document of 4,096 bytes"]
+    return "\n".join(
+        [
+            f"Served by ONNX Runtime, one thread, batches of {BATCH_BYTES:,} bytes: median of "
+            f"{record.settings['rounds']} rounds in turns.",
+            "",
+            table(["model and bytes", "ms a document", "to half the bytes", "the paper's takes"], serving),
+            f"A document of 512 bytes costs {ms['4096'] / ms['512']:.1f} times less than one of 4,096.",
+            "",
+            f"Training on IMDb's reviews at their lengths, one thread, steps of {STEP} documents in turns, eager "
+            "PyTorch:",
+            "",
+            table(heads, rows),
+            "FLOPs are those of matrix products and convolutions; look-ups and FFTs are not counted.",
+        ]
+    )
+
+
+def draw(record: Record, path: Path) -> None:
+    """Milliseconds against bytes."""
+    served = record.data["serving_s"]
+    lengths = [int(name) for name in served if name != "paper"]
+    figure, (axes,) = chart.figure((6, 4))
+    axes.plot(lengths, [1000 * statistics.median(served[str(n)]) for n in lengths], marker="o", label="ours")
+    axes.axhline(1000 * statistics.median(served["paper"]), color="black", label="the paper's")
+    axes.set(xlabel="bytes", ylabel="ms a document, one thread", xscale="log", yscale="log", xticks=lengths)
+    axes.set_xticklabels([f"{n:,}" for n in lengths])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend()
+    chart.save(figure, path)
+
+
+BENCHMARK = Benchmark(
+    program="benchmarks.models.classifier_speed",
+    title="Cost of a document",
+    description=__doc__,
+    options=options,
+    measure=measure,
+    report=report,
+    chart=draw,
+    packages=("torch", "onnxruntime", "numpy"),
+)
+
+if __name__ == "__main__":
+    BENCHMARK.main()

@@ -1,0 +1,84 @@
+"""`python -m benchmarks.models.exchange_shares`: how much of the linear map the forecaster of Exchange should keep.
+
+Chosen within the training rows, so that neither validation nor test has a say: the recipe `exchange-s3` is trained on
+the first 60 % of them (42 % of all rows) with each share, and compared on the other 40 % (28 % of all, the first half
+of what is then its validation). A share of 0 repeats the last value. The result of each run is recorded as soon as it
+is there, and started again, the program goes on.
+"""
+
+import argparse
+import functools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from benchmarks.lib.benchmark import Benchmark
+from benchmarks.lib.record import Data, Record
+from benchmarks.lib.table import table
+from benchmarks.models.runs import Case, add_options, revisions, trained
+from model.tasks import task_of
+from model.tasks.forecasting import Forecasting
+from model.training import checkpoint
+
+NAME = "exchange_shares"
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+SPLIT = ("data.train_fraction=0.42", "data.validation_fraction=0.56")
+CASES = [Case(f"{share:.2f}", "exchange-s3", 1, (*SPLIT, f"model.linear_share={share}")) for share in SHARES]
+"""Named after their share."""
+
+
+def measure(args: argparse.Namespace) -> Iterator[Data]:
+    """Train and measure what is missing."""
+    return trained(NAME, CASES, args, results)
+
+
+def results(folder: Path, data_dir: Path) -> Data:
+    """Error over that of the linear map, before training and after each epoch."""
+    config, _, _, _ = checkpoint.load(folder / "last.pt")
+    task = task_of(config)
+    assert isinstance(task, Forecasting)
+    task.load(data_dir)
+    torch.manual_seed(config.seed)
+    model = task.build()
+    task.initialise(model, torch.device("cpu"))
+    start, end = task.validation_half(0)
+    epochs = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return {
+        "rows": end - start,
+        "horizon": task.horizon,
+        "start": task.validate(model.eval(), torch.device("cpu")),
+        "epochs": [epoch["validation_mse_to_linear"] for epoch in epochs],
+    }
+
+
+def report(record: Record) -> str:
+    """One row for each share."""
+    runs = sorted(record.data["runs"], key=lambda run: float(run["case"]))
+    first = runs[0]["results"]
+    heads = [f"epoch {number}" for number in range(1, 1 + len(first["epochs"]))]
+    rows = [
+        [run["case"], *(f"{value:.4f}" for value in (run["results"]["start"], *run["results"]["epochs"]))]
+        for run in runs
+    ]
+    return (
+        f"MSE on the last 40 % of the training rows ({first['rows']:,} days), trained on the first 60 %, over that of "
+        f"the linear map; mean over {first['horizon']} steps, seed 0. `start` is the share of the map alone, the epoch "
+        f"has the correction by attention.\n\n{table(['linear_share', 'start', *heads], rows, left=0)}\n"
+        f"{revisions(runs)}\n"
+    )
+
+
+BENCHMARK = Benchmark(
+    program="benchmarks.models.exchange_shares",
+    title="Which share of the linear map Exchange keeps",
+    description=__doc__,
+    options=functools.partial(add_options, name=NAME),
+    measure=measure,
+    report=report,
+    packages=("torch", "numpy"),
+)
+
+if __name__ == "__main__":
+    BENCHMARK.main()

@@ -1,0 +1,184 @@
+"""`python -m benchmarks.models.inference_paths`: how fast the classifier runs on this CPU, by runtime.
+
+Compares eager PyTorch, the plain ONNX export in ONNX Runtime, TorchScript (traced and frozen) and `torch.compile`
+for the paper's model with random weights. The paths take turns within one run, so that a change of clock or load
+meets all of them.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import onnxruntime
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from artifact.documents import pad_rows
+from benchmarks.lib import chart
+from benchmarks.lib.benchmark import Benchmark
+from benchmarks.lib.interleave import interleave
+from benchmarks.lib.record import Data, Record
+from benchmarks.lib.table import table
+from model.cli.export import eager, write_graph
+from model.config.encoder import EncoderConfig
+from model.nn.classifier import ByteClassifier
+from model.tasks.base import GraphSource, module_runs
+from model.tasks.golden import golden_documents
+
+WARM_UP = 5
+"""Rounds before the measured ones: `torch.compile` compiles in the first, TorchScript optimises in the next ones."""
+
+Array = NDArray[Any]
+Inputs = dict[str, Array]
+Run = Callable[[Inputs], Array]
+"""Padded inputs -> logits (B, classes)."""
+
+
+@dataclass
+class Candidate:
+    """One path from bytes to logits."""
+
+    name: str
+    run: Run
+    failure: str = ""
+    """Why the path does not work here."""
+    error: float = 0.0
+    """Largest |logit - eager's| over the largest |eager's|."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--seq-len", type=int, default=4096, help="bytes of a document (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=4, help="documents computed at once (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=30, help="measured batches of each path (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: %(default)s")
+
+
+def measure(args: argparse.Namespace) -> Iterator[Data]:
+    """Seconds of every round of every path."""
+    torch.set_num_threads(args.threads)
+    inputs = random_documents(args.batch, args.seq_len)
+    candidates = build(EncoderConfig(mode="paper", seq_len=args.seq_len), args.threads)
+    compare(candidates, inputs)
+
+    def timed(run: Run) -> Callable[[], float]:
+        def turn() -> float:
+            started = time.perf_counter()
+            run(inputs)
+            return time.perf_counter() - started
+
+        return turn
+
+    seconds = interleave({one.name: timed(one.run) for one in candidates if not one.failure}, args.rounds)
+    yield {
+        "paths": [
+            {"path": one.name, "failure": one.failure, "error": one.error, "seconds": seconds.get(one.name, [])}
+            for one in candidates
+        ]
+    }
+
+
+def random_documents(batch: int, seq_len: int) -> Inputs:
+    """Full documents of arbitrary bytes; the model's cost does not depend on what they hold."""
+    generator = np.random.default_rng(0)
+    padded, lengths = pad_rows([generator.bytes(seq_len) for _ in range(batch)], seq_len)
+    return {"bytes": padded, "lengths": lengths}
+
+
+def build(config: EncoderConfig, threads: int) -> list[Candidate]:
+    """Make every path from one model; the first is eager, which the others are compared with."""
+    torch.manual_seed(0)
+    model = ByteClassifier(config, num_classes=2).eval()
+    with tempfile.TemporaryDirectory() as folder:
+        source = GraphSource("model", model, golden_documents(config.seq_len), "logits", (config.seq_len,))
+        write_graph(source, eager(source), Path(folder))
+        session = onnx_session(Path(folder) / "model.onnx", threads)
+        scripted = torch.jit.load(Path(folder) / "model.ts")
+    compiled = cast(nn.Module, torch.compile(model))  # typed as a callable
+    plain, script, inductor = module_runs(
+        [replace(source, module=module) for module in (model, scripted, compiled)], torch.device("cpu")
+    )
+    return [
+        Candidate("eager PyTorch", plain),
+        Candidate("ONNX Runtime, plain export", lambda inputs: np.asarray(session.run(None, inputs)[0])),
+        Candidate("TorchScript, traced and frozen", script),
+        Candidate("torch.compile", inductor),
+    ]
+
+
+def onnx_session(path: Path, threads: int) -> Any:
+    """ONNX Runtime with its defaults, except that its threads rest while the other paths take their turns."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def compare(candidates: list[Candidate], inputs: Inputs) -> None:
+    """Warm up, and compare with eager."""
+    expected = candidates[0].run(inputs)
+    for candidate in candidates:
+        try:
+            for _ in range(WARM_UP):
+                got = candidate.run(inputs)
+        except RuntimeError as error:  # torch.compile without a C++ compiler
+            candidate.failure = str(error).splitlines()[0]
+            continue
+        candidate.error = float(np.abs(got - expected).max() / np.abs(expected).max())
+
+
+def report(record: Record) -> str:
+    """One row for each path; relative errors and ratios are against eager."""
+    settings, paths = record.settings, record.data["paths"]
+    rows, baseline = [], float(np.median(paths[0]["seconds"]))
+    for path in paths:
+        if path["failure"]:
+            rows.append([path["path"], "not available", "", "", "", ""])
+            continue
+        median, p95 = float(np.median(path["seconds"])), float(np.quantile(path["seconds"], 0.95))
+        cells = [f"{settings['batch'] / median:.1f}", f"{1e3 * median:.1f}", f"{1e3 * p95:.1f}"]
+        rows.append([path["path"], *cells, f"{baseline / median:.2f}", f"{path['error']:.0e}"])
+    failures = "".join(f"\n{path['path']}: {path['failure']}\n" for path in paths if path["failure"])
+    heads = ["path", "documents/s", "ms per batch", "p95", "ratio to eager", "max rel. error"]
+    return (
+        f"The paper's classifier with random weights, {settings['seq_len']:,} bytes, batch {settings['batch']}, "
+        f"float32, {settings['threads']} threads. Median and p95 of {settings['rounds']} rounds, the paths in turns, "
+        f"after {WARM_UP} rounds each to warm up.\n\n{table(heads, rows)}{failures}"
+    )
+
+
+def draw(record: Record, path: Path) -> None:
+    """Documents per second as bars; a line reaches down to the slowest twentieth of the rounds."""
+    batch = record.settings["batch"]
+    working = [one for one in record.data["paths"] if one["seconds"]][::-1]
+    median = np.array([batch / np.median(one["seconds"]) for one in working])
+    slow = np.array([batch / np.quantile(one["seconds"], 0.95) for one in working])
+    figure, (axes,) = chart.figure((8, 2.8))
+    bars = axes.barh([one["path"] for one in working], median, xerr=[median - slow, 0 * slow], capsize=3)
+    axes.bar_label(bars, fmt="%.1f", padding=4)
+    title = f"{record.settings['seq_len']:,} bytes, batch {batch}, CPU"
+    axes.set(xlabel="documents/s (median; line to p95)", title=title, xlim=(0, 1.12 * median.max()))
+    axes.grid(axis="x", alpha=0.3)
+    chart.save(figure, path)
+
+
+BENCHMARK = Benchmark(
+    program="benchmarks.models.inference_paths",
+    title="Inference paths on CPU",
+    description=__doc__,
+    options=options,
+    measure=measure,
+    report=report,
+    chart=draw,
+    packages=("torch", "onnxruntime", "onnx", "numpy"),
+)
+
+if __name__ == "__main__":
+    BENCHMARK.main()

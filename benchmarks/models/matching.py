@@ -1,0 +1,112 @@
+"""`python -m benchmarks.models.matching`: our matcher on pairs of papers beside TF-IDF, with its ablation.
+
+Trains into `runs/matching/` (a quarter of an hour each on one core); the result of each run is recorded as soon as it
+is there, and started again, the program goes on. The figures of TF-IDF are those of `benchmarks.models.aan_tfidf`.
+"""
+
+import argparse
+import functools
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.lib import chart
+from benchmarks.lib.benchmark import Benchmark
+from benchmarks.lib.record import Data, Record, read
+from benchmarks.lib.table import mean_and_deviation, table
+from benchmarks.models.runs import Case, add_options, evaluate, figures, revisions, trained
+
+NAME = "matching"
+METRICS = ("accuracy", "auc")
+CASES = {
+    "all": (Case("ours", "aan-s3", 3), "all"),
+    "disjoint": (
+        Case("ours, trained without the papers of the test", "aan-s3", 2, ("data.disjoint=true",)),
+        "paper-disjoint",
+    ),
+    "no Fourier": (
+        Case("without Fourier convolution", "aan-s3", 1, ("model.encoder.options.use_fourier=false",)),
+        "all",
+    ),
+    "stem alone": (
+        Case("without S3Attention: the stem alone", "aan-s3", 1, ("model.encoder.num_layers=0",)),
+        "all",
+    ),
+}
+"""Label in the chart -> runs, and their test pairs."""
+
+
+def measure(args: argparse.Namespace) -> Iterator[Data]:
+    """Train and measure what is missing."""
+    return trained(NAME, [case for case, _ in CASES.values()], args, evaluate)
+
+
+def values_of(record: Record) -> dict[str, dict[str, list[float]]]:
+    """Label -> metric -> values of the seeds."""
+    found = figures(record.data["runs"])
+    return {
+        label: {
+            metric: [run[metric, f"{pairs} pairs, first 4000 bytes"] for run in found[case.name]] for metric in METRICS
+        }
+        for label, (case, pairs) in CASES.items()
+        if case.name in found
+    }
+
+
+def tfidf() -> dict[str, Data]:
+    """Test pairs -> figures of the cosine of TF-IDF."""
+    return {row["pairs"]: row for row in read("aan_tfidf").data["sets"]}
+
+
+def report(record: Record) -> str:
+    """Ours beside TF-IDF."""
+    rows = [
+        [
+            CASES[label][0].name,
+            CASES[label][1],
+            str(len(values["auc"])),
+            *(mean_and_deviation(values[metric], ".4f") for metric in METRICS),
+        ]
+        for label, values in values_of(record).items()
+    ]
+    baseline = tfidf()
+    rows += [
+        ["TF-IDF cosine", pairs, "", *(f"{row[metric]:.4f}" for metric in METRICS)] for pairs, row in baseline.items()
+    ]
+    counts = ", ".join(f"{pairs} {row['examples']:,}" for pairs, row in baseline.items())
+    return (
+        f"First 4,000 bytes of each paper; test pairs: {counts}; mean ± standard deviation over seeds. TF-IDF: "
+        f"`aan_tfidf`.\n\n{table(['model', 'test pairs', 'seeds', 'accuracy', 'AUC'], rows, left=2)}\n"
+        f"{revisions(record.data['runs'])}\n"
+    )
+
+
+def draw(record: Record, path: Path) -> None:
+    """Accuracy and AUC of every case, TF-IDF on the same pairs as a line over each bar."""
+    figure, panels = chart.figure((10, 3.4), 2)
+    found, baseline = values_of(record), tfidf()
+    for panel, metric in zip(panels, METRICS, strict=True):
+        for place, (label, values) in enumerate(found.items()):
+            deviation = statistics.stdev(values[metric]) if len(values[metric]) > 1 else 0.0
+            panel.bar(place, statistics.mean(values[metric]), yerr=deviation, capsize=3, color="C0")
+            known = baseline[CASES[label][1]][metric]
+            panel.plot([place - 0.45, place + 0.45], [known, known], color="black", label=None if place else "TF-IDF")
+        panel.set(ylabel=metric, xticks=range(len(found)), ylim=(0.75, 1.0))
+        panel.set_xticklabels(list(found), fontsize=8)
+        panel.legend()
+    chart.save(figure, path)
+
+
+BENCHMARK = Benchmark(
+    program="benchmarks.models.matching",
+    title="Pairs of ACL Anthology papers",
+    description=__doc__,
+    options=functools.partial(add_options, name=NAME),
+    measure=measure,
+    report=report,
+    chart=draw,
+    packages=("torch", "numpy"),
+)
+
+if __name__ == "__main__":
+    BENCHMARK.main()

@@ -1,0 +1,1 @@
+"""Benchmarks of the papers: their experiments at a small scale, their claims."""

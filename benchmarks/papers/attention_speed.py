@@ -1,0 +1,219 @@
+"""`python -m benchmarks.papers.attention_speed`: what every attention costs against length, in training and inference.
+
+The byte classifier of `lra-text` at each length, one attention after the other in turns; peak memory in a process of
+its own each. `softmax, unfused` is what the papers measure: PyTorch's softmax attention without its fused kernel.
+"""
+
+import argparse
+import contextlib
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from tqdm import tqdm
+
+from benchmarks.lib import chart
+from benchmarks.lib.benchmark import Benchmark
+from benchmarks.lib.interleave import interleave
+from benchmarks.lib.record import Data, Record
+from benchmarks.lib.table import table
+from benchmarks.models import memory
+from benchmarks.papers.lra import PAPER_MODE, ROWS
+from model.config.recipes import find_recipe, load_recipe
+from model.config.run import ClassificationRun
+from model.nn.classifier import ByteClassifier
+
+UNFUSED = "softmax, unfused"
+QUADRATIC = ("softmax", UNFUSED, "kernelized")
+NAMES = (*ROWS, UNFUSED)
+LONGEST_QUADRATIC = 4096
+"""Beyond it, matrices of N x N do not fit a machine of this size."""
+
+Costs = dict[str, dict[str, float]]
+"""Length -> name -> seconds or bytes."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--training", type=int, nargs="+", default=[256, 512, 1024, 2048, 4096], help="lengths")
+    parser.add_argument("--inference", type=int, nargs="+", default=[256, 1024, 4096, 16384], help="lengths")
+    parser.add_argument("--batch", type=int, default=4, help="documents (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
+
+
+def measure(args: argparse.Namespace) -> Iterator[Data]:
+    """Median seconds of a training step and of a batch, peak memory of training; of every attention."""
+    data: Data = {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"}
+    data["training_s"] = {str(n): speed(n, args.batch, args.rounds, trains=True) for n in args.training}
+    data["inference_s"] = {str(n): speed(n, args.batch, args.rounds, trains=False) for n in args.inference}
+    data["memory_bytes"] = {
+        str(n): {name: memory.in_own_process(added_memory, name, n, args.batch) for name in NAMES}
+        for n in tqdm(args.training, "memory")
+    }
+    yield data
+
+
+def classifier(name: str, length: int) -> ByteClassifier:
+    """The classifier with an attention, for documents of a length."""
+    attention = "softmax" if name == UNFUSED else name
+    recipe = load_recipe(find_recipe("lra-text"), [*ROWS[attention], f"model.encoder.seq_len={length}"])
+    assert isinstance(recipe, ClassificationRun)
+    torch.manual_seed(0)
+    return ByteClassifier(recipe.model.encoder, 2).to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def documents(length: int, batch: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Documents of full length."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    generator = torch.Generator().manual_seed(0)
+    documents = torch.randint(0, 256, (batch, length), dtype=torch.uint8, generator=generator)
+    return documents.to(device), torch.full((batch,), length, dtype=torch.int32, device=device)
+
+
+@contextlib.contextmanager
+def kernels(name: str) -> Iterator[None]:
+    """The kernels that an attention computes with."""
+    with sdpa_kernel(SDPBackend.MATH) if name == UNFUSED else contextlib.nullcontext():
+        yield
+
+
+def step(name: str, model: ByteClassifier, data: tuple[torch.Tensor, torch.Tensor], *, trains: bool) -> float:
+    """Seconds of one step."""
+    with kernels(name):
+        started = time.perf_counter()
+        if trains:
+            labels = torch.arange(len(data[0]), device=data[0].device) % 2
+            nn.functional.cross_entropy(model(*data), labels).backward()
+            model.zero_grad(set_to_none=True)
+        else:
+            with torch.inference_mode():
+                model(*data)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return time.perf_counter() - started
+
+
+def speed(length: int, batch: int, rounds: int, *, trains: bool) -> dict[str, float]:
+    """Median seconds of a step, by name."""
+    names = [name for name in NAMES if length <= LONGEST_QUADRATIC or name not in QUADRATIC]
+    data = documents(length, batch)
+
+    def turn(name: str) -> Callable[[], float]:
+        model = classifier(name, length).train(trains)
+        return lambda: step(name, model, data, trains=trains)
+
+    label = f"{'training' if trains else 'inference'} at {length}"
+    measured = interleave({name: turn(name) for name in names}, rounds, warm_up=1, label=label)
+    return {name: statistics.median(seconds) for name, seconds in measured.items()}
+
+
+def added_memory(name: str, length: int, batch: int) -> int:
+    """Bytes that training takes at most above what the process had before."""
+    step("s3", classifier("s3", 32), documents(32, 1), trains=True)
+    before = forget_peak()
+    model, data = classifier(name, length).train(), documents(length, batch)
+    for _ in range(2):
+        step(name, model, data, trains=True)
+    peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else memory.peak()
+    return max(1, peak - before)
+
+
+def forget_peak() -> int:
+    """Begin to look for the peak anew; bytes that are taken now."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated()
+    return memory.forget_peak()
+
+
+def report(record: Record) -> str:
+    """A table each for training, inference and memory."""
+    settings, data = record.settings, record.data
+    return "\n".join(
+        [
+            f"Byte classifier of `lra-text` (2 blocks, width 64, 2 heads), batches of {settings['batch']}, device "
+            f"{data['device']}; median of {settings['rounds']} rounds in turns. In brackets: ratio to `{UNFUSED}` of "
+            "the same length. A training step is forward and backward, without the optimiser's; slope: d log(seconds) "
+            "/ d log(length) between the two longest lengths.",
+            "",
+            "## Training steps a second",
+            "",
+            costs_table(data["training_s"], rate, has_slope=True),
+            "## Inference, batches a second",
+            "",
+            costs_table(data["inference_s"], rate, has_slope=True),
+            "## Peak memory of training, MiB above that of the program",
+            "",
+            costs_table(data["memory_bytes"], mebibytes, has_slope=False),
+        ]
+    )
+
+
+def rate(seconds: float, base: float | None) -> str:
+    """A cell: steps a second, and how many times those of the base."""
+    return f"{1 / seconds:.2f}" + (f" ({base / seconds:.1f}x)" if base else "")
+
+
+def mebibytes(size: float, base: float | None) -> str:
+    """A cell: memory, and its share of that of the base."""
+    return f"{size / 2**20:.0f} ({size / (base or size):.2f})"
+
+
+def costs_table(costs: Costs, cell: Callable[[float, float | None], str], *, has_slope: bool) -> str:
+    """One row for each attention, one column for each length."""
+    rows = []
+    for name in NAMES:
+        cells = [cell(found[name], found.get(UNFUSED)) if name in found else "" for found in costs.values()]
+        rows.append([name, *cells, *([slope(costs, name)] if has_slope else [])])
+    return table(["", *(f"{int(n):,}" for n in costs), *(["slope"] if has_slope else [])], rows)
+
+
+def slope(costs: Costs, name: str) -> str:
+    """D log(seconds) / d log(length) between the two longest that were measured."""
+    known = [n for n in costs if name in costs[n]][-2:]
+    if len(known) < 2:
+        return ""
+    low, high = known
+    return f"{math.log(costs[high][name] / costs[low][name]) / math.log(int(high) / int(low)):.2f}"
+
+
+def draw(record: Record, path: Path) -> None:
+    """Seconds and bytes against length."""
+    figure, axes = chart.figure((14, 4), 3)
+    data = record.data
+    panels = {
+        "seconds a training step": data["training_s"],
+        "seconds a batch, inference": data["inference_s"],
+        "bytes": data["memory_bytes"],
+    }
+    for axis, (title, costs) in zip(axes, panels.items(), strict=True):
+        for i, name in enumerate(NAMES):
+            known = [n for n in costs if name in costs[n]]
+            width = 2.5 if name in ("s3", PAPER_MODE) else 1.2
+            style = "--" if name in QUADRATIC else "-"
+            values = [costs[n][name] for n in known]
+            axis.loglog([int(n) for n in known], values, style, marker=".", lw=width, color=f"C{i}", label=name)
+        axis.set(title=title, xlabel="bytes of a document")
+        axis.grid(alpha=0.3)
+    axes[0].legend(fontsize=7)
+    chart.save(figure, path)
+
+
+BENCHMARK = Benchmark(
+    program="benchmarks.papers.attention_speed",
+    title="What every attention costs",
+    description=__doc__,
+    options=options,
+    measure=measure,
+    report=report,
+    chart=draw,
+    packages=("torch", "numpy"),
+)
+
+if __name__ == "__main__":
+    BENCHMARK.main()

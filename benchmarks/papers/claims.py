@@ -1,0 +1,362 @@
+"""`python -m benchmarks.papers.claims`: what the papers claim of their attentions, looked at on reviews as bytes.
+
+Skyformer: its error falls with the landmarks, and plain Nystrom on the matrix that is not positive does worse (Figure
+1). Kernelized attention: better conditioned than softmax attention (section 4.1). DBA: a random projection of the width
+keeps the products, up to a small part of their norm (section 3.2, eq. (9)). S3Attention: its Fourier convolution lowers
+the incoherence of the token matrix (Table 14). Each on a new model and on one trained for 100 steps.
+"""
+
+import argparse
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from matplotlib.axes import Axes
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from artifact.documents import pad_rows
+from benchmarks.lib import chart
+from benchmarks.lib.benchmark import Benchmark, add_data_dir
+from benchmarks.lib.record import Data, Record
+from benchmarks.lib.table import mean_and_deviation, table
+from model.config.attentions import SkyformerOptions
+from model.config.recipes import find_recipe, load_recipe
+from model.config.run import ClassificationRun
+from model.nn.attention.base import HeadedAttention
+from model.nn.attention.dba import DynamicBilinearAttention, compress
+from model.nn.attention.kernelized import gaussian_kernel
+from model.nn.attention.s3 import Smoother
+from model.nn.attention.skyformer import solve_regularised
+from model.nn.classifier import ByteClassifier
+from model.tasks.classification import Classification
+
+STEPS = 100
+"""Of the short training, as in the S3Attention paper's Table 14."""
+LANDMARKS = (16, 32, 64, 128, 256)
+WIDTHS = (4, 8, 12, 16, 24, 32, 48, 64)
+DRAWS = 5
+"""Random landmarks and projections for each document."""
+CONDITION_LENGTH, ERROR_LENGTH = 128, 512
+"""Tokens whose matrices are decomposed."""
+
+
+RANKS = (32, 16)
+PUBLISHED_INCOHERENCE = {
+    "paper, rank 32": ("2.75 ± 0.03", "2.05 ± 0.01"),
+    "paper, rank 16": ("3.98 ± 0.05", "3.23 ± 0.04"),
+}
+"""Before and after the convolution (S3Attention paper, Table 14)."""
+
+
+@dataclass(frozen=True)
+class Models:
+    """A classifier before and after the short training, and documents it has not seen."""
+
+    task: Classification
+    new: ByteClassifier
+    trained: ByteClassifier
+    documents: Tensor
+    lengths: Tensor
+
+    def both(self) -> Iterator[tuple[str, ByteClassifier]]:
+        """By name."""
+        yield "new", self.new
+        yield f"{STEPS} steps", self.trained
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--documents", type=int, default=16, help="looked at (default: %(default)s)")
+    add_data_dir(parser)
+
+
+def measure(args: argparse.Namespace) -> Iterator[Data]:
+    """Look at each claim."""
+    yield {
+        "skyformer_error": skyformer_error(args),
+        "condition": condition(args),
+        "projection_error": projection_error(args),
+        "incoherence": incoherence(args),
+    }
+
+
+def models(args: argparse.Namespace, attention: str, *overrides: str) -> Models:
+    """Train for STEPS steps."""
+    recipe = load_recipe(find_recipe("lra-text"), [f"model.encoder.attention={attention}", *overrides])
+    assert isinstance(recipe, ClassificationRun)
+    task = Classification(recipe)
+    task.load(args.data_dir)
+    torch.manual_seed(0)
+    new, trained = task.build(), task.build()
+    assert isinstance(new, ByteClassifier)
+    assert isinstance(trained, ByteClassifier)
+    task.initialise(new, torch.device("cpu"))
+    trained.load_state_dict(new.state_dict())
+    optimiser = torch.optim.AdamW(trained.train().parameters(), recipe.training.learning_rate)
+    batches = task.batches(0)
+    for _ in tqdm(range(STEPS), attention, unit="step"):
+        loss = task.loss(trained, next(batches))
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(trained.parameters(), recipe.training.max_grad_norm)
+        optimiser.step()
+    long = [text[: task.length] for text in task.data.validation.texts if len(text) >= task.length]
+    documents, lengths = pad_rows(long[: args.documents], task.length)
+    return Models(task, new.eval(), trained.eval(), torch.from_numpy(documents), torch.from_numpy(lengths))
+
+
+def inputs_of(model: ByteClassifier, kind: type[nn.Module], found: Models) -> Tensor:
+    """What goes into the first layer of a kind: (B, N, C)."""
+    layer = next(module for module in model.modules() if isinstance(module, kind))
+    seen: list[Tensor] = []
+    with layer.register_forward_pre_hook(lambda _, given: seen.append(given[0])), torch.inference_mode():
+        model(found.documents, found.lengths)
+    return seen[0]
+
+
+def queries_and_keys(model: ByteClassifier, found: Models, tokens: int) -> tuple[Tensor, Tensor]:
+    """Of the first head in float64: (B, tokens, D)."""
+    x = inputs_of(model, HeadedAttention, found)
+    layer = next(module for module in model.modules() if isinstance(module, HeadedAttention))
+    with torch.inference_mode():
+        q, k, _ = layer.qkv(x).double().unflatten(-1, (3, layer.num_heads, -1)).unbind(2)
+    return q[:, :tokens, 0], k[:, :tokens, 0]
+
+
+def spectral(matrix: Tensor) -> Tensor:
+    """Largest singular value of each (B, N, M)."""
+    return torch.linalg.matrix_norm(matrix, ord=2)  # type: ignore[no-any-return]
+
+
+def _lifted(q: Tensor, k: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """kappa(Q, L), kappa(L, L), kappa(L, K) for rows L of [Q; K]."""
+    marks = torch.cat((q, k), dim=1)[:, chosen]
+    return gaussian_kernel(q, marks), gaussian_kernel(marks, marks), gaussian_kernel(marks, k)
+
+
+def _exact(q: Tensor, k: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    left, middle, right = _lifted(q, k, torch.randperm(2 * q.shape[1], generator=generator)[:count])
+    return left @ torch.linalg.pinv(middle, rtol=1e-10, hermitian=True) @ right  # type: ignore[no-any-return]
+
+
+def _as_computed(q: Tensor, k: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    left, middle, right = _lifted(q, k, torch.randperm(2 * q.shape[1], generator=generator)[:count])
+    options = SkyformerOptions()
+    return left @ solve_regularised(middle, right, options.gamma, options.num_steps)
+
+
+def _plain(q: Tensor, k: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    matrix, chosen = gaussian_kernel(q, k), torch.randperm(q.shape[1], generator=generator)[:count]
+    inverse = torch.linalg.pinv(matrix[:, chosen][:, :, chosen], rtol=1e-10)
+    return matrix[:, :, chosen] @ inverse @ matrix[:, chosen]  # type: ignore[no-any-return]
+
+
+def _best(q: Tensor, k: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    del generator
+    u, s, v = torch.linalg.svd(gaussian_kernel(q, k))
+    return (u[..., :count] * s[:, None, :count]) @ v[:, :count]  # type: ignore[no-any-return]
+
+
+APPROXIMATIONS: dict[str, Callable[[Tensor, Tensor, int, torch.Generator], Tensor]] = {
+    "Skyformer, exact inverse": _exact,
+    "Skyformer, gamma 0.01, 6 steps": _as_computed,
+    "plain Nystrom": _plain,
+    "best of that rank (SVD)": _best,
+}
+
+
+def skyformer_error(args: argparse.Namespace) -> Data:
+    """Spectral error of approximations of kernelized attention's matrix: name -> one median for each of LANDMARKS."""
+    found, errors = models(args, "kernelized"), {}
+    for state, model in found.both():
+        q, k = queries_and_keys(model, found, ERROR_LENGTH)
+        matrix = gaussian_kernel(q, k)
+        for name, approximate in tqdm(APPROXIMATIONS.items(), f"error, {state}", leave=False):
+            medians = []
+            for count in LANDMARKS:
+                draws = 1 if approximate is _best else DRAWS
+                generators = [torch.Generator().manual_seed(draw) for draw in range(draws)]
+                of = [spectral(matrix - approximate(q, k, count, g)) / spectral(matrix) for g in generators]
+                medians.append(float(torch.stack(of).quantile(0.5)))
+            errors[f"{state}: {name}"] = medians
+    return errors
+
+
+def condition(args: argparse.Namespace) -> Data:
+    """Largest singular value over the 8th, the 32nd and the last, of three attention matrices; medians."""
+    conditions = {}
+    for attention in ("softmax", "kernelized"):
+        found = models(args, attention)
+        for state, model in found.both():
+            q, k = queries_and_keys(model, found, CONDITION_LENGTH)
+            scores = q @ k.transpose(1, 2) / math.sqrt(q.shape[2])
+            for name, matrix in (
+                ("kernelized", gaussian_kernel(q, k)),
+                ("exp(Q K^T / sqrt(D))", torch.exp(scores)),
+                ("softmax", torch.softmax(scores, dim=-1)),
+            ):
+                values = torch.linalg.svdvals(matrix)
+                ratios = [values[:, 0] / values[:, i].clamp(min=1e-300) for i in (7, 31, -1)]
+                conditions[f"{attention} model, {state}: {name}"] = [float(r.quantile(0.5)) for r in ratios]
+    return conditions
+
+
+def projection_error(args: argparse.Namespace) -> Data:
+    """Relative error of products of compressed queries and keys after a random projection, by two measures.
+
+    Returns: name -> one median for each of WIDTHS.
+    """
+    found, medians = models(args, "dba", "model.encoder.num_heads=1"), {}
+    for state, model in found.both():
+        layer = next(module for module in model.modules() if isinstance(module, DynamicBilinearAttention))
+        x = inputs_of(model, DynamicBilinearAttention, found)
+        with torch.inference_mode():
+            q, k, _ = layer.qkv(x).unflatten(-1, (3, 1, -1)).permute(2, 0, 3, 1, 4).unbind(0)
+            q, k = compress(layer.latent, q, None).double(), compress(layer.latent, k, None).double()
+        product = q @ k.transpose(2, 3)
+        measures = {
+            "Q K^T, as eq. (9)": product.norm(dim=(2, 3)),
+            "Q times that of K": q.norm(dim=(2, 3)) * k.norm(dim=(2, 3)),
+        }
+        errors = []
+        for width in WIDTHS:
+            for draw in range(DRAWS):
+                shape, generator = (q.shape[3], width), torch.Generator().manual_seed(draw)
+                r = torch.randn(shape, dtype=torch.float64, generator=generator) / math.sqrt(width)
+                errors.append(((q @ r) @ (k @ r).transpose(2, 3) - product).norm(dim=(2, 3)))
+        for name, norm in measures.items():
+            relative = (torch.stack(errors) / norm).reshape(len(WIDTHS), -1)
+            medians[f"{state}, over the norm of {name}"] = relative.quantile(0.5, dim=1).tolist()
+    return medians
+
+
+def mu(matrix: Tensor, rank: int) -> Tensor:
+    """Smallest mu for which the best rank-r part of each matrix is mu-incoherent: (B, N, C) -> (B,).
+
+    Reference:  Wang et al. 2024, arXiv:2408.08567, Definition 1.
+    """
+    u, _, v = torch.linalg.svd(matrix, full_matrices=False)
+    left = u[:, :, :rank].square().sum(2).amax(1) * matrix.shape[1] / rank
+    right = v[:, :rank].square().sum(1).amax(1) * matrix.shape[2] / rank
+    return torch.maximum(left, right)
+
+
+def incoherence(args: argparse.Namespace) -> Data:
+    """Mu of each document's tokens before and after the Fourier convolution of the first block."""
+    found, values = models(args, "s3"), {}
+    for state, model in found.both():
+        smoother = next(module for module in model.modules() if isinstance(module, Smoother))
+        x = inputs_of(model, Smoother, found)
+        with torch.inference_mode():
+            smooth = smoother.convolve(x)
+        for rank in RANKS:
+            values[f"{state}, rank {rank}"] = [mu(x.double(), rank).tolist(), mu(smooth.double(), rank).tolist()]
+    return values
+
+
+def report(record: Record) -> str:
+    """A table for each claim."""
+    data = record.data
+    return "\n".join(
+        [
+            f"Reviews that fill the model (512 bytes), n = {record.settings['documents']}; models: recipe `lra-text`, "
+            f"new and after {STEPS} steps, one seed. Matrices of the first block, first head.",
+            "",
+            "## Skyformer's error",
+            "",
+            f"Spectral norm of C - approximation over that of C, {ERROR_LENGTH} tokens, median over documents and "
+            f"{DRAWS} draws.",
+            "",
+            table(["landmarks", *map(str, LANDMARKS)], spelled(data["skyformer_error"], ".1e")),
+            "## Condition of the attention matrix",
+            "",
+            f"Largest singular value over the 8th, the 32nd and the last, {CONDITION_LENGTH} tokens, float64, median.",
+            "",
+            table(["", "8th", "32nd", "last"], spelled(data["condition"], ".1e")),
+            "## DBA's projection",
+            "",
+            "Norm of Q R R^T K^T - Q K^T over that of Q K^T, which the paper bounds, and over those of Q and K "
+            f"(Frobenius), Q and K of 16 x 64; median over documents and {DRAWS} draws. The paper's condition, d_in >= "
+            f"10 log(d_p) / (e^2 - e^3), asks for {10 * math.log(16) / (4 / 27):.0f} at least, whatever the error e.",
+            "",
+            table(
+                ["d_in", *map(str, WIDTHS), "slope"],
+                [
+                    [*row, f"{slope(data['projection_error'][row[0]]):.2f}"]
+                    for row in spelled(data["projection_error"], ".2f")
+                ],
+            ),
+            "## Incoherence of the token matrix",
+            "",
+            "Mu of each document's tokens, mean ± standard deviation over documents (the paper's: standard errors).",
+            "",
+            table(
+                ["", "before", "after"],
+                [
+                    *(
+                        [name, *(mean_and_deviation(v, ".2f") for v in both)]
+                        for name, both in data["incoherence"].items()
+                    ),
+                    *([name, *both] for name, both in PUBLISHED_INCOHERENCE.items()),
+                ],
+            ),
+        ]
+    )
+
+
+def spelled(found: Mapping[str, list[float]], form: str) -> list[list[str]]:
+    """Rows of a table: a name and its figures."""
+    return [[name, *(format(value, form) for value in values)] for name, values in found.items()]
+
+
+def slope(medians: list[float]) -> float:
+    """D log(error) / d log(width)."""
+    logarithms = [[math.log(value) for value in values] for values in (WIDTHS, medians)]
+    return statistics.linear_regression(*logarithms).slope
+
+
+def draw(record: Record, path: Path) -> None:
+    """Error against landmarks and against width; incoherence after against before."""
+    figure, (left, middle, right) = chart.figure((14, 4), 3)
+    for name, medians in record.data["skyformer_error"].items():
+        left.loglog(LANDMARKS, medians, ("--" if name.startswith("new") else "-") + "o", label=name)
+    label_ticks(left, LANDMARKS)
+    left.set(xlabel="landmarks", title="Skyformer: relative spectral error")
+    left.legend(fontsize=6)
+    for name, medians in record.data["projection_error"].items():
+        middle.loglog(WIDTHS, medians, "o-", label=name)
+    middle.loglog(WIDTHS, [width**-0.5 for width in WIDTHS], ":k", label="1 / sqrt(d_in)")
+    label_ticks(middle, WIDTHS)
+    middle.set(xlabel="d_in", title="DBA: error of the random projection")
+    middle.legend(fontsize=7)
+    for name, (before, after) in record.data["incoherence"].items():
+        right.plot(before, after, "o", alpha=0.6, label=name)
+    right.axline((0, 0), slope=1, color="k", ls=":")
+    right.set(xlabel="before", ylabel="after", title="S3Attention: incoherence, Fourier convolution")
+    right.legend(fontsize=7)
+    chart.save(figure, path)
+
+
+def label_ticks(axes: Axes, values: tuple[int, ...]) -> None:
+    """Label these values of the horizontal axis, and no others."""
+    axes.set_xticks(values, map(str, values))
+    axes.minorticks_off()
+
+
+BENCHMARK = Benchmark(
+    program="benchmarks.papers.claims",
+    title="What the papers claim, looked at",
+    description=__doc__,
+    options=options,
+    measure=measure,
+    report=report,
+    chart=draw,
+    packages=("torch", "numpy"),
+)
+
+if __name__ == "__main__":
+    BENCHMARK.main()

@@ -1,0 +1,123 @@
+"""`python -m benchmarks.papers.noise`: what noise in the pixels costs each attention (S3Attention paper, Table 5).
+
+Trains the recipe `lra-image` with each attention as `benchmarks.papers.lra` does, on clean images, and measures on test
+images to whose pixels (0 to 255) uniform noise from -a to a is added; the paper trains on noisy images, too. Each run
+is recorded when it is done; started again, the program goes on.
+"""
+
+import argparse
+import functools
+import statistics
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from artifact.provenance import git_revision
+from benchmarks.lib import chart
+from benchmarks.lib.benchmark import Benchmark, add_data_dir
+from benchmarks.lib.record import Data, Record, earlier
+from benchmarks.lib.table import table
+from benchmarks.models.runs import train
+from benchmarks.papers.lra import ROWS, STUDY
+from benchmarks.papers.study import accuracy_of
+
+NAME = "noise"
+LEVELS = (0, 2, 4, 8, 16, 32)
+CHOSEN = ("softmax", "linformer", "nystrom", "performer", "s3")
+PUBLISHED = {
+    "softmax": (41.39, 40.29, 28.56, 28.12),
+    "linformer": (38.43, 37.99, 37.04, 36.65),
+    "nystrom": (41.52, 40.89, 38.39, 37.84),
+    "performer": (42.66, 41.95, 39.61, 38.86),
+    "s3": (57.47, 57.06, 55.32, 54.70),
+}
+"""Accuracy at the first four levels."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(CHOSEN))
+    parser.add_argument("--seeds", type=int, default=1, help="default: %(default)s")
+    add_data_dir(parser)
+
+
+def measure(args: argparse.Namespace) -> Iterator[Data]:
+    """Do what is missing; of each run the accuracy at each of LEVELS."""
+    recipes = {row: STUDY.fingerprint("cpu", "image", row) for row in ROWS}
+    runs = [run for run in earlier(NAME, args.out).get("runs", []) if run["recipe"] == recipes.get(run["row"])]
+    done = {(run["row"], run["seed"]) for run in runs}
+    cases = [(row, seed) for seed in range(args.seeds) for row in args.rows if (row, seed) not in done]
+    for row, seed in tqdm(cases, unit="run"):
+        with tempfile.TemporaryDirectory(prefix="noise-") as scratch:
+            overrides = (*STUDY.overrides("cpu", "image", row), f"seed={seed}")
+            folder = train("lra-image", overrides, Path(scratch), args.data_dir)
+            accuracy = [accuracy_of(folder, args.data_dir, functools.partial(noisy, level=level)) for level in LEVELS]
+        found = {"row": row, "seed": seed, "accuracy": accuracy, "revision": git_revision(), "recipe": recipes[row]}
+        runs.append(found)
+        yield {"levels": list(LEVELS), "runs": runs}
+
+
+def noisy(pixels: bytes, level: int) -> bytes:
+    """An image with noise that is the same each time."""
+    noise = np.random.default_rng([level, *pixels[:32]]).integers(-level, level, len(pixels), endpoint=True)
+    changed = np.clip(np.frombuffer(pixels, np.uint8) + noise, 0, 255).astype(np.uint8)
+    return bytes(changed)
+
+
+def means_of(record: Record) -> dict[str, tuple[int, list[float]]]:
+    """Attention -> seeds, mean accuracy in % at each level."""
+    found: dict[str, list[list[float]]] = {}
+    for run in record.data["runs"]:
+        found.setdefault(run["row"], []).append(run["accuracy"])
+    return {
+        row: (len(found[row]), [100 * statistics.mean(values) for values in zip(*found[row], strict=True)])
+        for row in ROWS
+        if row in found
+    }
+
+
+def report(record: Record) -> str:
+    """Two rows for each attention: here, and as published."""
+    levels, rows = record.data["levels"], []
+    for row, (seeds, means) in means_of(record).items():
+        rows.append([f"{row} ({seeds})", *(f"{m:.1f} ({m / means[0] - 1:+.0%})" for m in means)])
+        if row in PUBLISHED:
+            first, *_ = published = PUBLISHED[row]
+            cells = [f"{p:.1f} ({p / first - 1:+.0%})" for p in published]
+            rows.append([f"{row}, published", *cells, *[""] * (len(levels) - len(cells))])
+    revisions = sorted({run["revision"] for run in record.data["runs"]})
+    return (
+        "Accuracy in % on 5,000 test images (change against clean ones); in brackets behind a name: seeds. Trained on "
+        "clean images by `lra-image`. Published: S3Attention paper, Table 5, trained with the noise, longer, on other "
+        f"copies of the images.\n\n{table(['a', *map(str, levels)], rows)}\n"
+        f"Revisions of the runs: {', '.join(revisions)}.\n"
+    )
+
+
+def draw(record: Record, path: Path) -> None:
+    """Accuracy against noise."""
+    figure, (axis,) = chart.figure((6, 4))
+    for row, (_, means) in means_of(record).items():
+        axis.plot(record.data["levels"], means, "o-", label=row)
+    axis.set(xlabel="noise a", ylabel="accuracy, %", title="Pixels with noise from -a to a")
+    axis.legend()
+    axis.grid(alpha=0.3)
+    chart.save(figure, path)
+
+
+BENCHMARK = Benchmark(
+    program="benchmarks.papers.noise",
+    title="Noise in the pixels",
+    description=__doc__,
+    options=options,
+    measure=measure,
+    report=report,
+    chart=draw,
+    packages=("torch", "numpy"),
+)
+
+if __name__ == "__main__":
+    BENCHMARK.main()

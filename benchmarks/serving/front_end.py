@@ -1,0 +1,154 @@
+"""`python -m benchmarks.serving.front_end`: what the server costs beside the model, over real sockets.
+
+First with a backend that computes nothing, the server on one core and the load on another: requests a second, beside a
+plain FastAPI route and bare uvicorn. Then with the real model: the share of what a bare ONNX Runtime loop computes on
+the same cores in the same run. All take turns.
+"""
+
+import argparse
+import contextlib
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import orjson
+
+from benchmarks.lib import chart
+from benchmarks.lib.benchmark import Benchmark
+from benchmarks.lib.interleave import interleave
+from benchmarks.lib.load import closed_loop, post, run
+from benchmarks.lib.record import Data, Record
+from benchmarks.lib.servers import PACKAGES, ROOT, TEXT, Server, document, server, service
+from benchmarks.lib.table import median_and_range, ratio, table
+
+GOAL = 2500
+"""Requests a second in JSON, without a model, on one core."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--seconds", type=float, default=5, help="of each measurement (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--connections", type=int, default=32, help="default: %(default)s")
+
+
+def measure(args: argparse.Namespace) -> Iterator[Data]:
+    """Requests or documents a second of every round, by part and name."""
+    cores = sorted(os.sched_getaffinity(0))
+    own, rest = {cores[0]}, set(cores[1:]) or {cores[0]}
+    text = document(4096)
+    json = orjson.dumps({"inputs": text.decode()})
+
+    def load(target: Server, body: bytes, kind: str, on: set[int]) -> Callable[[], float]:
+        requests = [post(f"{target.url}/v1/classify", body, kind)]
+
+        def turn() -> float:
+            os.sched_setaffinity(0, on)
+            done = run(closed_loop(target.url, requests, connections=args.connections, seconds=args.seconds))
+            assert set(done.statuses()) == {200}, done.statuses()
+            return done.throughput
+
+        return turn
+
+    def bare(threads: int, batch: int, on: set[int]) -> Callable[[], float]:
+        command = [sys.executable, "-m", "benchmarks.serving.bare_loop", *map(str, (threads, batch, args.seconds))]
+
+        def turn() -> float:
+            os.sched_setaffinity(0, on)  # the new process has it, too
+            return float(subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout)
+
+        return turn
+
+    with contextlib.ExitStack() as stack:
+        makes = {
+            make: stack.enter_context(server(["-m", "benchmarks.serving.null_service", "--make", make], own))
+            for make in ("asgi", "fastapi", "ours")
+        }
+        one = stack.enter_context(service(cores=own))
+        every = stack.enter_context(service())
+        parts = {
+            "no model, one core": {
+                "uvicorn alone (floor)": load(makes["asgi"], json, "application/json", rest),
+                "FastAPI route with pydantic": load(makes["fastapi"], json, "application/json", rest),
+                "ours, JSON": load(makes["ours"], json, "application/json", rest),
+                "ours, text/plain": load(makes["ours"], text, TEXT, rest),
+            },
+            "model, one core": {
+                "bare loop, 1 core, batch 4": bare(1, 4, own),
+                "bare loop, 1 core, batch 1": bare(1, 1, own),
+                "served, 1 core": load(one, text, TEXT, rest),
+            },
+            "model, all cores": {
+                f"bare loop, {len(cores)} cores, batch 4": bare(len(cores), 4, set(cores)),
+                f"served, {len(cores)} cores, the load on them too": load(every, text, TEXT, set(cores)),
+            },
+        }
+        turns = {(part, name): turn for part, of in parts.items() for name, turn in of.items()}
+        measured = interleave(turns, args.rounds)
+    yield {
+        "cores": len(cores),
+        "rates": {part: {name: measured[part, name] for name in of} for part, of in parts.items()},
+    }
+
+
+def report(record: Record) -> str:
+    """A table for each part; ratios are to the first row of it."""
+    settings, rates = record.settings, record.data["rates"]
+
+    def part(name: str, unit: str, share: str) -> str:
+        first, *_ = rates[name].values()
+        rows = [[what, median_and_range(found), ratio(found, first)] for what, found in rates[name].items()]
+        return table(["", unit, share], rows)
+
+    reached = statistics.median(rates["no model, one core"]["ours, JSON"]) >= GOAL
+    return "\n".join(
+        [
+            f"4,096-byte documents, {settings['connections']} connections kept alive, median of {settings['rounds']} "
+            f"rounds of {settings['seconds']:g} s in turns (lowest to highest). The load has a core of its own, except "
+            "in the last part.",
+            "",
+            "## Without a model, one core",
+            "",
+            part("no model, one core", "requests/s", "ratio to the floor"),
+            f"Goal {GOAL}: {'reached' if reached else 'not reached'}.",
+            "",
+            "## With the model, one core for everything but the load",
+            "",
+            part("model, one core", "documents/s", "share of the bare loop"),
+            f"## With the model, {record.data['cores']} cores for everything",
+            "",
+            part("model, all cores", "documents/s", "share of the bare loop"),
+        ]
+    )
+
+
+def draw(record: Record, path: Path) -> None:
+    """Bars of the medians."""
+    figure, axes = chart.figure((11, 3.6), 2)
+    rates = record.data["rates"]
+    parts = (rates["no model, one core"], {**rates["model, one core"], **rates["model, all cores"]})
+    for axis, found, unit in zip(axes, parts, ("requests/s, no model", "documents/s"), strict=True):
+        axis.barh(list(found), [statistics.median(values) for values in found.values()], color="#4477aa")
+        axis.invert_yaxis()
+        axis.set_xlabel(unit)
+    axes[0].axvline(GOAL, color="#cc6677", linestyle="--", label="goal")
+    axes[0].legend()
+    chart.save(figure, path)
+
+
+BENCHMARK = Benchmark(
+    program="benchmarks.serving.front_end",
+    title="What the server costs beside the model",
+    description=__doc__,
+    options=options,
+    measure=measure,
+    report=report,
+    chart=draw,
+    packages=PACKAGES,
+)
+
+if __name__ == "__main__":
+    BENCHMARK.main()

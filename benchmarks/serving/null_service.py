@@ -1,0 +1,130 @@
+"""`python -m benchmarks.serving.null_service`: our server with a backend that computes nothing, or two of other makes.
+
+--make ours: everything that a request goes through but the model. --make fastapi: what FastAPI's tutorial would give, a
+pydantic body and answer. --make asgi: uvicorn alone, the floor under both. Used by `benchmarks.serving.front_end`.
+"""
+
+import argparse
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import uvicorn
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+import service.server
+from artifact.loading import LoadedModel
+from service import log
+from service.engine.loading import load_models
+from service.metrics import Metrics
+from service.settings import Settings
+
+ANSWER = {
+    "model": "imdb-s3",
+    "version": 2,
+    "results": [
+        {
+            "label": "positive",
+            "score": 0.5,
+            "scores": [{"label": "positive", "score": 0.5}, {"label": "negative", "score": 0.5}],
+            "coverage": {"bytes_total": 4096, "bytes_used": 4096, "strategy": "whole", "windows": 1},
+        }
+    ],
+}
+
+
+class NullBackend:
+    """Equal scores for every row, at once."""
+
+    device = "cpu"
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Logits (B, 2) of 0."""
+        return {"logits": np.zeros((len(inputs["bytes"]), 2), np.float32)}
+
+
+def ours(port: int) -> None:
+    """Our server; only the runtime of the classifier is replaced."""
+
+    def load(settings: Settings, metrics: Metrics) -> tuple[list[LoadedModel], list[Path]]:
+        models, refused = load_models(settings, metrics)
+        chosen = next(model for model in models if model.manifest.name == "imdb-s3")
+        return [dataclasses.replace(chosen, backend=NullBackend())], refused  # type: ignore[arg-type]
+
+    log.configure("text")
+    service.server.load_models = load  # type: ignore[attr-defined]  # the one place that names the runtime
+    service.server.serve(Settings(port=port, drain_delay_s=0))
+
+
+class Body(BaseModel):
+    """What is classified."""
+
+    inputs: str
+
+
+class Score(BaseModel):
+    """Of one label."""
+
+    label: str
+    score: float
+
+
+class Result(BaseModel):
+    """Of one document."""
+
+    label: str
+    score: float
+    scores: list[Score]
+    coverage: dict[str, int | str]
+
+
+class Answer(BaseModel):
+    """What is sent back."""
+
+    model: str
+    version: int
+    results: list[Result]
+
+
+app = FastAPI()
+
+
+@app.post("/v1/classify")
+async def classify(body: Body) -> Answer:
+    """Answer at once."""
+    assert body.inputs
+    return Answer.model_validate(ANSWER)
+
+
+async def bare(scope: Any, receive: Any, send: Any) -> None:
+    """Read the body and answer."""
+    del scope
+    body = b""
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            break
+    answer = b'{"model":"imdb-s3"}' * 16
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(answer)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": answer})
+
+
+def main() -> None:
+    """Serve until a signal."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--make", choices=["ours", "fastapi", "asgi"], default="ours")
+    parser.add_argument("--port", type=int, default=0)
+    args = parser.parse_args()
+    if args.make == "ours":
+        ours(args.port)
+    else:
+        uvicorn.run(app if args.make == "fastapi" else bare, port=args.port, access_log=False, lifespan="off")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""`python -m benchmarks.serving.overload`: what becomes of each request when more come than can be computed.
+
+Measures the capacity with a closed loop, then sends 2 and 10 times as many requests at random moments, each with a
+deadline, and the capacity again. Counts what was answered in time, late, refused, failed; Retry-After; memory.
+"""
+
+import argparse
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.lib import chart
+from benchmarks.lib.benchmark import Benchmark
+from benchmarks.lib.load import closed_loop, open_loop, post, run
+from benchmarks.lib.record import Data, Record
+from benchmarks.lib.servers import PACKAGES, TEXT, Server, document, service
+from benchmarks.lib.table import table
+
+EXPECTED = {200, 429, 503, 504}
+"""Statuses that a request may end with under overload."""
+TIMES = (2, 10)
+CAPACITY_S = 8.0
+"""Of each measurement of the capacity."""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--seconds", type=float, default=60, help="of each overload (default: %(default)s)")
+    parser.add_argument("--deadline-ms", type=int, default=2000, help="of each request (default: %(default)s)")
+    parser.add_argument("--bytes", type=int, nargs="+", default=[4096, 16384, 65536], help="of a document")
+
+
+def measure(args: argparse.Namespace) -> Iterator[Data]:
+    """One case after the other: the server on one core, the load on the others."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores[1:] or cores)
+    cases: list[Data] = []
+    for length in args.bytes:
+        with service("--reload-s", "0", cores={cores[0]}) as server:
+            headers = {"x-request-timeout-ms": str(args.deadline_ms)}
+            requests = [post(f"{server.url}/v1/classify", document(length), TEXT, headers)]
+            for times in TIMES:
+                found = overload(server, requests, times, args.seconds, args.deadline_ms / 1000)
+                cases.append({"bytes": length, "times": times, **found})
+                yield {"cases": cases}
+            server.stop()
+
+
+def overload(server: Server, requests: list[bytes], times: int, seconds: float, deadline_s: float) -> Data:
+    """One overload between two measurements of the capacity."""
+    before, memory_before = capacity(server, requests), server.rss_mb()
+    outcome = run(open_loop(server.url, requests, rate=times * before, seconds=seconds))
+    memory_after = server.rss_mb()
+    statuses = outcome.statuses()
+    in_time = int((outcome.latencies <= deadline_s).sum())
+    others = sum(count for status, count in statuses.items() if status not in EXPECTED)
+    refused = np.isin(outcome.status, (429, 503))
+    return {
+        "capacity": [before, capacity(server, requests)],
+        "offered": times * before,
+        "in_time": in_time,
+        "late": int(outcome.answered.sum()) - in_time,
+        "statuses": {str(status): count for status, count in statuses.items()},
+        "other": others + sum(outcome.failures.values()),
+        "refused_with_retry_after": float(outcome.has_retry_after[refused].mean()) if refused.any() else None,
+        "memory_mb": [memory_before, memory_after],
+        "latency_ms": outcome.percentiles_ms(),
+    }
+
+
+def capacity(server: Server, requests: list[bytes]) -> float:
+    """Answers a second to those who ask as fast as they are answered."""
+    return run(closed_loop(server.url, requests, connections=32, seconds=CAPACITY_S)).throughput
+
+
+def report(record: Record) -> str:
+    """One row for each case."""
+    settings = record.settings
+    columns = ["", "capacity/s", "offered/s", "in time/s", "share", "late", "429", "503", "504", "other", "Retry-After"]
+    columns += ["p50 ms", "p99 ms", "memory MB before, after"]
+    return (
+        "The server has one core, the load another. Each request has a deadline of "
+        f"{settings['deadline_ms']} ms (`X-Request-Timeout-Ms`) and comes at a random moment, for "
+        f"{settings['seconds']:g} s. Capacity: a closed loop of 32 connections, the mean of one before and one after. "
+        "In time: answered within the deadline, as the client sees it.\n\n"
+        f"{table(columns, [cells(case, settings['seconds']) for case in record.data['cases']])}"
+    )
+
+
+def cells(case: Data, seconds: float) -> list[str]:
+    """A row of the table."""
+    able, in_time = sum(case["capacity"]) / 2, case["in_time"] / seconds
+    told, latency = case["refused_with_retry_after"], case["latency_ms"]
+    return [
+        f"{case['bytes']:,} bytes, {case['times']} x",
+        f"{able:.0f}",
+        f"{case['offered']:.0f}",
+        f"{in_time:.0f}",
+        f"{in_time / able:.2f}",
+        str(case["late"]),
+        *(str(case["statuses"].get(status, 0)) for status in ("429", "503", "504")),
+        str(case["other"]),
+        "" if told is None else f"{told:.0%}",
+        f"{latency[50]:.0f}" if latency else "",
+        f"{latency[99]:.0f}" if latency else "",
+        ", ".join(f"{memory:.0f}" for memory in case["memory_mb"]),
+    ]
+
+
+def draw(record: Record, path: Path) -> None:
+    """Latency of what was answered."""
+    figure, (axis,) = chart.figure((7, 3.6))
+    for case in record.data["cases"]:
+        if latency := case["latency_ms"]:
+            axis.plot(latency, np.linspace(0, 1, len(latency)), label=f"{case['bytes']:,} bytes, {case['times']} x")
+    axis.set(xlabel="ms until the answer", ylabel="share of the answers")
+    axis.legend()
+    chart.save(figure, path)
+
+
+BENCHMARK = Benchmark(
+    program="benchmarks.serving.overload",
+    title="More requests than can be computed",
+    description=__doc__,
+    options=options,
+    measure=measure,
+    report=report,
+    chart=draw,
+    packages=PACKAGES,
+)
+
+if __name__ == "__main__":
+    BENCHMARK.main()

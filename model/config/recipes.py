@@ -1,0 +1,138 @@
+"""Recipes by name: TOML files in model/recipes or of one's own, read, put on their base and overridden."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from model.config.run import RunConfig, from_dict
+from model.errors import UserError
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+DEFAULTS = {"text-classification": "imdb-s3", "text-matching": "aan-s3", "forecasting": "ettm2-s3"}
+"""Recipe of each task where none is named."""
+OWN = {"text-classification": "documents", "text-matching": "pairs", "forecasting": "forecasting"}
+"""Recipe of each task for data of one's own."""
+RENAMED = {
+    f"imdb-{attention}": f"lra-text-{attention}"
+    for attention in ("dba", "kernelized", "linformer", "nystrom", "performer", "skyformer", "softmax")
+}
+
+Table = dict[str, Any]
+
+
+def find_recipe(name: str) -> Path:
+    """Path of a recipe given as a file, or as the name of one in model/recipes. Raises: UserError."""
+    path = Path(name)
+    if path.suffix == ".toml":
+        return path
+    if name in RENAMED:
+        raise UserError(f"recipe {name!r} is now called {RENAMED[name]!r}")
+    if not (RECIPES / f"{name}.toml").is_file():
+        known = ", ".join(sorted(recipe.stem for recipe in RECIPES.glob("*.toml")))
+        raise UserError(f"no recipe {name!r}; known: {known}, or give a .toml file")
+    return RECIPES / f"{name}.toml"
+
+
+def choose_recipe(
+    name: str | None, task: str | None, overrides: Sequence[str], settings: Mapping[str, object] | None = None
+) -> RunConfig:
+    """The recipe named, or else the task's: with `settings`, that for data of one's own.
+
+    Raises: UserError, also if the recipe is of another task.
+    """
+    if name is None:
+        name = (DEFAULTS if settings is None else OWN)[task or "text-classification"]
+    path = find_recipe(name)
+    config = load_recipe(path, overrides, settings)
+    if task not in (None, config.task):
+        raise UserError(f"recipe {name} is for {config.task}, not {task}")
+    return config
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = (), settings: Mapping[str, object] | None = None) -> RunConfig:
+    """Read a recipe and set keys of it: first `settings`, then `section.key=value` overrides (values in TOML).
+
+    Another attention than the recipe's starts from its own options, whichever the recipe has.
+
+    Raises: UserError naming the file and the key, for anything that is not a valid recipe.
+    """
+    table = _read(path)
+    if "base" in table:
+        table = _on_its_base(table, path)
+    changes = [(key, value, f"{key}={value}") for key, value in (settings or {}).items()]
+    changes += [(*_parse(override), override) for override in overrides]
+    for key, value, text in sorted(changes, key=lambda change: change[0] != "model.encoder.attention"):
+        _set(table, key, value, text)
+    try:
+        return from_dict(table)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _read(path: Path) -> Table:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"recipe {path} does not exist") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _on_its_base(table: Table, path: Path) -> Table:
+    """The recipe named by `base` with the keys of `table` set; a base has none of its own."""
+    name = table.pop("base")
+    if not isinstance(name, str):
+        raise UserError(f"{path}: base must be the name of a recipe, not {name!r}")
+    base = _read(find_recipe(name))
+    if "base" in base:
+        raise UserError(f"{path}: base must be a recipe without a base of its own, not {name!r}")
+    if "attention" in (encoder := _encoder(table)):
+        _choose_attention(base, encoder["attention"])
+    return _merged(base, table)
+
+
+def _merged(base: Table, table: Table) -> Table:
+    """Section by section, what `table` has in the place of what `base` has."""
+    merged = dict(base)
+    for key, value in table.items():
+        below = base.get(key)
+        merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _parse(override: str) -> tuple[str, object]:
+    """Key and value of `section.key=value`; what is no TOML is a string. Raises: UserError."""
+    key, sign, text = override.partition("=")
+    if not sign:
+        raise UserError(f"--set {override!r}: expected key=value")
+    try:
+        return key.strip(), tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), text
+
+
+def _set(table: Table, key: str, value: object, text: str) -> None:
+    """Set one key of a recipe. Raises: UserError quoting `text` if the key leads through what is no section."""
+    if key == "model.encoder.attention":
+        _choose_attention(table, value)
+    *sections, last = key.split(".")
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise UserError(f"--set {text!r}: {section} is not a section")
+    table[last] = value
+
+
+def _choose_attention(table: Table, attention: object) -> None:
+    """Forget the options of the recipe's attention if another is chosen."""
+    encoder = _encoder(table)
+    if encoder.get("attention", "s3") != attention:
+        encoder.pop("options", None)
+
+
+def _encoder(table: Table) -> Table:
+    """The section `model.encoder`, empty if the recipe has none."""
+    model = table.get("model")
+    encoder = model.get("encoder") if isinstance(model, dict) else None
+    return encoder if isinstance(encoder, dict) else {}

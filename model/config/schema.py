@@ -1,0 +1,82 @@
+"""What sections of recipes have in common: frozen, strict, no unknown keys, errors that name the whole key."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+
+class Section(BaseModel):
+    """A section of a recipe.
+
+    A validator of one key raises ValueError("must be ..."), one of the whole section ValueError("KEY must be ..."):
+    `explain` puts the path in front of either.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, table: object) -> object:
+        """Name a misspelt key before one that is missing because of it."""
+        for key in table if isinstance(table, Mapping) else ():
+            if key not in cls.model_fields:
+                known = ", ".join(cls.model_fields) or "none"
+                raise PydanticCustomError("unknown_key", "{key}; known: {known}", {"key": key, "known": known})
+        return table
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_large_integers(cls, value: object) -> object:
+        if type(value) is int and not -(2**63) <= value < 2**63:
+            raise ValueError(f"must fit 64 bits, not be {value}")
+        return value
+
+
+def allowed(is_allowed: Callable[[Any], bool], text: str) -> AfterValidator:
+    """Bound of a value; the error says what is allowed and what was given."""
+
+    def check(value: Any) -> Any:
+        if not is_allowed(value):
+            raise ValueError(f"must be {text}, not {value}")
+        return value
+
+    return AfterValidator(check)
+
+
+Count = Annotated[int, allowed(lambda value: value >= 1, "at least 1")]
+CountOrNone = Annotated[int, allowed(lambda value: value >= 0, "at least 0")]
+Positive = Annotated[float, allowed(lambda value: 0.0 < value < math.inf, "positive and finite")]
+NotNegative = Annotated[float, allowed(lambda value: 0.0 <= value < math.inf, "finite and at least 0")]
+Fraction = Annotated[float, allowed(lambda value: 0.0 < value < 1.0, "in (0, 1)")]
+Dropout = Annotated[float, allowed(lambda value: 0.0 <= value < 1.0, "in [0, 1)")]
+TableSize = Annotated[
+    int, allowed(lambda size: 2 <= size <= 2**24 and not size & (size - 1), "a power of two in 2..2^24")
+]
+
+TYPES = {"int_type": "an integer", "float_type": "a number", "bool_type": "true or false", "string_type": "a string"}
+SECTION = ("model_type", "dict_type", "model_attributes_type")
+
+
+def explain(error: ValidationError) -> str:
+    """The first error as one line: whole key, what is allowed, what was given."""
+    found = error.errors(include_url=False)[0]
+    kind, value, context = found["type"], found["input"], found.get("ctx", {})
+    path = ".".join(map(str, found["loc"]))
+    section = f"{path}." if path else ""
+    if kind == "unknown_key":
+        return f"unknown key {section}{found['msg']}"
+    if kind == "missing":
+        return f"missing key {path}"
+    if kind in SECTION:
+        return f"{path} must be a section, not {value!r}"
+    if kind in TYPES:
+        return f"{path} must be {TYPES[kind]}, not {value!r}"
+    if kind == "literal_error":
+        return f"{path} must be {context['expected']}, not {value!r}"
+    if kind == "value_error":
+        message = str(context["error"])
+        return f"{path} {message}" if message.startswith("must ") else section + message
+    return f"{path}: {found['msg']}, not {value!r}"

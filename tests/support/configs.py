@@ -1,0 +1,23 @@
+"""Sections of recipes with other values, checked as recipes are."""
+
+from typing import Any, TypeVar
+
+from model.config.encoder import EncoderConfig
+from model.config.schema import Section
+
+S = TypeVar("S", bound=Section)
+
+
+def changed(section: S, **values: Any) -> S:
+    """A copy with other values."""
+    return type(section).model_validate({**dict(section), **values})
+
+
+def with_options(config: EncoderConfig, **options: Any) -> EncoderConfig:
+    """A copy whose attention has other options."""
+    return changed(config, options={**config.options.model_dump(), **options})
+
+
+def with_attention(config: EncoderConfig, name: str, **values: Any) -> EncoderConfig:
+    """A copy with another attention, whose options are at their defaults unless given."""
+    return changed(config, **{"attention": name, "options": {}, **values})

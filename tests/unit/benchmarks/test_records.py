@@ -1,0 +1,49 @@
+"""Every result that is kept: its record names the program that wrote it, and its report says what the record says."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.lib import record
+from benchmarks.lib.benchmark import Benchmark
+from benchmarks.lib.record import RESULTS
+from benchmarks.lib.render import benchmark_of
+from tests.support.paths import ROOT
+
+FOLDERS = sorted(path for path in RESULTS.iterdir() if path.is_dir())
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_folder_holds_a_record_and_what_is_made_from_it(folder: Path) -> None:
+    measured = record.read(folder.name)
+    benchmark = benchmark_of(measured.program)
+    assert (measured.name, benchmark.name, benchmark.program) == (folder.name, folder.name, measured.program)
+    assert measured.command.startswith(f"python -m {measured.program}")
+    expected = {"data.json", "report.md"} | ({"chart.png"} if benchmark.chart else set())
+    assert {path.name for path in folder.iterdir()} == expected
+    assert (folder / "report.md").read_text() == benchmark.markdown(measured)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_chart_is_drawn_from_the_record_alone(folder: Path, tmp_path: Path) -> None:
+    measured = record.read(folder.name)
+    benchmark = benchmark_of(measured.program)
+    benchmark.render(measured, tmp_path)
+    assert (tmp_path / "chart.png").exists() == (benchmark.chart is not None)
+
+
+PROGRAMS = sorted(
+    str(path.relative_to(ROOT).with_suffix("")).replace("/", ".")
+    for path in (ROOT / "benchmarks").rglob("*.py")
+    if "\nBENCHMARK = " in path.read_text()
+)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_is_named_by_its_place(program: str) -> None:
+    name = program.removesuffix(".__main__")
+    benchmark = benchmark_of(name)
+    assert isinstance(benchmark, Benchmark)
+    assert benchmark.program == name
+    assert benchmark.title
+    assert benchmark.parse([]).out == RESULTS

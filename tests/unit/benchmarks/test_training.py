@@ -1,0 +1,202 @@
+"""Benchmarks that train: what is recorded, in which order, and what is done again after an interruption."""
+
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.lib import record
+from benchmarks.lib.benchmark import Benchmark
+from benchmarks.lib.record import Data
+from benchmarks.models import classification, forecasting, imdb_paper_cpu, matching, runs
+from benchmarks.models.runs import Case, fingerprint
+from benchmarks.papers import lra, study
+
+HORIZONS = sorted({horizon for _, horizon in forecasting.ROWS})
+METRICS = [
+    *itertools.product(
+        ("accuracy", "ece", "macro_f1"),
+        ("windows", "head", "windows, over 4,096 bytes", "head, over 4,096 bytes"),
+    ),
+    *itertools.product(matching.METRICS, (f"{pairs} pairs, first 4000 bytes" for pairs in ("all", "paper-disjoint"))),
+    *itertools.product(("mse", "mae", "coverage_80"), (f"horizon {horizon}" for horizon in HORIZONS)),
+]
+
+
+class Trainer:
+    """In the place of the commands of `model`: notes what is trained, and fails at one run if told so."""
+
+    def __init__(self) -> None:
+        self.trained: list[tuple[str, tuple[str, ...]]] = []
+        self.fails_at = -1
+
+    def train(self, recipe: str, overrides: Sequence[str], folder: Path, data_dir: Path) -> Path:
+        assert str(data_dir) == "data"
+        if len(self.trained) == self.fails_at:
+            raise KeyboardInterrupt
+        self.trained.append((recipe, tuple(overrides)))
+        folder = folder / str(len(self.trained))
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text(
+            "".join(json.dumps({"validation_accuracy": value}) + "\n" for value in (0.5, 0.625, 0.6))
+        )
+        return folder
+
+    def evaluate(self, folder: Path, data_dir: Path) -> list[Data]:
+        assert str(data_dir) == "data"
+        value = 0.5 + int(folder.name) / 128
+        return [{"metric": m, "condition": c, "examples": 100, "value": value} for m, c in METRICS]
+
+
+@pytest.fixture
+def trainer(monkeypatch: pytest.MonkeyPatch) -> Trainer:
+    trainer = Trainer()
+    monkeypatch.setattr(runs, "train", trainer.train)
+    for module in (classification, forecasting, imdb_paper_cpu, matching):
+        monkeypatch.setattr(module, "evaluate", trainer.evaluate)
+    pairs = {"examples": 772, "accuracy": 0.75, "auc": 0.875}
+    monkeypatch.setattr(classification, "tfidf", lambda: dict.fromkeys(classification.SERVED, 87.5))
+    monkeypatch.setattr(forecasting, "baselines", lambda: dict.fromkeys(forecasting.ROWS, (0.75, 0.5)))
+    monkeypatch.setattr(matching, "tfidf", lambda: {"all": pairs, "paper-disjoint": pairs})
+    return trainer
+
+
+def go(benchmark: Benchmark, out: Path) -> Data:
+    """Run a benchmark; the data of its record."""
+    benchmark.main(["--data-dir", "data", "--runs", str(out / "runs"), "--out", str(out)])
+    return record.read(benchmark.name, out).data
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "count", "told"),
+    [
+        (
+            classification.BENCHMARK,
+            18,
+            [
+                f"| imdb | 3 |{' 57.03 ± 5.63 |' * 4} 87.50 | 69.27 ± 0.83 |",
+                "| as served | 3 | 57.03 ± 5.63 |",
+                "| single words | 1 | 57.03 |",
+            ],
+        ),
+        (
+            forecasting.BENCHMARK,
+            16,
+            [
+                f"| ettm2 | 96 |{' 0.560 ± 0.048 |' * 3} 0.539 | 0.192 | 0.203 | 0.750 | 0.500 |",
+                "at or below: S3Attention 5, FEDformer 5, repeat-last 16, linear map 0.",
+            ],
+        ),
+        (
+            imdb_paper_cpu.BENCHMARK,
+            3,
+            [
+                "| 0 | 0.5078 | 0.5078 | 0.6250 |",
+                "| mean ± sd | 0.516 ± 0.008 | 0.516 ± 0.008 | 0.625 ± 0.000 |",
+            ],
+        ),
+        (
+            matching.BENCHMARK,
+            7,
+            [
+                "| ours | all | 3 | 0.5339 ± 0.0239 | 0.5339 ± 0.0239 |",
+                "| TF-IDF cosine | all | | 0.7500 | 0.8750 |",
+            ],
+        ),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_every_seed_is_recorded_and_told(
+    benchmark: Benchmark, count: int, told: list[str], trainer: Trainer, tmp_path: Path
+) -> None:
+    data = go(benchmark, tmp_path)
+    assert len(data["runs"]) == len(trainer.trained) == count
+    assert len({(run["case"], run["seed"]) for run in data["runs"]}) == count
+    report = re.sub(" +", " ", (tmp_path / benchmark.name / "report.md").read_text())
+    for part in [*told, "Revisions of the runs: "]:
+        assert part in report
+    assert (tmp_path / benchmark.name / "chart.png").exists() == (benchmark.chart is not None)
+
+
+def test_what_is_recorded_is_not_trained_again(
+    trainer: Trainer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer.fails_at = 2
+    with pytest.raises(KeyboardInterrupt):
+        go(matching.BENCHMARK, tmp_path)
+    assert [run["seed"] for run in record.read("matching", tmp_path).data["runs"]] == [0, 0]
+    trainer.fails_at = -1
+    data = go(matching.BENCHMARK, tmp_path)
+    assert len(data["runs"]) == len(trainer.trained) == len(set(trainer.trained)) == 7
+    before = (tmp_path / "matching" / "data.json").read_bytes()
+    matching.BENCHMARK.main(["--data-dir", "data", "--runs", "elsewhere", "--out", str(tmp_path)])
+    assert (tmp_path / "matching" / "data.json").read_bytes() == before
+    assert len(trainer.trained) == 7
+    assert capsys.readouterr().out.endswith("matching: nothing is missing\n")
+
+
+def test_what_another_recipe_gave_is_trained_again(trainer: Trainer, tmp_path: Path) -> None:
+    go(imdb_paper_cpu.BENCHMARK, tmp_path)
+    path = tmp_path / "imdb_paper_cpu" / "data.json"
+    path.write_text(path.read_text().replace(imdb_paper_cpu.CASE.fingerprint, "another", 1))
+    data = go(imdb_paper_cpu.BENCHMARK, tmp_path)
+    assert len(trainer.trained) == 4
+    assert [run["recipe"] for run in data["runs"]] == [imdb_paper_cpu.CASE.fingerprint] * 3
+
+
+def test_fingerprints_tell_recipes_apart_but_not_seeds() -> None:
+    case = Case("x", "imdb-s3", 2, ("model.stem.longest=1",))
+    assert case.fingerprint == fingerprint("imdb-s3", ["model.stem.longest=1", "seed=5"])
+    assert case.fingerprint != fingerprint("imdb-s3", [])
+    assert case.fingerprint != fingerprint("imdb-s3", ["model.stem.longest=2"])
+
+
+def test_a_study_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    done: list[tuple[Any, ...]] = []
+
+    def train(self: study.Study, scale: str, column: str, row: str, seed: int, data_dir: Path, jobs: int) -> Data:
+        assert (data_dir, jobs) == (Path("data"), 1)
+        if len(done) == 3:
+            raise RuntimeError("interrupted")
+        done.append((scale, column, row, seed))
+        found = {
+            "scale": scale,
+            "column": column,
+            "row": row,
+            "seed": seed,
+            "recipe": self.fingerprint(scale, column, row),
+        }
+        rest = {"validation": 0.5, "examples_per_second": 10.0, "steps": 600, "device": "CPU", "revision": "x"}
+        return {**found, "accuracy": 0.5 + seed / 8, **rest}
+
+    monkeypatch.setattr(study.Study, "train", train)
+    words = ["--columns", "text", "--rows", "s3", "softmax", "--seeds", "2", "--jobs", "1", "--data-dir", "data"]
+    with pytest.raises(RuntimeError, match="interrupted"):
+        lra.BENCHMARK.main([*words, "--out", str(tmp_path)])
+    assert len(record.read("lra", tmp_path).data["runs"]) == 3
+    done.clear()
+    lra.BENCHMARK.main([*words, "--out", str(tmp_path)])
+    assert done == [("cpu", "text", "softmax", 1)]
+    report = (tmp_path / "lra" / "report.md").read_text()
+    assert "| s3               | 56.2 ± 8.8 (2) |" in report
+    assert "| dba              |                |" in report
+
+
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_an_interrupted_run_goes_on_if_it_can(
+    has_checkpoint: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    commands: list[tuple[str, ...]] = []
+    monkeypatch.setattr(runs, "_command", lambda *words, **_: commands.append(words))
+    folder = tmp_path / "imdb-s3-seed3"
+    folder.mkdir()
+    (folder / ("last.pt" if has_checkpoint else "best.pt")).touch()
+    assert runs.train("imdb-s3", ["seed=3"], tmp_path, Path("data")) == folder
+    assert commands == [
+        ("train", "imdb-s3", "--runs", str(tmp_path), "--set", "seed=3", *(["--resume"] if has_checkpoint else []))
+    ]
+    assert folder.exists() == has_checkpoint

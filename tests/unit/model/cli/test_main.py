@@ -1,0 +1,44 @@
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from model.__main__ import COMMANDS, main
+
+
+@pytest.mark.parametrize(
+    ("program", "shown"),
+    [("/x/model/__main__.py", "python -m model"), ("/x/bin/longdoc-train", "longdoc-train")],
+)
+def test_help_names_the_program_as_it_was_called(
+    program: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [program, "--help"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith(f"usage: {shown} [-h] COMMAND")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_the_shared_arguments(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert re.search(r"--data-dir .*--data .*--device", capsys.readouterr().out, re.DOTALL)
+
+
+def test_command_that_is_none_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["tune"])
+    assert caught.value.code == 2
+    assert "invalid choice: 'tune'" in capsys.readouterr().err
+
+
+def test_command_exits_2_with_one_line_for_a_mistake(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "model", "train", "nosuch", "--runs", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert re.fullmatch(r"error: no recipe 'nosuch'; known: .*synthetic.*\n", done.stderr)
+    assert done.stdout == ""

@@ -1,0 +1,68 @@
+import pytest
+
+from model.config.encoder import EncoderConfig
+from model.config.models import ClassifierConfig, MatcherConfig, StemConfig, WordStemConfig, buckets_of
+from model.config.recipes import find_recipe, load_recipe
+from model.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model.patch_length=7", r"model\.context_length must be encoder\.seq_len \* patch_length = 42, not 48"),
+        ("model.kind=paper", r"model\.patch_length must be 1 in the paper's forecaster, not 8"),
+    ],
+)
+def test_patches_that_do_not_fit_the_window_are_an_error(override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_recipe(find_recipe("synthetic-series"), [override])
+
+
+@pytest.mark.parametrize(
+    ("max_length", "multiple", "buckets"),
+    [
+        (4096, 16, (256, 512, 1024, 2048, 4096)),
+        (3000, 8, (256, 512, 1024, 2048, 3000)),
+        (4096, 512, (512, 1024, 2048, 4096)),
+        (2400, 24, (2400,)),
+        (257, 1, (256, 257)),
+        (256, 1, (256,)),
+        (24, 1, (24,)),
+        (1, 1, (1,)),
+    ],
+)
+def test_buckets_are_powers_of_two_and_the_longest(max_length: int, multiple: int, buckets: tuple[int, ...]) -> None:
+    assert buckets_of(max_length, multiple) == buckets
+
+
+def test_buckets_of_a_model_are_those_that_its_patches_fill() -> None:
+    encoder, paper = EncoderConfig(seq_len=64), EncoderConfig(seq_len=64, mode="paper")
+    words, ngrams = WordStemConfig(patch_length=16), StemConfig(patch_length=16)
+    assert ClassifierConfig(kind="words", encoder=encoder, stem=words).buckets == (256, 512, 1024)
+    assert ClassifierConfig(kind="words", encoder=paper, stem=words).buckets == (1024,)
+    assert ClassifierConfig(kind="bytes", encoder=encoder, stem=words).buckets == (64,)
+    assert ClassifierConfig(kind="bytes", encoder=EncoderConfig(seq_len=512)).buckets == (256, 512)
+    assert MatcherConfig(stem=ngrams, encoder=encoder).buckets == (256, 512, 1024)
+    assert MatcherConfig(stem=ngrams, encoder=paper).buckets == (1024,)
+
+
+def test_published_forecaster_has_its_own_attention() -> None:
+    sets = [
+        "model.kind=paper",
+        "model.patch_length=1",
+        "model.encoder.seq_len=48",
+        "model.encoder.attention=softmax",
+    ]
+    with pytest.raises(UserError, match=r"encoder\.attention must be 's3' in the paper's forecaster, not 'softmax'"):
+        load_recipe(find_recipe("synthetic-series"), sets)
+
+
+def test_forecaster_that_is_length_aware_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"model\.encoder\.mode must be 'paper', for windows have one length"):
+        load_recipe(find_recipe("synthetic-series"), ["model.encoder.mode=length-aware"])
+
+
+@pytest.mark.parametrize("recipe_name", ["synthetic-pairs", "synthetic-series"])
+def test_encoder_of_another_task_is_named_in_full(recipe_name: str) -> None:
+    with pytest.raises(UserError, match=r"toml: model\.encoder\.num_heads must divide"):
+        load_recipe(find_recipe(recipe_name), ["model.encoder.num_heads=3"])

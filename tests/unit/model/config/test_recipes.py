@@ -1,0 +1,153 @@
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.config.attentions import OPTIONS, S3Options
+from model.config.recipes import RECIPES, RENAMED, choose_recipe, find_recipe, load_recipe
+from model.config.run import ClassificationRun, from_dict
+from model.errors import UserError
+from tests.support.commands import call
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
+def test_recipe_parses(path: Path) -> None:
+    config = load_recipe(find_recipe(path.stem))
+    assert from_dict(config.to_dict()) == config
+
+
+def test_paper_recipe_has_the_values_of_table_8() -> None:
+    """Wang et al. 2024, arXiv:2408.08567, Table 8, column Text."""
+    config = load_recipe(RECIPES / "imdb-paper.toml")
+    assert isinstance(config, ClassificationRun)
+    training, encoder = config.training, config.model.encoder
+    assert (training.epochs, training.batch_size) == (30, 32)
+    assert (training.learning_rate, training.weight_decay) == (1e-4, 1e-2)
+    options = encoder.options_of(S3Options)
+    assert (options.num_segments, options.num_rows, options.num_columns) == (8, 8, 8)
+    assert (encoder.dropout.embedding, encoder.dropout.attention, encoder.dropout.smoother) == (0.5, 0.1, 0.5)
+    assert (encoder.attention, encoder.mode) == ("s3", "paper")
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("seed=7", 7),
+        ("name=other", "other"),
+        ('name="other"', "other"),
+        ("training.learning_rate=5e-4", 5e-4),
+        ("data.crop=head", "head"),
+        ("model.encoder.dropout.attention=0.25", 0.25),
+        (" model.encoder.dropout.hidden = 0.5", 0.5),
+    ],
+)
+def test_override_changes_one_key_only(recipe: Path, override: str, expected: object) -> None:
+    key = override.partition("=")[0].strip()
+    before, after = load_recipe(recipe).to_dict(), load_recipe(recipe, [override]).to_dict()
+    assert flat(after) == flat(before) | {key: expected}
+
+
+def test_last_override_of_a_key_wins(recipe: Path) -> None:
+    assert load_recipe(recipe, ["seed=1", "seed=2"]).seed == 2
+
+
+@pytest.mark.parametrize("override", ["seed", "", "seed.low=1", "data.name.first=1"])
+def test_override_that_cannot_be_applied_is_an_error_that_quotes_it(recipe: Path, override: str) -> None:
+    with pytest.raises(UserError, match=rf"--set '{override}'"):
+        load_recipe(recipe, [override])
+
+
+def test_recipe_that_is_not_toml_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "broken.toml"
+    path.write_text("name = 'x'\nseed = ?\n")
+    with pytest.raises(UserError, match=r"broken\.toml: .*line 2"):
+        load_recipe(path)
+
+
+def test_recipe_that_does_not_exist_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"absent\.toml does not exist"):
+        load_recipe(find_recipe(str(tmp_path / "absent.toml")))
+    with pytest.raises(UserError, match=r"no recipe 'absent'; known: .*synthetic"):
+        find_recipe("absent")
+
+
+def test_settings_come_before_overrides(recipe: Path) -> None:
+    config = load_recipe(recipe, ["seed=7"], {"seed": 5, "data.text_column": 'the "text" \\ column'})
+    assert isinstance(config, ClassificationRun)
+    assert (config.seed, config.data.text_column) == (7, 'the "text" \\ column')
+
+
+@pytest.mark.parametrize("overrides", [["options.num_landmarks=16", "attention=skyformer"], ["attention=skyformer"]])
+def test_another_attention_starts_from_its_own_options(overrides: list[str]) -> None:
+    """Those of the recipe are forgotten, those of overrides are not, in whichever order."""
+    config = load_recipe(find_recipe("synthetic"), [f"model.encoder.{override}" for override in overrides])
+    expected = {"num_landmarks": 16 if len(overrides) == 2 else 128, "gamma": 0.01, "num_steps": 6}
+    assert config.model.encoder.options.model_dump() == expected
+    same = load_recipe(find_recipe("synthetic"), ["model.encoder.attention=s3"])
+    assert same == load_recipe(find_recipe("synthetic"))
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONS.keys() - {"s3"}))
+def test_every_attention_has_a_recipe_that_differs_by_it_alone(name: str) -> None:
+    overrides = [f"name=lra-text-{name}", f"model.encoder.attention={name}"]
+    assert load_recipe(find_recipe(f"lra-text-{name}")) == load_recipe(find_recipe("lra-text"), overrides)
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_old_name_of_a_recipe_is_answered_by_the_new_one(
+    old: str, new: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("train", old) == 2
+    assert capsys.readouterr().err == f"error: recipe {old!r} is now called {new!r}\n"
+    assert find_recipe(new).is_file()
+
+
+def based(folder: Path, text: str) -> Path:
+    path = folder / "based.toml"
+    path.write_text(text)
+    return path
+
+
+def test_base_gives_what_the_recipe_does_not_set(tmp_path: Path) -> None:
+    path = based(
+        tmp_path,
+        'base = "synthetic"\nname = "other"\n[model.encoder]\nffn_dim = 8\n[model.encoder.options]\nnum_rows = 2\n',
+    )
+    overrides = ["name=other", "model.encoder.ffn_dim=8", "model.encoder.options.num_rows=2"]
+    assert load_recipe(path) == load_recipe(find_recipe("synthetic"), overrides)
+    assert load_recipe(path, ["model.encoder.ffn_dim=9"]).model.encoder.ffn_dim == 9
+
+
+def test_base_with_another_attention_does_not_give_its_options(tmp_path: Path) -> None:
+    path = based(tmp_path, 'base = "synthetic"\n[model.encoder]\nattention = "softmax"\n')
+    assert load_recipe(path) == load_recipe(find_recipe("synthetic"), ["model.encoder.attention=softmax"])
+
+
+@pytest.mark.parametrize(
+    ("base", "message"),
+    [
+        ("3", "base must be the name of a recipe, not 3"),
+        ('"nosuch"', "no recipe 'nosuch'; known: "),
+        ('"lra-text-dba"', "base must be a recipe without a base of its own, not 'lra-text-dba'"),
+    ],
+)
+def test_base_that_cannot_be_is_an_error(base: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        load_recipe(based(tmp_path, f"base = {base}\n"))
+
+
+def test_recipe_of_a_task_is_chosen_by_what_is_given() -> None:
+    assert choose_recipe(None, None, []).name == "imdb-s3"
+    assert choose_recipe(None, "forecasting", []).name == "ettm2"
+    assert choose_recipe(None, "forecasting", [], {}).name == "series"
+    with pytest.raises(UserError, match="recipe synthetic is for text-classification, not forecasting"):
+        choose_recipe("synthetic", "forecasting", [])
+
+
+def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested sections as one dict with dotted keys."""
+    rows: dict[str, Any] = {}
+    for key, value in table.items():
+        rows |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return rows

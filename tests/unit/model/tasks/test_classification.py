@@ -1,0 +1,113 @@
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.config.run import ClassificationRun, from_dict
+from model.data.documents import Documents, DocumentSet
+from model.errors import UserError
+from model.tasks.base import Batch
+from model.tasks.classification import Classification
+
+
+@pytest.fixture
+def forty() -> Documents:
+    """Forty documents of 1 to 40 arbitrary bytes."""
+    return Documents([random.Random(i).randbytes(i + 1) for i in range(40)], [i % 3 for i in range(40)])
+
+
+def classification(
+    documents: Documents, batch_size: int = 8, crop: str = "random", seed: int = 0, examples: int = 0, seq_len: int = 16
+) -> Classification:
+    """The task of a recipe that reads `seq_len` bytes, with these documents for training."""
+    training = {"epochs": 1, "batch_size": batch_size, "learning_rate": 1e-3, "examples_per_epoch": examples}
+    model = {"kind": "bytes", "encoder": {"seq_len": seq_len, "dim": 8, "num_heads": 1, "options": {"num_segments": 1}}}
+    data = {"name": "synthetic", "crop": crop}
+    task = "text-classification"
+    config = from_dict({"name": "tiny", "task": task, "seed": seed, "training": training, "data": data, "model": model})
+    assert isinstance(config, ClassificationRun)
+    made = Classification(config)
+    made.data = DocumentSet(documents, documents, ["a", "b", "c"])
+    return made
+
+
+def epoch(documents: Documents, crop: str = "random", seed: tuple[int, int] = (0, 0)) -> list[Batch]:
+    return list(classification(documents, crop=crop, seed=seed[0]).batches(seed[1]))
+
+
+def same(left: list[Batch], right: list[Batch]) -> bool:
+    return all(torch.equal(a, b) for x, y in zip(left, right, strict=True) for a, b in zip(x, y, strict=True))
+
+
+def test_batches_are_the_same_for_the_same_seed_and_others_for_another_epoch(forty: Documents) -> None:
+    assert same(epoch(forty, seed=(5, 1)), epoch(forty, seed=(5, 1)))
+    assert not same(epoch(forty, seed=(5, 1)), epoch(forty, seed=(5, 2)))
+    assert not same(epoch(forty, seed=(5, 1)), epoch(forty, seed=(6, 1)))
+
+
+def test_batches_hold_every_document_once_with_its_label_and_drop_the_rest(forty: Documents) -> None:
+    short = Documents(forty.texts[:16], forty.labels[:16])
+    rows = [
+        (bytes(document[:length].tolist()), int(label))
+        for batch in epoch(short)
+        for document, length, label, _ in zip(*batch, strict=True)
+    ]
+    assert sorted(rows) == sorted(zip(short.texts, short.labels, strict=True))
+    assert [len(batch[0]) for batch in classification(forty, batch_size=11).batches(0)] == [11, 11, 11]
+
+
+@pytest.mark.parametrize("crop", ["head", "random"])
+def test_batches_crop_within_the_document_and_pad_with_zeros(forty: Documents, crop: str) -> None:
+    starts = set()
+    for documents, lengths, _, _ in epoch(forty, crop) + epoch(forty, crop, (0, 1)):
+        assert documents.dtype == torch.uint8
+        assert documents.shape == (8, 16)
+        for document, length in zip(documents, lengths.tolist(), strict=True):
+            row = bytes(document[:length].tolist())
+            whole = [text for text in forty.texts if row in text and min(len(text), 16) == length]
+            assert whole
+            assert not document[length:].any()
+            starts.add(any(text.startswith(row) for text in whole))
+    assert starts == ({True} if crop == "head" else {True, False})
+
+
+def test_batches_random_crops_reach_both_ends() -> None:
+    task = classification(Documents([bytes(range(20))], [0]), batch_size=1)
+    starts = {int(next(task.batches(i))[0][0, 0]) for i in range(100)}
+    assert starts == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize(("examples", "batches"), [(0, 5), (8, 1), (23, 2), (24, 3), (1000, 5)])
+def test_batches_of_a_shorter_epoch_are_the_first_of_a_whole_one(forty: Documents, examples: int, batches: int) -> None:
+    task = classification(forty, examples=examples)
+    assert task.examples_per_epoch == 8 * batches
+    assert same(list(task.batches(2)), epoch(forty, seed=(0, 2))[:batches])
+
+
+def test_documents_fewer_than_a_batch_are_an_error(forty: Documents) -> None:
+    with pytest.raises(UserError, match=r"\d+ training documents are fewer than one batch, 5000"):
+        classification(forty, batch_size=5000).load(Path("absent"))
+
+
+def test_batches_are_padded_to_the_bucket_of_their_longest_document() -> None:
+    """Documents of about one length go together, so that most batches are short."""
+    sizes = [random.Random(i).choice([20, 250, 256, 257, 600, 2000]) for i in range(400)]
+    texts = [random.Random(i).randbytes(size) for i, size in enumerate(sizes)]
+    task = classification(Documents(texts, [i % 3 for i in range(400)]), seq_len=1024)
+    seen = list(task.batches(0))
+    buckets = (256, 512, 1024)
+    assert task.config.model.buckets == buckets
+    for documents, lengths, labels, folds in seen:
+        assert documents.shape[1] == next(bucket for bucket in buckets if bucket >= int(lengths.max()))
+        for document, length, label, fold in zip(
+            documents, lengths.tolist(), labels.tolist(), folds.tolist(), strict=True
+        ):
+            row = bytes(document[:length].tolist())
+            (i,) = (i for i, text in enumerate(texts) if row in text)
+            assert (label, fold, length) == (i % 3, i % 5, min(1024, sizes[i]))
+    widths = [documents.shape[1] for documents, *_ in seen]
+    assert len(widths) == 50
+    assert widths != sorted(widths)
+    # Half of the documents have up to 256 bytes, and only one batch of a group can hold both kinds.
+    assert sum(width == 256 for width in widths) >= 50 * sum(size <= 256 for size in sizes) / 400 - 3

@@ -1,0 +1,45 @@
+import numpy as np
+import pytest
+
+from model.tasks.golden import golden_documents, golden_vectors, golden_windows
+
+
+@pytest.mark.parametrize("length", [64, 512, 4096])
+def test_documents_have_every_length_s_edge_and_any_byte(length: int) -> None:
+    golden = golden_documents(length)
+    documents, lengths = golden["bytes"], golden["lengths"]
+    assert documents.shape == (8, length)
+    assert (str(documents.dtype), str(lengths.dtype)) == ("uint8", "int32")
+    assert sorted(lengths.tolist()) == sorted([1, 2, 17, length // 2, length // 2 + 1, length - 1, length, length])
+    for document, size in zip(documents, lengths, strict=True):
+        assert not document[size:].any()
+    assert (documents[1, :2] == 0).all()
+    assert documents.max() > 127
+
+
+def test_vectors_are_of_single_precision() -> None:
+    golden = golden_vectors(16)
+    assert list(golden) == ["a", "b"]
+    for array in golden.values():
+        assert array.shape == (8, 16)
+        assert str(array.dtype) == "float32"
+    assert not np.array_equal(golden["a"], golden["b"])
+
+
+def test_windows_include_a_constant_one() -> None:
+    (series,) = golden_windows(24, 3).values()
+    assert series.shape == (3, 24, 3)
+    assert series.dtype == np.float32
+    assert np.ptp(series[0]) == 0
+    assert not series[1, :-1].any()
+    assert series[1, -1].any()
+    assert np.ptp(series[2]) > 0
+
+
+def test_inputs_are_the_same_each_time() -> None:
+    for first, second in (
+        (golden_documents(64), golden_documents(64)),
+        (golden_vectors(8), golden_vectors(8)),
+        (golden_windows(8, 2), golden_windows(8, 2)),
+    ):
+        assert all(np.array_equal(first[name], second[name]) for name in first)

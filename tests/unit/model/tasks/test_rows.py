@@ -1,0 +1,23 @@
+import numpy as np
+
+from model.tasks.rows import BATCH, in_parallel
+
+
+def test_rows_in_parallel_keep_their_order_and_go_in_the_shortest_bucket() -> None:
+    rows = [bytes([i % 256]) * (1 + 37 * i % 300) for i in range(100)]
+    shapes = []
+
+    def run(padded: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        documents, lengths = padded
+        shapes.append(documents.shape)
+        assert (documents[np.arange(len(documents)), lengths - 1] == documents[:, 0]).all()
+        return np.stack([documents[:, 0], lengths], axis=1)
+
+    outputs = in_parallel(run, rows, (64, 128, 300))
+    assert outputs.tolist() == [[row[0], len(row)] for row in rows]
+    assert all(count <= BATCH for count, _ in shapes)
+    expected = [next(b for b in (64, 128, 300) if b >= len(row)) for row in rows]
+    assert {b: sum(count for count, width in shapes if width == b) for b in (64, 128, 300)} == {
+        b: expected.count(b) for b in (64, 128, 300)
+    }
+    assert in_parallel(run, rows[:1], (300,)).tolist() == [[0, 1]]
