@@ -1,8 +1,10 @@
 """What surrounds every request: id, key, limits, metrics, timing, errors."""
 
 import asyncio
+import gc
 import json
 import logging
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,6 +15,7 @@ from pydantic import SecretStr
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from service.errors import DeadlineExceeded
 from service.http.application import Application
 from service.metrics import Metrics
 from service.settings import Settings
@@ -153,6 +156,28 @@ async def test_bodies_that_ended_are_no_longer_held() -> None:
     async with client_of(ECHO, settings=Settings(max_held_bytes=6)) as client:
         for _ in range(3):
             assert (await client.post("/echo/a", content=b"12345")).status_code == 200
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_request_that_has_ended_is_forgotten_at_once(is_late: bool) -> None:
+    """Were it in a circle, its body would stay until Python looks for garbage."""
+    calls = list[weakref.ref[Call]]()
+
+    async def handle(call: Call) -> Response:
+        calls.append(weakref.ref(call))
+        await call.request.body()
+        if is_late:
+            raise DeadlineExceeded("too late")
+        return json_response({})
+
+    app = application(Route(method="POST", path="/handle", handler=handle))
+    gc.disable()
+    try:
+        start, _ = await send_to(app, "/handle")
+        assert [call() for call in calls] == [None]
+    finally:
+        gc.enable()
+    assert start["status"] == (504 if is_late else 200)
 
 
 async def test_client_that_leaves_is_counted_and_gets_no_answer() -> None:

@@ -9,6 +9,7 @@ from starlette.types import Message
 from service.wire import departure
 from service.wire.departure import Departure, while_connected
 from tests.support.calls import receive_of
+from tests.support.waiting import PATIENCE_S
 
 
 class Endless:
@@ -99,5 +100,5 @@ async def test_watcher_ends_with_the_block() -> None:
     with Departure() as watched:
         watcher = watched.watch(endless.work())
         await endless.began.wait()
-    await asyncio.wait([watcher])
+    await asyncio.wait([watcher], timeout=PATIENCE_S)
     assert endless.was_cancelled

@@ -184,7 +184,7 @@ async def test_unknown_model_is_an_error() -> None:
 async def test_timeout_of_the_request_is_its_deadline() -> None:
     model = classifier()
     backend_of(model).gate.clear()
-    async with serving(model) as client:
+    async with serving(model, settings=Settings(deadline_s=3600)) as client:
         response = await post(client, "mood", texts("text", "+"), parameters={"timeout": 1})
         backend_of(model).gate.set()
         await asyncio.wait_for(client.engine.drain(), 60)
