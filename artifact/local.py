@@ -6,7 +6,7 @@ They answer as the server does, and compute batches on every core.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, get_args, overload
 
 import numpy as np
 
@@ -82,6 +82,7 @@ class Model:
             Options(top_k, on_overflow, detail),
         )
         check_top_k(manifest, top_k)
+        _check_overflow(on_overflow)
         _check_count("inputs", documents)
         request = Documents([_encoded(document) for document in documents], manifest, on_overflow)
         return [answer.as_json(manifest.labels, options) for answer in request.answers(self._compute(request.rows))]
@@ -105,10 +106,19 @@ class Model:
         top_n: int | None = None,
         on_overflow: OnOverflow = "windows",
     ) -> list[Result]:
-        """Index, score with the query and coverage of documents, best score first; None returns all.
+        """Index, score with the query and coverage of documents, best score first.
+
+        Args:
+            query: what the documents are compared with.
+            documents: of any length.
+            top_n: results to return; None returns all.
+            on_overflow: what happens beyond the model's length.
 
         Raises: InvalidInput, NonFiniteOutput.
+
         """
+        if top_n is not None and top_n < 1:
+            raise InvalidInput(f"top_n: must be at least 1, not {top_n}", [("top_n", "must be at least 1")])
         texts = [Text(f"documents.{i}", _encoded(document)) for i, document in enumerate(documents)]
         _check_count("documents", documents)
         vectors, encodings = self._encode([Text("query", _encoded(query)), *texts], on_overflow)
@@ -161,7 +171,9 @@ class Model:
 
     def _encode(self, texts: Sequence[Text], on_overflow: OnOverflow) -> tuple[Floats, list[Encoding]]:
         """Vectors (texts, dim), and what of each text was read."""
-        request = Texts(texts, self._manifest_of(MatcherManifest, "compare documents"), on_overflow)
+        manifest = self._manifest_of(MatcherManifest, "compare documents")
+        _check_overflow(on_overflow)
+        request = Texts(texts, manifest, on_overflow)
         keys = list(dict.fromkeys(request.keys))
         rows = [request.rows(key) for key in keys]
         vectors = pooled([len(part) for part in rows], self._compute([row for part in rows for row in part]))
@@ -189,6 +201,13 @@ class Model:
         ordered = np.empty_like(outputs)
         ordered[[index for _, indices in batches for index in indices]] = outputs
         return _finite(ordered)
+
+
+def _check_overflow(on_overflow: str) -> None:
+    """Refuse a strategy that there is not; the server's schemas do it for requests. Raises: InvalidInput."""
+    if on_overflow not in (allowed := get_args(OnOverflow)):
+        message = f"{on_overflow!r} is none of {', '.join(allowed)}"
+        raise InvalidInput(f"on_overflow: {message}", [("on_overflow", message)])
 
 
 def _check_count(what: str, inputs: Sequence[object]) -> None:

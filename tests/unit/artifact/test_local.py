@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,6 +98,24 @@ def test_documents_are_ranked_by_their_scores(pairs: Model, pair_by_pair: Offlin
     for result in found:
         assert same_score(result["score"], expected[result["index"]])
     assert pairs.rank(QUERY, documents, top_n=2) == found[:2]
+
+
+@pytest.mark.parametrize("top_n", [0, -1])
+def test_no_fewer_than_one_document_is_asked_for(pairs: Model, top_n: int) -> None:
+    with pytest.raises(InvalidInput, match=rf"top_n: must be at least 1, not {top_n}"):
+        pairs.rank(QUERY, [SHORT, LONG], top_n=top_n)
+
+
+def test_unknown_strategy_is_refused_however_short_the_document_is(labels: Model, pairs: Model) -> None:
+    wrong: Any = "widnows"
+    words = "on_overflow: 'widnows' is none of windows, head, tail, head_tail, error"
+    for ask in (
+        lambda: labels.classify(SHORT, on_overflow=wrong),
+        lambda: pairs.score([(SHORT, QUERY)], on_overflow=wrong),
+        lambda: pairs.rank(QUERY, [SHORT], on_overflow=wrong),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            ask()
 
 
 def test_series_is_forecast_by_name_and_by_position(series: Model, window_by_window: OfflineForecaster) -> None:
