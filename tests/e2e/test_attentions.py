@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import call
+from tests.support.commands import export, train
 from tests.support.server import Server
 
 DOCUMENTS = {"+ab+c+d++e f+": "plus", "-a-bc--d-e-f": "minus", "+" * 500 + "-": "plus", "-" * 100: "minus"}
@@ -18,10 +18,7 @@ OPTIONS = {"skyformer": ["model.encoder.options.num_landmarks=16"], "dba": []}
 def test_classifier_answers(attention: str, start: Callable[..., Server], tmp_path: Path) -> None:
     """Of generated documents: trained, exported, and served by each backend."""
     sets = [f"model.encoder.attention={attention}", "training.epochs=6", *OPTIONS[attention]]
-    words = [word for override in sets for word in ("--set", override)]
-    assert call("train", "synthetic", "--runs", tmp_path / "runs", "--device", "cpu", *words) == 0
-    run = tmp_path / "runs" / "synthetic-seed0"
-    assert call("export", run, "--out", tmp_path / "exports", "--device", "cpu") == 0
+    export(train("synthetic", tmp_path / "runs", *sets), tmp_path / "exports")
     for backend in ("onnx", "torchscript"):
         server = start("--exports", str(tmp_path / "exports"), "--backend", backend, "--drain-delay-s", "0")
         answer = server.post("/v1/classify", json={"inputs": list(DOCUMENTS)})

@@ -1,10 +1,12 @@
 """`python -m model` inside the test process, which spares every test the seconds of importing PyTorch."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
 from model.__main__ import main
+from model.config.recipes import find_recipe, load_recipe
 
 
 def call(*arguments: object) -> int:
@@ -12,3 +14,18 @@ def call(*arguments: object) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["model", *map(str, arguments)])
         return main()
+
+
+def train(recipe: str | Path, runs: Path, *settings: str) -> Path:
+    """Train on the CPU; returns the folder of the run."""
+    config = load_recipe(find_recipe(str(recipe)), list(settings))
+    words = [word for setting in settings for word in ("--set", setting)]
+    assert call("train", recipe, "--runs", runs, "--device", "cpu", *words) == 0
+    return runs / f"{config.name}-seed{config.seed}"
+
+
+def export(run: Path, out: Path) -> Path:
+    """Export a run on the CPU as version 1; returns the folder of the export."""
+    assert call("export", run, "--out", out, "--device", "cpu") == 0
+    (folder,) = out.glob("*/1")
+    return folder

@@ -18,11 +18,11 @@ from artifact.manifest import ClassifierManifest, Format, read_manifest
 from model.config.run import from_dict
 from model.errors import ExportMismatch
 from model.nn.classifier import ByteClassifier
-from model.tasks import task_of
 from model.tasks.base import GraphSource
 from model.tasks.golden import golden_documents
 from model.training import checkpoint
-from tests.support.commands import call
+from model.training.trained import load_trained
+from tests.support.commands import call, export, train
 
 Inputs = dict[str, np.ndarray]
 
@@ -35,17 +35,13 @@ FILES = ["golden.npz", "manifest.json", "model.onnx", "model.ts"]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder of one short training."""
-    runs = tmp_path_factory.mktemp("runs")
-    assert call("train", "synthetic", "--runs", runs, "--device", "cpu", "--set", "training.epochs=1") == 0
-    return runs / "synthetic-seed0"
+    return train("synthetic", tmp_path_factory.mktemp("runs"), "training.epochs=1")
 
 
 @pytest.fixture(scope="module")
 def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its export, version 1."""
-    out = tmp_path_factory.mktemp("exports")
-    assert call("export", run, "--out", out, "--device", "cpu") == 0
-    return out / "synthetic" / "1"
+    return export(run, tmp_path_factory.mktemp("exports"))
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +54,8 @@ def manifest(exported: Path) -> ClassifierManifest:
 @pytest.fixture(scope="module")
 def classifier(run: Path) -> ByteClassifier:
     """What was exported: the best checkpoint, calibrated."""
-    config, _, facts, state = checkpoint.load(run / "best.pt")
-    task = task_of(config)
-    task.restore(facts)
-    classifier = task.build()
+    classifier = load_trained(run, Path("absent")).model
     assert isinstance(classifier, ByteClassifier)
-    checkpoint.load_weights(classifier, state, run / "best.pt")
-    task.finish(classifier.eval(), Path("absent"))
     return classifier
 
 

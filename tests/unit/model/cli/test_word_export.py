@@ -22,8 +22,8 @@ from model.tasks import task_of
 from model.tasks.base import GraphSource
 from model.tasks.classification import Classification
 from model.tasks.golden import golden_documents
-from model.training import checkpoint
-from tests.support.commands import call
+from model.training.trained import load_trained
+from tests.support.commands import call, export, train
 
 RECIPE = """
 name = "tiny-{kind}"
@@ -67,8 +67,7 @@ def trained(folder: Path, kind: str, seq_len: int) -> Path:
     """A run folder of one short training."""
     recipe = folder / "tiny.toml"
     recipe.write_text(RECIPE.format(kind=kind, seq_len=seq_len))
-    assert call("train", recipe, "--runs", folder, "--device", "cpu") == 0
-    return folder / f"tiny-{kind}-seed0"
+    return train(recipe, folder)
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +77,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("exports")
-    assert call("export", run, "--out", out, "--device", "cpu") == 0
-    return out / "tiny-words" / "1"
+    return export(run, tmp_path_factory.mktemp("exports"))
 
 
 @pytest.fixture(scope="module")
@@ -93,13 +90,7 @@ def manifest(exported: Path) -> ClassifierManifest:
 @pytest.fixture(scope="module")
 def classifier(run: Path) -> nn.Module:
     """What is exported, in PyTorch."""
-    config, _, facts, state = checkpoint.load(run / "best.pt")
-    task = task_of(config)
-    task.restore(facts)
-    classifier = task.build()
-    checkpoint.load_weights(classifier, state, run / "best.pt")
-    task.finish(classifier.eval(), Path("absent"))
-    return classifier
+    return load_trained(run, Path("absent")).model
 
 
 Inputs = dict[str, np.ndarray]

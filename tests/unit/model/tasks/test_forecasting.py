@@ -19,12 +19,12 @@ from model.config.run import ForecastingRun
 from model.data.series import Series
 from model.errors import UserError
 from model.nn.forecaster import PaperForecaster, ResidualForecaster
-from model.tasks import task_of
 from model.tasks.base import Run, module_runs
 from model.tasks.baselines import LinearMap, solve_linear_map
 from model.tasks.forecasting import BAND, LEVELS, Forecasting, quantiles_are_reliable
 from model.training import checkpoint
-from tests.support.commands import call
+from model.training.trained import load_trained
+from tests.support.commands import call, export, train
 
 CONTEXT, HORIZON = 48, 24
 ROWS, TRAIN, MIDDLE, VALIDATION = 600, 360, 420, 480
@@ -395,17 +395,13 @@ def test_quantiles_are_reliable_if_every_horizon_is_covered(coverages: Sequence[
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder of one short training."""
-    runs = tmp_path_factory.mktemp("runs")
-    assert call("train", "synthetic-series", "--runs", runs, "--device", "cpu") == 0
-    return runs / "synthetic-series-seed0"
+    return train("synthetic-series", tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture(scope="module")
 def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its export, version 1."""
-    out = tmp_path_factory.mktemp("exports")
-    assert call("export", run, "--out", out, "--device", "cpu") == 0
-    return out / "synthetic-series" / "1"
+    return export(run, tmp_path_factory.mktemp("exports"))
 
 
 @pytest.fixture(scope="module")
@@ -418,12 +414,8 @@ def manifest(exported: Path) -> ForecasterManifest:
 @pytest.fixture(scope="module")
 def eager(run: Path) -> Run:
     """The best checkpoint itself."""
-    config, _, facts, state = checkpoint.load(run / "best.pt")
-    task = task_of(config)
-    task.restore(facts)
-    model = task.build()
-    checkpoint.load_weights(model, state, run / "best.pt")
-    return module_runs(task.graphs(model), torch.device("cpu"))[0]
+    best = load_trained(run, Path("absent"))
+    return module_runs(best.task.graphs(best.model), torch.device("cpu"))[0]
 
 
 def test_training_keeps_the_start_or_the_epoch_of_the_smallest_error(run: Path, task: Forecasting) -> None:
@@ -437,12 +429,9 @@ def test_training_keeps_the_start_or_the_epoch_of_the_smallest_error(run: Path, 
 
 
 def test_run_that_only_makes_worse_exports_the_linear_map_it_started_from(tmp_path: Path) -> None:
-    settings = ["--set", "training.learning_rate=1", "--set", "training.epochs=1"]
-    assert call("train", "synthetic-series", "--runs", tmp_path, "--device", "cpu", *settings) == 0
-    folder = tmp_path / "synthetic-series-seed0"
+    folder = train("synthetic-series", tmp_path, "training.learning_rate=1", "training.epochs=1")
     assert checkpoint.load(folder / "best.pt")[1].history == []
-    assert call("export", folder, "--out", tmp_path / "exports", "--device", "cpu") == 0
-    manifest = read_manifest(tmp_path / "exports" / "synthetic-series" / "1")
+    manifest = read_manifest(export(folder, tmp_path / "exports"))
     assert manifest.training.validation.value == 1.0
     [mse] = [result for result in manifest.results if result.metric == "mse"]
     assert mse.compared_with.endswith(f"linear map {mse.value:.3f}")
@@ -508,17 +497,11 @@ def test_evaluate_reproduces_the_results_in_the_manifest(
 
 def test_paper_forecaster_is_trained_by_its_own_settings(tmp_path: Path) -> None:
     settings = ["model.kind=paper", "model.patch_length=1", "model.encoder.seq_len=48"]
-    overrides = [part for setting in settings for part in ("--set", setting)]
-    assert call("train", "synthetic-series", "--runs", tmp_path, "--device", "cpu", *overrides) == 0
-    folder = tmp_path / "synthetic-series-seed0"
+    folder = train("synthetic-series", tmp_path, *settings)
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert records[2]["training_loss"] < records[0]["training_loss"]
-    config, _, facts, _ = checkpoint.load(folder / "best.pt")
-    task = task_of(config)
-    task.restore(facts)
-    assert isinstance(task.build(), PaperForecaster)
-    assert call("export", folder, "--out", tmp_path / "exports", "--device", "cpu") == 0
-    assert isinstance(read_manifest(tmp_path / "exports" / "synthetic-series" / "1"), ForecasterManifest)
+    assert isinstance(load_trained(folder, Path("absent")).model, PaperForecaster)
+    assert isinstance(read_manifest(export(folder, tmp_path / "exports")), ForecasterManifest)
 
 
 def own(path: Path, runs: Path, *arguments: object) -> int:

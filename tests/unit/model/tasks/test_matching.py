@@ -28,7 +28,8 @@ from model.tasks import task_of
 from model.tasks.base import Batch, module_runs
 from model.tasks.matching import CONTRAST, Matching, area_under_roc, platt
 from model.training import checkpoint
-from tests.support.commands import call
+from model.training.trained import load_trained
+from tests.support.commands import call, export, train
 
 ROUNDING = 1e-6
 """Of single precision: the last bits depend on where arrays lie in memory."""
@@ -379,18 +380,13 @@ def test_aan_file_without_pairs_of_a_split_is_an_error(write: Write, missing: st
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder of one short training."""
-    runs = tmp_path_factory.mktemp("runs")
-    settings = ["--set", "training.epochs=2"]
-    assert call("train", "synthetic-pairs", "--runs", runs, "--device", "cpu", *settings) == 0
-    return runs / "synthetic-pairs-seed0"
+    return train("synthetic-pairs", tmp_path_factory.mktemp("runs"), "training.epochs=2")
 
 
 @pytest.fixture(scope="module")
 def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its export, version 1."""
-    out = tmp_path_factory.mktemp("exports")
-    assert call("export", run, "--out", out, "--device", "cpu") == 0
-    return out / "synthetic-pairs" / "1"
+    return export(run, tmp_path_factory.mktemp("exports"))
 
 
 @pytest.fixture(scope="module")
@@ -403,13 +399,8 @@ def manifest(exported: Path) -> MatcherManifest:
 @pytest.fixture(scope="module")
 def matcher(run: Path) -> Matcher:
     """What was exported: the best checkpoint, calibrated and rounded."""
-    config, _, facts, state = checkpoint.load(run / "best.pt")
-    task = task_of(config)
-    task.restore(facts)
-    matcher = task.build()
+    matcher = load_trained(run, Path("absent")).model
     assert isinstance(matcher, Matcher)
-    checkpoint.load_weights(matcher, state, run / "best.pt")
-    task.finish(matcher.eval(), Path("absent"))
     return matcher
 
 
