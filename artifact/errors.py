@@ -7,6 +7,7 @@ LongdocError
 BadExport               a folder below exports/ that cannot be used
 """
 
+from collections.abc import Callable
 from typing import ClassVar
 
 
@@ -27,6 +28,11 @@ class InvalidInput(LongdocError):
         super().__init__(message)
         self.errors = errors or []
         """(place, message) of each value that is not allowed."""
+
+    def renamed(self, rename: Callable[[str], str]) -> "InvalidInput":
+        """The same with other names of the places."""
+        errors = [(rename(place), why) for place, why in self.errors]
+        return InvalidInput("; ".join(f"{place}: {why}" for place, why in errors), errors)
 
 
 class NonFiniteOutput(LongdocError):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from artifact.errors import InvalidInput
 from artifact.manifest import ForecasterManifest
-from artifact.series import Calibration, Column, Doubles, Window, conformal_rank, read_window, unscale
+from artifact.series import Calibration, Doubles, Tails, Window, conformal_rank, read_window, unscale
 
 MAX_LEVELS = 20
 MOST_IMPUTED = 0.1
@@ -60,7 +60,7 @@ class Series:
     """One multivariate series, cut to the window that the model reads.
 
     Args:
-        columns: one a channel, in the model's order.
+        series: the ends of its channels, in the model's order, at least as long as the model's context.
         manifest: of the forecaster.
         calibration: of the forecaster.
         horizon: steps, at most the model's.
@@ -72,7 +72,7 @@ class Series:
 
     def __init__(
         self,
-        columns: Sequence[Column],
+        series: Tails,
         manifest: ForecasterManifest,
         calibration: Calibration,
         *,
@@ -83,7 +83,7 @@ class Series:
         self._horizon = horizon
         self._bands = {level: calibration.error(level, horizon) for level in levels}
         self._window = read_window(
-            columns,
+            series,
             manifest.channels,
             context_length=manifest.context_length,
             min_observations=manifest.min_observations,

@@ -18,7 +18,7 @@ from artifact.forecasting import Series, check_channels, check_levels, choose_ho
 from artifact.loading import Floats, LoadedModel
 from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest, MatcherManifest
 from artifact.matching import Encoding, Ranking, ScoredPair, Text, Texts, pooled
-from artifact.series import Calibration, Column
+from artifact.series import Calibration, Column, Tails
 
 Document = str | bytes
 """Text, which is read as UTF-8, or raw bytes."""
@@ -146,7 +146,7 @@ class Model:
         names, columns = (list(series), list(series.values())) if isinstance(series, Mapping) else (None, list(series))
         places = check_channels(manifest, names, len(columns))
         request = Series(
-            [columns[place] for place in places],
+            Tails.of([columns[place] for place in places], manifest.context_length),
             manifest,
             calibration,
             horizon=horizon,

@@ -13,7 +13,7 @@ from artifact.errors import InvalidInput
 
 Doubles = NDArray[np.float64]
 Column = Sequence[float | None]
-"""One channel, oldest value first; None where a value is missing."""
+"""One channel, oldest value first; None or NaN where a value is missing."""
 
 LARGEST = 1e6
 """Values further than this many training deviations from the training mean are refused."""
@@ -34,8 +34,37 @@ class Window:
     """Values of the context that were filled in."""
 
 
+@dataclass(frozen=True)
+class Tails:
+    """The ends of all channels of a series, of which a model reads no more."""
+
+    values: Doubles
+    """(channels, steps), oldest first, NaN where one is missing; no steps if the channels are not equally long."""
+    lengths: NDArray[np.int64]
+    """(channels,): steps of each whole channel."""
+    known: NDArray[np.int64]
+    """(channels,): values of each whole channel that are not missing."""
+
+    @classmethod
+    def of(cls, columns: Sequence[Column], longest: int) -> "Tails":
+        """Keep the last `longest` values of each channel."""
+        lengths = np.array([len(column) for column in columns], np.int64)
+        steps = min(longest, int(lengths[0])) if len(set(lengths.tolist())) == 1 else 0
+        values, known = np.empty((len(columns), steps)), np.empty(len(columns), np.int64)
+        for index, column in enumerate(columns):
+            whole = np.array(column, np.float64)  # None becomes NaN
+            values[index] = whole[len(whole) - steps :]
+            known[index] = len(whole) - np.isnan(whole).sum()
+        return cls(values, lengths, known)
+
+    def take(self, places: Sequence[int]) -> "Tails":
+        """Some of the channels, or all in another order."""
+        chosen = list(places)
+        return Tails(self.values[chosen], self.lengths[chosen], self.known[chosen])
+
+
 def read_window(
-    columns: Sequence[Column],
+    tails: Tails,
     names: Sequence[str],
     *,
     context_length: int,
@@ -51,17 +80,16 @@ def read_window(
     Raises: InvalidInput naming channel and place: no or unequal lengths, too few values, a value out of all proportion.
 
     """
-    lengths = {len(column) for column in columns}
+    lengths = set(tails.lengths.tolist())
     if len(lengths) != 1:
         raise _invalid(
             f"all channels must be equally long, not {', '.join(map(str, sorted(lengths)))} values", "series"
         )
     first = max(0, lengths.pop() - context_length)
-    values = np.empty((context_length, len(columns)))
-    total = used = 0
-    for index, (column, name) in enumerate(zip(columns, names, strict=True)):
-        total += sum(value is not None for value in column)
-        known = [(step, value) for step, value in enumerate(column[first:]) if value is not None]
+    values = np.empty((context_length, len(names)))
+    used = 0
+    for index, (column, name) in enumerate(zip(tails.values[:, -context_length:], names, strict=True)):
+        known = np.flatnonzero(~np.isnan(column))
         if len(known) < min_observations:
             raise _invalid(
                 f"{len(known)} of the last {context_length} values of {name} are there; at least {min_observations} "
@@ -69,18 +97,17 @@ def read_window(
                 f"series.{name}",
             )
         used += len(known)
-        missing = context_length - (len(column) - first)
-        steps = np.array([step + missing for step, _ in known])
+        steps = known + (context_length - len(column))
         with np.errstate(over="ignore"):
-            scaled = (np.array([value for _, value in known], np.float64) - mean[index]) / scale[index]
+            scaled = (column[known] - mean[index]) / scale[index]
         if (far := np.abs(scaled) > LARGEST).any():
-            place = first + known[int(far.argmax())][0]
+            place = first + int(known[far.argmax()])
             raise _invalid(
                 f"value {place} of {name} is more than {LARGEST:.0e} deviations of the training data from their mean",
                 f"series.{name}.{place}",
             )
         values[:, index] = np.interp(np.arange(context_length), steps, scaled)
-    return Window(values.astype(np.float32), total, used, values.size - used)
+    return Window(values.astype(np.float32), int(tails.known.sum()), used, values.size - used)
 
 
 def unscale(values: NDArray[np.float32], mean: Sequence[float], scale: Sequence[float]) -> Doubles:

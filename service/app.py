@@ -14,15 +14,19 @@ from service.engine.engine import Engine
 from service.http.application import Application
 from service.metrics import Metrics
 from service.openapi import document_routes
+from service.parser import Parser
 from service.settings import Settings
 from service.table import TABLE
 from service.wire.errors import failure
 from service.wire.route import Route, Table
 
 
-def create_app(engine: Engine, settings: Settings, metrics: Metrics, table: Table = TABLE) -> Application:
+def create_app(
+    engine: Engine, parser: Parser, settings: Settings, metrics: Metrics, table: Table = TABLE
+) -> Application:
     """Put the routes and what surrounds them together."""
-    return Application(create_api(settings, table), table, engine=engine, settings=settings, metrics=metrics)
+    api = create_api(settings, table)
+    return Application(api, table, engine=engine, parser=parser, settings=settings, metrics=metrics)
 
 
 def create_api(settings: Settings, table: Table = TABLE) -> FastAPI:

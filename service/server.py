@@ -23,6 +23,7 @@ from service.engine.loading import load_models
 from service.engine.reload import Reloader
 from service.http.protocol import BoundedProtocol
 from service.metrics import SAMPLE_S, Metrics
+from service.parser import Parser
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -170,7 +171,8 @@ class _Lifecycle:
         self, engine: Engine, metrics: Metrics, reloader: Reloader, listener: socket.socket, parent: int | None
     ) -> bool:
         """Serve on a bound socket until a signal has been obeyed; whether the backend was sound to the end."""
-        app = create_app(engine, self._settings, metrics)
+        parser = Parser()
+        app = create_app(engine, parser, self._settings, metrics)
         config = uvicorn.Config(
             self._tracing.around(app) if self._tracing else app,
             log_config=None,
@@ -209,6 +211,7 @@ class _Lifecycle:
             except TimeoutError:
                 log.error("requests were still in flight after drain_timeout_s = %g", self._settings.drain_timeout_s)
         engine.close()
+        parser.close()
         if self._tracing and not server.force_exit:
             self._tracing.close()
         log.info("stopped")

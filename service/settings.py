@@ -46,7 +46,7 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(default=8 * 2**20, gt=0)
     """Longest request body."""
     max_held_bytes: int = Field(default=256 * 2**20, gt=0)
-    """Bodies of all requests that are read or answered, together; beyond it requests get 429."""
+    """Bodies of all requests that are read or answered, and lines of uploads, together; beyond it requests get 429."""
     max_document_bytes: int = Field(default=2**20, gt=0)
     """Longest document."""
     max_documents: int = Field(default=256, gt=0)

@@ -4,11 +4,12 @@
 `frequency` takes its letters and words, and ours (10min). Unknown fields are ignored; errors have KServe's body.
 """
 
-import asyncio
 import contextlib
+import functools
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
@@ -16,15 +17,14 @@ from starlette.responses import Response
 
 from artifact.errors import InvalidInput
 from artifact.forecasting import Forecast, check_channels, check_levels, choose_horizon
-from artifact.series import Doubles, continue_timestamps, parse_frequency, parse_start
+from artifact.series import Doubles, Tails, continue_timestamps, parse_frequency, parse_start
 from service.engine.served import ServedForecaster
 from service.errors import PayloadTooLarge
 from service.tasks.forecasting import forecast
-from service.tasks.timing import Timing
 from service.wire.call import Call, named
 from service.wire.errors import Dialect, Failure
 from service.wire.media import JSON
-from service.wire.requests import MOST_NUMBERS, check_count, read_json
+from service.wire.requests import MOST_NUMBERS, check_count, parse_json, read_parsed
 from service.wire.responses import json_response
 from service.wire.route import TIMEOUT_HEADERS, Route
 from service.wire.schemas import Channel, Channels, Levels, ModelName
@@ -37,6 +37,8 @@ STEPS = {
     **dict.fromkeys(("W", "week", "weekly"), "1w"),
 }
 """KServe's frequencies of fixed length; months, quarters and years have none."""
+NAMES = {"start": "start_timestamp"}
+"""Our name of a part of the request -> KServe's."""
 
 NestedOrFlat = Annotated[
     Annotated[Channels, Tag("nested")] | Annotated[Channel, Tag("flat")],
@@ -145,31 +147,39 @@ async def get_models(call: Call) -> Response:
 
 async def post_forecast(call: Call) -> Response:
     """Forecast each input with the model named; one bad input refuses the request."""
-    asked = await read_json(call, KServeRequest, strict=None)
-    check_count("inputs", len(asked.inputs), call.settings.max_documents)
+    parse = functools.partial(_parse, call.settings.max_documents, call.models.longest_context)
+    sent = await read_parsed(call, parse)
+    asked = sent.asked
+    call.body.hold(sum(series.values.nbytes for series in sent.series))
     model = call.models.forecaster(asked.model)
     with _within("options"):
         choose_horizon(model.manifest, asked.options.horizon)
         check_levels(model.calibration, asked.options.quantiles)
     _check_answer(model, asked)
-    series = []
-    for number, given in enumerate(asked.inputs):
+    starts = []
+    for number, (given, series) in enumerate(zip(asked.inputs, sent.series, strict=True)):
         with _within(f"inputs.{number}"):
-            columns = _columns(given)
-            check_channels(model.manifest, None, len(columns))
-            series.append((columns, _first_timestamp(given, len(columns[0]))))
-    answers = await call.run(
-        model, _forecast_all(model, [columns for columns, _ in series], asked.options, call.deadline)
+            check_channels(model.manifest, None, len(series.lengths))
+            starts.append(_first_timestamp(given, int(series.lengths[0])))
+    options = asked.options
+    work = forecast(
+        model,
+        sent.series,
+        horizon=options.horizon,
+        levels=options.quantiles,
+        deadline=call.deadline,
+        rename=lambda number, place: f"inputs.{number}.{place}",
     )
+    answers, timing = await call.run(model, work)
     outputs = [
         {
             "type": "forecast",
             "id": uuid.uuid4().hex,
             "status": "completed",
-            "content": [_content(given, answer, start)],
+            "content": [_content(given, answer, start, is_flat=is_flat)],
             "error": None,
         }
-        for given, (answer, _), (_, start) in zip(asked.inputs, answers, series, strict=True)
+        for given, answer, start, is_flat in zip(asked.inputs, answers, starts, sent.are_flat, strict=True)
     ]
     response = {
         "id": uuid.uuid4().hex,
@@ -178,7 +188,35 @@ async def post_forecast(call: Call) -> Response:
         "error": None,
         "outputs": outputs,
     }
-    return call.finish(model, answers[-1][1], json_response({**named(model), **response}))
+    return call.finish(model, timing, json_response({**named(model), **response}))
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """A request without the values that no model reads."""
+
+    asked: KServeRequest
+    """Its series are empty."""
+    series: list[Tails]
+    """Of each input."""
+    are_flat: list[bool]
+    """Of each input, whether its series was the values of the only channel."""
+
+
+def _parse(most: int, longest: int, body: bytes) -> _Sent:
+    """Check a body of at most `most` inputs; keep the last `longest` steps of each series.
+
+    Raises: PayloadTooLarge, InvalidInput, and what `parse_json` raises.
+    """
+    asked = parse_json(KServeRequest, body, strict=None)
+    check_count("inputs", len(asked.inputs), most)
+    series = []
+    for number, given in enumerate(asked.inputs):
+        with _within(f"inputs.{number}"):
+            series.append(Tails.of(_columns(given), longest))
+    are_flat = [not _is_nested(given.series) for given in asked.inputs]
+    empty = [given.model_copy(update={"series": []}) for given in asked.inputs]
+    return _Sent(asked.model_copy(update={"inputs": empty}), series, are_flat)
 
 
 def _check_answer(model: ServedForecaster, asked: KServeRequest) -> None:
@@ -191,39 +229,28 @@ def _check_answer(model: ServedForecaster, asked: KServeRequest) -> None:
         )
 
 
-async def _forecast_all(
-    model: ServedForecaster, series: Sequence[Sequence[Channel]], options: KServeOptions, until: float
-) -> list[tuple[Forecast, Timing]]:
-    """Forecast side by side, so that the series share batches."""
-
-    async def one(number: int, columns: Sequence[Channel]) -> tuple[Forecast, Timing]:
-        with _within(f"inputs.{number}"):
-            return await forecast(model, columns, horizon=options.horizon, levels=options.quantiles, deadline=until)
-
-    return await asyncio.gather(*(one(number, columns) for number, columns in enumerate(series)))
-
-
 @contextlib.contextmanager
 def _within(part: str) -> Iterator[None]:
     """Put the part of the request, and KServe's names, into the places of errors."""
     try:
         yield
     except InvalidInput as error:
-        fields = [(f"{part}.{'start_timestamp' if place == 'start' else place}", why) for place, why in error.errors]
-        raise InvalidInput("; ".join(f"{place}: {why}" for place, why in fields), fields) from None
+        raise error.renamed(lambda place: f"{part}.{NAMES.get(place, place)}") from None
 
 
-def _content(given: KServeInput, answer: Forecast, start: str | None) -> dict[str, Any]:
+def _content(given: KServeInput, answer: Forecast, start: str | None, *, is_flat: bool) -> dict[str, Any]:
     """One forecast in KServe's shape."""
     content: dict[str, Any] = {
         "type": "time_series_forecast",
         "name": given.name,
-        "mean_forecast": _as_sent(answer.values, given),
+        "mean_forecast": _as_sent(answer.values, given, is_flat=is_flat),
         "frequency": given.frequency,
         "start_timestamp": start,
     }
     if answer.quantiles:
-        content["quantiles"] = {str(level): _as_sent(values, given) for level, values in answer.quantiles.items()}
+        content["quantiles"] = {
+            str(level): _as_sent(values, given, is_flat=is_flat) for level, values in answer.quantiles.items()
+        }
     return content
 
 
@@ -245,13 +272,10 @@ def _columns(given: KServeInput) -> list[Channel]:
     return nested
 
 
-def _as_sent(values: Doubles, given: KServeInput) -> list[list[float]] | list[float]:
+def _as_sent(values: Doubles, given: KServeInput, *, is_flat: bool) -> list[list[float]] | list[float]:
     """A forecast (horizon, channels) in the layout of the series that was sent."""
-    sent: list[list[float]] | list[float]
-    if not _is_nested(given.series):
-        sent = values[:, 0].tolist()
-    else:
-        sent = (values if given.layout == "time_major" else values.T).tolist()
+    shaped = values[:, 0] if is_flat else values if given.layout == "time_major" else values.T
+    sent: list[list[float]] | list[float] = shaped.tolist()
     return sent
 
 

@@ -55,6 +55,11 @@ class Models(dict[str, ServedModel]):
                 return fitting[0]
         return self._choose(models, name or self._settings.default_forecaster)
 
+    @property
+    def longest_context(self) -> int:
+        """Steps that any forecaster reads, at most."""
+        return max((model.manifest.context_length for model in self._of(ServedForecaster).values()), default=1)
+
     def _of(self, kind: type[M]) -> dict[str, M]:
         return {name: model for name, model in self.items() if isinstance(model, kind)}
 

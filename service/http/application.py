@@ -16,11 +16,12 @@ from artifact.errors import LongdocError
 from service.engine.engine import Engine
 from service.errors import ShuttingDown, let_go
 from service.http.admission import Admission, Refused
-from service.http.bodies import Body, HeldBodies
 from service.http.keys import Keys
 from service.log import request_id, trace_id, trace_of
 from service.metrics import Metrics
+from service.parser import Parser
 from service.settings import Settings
+from service.wire.body import Body, HeldBodies
 from service.wire.call import Call
 from service.wire.errors import failure
 from service.wire.media import NDJSON
@@ -44,20 +45,24 @@ class Application:
         api: with all routes.
         table: the routes, those that are called directly among them.
         engine: the models.
+        parser: of large bodies.
         settings: limits and keys.
         metrics: where answers are counted.
 
     """
 
-    def __init__(self, api: FastAPI, table: Table, *, engine: Engine, settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self, api: FastAPI, table: Table, *, engine: Engine, parser: Parser, settings: Settings, metrics: Metrics
+    ) -> None:
         self.api = api
         self.table = table
         self._engine = engine
+        self._parser = parser
         self._settings = settings
         self._metrics = metrics
         self._keys = Keys(settings.api_keys, table.open_paths)
         self._admission = Admission(engine, table, self._keys, settings.deadline_s)
-        self._bodies = HeldBodies(settings.max_body_bytes, settings.max_held_bytes)
+        self.bodies = HeldBodies(settings.max_body_bytes, settings.max_held_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -68,9 +73,15 @@ class Application:
         trace = trace_id.set(scope.get("trace_id") or trace_of(headers.getlist("traceparent")))
         found = self.table.find(scope["method"], scope["path"])
         lines_handler = _lines_handler(found, headers)
-        body = Body(self._bodies, headers, receive, is_bounded=lines_handler is None)
+        body = Body(self.bodies, headers, receive, is_whole=lines_handler is None)
         call = Call(
-            Request(scope, body), engine=self._engine, settings=self._settings, metrics=self._metrics, started=started
+            Request(scope, body),
+            body,
+            engine=self._engine,
+            parser=self._parser,
+            settings=self._settings,
+            metrics=self._metrics,
+            started=started,
         )
         answer = _Answer(call, send, self._headers)
         try:

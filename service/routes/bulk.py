@@ -9,7 +9,7 @@ import base64
 import binascii
 import logging
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from pydantic import ValidationError
@@ -33,7 +33,7 @@ from service.wire.call import Call, named
 from service.wire.departure import Departure
 from service.wire.errors import FAULT, failure, problem
 from service.wire.media import NDJSON
-from service.wire.requests import CLASSIFIED, bound_lists, check_size, media_type, parse_json, read_query
+from service.wire.requests import CLASSIFIED, check_size, media_type, parse_aside, parse_json, read_query
 from service.wire.schemas import BulkLine, ClassifyOptions
 
 log = logging.getLogger(__name__)
@@ -70,11 +70,14 @@ class BulkResponse(Response):
         self._settings = call.settings
         self._receive = call.request.receive
         self._path = call.path
+        self._body = call.body
+        self._parser = call.parser
         self._model = model
         self._options = options
         self._answers: asyncio.Queue[tuple[asyncio.Task[bytes], int] | None] = asyncio.Queue()
-        self._lines = self._bytes = 0
+        self._lines = self._bytes = self._begun = 0
         self._has_room = asyncio.Event()
+        self._waited_s = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer. Raises: InvalidInput if there is no line at all; ClientDisconnect."""
@@ -97,6 +100,7 @@ class BulkResponse(Response):
                     await send({"type": "http.response.body", "body": body, "more_body": True})
                     self._lines -= 1
                     self._bytes -= size
+                    self._count(self._begun)
                     self._has_room.set()
                 if reader.done():
                     reader.result()
@@ -114,8 +118,7 @@ class BulkResponse(Response):
         try:
             async for line in self._split():
                 while self._lines and (self._lines >= MOST_LINES or self._bytes + len(line) > MOST_BYTES):
-                    self._has_room.clear()
-                    await self._has_room.wait()
+                    await self._wait_for_room()
                 self._add(self._answer(index, line), len(line))
                 index += 1
         except LongdocError as error:  # no line after this one is read
@@ -131,11 +134,25 @@ class BulkResponse(Response):
         self._bytes += size
         self._answers.put_nowait((asyncio.create_task(work), size))
 
+    async def _wait_for_room(self) -> None:
+        self._has_room.clear()
+        await self._has_room.wait()
+
+    def _count(self, begun: int) -> None:
+        """Count the bytes of lines that are not answered, and of one that has begun."""
+        self._begun = begun
+        self._body.hold(self._bytes + begun)
+
     async def _split(self) -> AsyncIterator[bytes]:
-        """Lines of the body that are not blank; one that is too long is cut off behind the limit."""
+        """Lines of the body that are not blank; one that is too long is cut off behind the limit.
+
+        Raises: Overloaded if more of a line comes than may be held, and none is left to be answered.
+        """
         parts, size, limit = list[bytes](), 0, self._settings.max_body_bytes + len(b"\r") + 1
         async for chunk in self._chunks():
             *ends, rest = chunk.split(b"\n")
+            if ends or not size:
+                self._waited_s = 0.0
             for end in ends:
                 parts.append(end[: limit - size])
                 if line := self._strip(b"".join(parts)):
@@ -143,6 +160,10 @@ class BulkResponse(Response):
                 parts, size = [], 0
             parts.append(rest[: limit - size])
             size += len(parts[-1])
+            self._count(size)
+            while self._body.is_too_much and self._lines:
+                await self._wait_for_room()
+            self._body.check()
         if line := self._strip(b"".join(parts)):
             yield line
 
@@ -151,25 +172,29 @@ class BulkResponse(Response):
         return line if len(line.removesuffix(b"\r")) > self._settings.max_body_bytes else line.strip()
 
     async def _chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes. Raises: ShuttingDown, DeadlineExceeded, ClientDisconnect."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._settings.deadline_s
+        """The body as it comes; a line has to come within the deadline, from its first byte or the end of the last one.
+
+        Raises: ShuttingDown, DeadlineExceeded, ClientDisconnect.
+        """
+        loop, deadline_s = asyncio.get_running_loop(), self._settings.deadline_s
         while True:
             if self._engine.is_draining:
                 raise ShuttingDown("the server is shutting down; send this line and those after it to another one")
+            if self._waited_s > deadline_s:
+                raise DeadlineExceeded(f"no line came to its end for {deadline_s:g} s")
+            since = loop.time()
             try:
                 async with asyncio.timeout(LOOK_S):
                     message = await self._receive()
             except TimeoutError:
-                if loop.time() > until:
-                    raise DeadlineExceeded(f"nothing was sent for {self._settings.deadline_s:g} s") from None
                 continue
+            finally:  # while answers are computed the client has to wait, and nothing is counted
+                self._waited_s += loop.time() - since
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             yield message.get("body", b"")
             if not message.get("more_body", False):
                 return
-            until = loop.time() + self._settings.deadline_s
 
     async def _answer(self, index: int, line: bytes) -> bytes:
         """One line of the answer."""
@@ -177,15 +202,16 @@ class BulkResponse(Response):
         try:
             if len(line) > self._settings.max_body_bytes:
                 raise PayloadTooLarge(f"the line is longer than {self._settings.max_body_bytes} bytes")
-            asked = _parse(line)
-            if asked.id is not None:
-                head["id"] = asked.id
-            document = _document(asked)
+            name, document = await parse_aside(self._parser, _read, line)
+            if name is not None:
+                head["id"] = name
+            if isinstance(document, LongdocError):
+                raise document
             check_size("document", document, self._settings.max_document_bytes)
             result = await self._classify(document)
         except LongdocError as error:
             let_go(error)
-            return self._line({**_id_of(line), **head, "error": problem(self._path, failure(error))})
+            return self._line({**head, "error": problem(self._path, failure(error))})
         except Exception as error:
             log.exception("line %d failed", index)
             let_go(error)
@@ -217,33 +243,44 @@ class BulkResponse(Response):
                 return answer.as_json(self._model.manifest.labels, options)
 
 
-def _parse(line: bytes) -> BulkLine:
-    """A line, checked. Raises: what `parse_json` raises."""
+class _Read(NamedTuple):
+    """What a line says."""
+
+    id: str | int | None
+    document: bytes | LongdocError
+
+
+def _read(line: bytes) -> _Read:
+    """Check a line; its id is known whatever else is wrong with it."""
     try:
-        return parse_json(BulkLine, line)
+        asked = parse_json(BulkLine, line)
     except MalformedInput:
-        raise MalformedInput("the line is not valid JSON in UTF-8") from None
+        return _Read(None, MalformedInput("the line is not valid JSON in UTF-8"))
+    except InvalidInput as error:
+        let_go(error)
+        return _Read(_id_of(line), error)
+    except PayloadTooLarge as error:
+        let_go(error)
+        return _Read(None, error)
+    return _Read(asked.id, _document(asked))
 
 
-def _id_of(line: bytes) -> dict[str, Any]:
-    """The id of a line that has one, whatever else is wrong with it."""
+def _id_of(line: bytes) -> str | int | None:
+    """The id of a line that has one."""
     try:
-        bound_lists(line)
-        found = orjson.loads(line)
-        name = BulkLine.model_validate({"id": found["id"]}, strict=True).id
-    except (PayloadTooLarge, orjson.JSONDecodeError, ValidationError, TypeError, LookupError):
-        return {}
-    return {} if name is None else {"id": name}
+        return BulkLine.model_validate({"id": orjson.loads(line)["id"]}, strict=True).id
+    except (orjson.JSONDecodeError, ValidationError, TypeError, LookupError):
+        return None
 
 
-def _document(line: BulkLine) -> bytes:
-    """The document of a line. Raises: InvalidInput."""
+def _document(line: BulkLine) -> bytes | LongdocError:
+    """The document of a line, or what is wrong with it."""
     if (line.text is None) == (line.base64 is None):
-        raise InvalidInput("give either text or base64", [("text", "either text or base64")])
+        return InvalidInput("give either text or base64", [("text", "either text or base64")])
     if line.text is not None:
         return line.text.encode()
     assert line.base64 is not None
     try:
         return base64.b64decode(line.base64, validate=True)
     except (binascii.Error, ValueError):
-        raise InvalidInput("base64: not base64", [("base64", "not base64")]) from None
+        return InvalidInput("base64: not base64", [("base64", "not base64")])

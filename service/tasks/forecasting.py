@@ -1,32 +1,47 @@
 """Series -> their continuation with error bands, through the batcher of a model."""
 
+import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from artifact.errors import InvalidInput
 from artifact.forecasting import Forecast, Series
-from artifact.series import Column
+from artifact.series import Tails
 from service.engine.served import ServedForecaster
 from service.tasks.timing import Timing
 
 
 async def forecast(
-    model: ServedForecaster, columns: Sequence[Column], *, horizon: int, levels: Sequence[float], deadline: float
-) -> tuple[Forecast, Timing]:
-    """Forecast one multivariate series.
+    model: ServedForecaster,
+    series: Sequence[Tails],
+    *,
+    horizon: int,
+    levels: Sequence[float],
+    deadline: float,
+    rename: Callable[[int, str], str] | None = None,
+) -> tuple[list[Forecast], Timing]:
+    """Forecast multivariate series, which are one request of the batcher.
 
     Args:
         model: the forecaster.
-        columns: one a channel, in the model's order.
+        series: the ends of the channels of each, in the model's order, at least as long as the model's context.
         horizon: steps, at most the model's.
         levels: of the quantiles, as `check_levels` allows them.
         deadline: on the clock of the event loop.
+        rename: number of a series, and the name of a place in it -> name of the place in the request, for errors.
 
     Raises: InvalidInput naming the channel; what `Batcher.infer` raises.
 
     """
     started = time.perf_counter()
-    request = Series(columns, model.manifest, model.calibration, horizon=horizon, levels=levels)
+    requests = []
+    for number, tails in enumerate(series):
+        try:
+            requests.append(Series(tails, model.manifest, model.calibration, horizon=horizon, levels=levels))
+        except InvalidInput as error:
+            raise (error.renamed(functools.partial(rename, number)) if rename else error) from None
     decode_s = time.perf_counter() - started
-    outcome = await model.batcher.infer([request.row], deadline)
-    model.metrics.documents.inc()
-    return request.answer(outcome.outputs[0]), Timing(decode_s, outcome.queue_s, outcome.compute_s)
+    outcome = await model.batcher.infer([request.row for request in requests], deadline)
+    model.metrics.documents.inc(len(requests))
+    answers = [request.answer(output) for request, output in zip(requests, outcome.outputs, strict=True)]
+    return answers, Timing(decode_s, outcome.queue_s, outcome.compute_s)

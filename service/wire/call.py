@@ -16,8 +16,10 @@ from service.engine.engine import Engine
 from service.engine.selection import Models
 from service.engine.served import ServedModel
 from service.metrics import Metrics
+from service.parser import Parser
 from service.settings import Settings
 from service.tasks.timing import Timing
+from service.wire.body import Body
 from service.wire.departure import while_connected
 from service.wire.responses import json_response
 
@@ -41,7 +43,9 @@ class Call:
 
     Args:
         request: as it came.
+        body: of it.
         engine: the models.
+        parser: of large bodies.
         settings: limits.
         metrics: of the process.
         started: when its head had come, on the clock of `perf_counter`.
@@ -49,10 +53,20 @@ class Call:
     """
 
     def __init__(
-        self, request: Request, *, engine: Engine, settings: Settings, metrics: Metrics, started: float
+        self,
+        request: Request,
+        body: Body,
+        *,
+        engine: Engine,
+        parser: Parser,
+        settings: Settings,
+        metrics: Metrics,
+        started: float,
     ) -> None:
         self.request = request
+        self.body = body
         self.engine = engine
+        self.parser = parser
         self.settings = settings
         self.metrics = metrics
         self.started = started

@@ -1,25 +1,35 @@
 """Requests -> checked values, within their limits."""
 
 import asyncio
+import functools
 import re
+from collections.abc import Callable
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from artifact.errors import InvalidInput
 from service.errors import DeadlineExceeded, MalformedInput, PayloadTooLarge, UnsupportedMedia
+from service.parser import Parser
 from service.wire.call import Call
+from service.wire.departure import while_connected
 from service.wire.media import BINARY, JSON, NDJSON, TEXT
 from service.wire.schemas import ClassifyOptions, ClassifyRequest
 
 M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
 
 CLASSIFIED = (JSON, TEXT, BINARY, NDJSON)
 """Media types of documents to classify."""
 CHARSET = re.compile(r"charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
 LONGEST_PLACE = 32
-MOST_LISTS = 200_000
-"""Lists and objects in a body: the parser needs seconds for a million empty ones, and nothing else runs meanwhile."""
+MOST_LISTS_AND_KEYS = 100_000
+"""Lists, objects and their keys in a body: the parser needs seconds and half a gigabyte for a million of them."""
+MOST_VALUES = 1_000_000
+"""Values in a body, each an object of Python before it is a number in an array."""
+SMALL_BODY = 256 * 1024
+FEW_TOKENS = 4096
+"""A body of no more bytes and tokens than these is parsed on the event loop, within 2 ms or so."""
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 MOST_NUMBERS = 1_000_000
 """In one answer: a few short series can ask for many, and writing them stops everybody else."""
@@ -50,7 +60,7 @@ async def read_body(call: Call) -> bytes:
     """The whole body. Raises: DeadlineExceeded if the client is slower than its deadline."""
     try:
         async with asyncio.timeout_at(call.deadline):
-            return await call.request.body()
+            return b"".join([part async for part in call.request.stream()])
     except TimeoutError:
         raise DeadlineExceeded("the deadline passed before the body had come") from None
 
@@ -60,11 +70,38 @@ async def read_json(call: Call, schema: type[M], *, strict: bool | None = True) 
 
     Raises: UnsupportedMedia, DeadlineExceeded, and what `parse_json` raises.
     """
+    return await read_parsed(call, functools.partial(parse_json, schema, strict=strict))
+
+
+async def read_parsed(call: Call, parse: Callable[[bytes], T]) -> T:
+    """The body, which has to be sent as JSON, as `parse` reads it. `parse` and its outcome have to be picklable.
+
+    Raises: UnsupportedMedia, DeadlineExceeded, NotReady, and what `parse` raises.
+    """
     _ = call.deadline  # a bad header is told of before a bad body
     media_type(call, JSON)
     if call.request.scope["query_string"]:
         raise InvalidInput("options of a JSON body go into the body", [("query", "not allowed with a JSON body")])
-    return parse_json(schema, await read_body(call), strict=strict)
+    return await parse_body(call, parse, await read_body(call))
+
+
+async def parse_body(call: Call, parse: Callable[[bytes], T], body: bytes) -> T:
+    """Parse a body, or a part of one, aside if that takes long, until the client leaves.
+
+    Raises: DeadlineExceeded, NotReady, ClientDisconnect, and what `parse` raises.
+    """
+    if _is_quick(body):  # without a task that watches the connection
+        return parse(body)
+    try:
+        async with asyncio.timeout_at(call.deadline):
+            return await while_connected(call.request.receive, parse_aside(call.parser, parse, body))
+    except TimeoutError:
+        raise DeadlineExceeded("the deadline passed before the body was parsed") from None
+
+
+async def parse_aside(parser: Parser, parse: Callable[[bytes], T], text: bytes) -> T:
+    """Parse a part of a body, in the parser's process if that takes long. Raises: NotReady, and what `parse` raises."""
+    return parse(text) if _is_quick(text) else await parser.run(parse, text)
 
 
 def read_query(call: Call, schema: type[M]) -> M:
@@ -116,21 +153,34 @@ def parse_json(schema: type[M], body: bytes, *, strict: bool | None = True) -> M
         strict: whether 1.0 is no integer and "1" no number; None leaves it to each field.
 
     """
-    bound_lists(body)
+    bound_tokens(body)
     try:
         return schema.model_validate_json(body, strict=strict)
     except ValidationError as error:
         raise _invalid(error) from None
 
 
-def bound_lists(head: bytes) -> None:
-    """Refuse JSON that would keep the interpreter for long, whatever its strings hold. Raises: PayloadTooLarge."""
-    if _brackets(head) > MOST_LISTS and (count := _brackets(STRING.sub(b"", head))) > MOST_LISTS:
-        raise PayloadTooLarge(f"the body holds {count} lists and objects; at most {MOST_LISTS}")
+def bound_tokens(head: bytes) -> None:
+    """Refuse JSON that would need much memory and time, whatever its strings hold. Raises: PayloadTooLarge."""
+    if len(head) <= MOST_LISTS_AND_KEYS:
+        return
+    bounds = ((b"[{:", MOST_LISTS_AND_KEYS, "lists, objects and keys"), (b",", MOST_VALUES, "values"))
+    if all(_count(head, marks) <= most for marks, most, _ in bounds):
+        return
+    bare = STRING.sub(b"", head)
+    for marks, most, what in bounds:
+        if (count := _count(bare, marks)) > most:
+            raise PayloadTooLarge(f"the body holds {count} {what}; at most {most}")
 
 
-def _brackets(head: bytes) -> int:
-    return head.count(b"[") + head.count(b"{")
+def _is_quick(body: bytes) -> bool:
+    """Whether to parse a body takes so little time that nobody else notices."""
+    return len(body) <= SMALL_BODY and _count(body, b"[{:,") <= FEW_TOKENS
+
+
+def _count(text: bytes, marks: bytes) -> int:
+    """How many bytes of a text are one of some marks."""
+    return sum(text.count(mark) for mark in marks)
 
 
 def _invalid(error: ValidationError) -> Exception:

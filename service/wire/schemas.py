@@ -189,10 +189,9 @@ Series = Annotated[
 Levels = Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(fail_fast=True)]
 
 
-class ForecastRequest(_Request):
-    """Body of `POST /v1/forecast`."""
+class ForecastOptions(_Request):
+    """What is wanted of a series."""
 
-    series: Series
     horizon: int | None = Field(default=None, ge=1)
     """Steps to forecast; by default all the model can."""
     quantiles: Levels = []
@@ -203,6 +202,12 @@ class ForecastRequest(_Request):
     """Length of a step: 10min, 15min, 1h, 1d, 7d, ..."""
     model: ModelName | None = None
     """Name of the model; may be left out when one forecaster is served, set as default, or has these channels."""
+
+
+class ForecastRequest(ForecastOptions):
+    """Body of `POST /v1/forecast`."""
+
+    series: Series
 
 
 class SeriesCoverage(BaseModel):

@@ -437,7 +437,7 @@ def test_work_on_a_body_is_bounded(client: httpx.Client) -> None:
     check_error(client.post(INFER, content=b" " * 9_000_000), 413, "the body is longer than")
     for unit in (b"[],", b"[[]],", b'{"a":{}},'):
         content = b'{"inputs":[{"name":"text","datatype":"BYTES","shape":[1],"data":[' + unit * (8_000_000 // len(unit))
-        check_error(client.post(INFER, content=content[:-1] + b"]}]}"), 413, "lists and objects; at most")
+        check_error(client.post(INFER, content=content[:-1] + b"]}]}"), 413, "lists, objects and keys; at most")
     brackets = given(data=["[{" * 200_000])
     assert client.post(INFER, json=brackets).status_code == 200
 

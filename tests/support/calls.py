@@ -3,14 +3,18 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import Message, Receive
 
 from artifact.loading import LoadedModel
 from service.engine.engine import Engine
 from service.metrics import Metrics
+from service.parser import Parser
 from service.settings import Settings
+from service.wire.body import Body, HeldBodies
 from service.wire.call import Call
+from service.wire.media import NDJSON
 
 
 def receive_of(*parts: bytes, leaves: bool = True) -> Receive:
@@ -50,9 +54,14 @@ def call(
         "headers": [(name.encode(), value.encode()) for name, value in (headers or {}).items()],
         "path_params": path_params or {},
     }
+    bodies = HeldBodies(chosen.max_body_bytes, chosen.max_held_bytes)
+    has_lines = Headers(scope=scope).get("content-type") == NDJSON
+    counted = Body(bodies, Headers(scope=scope), receive or receive_of(body), is_whole=not has_lines)
     return Call(
-        Request(scope, receive or receive_of(body)),
+        Request(scope, counted),
+        counted,
         engine=Engine(models, chosen, metrics),
+        parser=Parser(),
         settings=chosen,
         metrics=metrics,
         started=started,

@@ -27,6 +27,7 @@ from service.app import create_api
 from service.engine.engine import Engine
 from service.http.application import Application
 from service.metrics import Metrics
+from service.parser import Parser
 from service.settings import Settings
 from service.table import TABLE
 from service.wire.route import Table
@@ -173,7 +174,8 @@ class ServingClient(httpx.AsyncClient):
         self.engine = engine
         self.metrics = metrics
         api = _api(table, has_keys=bool(settings.api_keys))
-        self.app = Application(api, table, engine=engine, settings=settings, metrics=metrics)
+        self.parser = Parser()
+        self.app = Application(api, table, engine=engine, parser=self.parser, settings=settings, metrics=metrics)
         super().__init__(transport=httpx.ASGITransport(self.app, raise_app_exceptions=False), base_url="http://x")
 
     @override
@@ -186,6 +188,7 @@ class ServingClient(httpx.AsyncClient):
         """End."""
         await super().__aexit__(exc_type, exc_value, traceback)
         self.engine.close()
+        self.parser.close()
 
     def count(self, name: str, **labels: str) -> float:
         """A sample of a metric; 0 if there is none."""

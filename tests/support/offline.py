@@ -12,7 +12,7 @@ import pytest
 from artifact.backends.onnx import OnnxBackend
 from artifact.documents import combine, cut, pad_rows, pool, sigmoid, take
 from artifact.manifest import ClassifierManifest, ForecasterManifest, Graph, MatcherManifest, read_manifest
-from artifact.series import Column, read_window
+from artifact.series import Column, Tails, read_window
 
 Columns = list[list[float | None]]
 
@@ -81,7 +81,12 @@ class OfflineForecaster:
         """Forecast (horizon, channels), not in the units of the data."""
         m = self.manifest
         window = read_window(
-            columns, m.channels, context_length=m.context_length, min_observations=1, mean=m.mean, scale=m.scale
+            Tails.of(columns, m.context_length),
+            m.channels,
+            context_length=m.context_length,
+            min_observations=1,
+            mean=m.mean,
+            scale=m.scale,
         )
         forecast: np.ndarray = self.backend.run({"series": window.values[None]})["forecast"][0]
         return forecast

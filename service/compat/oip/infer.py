@@ -16,12 +16,23 @@ from starlette.responses import Response
 
 from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
-from artifact.forecasting import Forecast
 from artifact.manifest import ClassifierManifest, Manifest
 from artifact.matching import Text
+from artifact.series import Tails
 from service.compat.oip.errors import DIALECT
 from service.compat.oip.metadata import MODEL_PATHS, TensorMetadata
-from service.compat.oip.tensors import HEAD_LENGTH, Array, InferOutput, InferRequest, Tensor, parse, respond, wrong
+from service.compat.oip.tensors import (
+    HEAD_LENGTH,
+    Array,
+    InferOutput,
+    InferRequest,
+    Tensor,
+    parse_head,
+    respond,
+    split,
+    tensors_of,
+    wrong,
+)
 from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
 from service.errors import PayloadTooLarge
 from service.tasks.classification import classify
@@ -30,7 +41,7 @@ from service.tasks.matching import score
 from service.tasks.timing import Timing
 from service.wire.call import Call
 from service.wire.media import BINARY, JSON
-from service.wire.requests import MOST_NUMBERS, check_count, read_body, read_document, refuse_encoding
+from service.wire.requests import MOST_NUMBERS, check_count, parse_body, read_body, read_document, refuse_encoding
 from service.wire.route import TIMEOUT_HEADERS, Route
 
 BYTES = {"type": "string", "format": "binary"}
@@ -69,7 +80,9 @@ async def post_infer(call: Call) -> Response:
     until = call.deadline
     refuse_encoding(call)  # of media types, clients name any
     model = call.models.named(**call.path_params)
-    asked, tensors = parse(await read_body(call), call.header(HEAD_LENGTH.lower()))
+    json_part, binary = split(await read_body(call), call.header(HEAD_LENGTH.lower()))
+    head = await parse_body(call, parse_head, json_part)
+    asked, tensors = head.request, tensors_of(head, binary)
     wanted = _wanted(asked, model.manifest)
     if asked.parameters.timeout:
         until = min(until, arrived + asked.parameters.timeout / 1e6)
@@ -174,7 +187,7 @@ async def _score(model: ServedMatcher, inputs: _Inputs) -> _Answer:
 
 
 async def _forecast(model: ServedForecaster, inputs: _Inputs) -> _Answer:
-    """Series -> continuation of each, side by side so that they share batches; NaN is a value to fill in."""
+    """Series -> continuation of each; NaN is a value to fill in."""
     inputs.check_names(model, {"series"})
     manifest = model.manifest
     horizon, channels = manifest.horizon, len(manifest.channels)
@@ -183,20 +196,21 @@ async def _forecast(model: ServedForecaster, inputs: _Inputs) -> _Answer:
     if (count := len(series) * horizon * channels) > MOST_NUMBERS:
         raise PayloadTooLarge(f"series: the answer would hold {count} numbers, at most {MOST_NUMBERS}: send fewer")
 
-    async def one(number: int, window: Array) -> tuple[Forecast, Timing]:
-        columns = [[None if value != value else value for value in column] for column in window.T.tolist()]
-        with _places("series", f"series.{number}"):
-            return await forecast(model, columns, horizon=horizon, levels=(), deadline=inputs.until)
-
-    answers = await asyncio.gather(*(one(number, window) for number, window in enumerate(series)))
-    windows = [answer.window for answer, _ in answers]
+    answers, timing = await forecast(
+        model,
+        [Tails.of(list(window.T), manifest.context_length) for window in series],
+        horizon=horizon,
+        levels=(),
+        deadline=inputs.until,
+        rename=lambda number, place: place.replace("series", f"series.{number}", 1),
+    )
+    windows = [answer.window for answer in answers]
     filled = {
         "observations_total": sum(window.observations_total for window in windows),
         "observations_used": sum(window.observations_used for window in windows),
         "imputed": sum(window.imputed for window in windows),
     }
-    slowest = max((timing for _, timing in answers), key=lambda timing: timing.queue + timing.compute)
-    return _Answer({"forecast": np.stack([answer.values for answer, _ in answers]).astype("<f4")}, filled, slowest)
+    return _Answer({"forecast": np.stack([answer.values for answer in answers]).astype("<f4")}, filled, timing)
 
 
 def _coverage(documents: Sequence[tuple[int, int]]) -> dict[str, int]:
@@ -238,8 +252,7 @@ def _places(old: str, new: str) -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
-        fields = [(place.replace(old, new, 1), why) for place, why in error.errors]
-        raise InvalidInput("; ".join(f"{place}: {why}" for place, why in fields), fields) from None
+        raise error.renamed(lambda place: place.replace(old, new, 1)) from None
 
 
 ROUTES = tuple(

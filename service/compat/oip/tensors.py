@@ -19,9 +19,9 @@ from starlette.responses import Response
 
 from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
-from service.errors import MalformedInput
+from service.errors import MalformedInput, let_go
 from service.wire.media import BINARY, JSON
-from service.wire.requests import bound_lists, check_count
+from service.wire.requests import bound_tokens, check_count
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
 MOST_TENSORS = 16
@@ -100,13 +100,20 @@ class InferRequest(_Part):
     """All by default."""
 
 
+Elements = Array | list[str] | InvalidInput
+"""Of a tensor in the JSON: numbers in row-major order, null as NaN; strings; or what is wrong with them."""
+
+
 @dataclass(frozen=True)
 class Tensor:
     """An input as it came."""
 
     head: InferInput
-    raw: memoryview | None
-    """Its binary data; None if it is in the JSON."""
+    """Without its data."""
+    elements: Elements | None
+    """Its data in the JSON; None if they are binary."""
+    raw: memoryview
+    """Its binary data."""
 
     def numbers(self, datatype: Datatype, shape: Sequence[int]) -> Array:
         """Its numbers in their shape, null as NaN; binary data stay where they are.
@@ -120,27 +127,24 @@ class Tensor:
         """
         self._check(datatype, shape)
         dtype, given = DTYPES[datatype], self.head.shape
-        if self.raw is not None:
+        if self.elements is None:
             if len(self.raw) != (size := math.prod(given) * dtype.itemsize):
                 raise wrong(self.head.name, f"binary_data_size {len(self.raw)}; {size} is that of shape {given}")
             return np.frombuffer(self.raw, dtype).reshape(given)
-        if datatype == "FP32":  # JSON holds more than float32 can; the task says what is too large
-            return np.array(self._elements(int, float, type(None)), float).reshape(given)
-        try:
-            return np.array(self._elements(int), dtype).reshape(given)
-        except OverflowError:
-            limits = np.iinfo(dtype)
-            raise wrong(
-                self.head.name, f"an element is out of range; {limits.min} to {limits.max} is allowed"
-            ) from None
+        if isinstance(self.elements, InvalidInput):
+            raise self.elements
+        assert isinstance(self.elements, np.ndarray)
+        return self.elements.reshape(given)
 
     def strings(self, most: int) -> list[bytes]:
         """Its elements, of shape [n] or [n, 1]. Raises: InvalidInput; PayloadTooLarge if there are more than `most`."""
         self._check("BYTES", (-1, 1) if len(self.head.shape) == 2 else (-1,))
         name, count = self.head.name, self.head.shape[0]
         check_count(name, count, most)
-        if self.raw is None:
-            return [text.encode() for text in self._elements(str)]
+        if isinstance(self.elements, InvalidInput):
+            raise self.elements
+        if self.elements is not None:
+            return [text.encode() for text in self.elements]
         strings, at = [], 0
         for _ in range(count):
             first = at + 4
@@ -158,32 +162,25 @@ class Tensor:
         if len(given) != len(shape) or any(size not in (-1, has) for has, size in zip(given, shape, strict=True)):
             raise wrong(self.head.name, f"shape {given}; {list(shape)} is allowed")
 
-    def _elements(self, *types: type) -> list[Any]:
-        """Elements in the JSON, which are flat or nested as the shape is."""
-        name, shape, level = self.head.name, self.head.shape, self.head.data
-        if not isinstance(level, list):
-            raise wrong(name, "neither a list as data nor a binary_data_size")
-        is_nested = bool(level) and isinstance(level[0], list)
-        for size in shape[1:] if is_nested else ():
-            if any(not isinstance(part, list) or len(part) != size for part in level):
-                raise wrong(name, f"data are not nested as shape {shape} is")
-            level = list(chain.from_iterable(level))
-        if len(level) != (count := math.prod(shape)):
-            raise wrong(name, f"{len(level)} elements; {count} is the number of shape {shape}")
-        if others := set(map(type, level)).difference(types):
-            received = ", ".join(sorted(other.__name__ for other in others))
-            raise wrong(name, f"elements of type {received}; {self.head.datatype} is allowed")
-        return level
+
+@dataclass(frozen=True)
+class Head:
+    """The JSON of a request, its data as arrays."""
+
+    request: InferRequest
+    """The inputs have no data."""
+    elements: list[Elements | None]
+    """Of each input; None if it has no data in the JSON."""
 
 
-def parse(body: bytes, head_length: str | None) -> tuple[InferRequest, dict[str, Tensor]]:
-    """The JSON of a request, and its inputs by name.
+def split(body: bytes, head_length: str | None) -> tuple[bytes, memoryview]:
+    """The JSON of a body, and the binary data behind it.
 
     Args:
         body: JSON, and the binary data of the inputs in their order.
         head_length: how long the JSON is; None if it is all.
 
-    Raises: MalformedInput, InvalidInput, PayloadTooLarge.
+    Raises: MalformedInput.
 
     """
     end = len(body)
@@ -191,34 +188,87 @@ def parse(body: bytes, head_length: str | None) -> tuple[InferRequest, dict[str,
         if not re.fullmatch("[0-9]{1,15}", head_length) or int(head_length) > end:
             raise MalformedInput(f"{HEAD_LENGTH} must be a number up to {end}, the length of the body")
         end = int(head_length)
-    asked = _parse_head(body if end == len(body) else body[:end])
-    view, tensors = memoryview(body), dict[str, Tensor]()
-    for number, given in enumerate(asked.inputs):
-        place, size, raw = f"inputs.{number}", given.parameters.binary_data_size, None
-        if given.name in tensors:
-            raise wrong(place, "an input of this name stands before it")
-        if size is not None:
-            if given.data is not None:
-                raise wrong(place, "data and binary_data_size exclude each other")
-            if size > len(view) - end:
-                raise wrong(place, f"binary_data_size {size}; behind the JSON {len(view) - end} bytes are left for it")
-            raw, end = view[end : end + size], end + size
-        tensors[given.name] = Tensor(given, raw)
-    if end < len(view):
-        raise wrong("inputs", f"the last {len(view) - end} bytes of the body belong to none")
-    return asked, tensors
+    return (body if end == len(body) else body[:end]), memoryview(body)[end:]
 
 
-def _parse_head(head: bytes) -> InferRequest:
-    """Parse and check the JSON."""
-    bound_lists(head)
+def parse_head(head: bytes) -> Head:
+    """Check the JSON of a request. Raises: MalformedInput, InvalidInput, PayloadTooLarge."""
+    bound_tokens(head)
     try:
-        return InferRequest.model_validate(orjson.loads(head))
+        asked = InferRequest.model_validate(orjson.loads(head))
     except orjson.JSONDecodeError:
         raise MalformedInput("the body is not valid JSON in UTF-8") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         raise wrong(".".join(map(str, first["loc"])) or "body", first["msg"]) from None
+    elements = [_elements(given) for given in asked.inputs]
+    inputs = [given.model_copy(update={"data": None}) for given in asked.inputs]
+    return Head(asked.model_copy(update={"inputs": inputs}), elements)
+
+
+def tensors_of(head: Head, binary: memoryview) -> dict[str, Tensor]:
+    """Inputs by name, those behind the JSON with their part of the binary data. Raises: InvalidInput."""
+    tensors, begin = dict[str, Tensor](), 0
+    for number, (given, elements) in enumerate(zip(head.request.inputs, head.elements, strict=True)):
+        place, size = f"inputs.{number}", given.parameters.binary_data_size
+        if given.name in tensors:
+            raise wrong(place, "an input of this name stands before it")
+        if size is not None:
+            if elements is not None:
+                raise wrong(place, "data and binary_data_size exclude each other")
+            if size > len(binary) - begin:
+                raise wrong(
+                    place, f"binary_data_size {size}; behind the JSON {len(binary) - begin} bytes are left for it"
+                )
+        elif elements is None:
+            elements = wrong(given.name, "neither a list as data nor a binary_data_size")
+        end = begin + (size or 0)
+        tensors[given.name] = Tensor(given, elements, binary[begin:end])
+        begin = end
+    if begin < len(binary):
+        raise wrong("inputs", f"the last {len(binary) - begin} bytes of the body belong to none")
+    return tensors
+
+
+def _elements(given: InferInput) -> Elements | None:
+    """The data of an input in the JSON, of a datatype that a model takes."""
+    if given.data is None:
+        return None
+    types: Mapping[str, tuple[type, ...]] = {"BYTES": (str,), "FP32": (int, float, type(None))}
+    try:
+        flat = _flatten(given, *types.get(given.datatype, (int,)))
+    except InvalidInput as error:
+        let_go(error)
+        return error
+    if given.datatype == "BYTES":
+        return flat
+    if given.datatype not in DTYPES:
+        return np.empty(0)  # no model takes it, which is told when the model is known
+    if given.datatype == "FP32":  # JSON holds more than float32 can; the task says what is too large
+        return np.array(flat, float)
+    try:
+        return np.array(flat, DTYPES[given.datatype])
+    except OverflowError:
+        limits = np.iinfo(DTYPES[given.datatype])
+        return wrong(given.name, f"an element is out of range; {limits.min} to {limits.max} is allowed")
+
+
+def _flatten(given: InferInput, *types: type) -> list[Any]:
+    """Elements in the JSON, which are flat or nested as the shape is. Raises: InvalidInput."""
+    name, shape, level = given.name, given.shape, given.data
+    if not isinstance(level, list):
+        raise wrong(name, "neither a list as data nor a binary_data_size")
+    is_nested = bool(level) and isinstance(level[0], list)
+    for size in shape[1:] if is_nested else ():
+        if any(not isinstance(part, list) or len(part) != size for part in level):
+            raise wrong(name, f"data are not nested as shape {shape} is")
+        level = list(chain.from_iterable(level))
+    if len(level) != (count := math.prod(shape)):
+        raise wrong(name, f"{len(level)} elements; {count} is the number of shape {shape}")
+    if others := set(map(type, level)).difference(types):
+        received = ", ".join(sorted(other.__name__ for other in others))
+        raise wrong(name, f"elements of type {received}; {given.datatype} is allowed")
+    return level
 
 
 def respond(content: dict[str, Any], outputs: Sequence[tuple[str, Array, bool]]) -> Response:

@@ -8,7 +8,7 @@ import pytest
 from artifact.errors import InvalidInput
 from artifact.forecasting import MAX_LEVELS, Series, check_channels, check_levels, choose_horizon
 from artifact.manifest import ForecasterManifest
-from artifact.series import Calibration, Column
+from artifact.series import Calibration, Column, Tails
 from tests.support.models import MEAN, SCALE, forecaster
 
 OUTPUT = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
@@ -33,7 +33,7 @@ def calibration() -> Calibration:
 def series_of(
     manifest: ForecasterManifest, calibration: Calibration, columns: Sequence[Column], levels: Sequence[float] = ()
 ) -> Series:
-    return Series(columns, manifest, calibration, horizon=2, levels=levels)
+    return Series(Tails.of(columns, manifest.context_length), manifest, calibration, horizon=2, levels=levels)
 
 
 def test_row_is_the_scaled_window(manifest: ForecasterManifest, calibration: Calibration) -> None:

@@ -12,6 +12,7 @@ from artifact.errors import InvalidInput
 from artifact.series import (
     Calibration,
     Column,
+    Tails,
     calibrate,
     conformal_rank,
     continue_timestamps,
@@ -33,7 +34,12 @@ def read(
 ) -> tuple[np.ndarray, tuple[int, ...]]:
     """Values and counts of a window of two channels."""
     window = read_window(
-        columns, NAMES, context_length=context_length, min_observations=min_observations, mean=MEAN, scale=SCALE
+        Tails.of(columns, context_length),
+        NAMES,
+        context_length=context_length,
+        min_observations=min_observations,
+        mean=MEAN,
+        scale=SCALE,
     )
     assert window.values.dtype == np.float32
     return window.values, (window.observations_total, window.observations_used, window.imputed)

@@ -11,6 +11,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
+from artifact.errors import InvalidInput
 from service.routes import bulk
 from service.settings import Settings
 from service.wire.call import Call
@@ -157,8 +158,53 @@ async def test_upload_that_stops_ends_at_the_deadline(monkeypatch: pytest.Monkey
     assert (problem["status"], problem["code"], problem["detail"]) == (
         504,
         "deadline_exceeded",
-        "nothing was sent for 1e-09 s",
+        "no line came to its end for 1e-09 s",
     )
+
+
+async def test_deadline_of_a_line_begins_with_its_first_byte() -> None:
+    """Every byte that comes renews it for no line; the end of a line does."""
+    slow = call(
+        headers=NDJSON, receive=receive_of(b"{", b"}", b"\n", leaves=False), models=[classifier()], settings=BRIEF
+    )
+    (_, answer, _) = await answer_to(slow)
+    slow.engine.close()
+    assert json.loads(answer["body"])["error"]["code"] == "deadline_exceeded"
+    in_time = call(
+        headers=NDJSON, receive=receive_of(*[b"\n"] * 5, leaves=False), models=[classifier()], settings=BRIEF
+    )
+    with pytest.raises(InvalidInput, match="at least 1 line"):
+        await answer_to(in_time)
+    in_time.engine.close()
+
+
+async def test_line_that_has_begun_counts_as_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what others hold it is too much: the upload ends with an error, and holds nothing."""
+    monkeypatch.setattr(bulk, "LOOK_S", PATIENCE_S)
+    parts = (b'{"text":"+"}\n{"text":"', b"+" * 60, b"+" * 60)
+    asked = call(
+        headers=NDJSON,
+        receive=receive_of(*parts, leaves=False),
+        models=[classifier()],
+        settings=Settings(max_held_bytes=100),
+    )
+    asked.body.bodies.held += 50
+    (_, first, last, _) = await answer_to(asked)
+    asked.engine.close()
+    assert json.loads(first["body"])["label"] == "positive"
+    problem = json.loads(last["body"])["error"]
+    assert (problem["status"], problem["code"]) == (429, "overloaded")
+    assert problem["detail"] == "119 bytes of requests are held already; at most 100"
+    asked.body.release()
+    assert asked.body.bodies.held == 50
+
+
+async def test_lines_that_are_answered_are_held_no_more() -> None:
+    body = lines(*({"text": "+" * 100} for _ in range(30)))
+    async with serving(classifier(), settings=Settings(max_held_bytes=300)) as client:
+        found = await ask(client, body)
+        assert client.app.bodies.held == 0
+    assert [line["label"] for line in found] == ["positive"] * 30
 
 
 @pytest.mark.parametrize("parts", [(), (b'{"text":"+"}',)])

@@ -5,6 +5,8 @@ import asyncio
 import pytest
 
 from artifact.errors import InvalidInput
+from artifact.series import Tails
+from service.settings import Settings
 from service.tasks.forecasting import forecast
 from tests.support.models import backend_of, forecaster, serving
 from tests.support.waiting import PATIENCE_S
@@ -17,8 +19,8 @@ def soon() -> float:
 async def test_series_is_continued_with_its_bands() -> None:
     async with serving(forecaster()) as client:
         naive = client.engine.models.forecaster(None)
-        columns = [[9, 1, 2, 3, 4], [9, 5, 6, 7, 8]]
-        found, timing = await forecast(naive, columns, horizon=2, levels=[0.1, 0.9], deadline=soon())
+        series = Tails.of([[9, 1, 2, 3, 4], [9, 5, 6, 7, 8]], 4)
+        (found,), timing = await forecast(naive, [series], horizon=2, levels=[0.1, 0.9], deadline=soon())
         assert client.count("longdoc_documents_total", model="naive") == 1
     assert found.values.tolist() == [[4, 8], [4, 8]]
     assert {level: values.tolist() for level, values in found.quantiles.items()} == {
@@ -33,8 +35,30 @@ async def test_wrong_channel_is_named_and_none_is_computed() -> None:
     model = forecaster()
     async with serving(model) as client:
         naive = client.engine.models.forecaster(None)
+        wrong = Tails.of([[1, 2, 3, 4], [None, None, 1, 1e12]], 4)
         with pytest.raises(InvalidInput) as caught:
-            await forecast(naive, [[1, 2, 3, 4], [None, None, 1, 1e12]], horizon=1, levels=[], deadline=soon())
+            await forecast(naive, [wrong], horizon=1, levels=[], deadline=soon())
         assert client.count("longdoc_documents_total", model="naive") == 0
     assert [place for place, _ in caught.value.errors] == ["series.heat.3"]
     assert backend_of(model).batches == []
+
+
+async def test_series_of_one_call_are_one_request_of_the_batcher() -> None:
+    """More rows than may wait are taken, since nothing waits yet."""
+    model = forecaster()
+    async with serving(model, settings=Settings(max_queue_rows=3)) as client:
+        naive = client.engine.models.forecaster(None)
+        series = [Tails.of([[0, 0, 0, value], [0, 0, 0, -value]], 4) for value in range(40)]
+        found, _ = await forecast(naive, series, horizon=1, levels=[], deadline=soon())
+        assert client.count("longdoc_documents_total", model="naive") == 40
+    assert [answer.values.tolist() for answer in found] == [[[value, -value]] for value in range(40)]
+
+
+async def test_place_of_an_error_is_renamed() -> None:
+    async with serving(forecaster()) as client:
+        naive = client.engine.models.forecaster(None)
+        series = [Tails.of([[1, 2, 3, 4]] * 2, 4), Tails.of([[1, 2, 3, 4], [1]], 4)]
+        with pytest.raises(InvalidInput, match=r"^2nd.series: all channels must be equally long, not 1, 4 values"):
+            await forecast(
+                naive, series, horizon=1, levels=[], deadline=soon(), rename=lambda at, place: f"{at + 1}nd.{place}"
+            )

@@ -1,20 +1,28 @@
 """Requests, checked within their limits; also those with which a client might stop the server."""
 
 import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from starlette.requests import ClientDisconnect
 
 from artifact.errors import InvalidInput
 from service.compat.kserve import KServeRequest
 from service.compat.tei import PredictRequest
 from service.errors import DeadlineExceeded, MalformedInput, PayloadTooLarge, UnsupportedMedia
 from service.settings import Settings
-from service.wire.call import TIMEOUT
+from service.wire.call import TIMEOUT, Call
 from service.wire.requests import (
+    FEW_TOKENS,
+    SMALL_BODY,
     check_count,
     check_size,
     media_type,
+    parse_body,
     parse_json,
     read_body,
     read_document,
@@ -24,12 +32,27 @@ from service.wire.requests import (
     refuse_encoding,
 )
 from service.wire.schemas import ClassifyOptions, ClassifyRequest, ForecastRequest, RankRequest, ScoreRequest
+from tests.support import jobs
 from tests.support.calls import call, receive_of
 
 COUNT = 300_000
 NUMBERS = ",".join(["1"] * COUNT)
 STRINGS = ",".join(['""'] * COUNT)
-FIELDS = ",".join(f'"{i:x}":1' for i in range(COUNT))
+FIELDS = ",".join(f'"{i:x}":1' for i in range(COUNT // 4))
+
+
+LARGE = b" " * SMALL_BODY * 2
+
+
+@asynccontextmanager
+async def large_call(**options: Any) -> AsyncIterator[Call]:
+    """A call with a process for large bodies, which ends with it."""
+    asked = call(**options)
+    try:
+        yield asked
+    finally:
+        asked.parser.close()
+        asked.engine.close()
 
 
 def kserve(inputs: str) -> str:
@@ -56,7 +79,7 @@ def test_error_of_very_many_wrong_values_is_short(schema: type[BaseModel], body:
     """The first wrong item of a list ends the check: finding all takes seconds. Wrong fields are counted."""
     with pytest.raises(InvalidInput) as caught:
         parse_json(schema, body.encode())
-    assert ("300000 values are not allowed" in str(caught.value)) == (FIELDS in body)
+    assert ("75000 values are not allowed" in str(caught.value)) == (FIELDS in body)
     assert 1 <= len(caught.value.errors) <= 2
     assert len(str(caught.value)) < 200
 
@@ -194,5 +217,41 @@ def test_name_of_an_unknown_field_is_cut() -> None:
 
 def test_very_many_lists_are_refused_and_brackets_in_strings_are_not() -> None:
     parse_json(ClassifyRequest, json.dumps({"inputs": COUNT * "[" + '\\"'}).encode())
-    with pytest.raises(PayloadTooLarge, match="lists and objects; at most 200000"):
+    with pytest.raises(PayloadTooLarge, match="lists, objects and keys; at most 100000"):
         parse_json(ClassifyRequest, b'{"inputs":[' + COUNT * b"[")
+
+
+def test_very_many_keys_and_values_are_refused() -> None:
+    keys = ",".join(f'"{i:x}":1' for i in range(COUNT))
+    with pytest.raises(PayloadTooLarge, match="lists, objects and keys; at most 100000"):
+        parse_json(ClassifyRequest, f"{{{keys}}}".encode())
+    with pytest.raises(PayloadTooLarge, match="1500000 values; at most 1000000"):
+        parse_json(ForecastRequest, b'{"series":[[' + 1_500_000 * b"0," + b"0]]}")
+
+
+async def test_large_body_is_parsed_in_another_process() -> None:
+    """Large is what has many bytes, or many values in a few."""
+    async with large_call(receive=receive_of(leaves=False)) as asked:
+        for body, is_aside in ((b"[0]", False), (b"[" + b"0," * FEW_TOKENS + b"0]", True), (LARGE, True)):
+            assert (await parse_body(asked, jobs.process, body) != os.getpid()) is is_aside
+
+
+async def test_error_of_another_process_is_the_same() -> None:
+    body = json.dumps({"inputs": ["a"] * FEW_TOKENS * 2, "top_k": 0}).encode()
+    receive = receive_of(body, leaves=False)
+    async with large_call(headers={"content-type": "application/json"}, receive=receive) as asked:
+        with pytest.raises(InvalidInput) as caught:
+            await read_json(asked, ClassifyRequest)
+    assert caught.value.errors == [("top_k", "Input should be greater than or equal to 1")]
+
+
+async def test_deadline_holds_while_a_body_is_parsed() -> None:
+    async with large_call(settings=Settings(deadline_s=0.01), receive=receive_of(leaves=False)) as asked:
+        with pytest.raises(DeadlineExceeded, match="before the body was parsed"):
+            await parse_body(asked, jobs.wait, LARGE)
+
+
+async def test_client_that_leaves_ends_the_wait_for_its_body() -> None:
+    async with large_call(receive=receive_of()) as asked:
+        with pytest.raises(ClientDisconnect):
+            await parse_body(asked, jobs.wait, LARGE)

@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 
 from artifact.errors import InvalidInput
-from service.compat.oip.tensors import HEAD_LENGTH, parse, respond
+from service.compat.oip.tensors import HEAD_LENGTH, InferRequest, Tensor, parse_head, respond, split, tensors_of
 from service.errors import MalformedInput, PayloadTooLarge
 
 PACKED = b"\x02\x00\x00\x00ab\x00\x00\x00\x00"
 """Two elements, "ab" and an empty one, behind their lengths."""
+
+
+def parse(body: bytes, head_length: str | None) -> tuple[InferRequest, dict[str, Tensor]]:
+    """The JSON of a request, and its inputs by name."""
+    json_part, binary_part = split(body, head_length)
+    head = parse_head(json_part)
+    return head.request, tensors_of(head, binary_part)
 
 
 def tensor(datatype: str, shape: list[int], **more: Any) -> dict[str, Any]:

@@ -5,13 +5,13 @@ from starlette.datastructures import Headers
 from starlette.types import Message
 
 from service.errors import Overloaded, PayloadTooLarge
-from service.http.bodies import Body, HeldBodies
+from service.wire.body import Body, HeldBodies
 from tests.support.calls import receive_of
 
 
-def body_of(bodies: HeldBodies, *parts: bytes, content_length: str | None = None, is_bounded: bool = True) -> Body:
+def body_of(bodies: HeldBodies, *parts: bytes, content_length: str | None = None, is_whole: bool = True) -> Body:
     headers = Headers({} if content_length is None else {"content-length": content_length})
-    return Body(bodies, headers, receive_of(*parts), is_bounded=is_bounded)
+    return Body(bodies, headers, receive_of(*parts), is_whole=is_whole)
 
 
 async def read(body: Body) -> list[Message]:
@@ -46,7 +46,7 @@ async def test_declared_length_is_refused_before_a_byte_is_read(content_length: 
 
     bodies = HeldBodies(5, 100)
     with pytest.raises(PayloadTooLarge):
-        await Body(bodies, Headers({"content-length": content_length}), receive, is_bounded=True)()
+        await Body(bodies, Headers({"content-length": content_length}), receive, is_whole=True)()
     assert bodies.held == 0
 
 
@@ -72,7 +72,27 @@ async def test_one_body_alone_may_be_larger_than_what_may_be_held() -> None:
     assert len(message["body"]) == 9
 
 
-async def test_lines_are_neither_bounded_nor_counted() -> None:
+async def test_lines_are_not_bounded_and_their_route_counts_them() -> None:
     bodies = HeldBodies(2, 2)
-    await read(body_of(bodies, b"abc", b"def", content_length="6", is_bounded=False))
+    body = body_of(bodies, b"abc", b"def", content_length="6", is_whole=False)
+    await read(body)
     assert bodies.held == 0
+    body.hold(9)
+    body.hold(4)
+    assert bodies.held == 4
+    body.release()
+    assert bodies.held == 0
+
+
+@pytest.mark.parametrize(("own", "others", "is_too_much"), [(9, 0, False), (9, 1, True), (0, 9, True), (4, 4, False)])
+def test_what_is_held_is_too_much_together_only(own: int, others: int, *, is_too_much: bool) -> None:
+    bodies = HeldBodies(10, 8)
+    body = body_of(bodies)
+    body.hold(own)
+    bodies.held += others
+    assert body.is_too_much is is_too_much
+    if is_too_much:
+        with pytest.raises(Overloaded, match="at most 8"):
+            body.check()
+    else:
+        body.check()

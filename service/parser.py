@@ -1,0 +1,130 @@
+"""A process that parses large bodies, so that the event loop never does: one at a time, in the order they came.
+
+A thread would not do: parsers hold the interpreter's lock. The process starts with the first large body, runs at a
+lower priority than the server, ends with it, and is started again if it dies. `python -m service.parser DESCRIPTOR`
+is its main program; DESCRIPTOR is its end of a socket. A job is a picklable function with its arguments.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from typing import Any, ParamSpec, TypeVar
+
+from service.errors import NotReady
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+NICENESS = 10
+"""Added to that of the server: computing comes first."""
+
+
+class Parser:
+    """The process as the server sees it."""
+
+    def __init__(self) -> None:
+        self._waiting = ThreadPoolExecutor(1, "parser")
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process; None before its first job."""
+        return None if self._process is None else self._process.pid
+
+    async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function in the process. Raises: what it raises; NotReady if the process died over it."""
+        job = (function, args, kwargs)
+        outcome: T = await asyncio.get_running_loop().run_in_executor(self._waiting, self._ask, job)
+        return outcome
+
+    def close(self) -> None:
+        """End the process; a job that is running is lost."""
+        with self._lock:
+            self._is_closed = True
+            if self._process is not None:
+                self._process.kill()
+        self._waiting.shutdown(cancel_futures=True)
+        self._end()
+
+    def _ask(self, job: object) -> Any:
+        """Send a job and wait for its outcome."""
+        try:
+            connection = self._connection or self._start()
+            connection.send(job)
+            succeeded, outcome = connection.recv()
+        except (EOFError, OSError):
+            code = self._end()
+            if not self._is_closed:
+                log.error("the process that parses large bodies ended with code %s", code)  # no fault here
+            raise NotReady("the process that parses large bodies ended; send the request again") from None
+        if not succeeded:
+            raise outcome
+        return outcome
+
+    def _start(self) -> Connection:
+        """Start the process. Raises: EOFError if it is to be no more."""
+        ours, theirs = socket.socketpair()
+        with theirs, self._lock:
+            if self._is_closed:
+                ours.close()
+                raise EOFError
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "service.parser", str(theirs.fileno())],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        self._connection = Connection(ours.detach())
+        return self._connection
+
+    def _end(self) -> int | None:
+        """Forget the process, which has ended or will when its socket closes; its exit code."""
+        connection, self._connection = self._connection, None
+        process, self._process = self._process, None
+        if connection is not None:
+            connection.close()
+        return None if process is None else process.wait()
+
+
+def main(descriptor: int) -> None:
+    """Run jobs until the server closes the socket."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # a terminal sends them to the whole group; the server decides
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(NICENESS)
+    with Connection(descriptor) as connection:
+        while (job := _receive(connection)) is not None:
+            function, args, kwargs = job
+            del job
+            try:
+                outcome = True, function(*args, **kwargs)
+            except Exception as error:
+                error.__traceback__ = error.__context__ = None
+                outcome = False, error
+            connection.send(outcome)
+            del function, args, kwargs, outcome  # nothing is held while nothing is asked
+
+
+def _receive(connection: Connection) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]] | None:
+    """The next job; None when there will be no more."""
+    try:
+        job: tuple[Callable[..., object], tuple[object, ...], dict[str, object]] = connection.recv()
+    except EOFError:
+        return None
+    return job
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,120 @@
+"""Memory under bodies that the limits allow, and that cost most: at most what docs/security.md promises."""
+
+import asyncio
+import re
+import select
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import Server
+from tests.support.waiting import wait_until
+from tests.support.wire import Wire, chunked, request
+
+JSON = {"content-type": "application/json"}
+BODY_BYTES = 8 * 2**20
+HELD_BYTES = 32 * 2**20
+BOUND = 2 * HELD_BYTES + 100 * 2**20
+"""Beside what the server needs when idle."""
+CLIENTS = 12
+"""Their bodies are three times what may be held."""
+
+
+def numbers(count: int) -> bytes:
+    """So many numbers, of a body's length when they are as many as a body may hold."""
+    return b"0.12345," * (count - 1) + b"0.12345"
+
+
+VALUES = 999_000
+SERIES = b'{"series":[' + b",".join([b"[" + numbers(VALUES // 7) + b"]"] * 7) + b"]}"
+BODIES = {
+    "series": ("/v1/forecast", SERIES),
+    "one channel": ("/v1/forecast", b'{"series":[[' + numbers(VALUES) + b"]]}"),
+    "too many values": ("/v1/forecast", b'{"series":[[' + b"1," * (BODY_BYTES // 2 - 10) + b"1]]}"),
+    "unknown keys": ("/v1/forecast", b"{" + b",".join(b'"%x":0' % number for number in range(99_000)) + b"}"),
+    "KServe": (
+        "/v1/timeseries/forecast",
+        b'{"model":"ettm2","options":{"horizon":1},"inputs":[{"frequency":"15min","layout":"time_major","series":['
+        + b",".join([b"[1,1,1,1,1,1,1]"] * 99_000)
+        + b"]}]}",
+    ),
+    "tensor": (
+        "/v2/models/ettm2/infer",
+        b'{"inputs":[{"name":"series","datatype":"FP32","shape":[1,%d],"data":[' % VALUES + numbers(VALUES) + b"]}]}",
+    ),
+    "texts": ("/v1/classify", b'{"inputs":[' + b'"a",' * (VALUES - 1) + b'"a"]}'),
+    "escapes": ("/v1/classify", b'{"inputs":"' + rb"\u00e4" * (BODY_BYTES // 6 - 10) + b'"}'),
+}
+
+
+def memory(server: Server, field: str) -> int:
+    """Memory of a server and of the process that parses for it, in bytes: `VmRSS` now, `VmHWM` at most so far."""
+    total = 0
+    for process in (server.process.pid, *children(server.process.pid)):
+        found = re.search(rf"{field}:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+        assert found is not None
+        total += int(found[1]) * 1024
+    return total
+
+
+def children(process: int) -> Iterator[int]:
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        yield from map(int, path.read_text().split())
+
+
+@pytest.fixture(scope="module")
+def parsing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that may hold few bytes; its parser has started."""
+    with Server(tmp_path_factory.mktemp("server") / "log", "--max-held-bytes", str(HELD_BYTES)) as server:
+        assert server.post("/v1/classify", json={"inputs": "a," * 10_000}).status_code == 200
+        yield server
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_bodies_at_once_take_no_more_memory_than_promised(parsing: Server, name: str) -> None:
+    path, body = BODIES[name]
+    assert len(body) <= BODY_BYTES
+    idle = memory(parsing, "VmRSS")
+    reset_peaks(parsing)
+
+    async def post_all() -> list[int]:
+        async with parsing.async_client() as client:
+            posts = (client.post(path, content=body, headers=JSON) for _ in range(CLIENTS))
+            answers = await asyncio.gather(*posts)
+        return [answer.status_code for answer in answers]
+
+    statuses = asyncio.run(post_all())
+    assert set(statuses) <= {200, 413, 422, 429}
+    assert memory(parsing, "VmHWM") - idle < BOUND
+
+
+def reset_peaks(server: Server) -> None:
+    """Forget the highest memory so far."""
+    for process in (server.process.pid, *children(server.process.pid)):
+        Path(f"/proc/{process}/clear_refs").write_text("5")
+
+
+def answered(wires: Sequence[Wire]) -> list[Wire]:
+    """Those that there is something to read from."""
+    readable, _, _ = select.select([wire.socket for wire in wires], [], [], 0)
+    return [wire for wire in wires if wire.socket in readable]
+
+
+def test_lines_without_an_end_are_held_within_the_bound(start: Callable[..., Server]) -> None:
+    """Of uploads that never end their line, those beyond the bound are refused; the others go on."""
+    server = start("--max-held-bytes", str(HELD_BYTES), "--drain-delay-s", "0")
+    idle = memory(server, "VmRSS")
+    part = chunked(b'{"text":"' + b"x" * (BODY_BYTES - 1000))
+    wires = [Wire(server.url) for _ in range(CLIENTS)]
+    for wire in wires:
+        wire.send(request("/v1/classify", None, content_type="application/x-ndjson", transfer_encoding="chunked"), part)
+    most = HELD_BYTES // BODY_BYTES + 1
+    wait_until(lambda: len(answered(wires)) >= CLIENTS - most)
+    for wire in answered(wires):
+        assert wire.head()[0] == 200
+        assert b'"overloaded"' in b"".join(wire.chunks())
+    assert memory(server, "VmHWM") - idle < BOUND
+    for wire in wires:
+        wire.close()
+    assert server.stop() == 0

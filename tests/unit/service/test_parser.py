@@ -1,0 +1,93 @@
+"""The process that parses large bodies."""
+
+import asyncio
+import os
+import pickle
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+
+from artifact.errors import InvalidInput
+from service.errors import NotReady, Overloaded, PayloadTooLarge
+from service.parser import NICENESS, Parser
+from tests.support import jobs
+from tests.support.waiting import PATIENCE_S
+
+
+@pytest.fixture
+async def parser() -> AsyncIterator[Parser]:
+    parser = Parser()
+    yield parser
+    parser.close()
+
+
+async def test_jobs_run_one_after_another_in_one_other_process(parser: Parser) -> None:
+    found = await asyncio.gather(*(parser.run(jobs.process, b"") for _ in range(3)))
+    assert len(set(found)) == 1
+    assert found[0] != os.getpid()
+
+
+async def test_outcome_is_that_of_the_function(parser: Parser) -> None:
+    assert await parser.run(sorted, [3, 1, 2], reverse=True) == [3, 2, 1]
+    with pytest.raises(ValueError, match="invalid literal"):
+        await parser.run(int, "x")
+    assert await parser.run(int, "7") == 7
+
+
+async def test_process_has_a_lower_priority(parser: Parser) -> None:
+    child = await parser.run(jobs.process, b"")
+    before, after = os.getpriority(os.PRIO_PROCESS, 0), os.getpriority(os.PRIO_PROCESS, child)
+    assert after == min(19, before + NICENESS)
+
+
+async def test_death_fails_one_job_and_the_next_one_finds_a_new_process(parser: Parser) -> None:
+    before = await parser.run(jobs.process, b"")
+    with pytest.raises(NotReady, match="ended; send the request again"):
+        await parser.run(jobs.die, b"")
+    assert await parser.run(jobs.process, b"") != before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_signals_to_the_whole_group_do_not_end_it(parser: Parser, number: signal.Signals) -> None:
+    child = await parser.run(jobs.process, b"")
+    os.kill(child, number)
+    assert await parser.run(jobs.process, b"") == child
+
+
+async def test_nobody_waits_for_a_job_when_the_server_ends() -> None:
+    parser = Parser()
+    child = await parser.run(jobs.process, b"")
+    waiting = [asyncio.create_task(parser.run(jobs.wait, b"")) for _ in range(2)]
+    await asyncio.sleep(0)
+    parser.close()
+    await asyncio.wait(waiting, timeout=PATIENCE_S)
+    assert all(task.done() for task in waiting)
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+
+
+async def test_no_process_is_started_without_a_job_nor_after_the_end() -> None:
+    parser = Parser()
+    assert parser.pid is None
+    parser.close()
+    with pytest.raises((NotReady, RuntimeError)):
+        await parser.run(jobs.process, b"")
+    assert parser.pid is None
+
+
+def test_job_that_begins_when_the_server_ends_starts_no_process() -> None:
+    """The thread has taken the job, and no process was there to be ended."""
+    parser = Parser()
+    parser.close()
+    with pytest.raises(NotReady):
+        parser._ask((jobs.wait, (b"",), {}))  # as its thread does
+    assert parser.pid is None
+
+
+@pytest.mark.parametrize(
+    "error", [InvalidInput("a: b", [("a", "b")]), PayloadTooLarge("large"), Overloaded("full", retry_after_s=7)]
+)
+def test_errors_come_back_whole(error: Exception) -> None:
+    found = pickle.loads(pickle.dumps(error))
+    assert (type(found), str(found), vars(found)) == (type(error), str(error), vars(error))
