@@ -17,11 +17,7 @@ from model.nn.matcher import Matcher
 from model.tasks import task_of
 from tests.support.paths import EXPORTS
 
-OLDER = pytest.mark.xfail(raises=AssertionError, reason="exported before S3Attention was computed by other operators")
-SHIPPED = [
-    pytest.param(name, marks=[OLDER] if name in ("aan", "imdb-s3") else [])
-    for name in sorted(path.name for path in EXPORTS.iterdir())
-]
+SHIPPED = sorted(path.name for path in EXPORTS.iterdir())
 
 
 def operators(path: Path) -> Counter[str]:
