@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx
 import pytest
+import torch
 
 from artifact.manifest import newest_version
 from model.cli.export import eager, write_graph
@@ -38,6 +39,10 @@ def test_graphs_have_the_operators_that_the_recipe_gives(name: str, tmp_path: Pa
     task = task_of(from_stored(manifest["training"]["recipe"]))
     task.restore(facts_of(manifest))
     model = task.build().eval()
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            if tensor.is_floating_point():  # an exporter leaves out a product with the ones of an untrained model
+                tensor.add_(0.25)
     if isinstance(model, WordClassifier):  # tables are kept in 8 bits once they are trained
         model.stem.fuse()
     if isinstance(model, Matcher):
