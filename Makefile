@@ -38,7 +38,7 @@ help:  ## list the commands
 	touch $@
 
 run: .venv/serve/.installed  ## serve exports/ on http://127.0.0.1:8000, on CPU, without torch
-	exec $(SERVE)/python -m service --device cpu --default-forecaster ettm2
+	exec $(SERVE)/python -m service --device cpu
 
 env: .venv/dev/.installed  ## everything for training and tests, in .venv/dev
 

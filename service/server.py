@@ -16,6 +16,7 @@ import uvicorn
 import uvloop
 from typing_extensions import override
 
+from artifact.defaults import read_defaults
 from artifact.errors import BadExport
 from service.app import create_app
 from service.engine.engine import Engine
@@ -106,13 +107,14 @@ def serve(settings: Settings, listener: socket.socket | None = None, parent: int
     sys.setswitchinterval(SWITCH_S)
     tracing = _create_tracing(settings)
     metrics = Metrics()
+    defaults = read_defaults(settings.exports)
     models, refused = load_models(settings, metrics)
     with (
         listener or bind(settings.host, settings.port) as bound,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         bound.listen(BACKLOG)
-        engine = Engine(models, settings, metrics)
+        engine = Engine(models, settings, metrics, defaults)
         del models  # the engine lets the first ones go when newer ones are served
         gc.freeze()  # what was loaded stays: it need not be looked through for garbage
         gc.set_threshold(YOUNG_OBJECTS)

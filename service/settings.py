@@ -32,11 +32,11 @@ class Settings(BaseSettings):
     workers: int = Field(default=1, gt=0, le=64)
     """Processes that serve the port together; on a CPU they share its cores."""
     default_classifier: str | None = None
-    """Classifier that answers when a request names none; needed only with several."""
+    """Classifier that answers when a request names none; by default the one of `defaults.json` in `exports`."""
     default_matcher: str | None = None
-    """Matcher that scores and ranks when a request names none; needed only with several."""
+    """Matcher that scores and ranks when a request names none; by default the one of `defaults.json`."""
     default_forecaster: str | None = None
-    """Forecaster that answers when a request names none and no channels that fit one alone."""
+    """Forecaster that answers when neither name nor channels choose one; by default the one of `defaults.json`."""
     max_batch_rows: int | None = Field(default=None, gt=0)
     """Longest rows in one batch, of shorter ones in proportion more; by default 16 on a CPU, 64 on a GPU."""
     max_queue_rows: int = Field(default=8192, gt=0)

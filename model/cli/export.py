@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from artifact.backends import create_backend
 from artifact.backends.base import Device, largest_error
+from artifact.defaults import DEFAULTS, add_default
 from artifact.manifest import (
     MANIFEST,
     SCHEMA_VERSION,
@@ -88,6 +89,8 @@ def run(args: argparse.Namespace) -> Path:
     if isinstance(manifest, ClassifierManifest):
         reliability_diagram(manifest.reliability, Path(args.run_folder) / "reliability.png")
     print(f"exported {versions / str(version)}")
+    if add_default(Path(args.out), manifest.task, manifest.name):
+        print(f"{Path(args.out) / DEFAULTS}: {manifest.name} answers when a request names no model")
     return versions / str(version)
 
 

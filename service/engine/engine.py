@@ -2,18 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import Literal
 
 from artifact.backends.base import BATCH_ROWS, batches_at_once
+from artifact.defaults import DEFAULTS, TaskName
 from artifact.errors import BadExport, LongdocError
 from artifact.loading import LoadedModel
 from artifact.manifest import ClassifierManifest, ForecasterManifest
 from service.batching.admission import Limits, Refusal
 from service.batching.batcher import Batcher
 from service.engine.cache import EncodingCache
-from service.engine.selection import DEFAULTS, Models
+from service.engine.selection import SETTINGS, Models
 from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
 from service.metrics import Metrics
 from service.settings import Settings
@@ -28,7 +30,13 @@ class Engine:
     core and each run takes one thread: small batches side by side keep their activations in the cache.
     """
 
-    def __init__(self, models: Sequence[LoadedModel], settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        models: Sequence[LoadedModel],
+        settings: Settings,
+        metrics: Metrics,
+        defaults: Mapping[TaskName, str] = MappingProxyType({}),
+    ) -> None:
         self._settings = settings
         self._is_draining = False
         self.crashed = asyncio.Event()
@@ -44,12 +52,12 @@ class Engine:
         )
         self._metrics = metrics
         self._replaced: list[Batcher] = []
-        self.models = Models(settings)
+        self.models = Models(settings, defaults)
         """By name."""
         for model in models:
             self.models[model.manifest.name] = self._serve(model)
         for task in sorted({model.manifest.task for model in models}):
-            self._warn_of_missing_default(task)
+            self._tell_default(task)
 
     def put(self, model: LoadedModel) -> None:
         """Serve a model from now on, instead of the one of its name; requests that have begun end with the old one.
@@ -62,8 +70,10 @@ class Engine:
             raise BadExport(
                 f"{name}/{model.manifest.version} does {task}; {name} is served for {old.manifest.task}", "task"
             )
+        before = self.models.default(task)
         self.models[name] = self._serve(model)
-        self._warn_of_missing_default(task)
+        if self.models.settle(task) != before or before is None:
+            self._tell_default(task)
         if old is not None:
             self._replaced.append(old.batcher)
 
@@ -71,13 +81,15 @@ class Engine:
         """Forget the batchers of replaced models whose last request has ended, and so their memory."""
         self._replaced = [batcher for batcher in self._replaced if batcher.is_computing or not batcher.is_idle]
 
-    def _warn_of_missing_default(self, task: str) -> None:
-        """Warn where requests that name no model will be refused, since there are several."""
-        names = [model.manifest.name for model in self.models.values() if model.manifest.task == task]
-        setting = next(setting for setting, of in DEFAULTS.items() if of == task)
-        if len(names) > 1 and getattr(self._settings, setting) is None:
-            known = ", ".join(names)
-            log.warning("%s: requests have to name one of %s, unless %s is set", task, known, setting)
+    def _tell_default(self, task: str) -> None:
+        """Log which model answers when a request names none, or that requests have to name one."""
+        default = self.models.settle(task)
+        if default is not None:
+            log.info("%s: %s answers when a request names no model (%s)", task, default.name, default.reason)
+            return
+        known = ", ".join(model.manifest.name for model in self.models.values() if model.manifest.task == task)
+        setting = next(setting for setting, of in SETTINGS.items() if of == task)
+        log.warning("%s: requests have to name one of %s, unless %s or %s does", task, known, setting, DEFAULTS)
 
     def _serve(self, model: LoadedModel) -> ServedModel:
         """Put a batcher before a model and announce it."""

@@ -1,8 +1,10 @@
 """Which model a request is for."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
+from artifact.defaults import DEFAULTS, TaskName
 from artifact.errors import BadExport, InvalidInput
 from artifact.loading import LoadedModel
 from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
@@ -11,7 +13,7 @@ from service.settings import Settings
 
 M = TypeVar("M", bound=ServedModel)
 
-DEFAULTS = {
+SETTINGS = {
     "default_classifier": "text-classification",
     "default_matcher": "text-matching",
     "default_forecaster": "forecasting",
@@ -19,12 +21,50 @@ DEFAULTS = {
 """Setting -> task of the model it names."""
 
 
-class Models(dict[str, ServedModel]):
-    """Served models by name."""
+@dataclass(frozen=True)
+class Default:
+    """The model of a task that answers when a request names none."""
 
-    def __init__(self, settings: Settings) -> None:
+    name: str
+    reason: str
+    """Why it is this one."""
+
+
+class Models(dict[str, ServedModel]):
+    """Served models by name.
+
+    Args:
+        settings: may name the default of a task.
+        listed: task -> default of it, where no setting names one.
+
+    """
+
+    def __init__(self, settings: Settings, listed: Mapping[TaskName, str]) -> None:
         super().__init__()
-        self._settings = settings
+        self._chosen: dict[str, Default] = {task: Default(name, DEFAULTS) for task, name in listed.items()}
+        for setting, task in SETTINGS.items():
+            if (name := getattr(settings, setting)) is not None:
+                self._chosen[task] = Default(name, setting)
+        self._first: dict[str, Default] = {}
+
+    def default(self, task: str) -> Default | None:
+        """The default of a task: the setting's, that of the file, or the one that was there before there were several.
+
+        None if there are several without one of these.
+        """
+        for defaults in (self._chosen, self._first):
+            if (found := defaults.get(task)) is not None and found.name in self._names(task):
+                return found
+        return None
+
+    def settle(self, task: str) -> Default | None:
+        """Make the only model of a task its default, which it stays when others come; the default."""
+        if self.default(task) is None and len(names := self._names(task)) == 1:
+            self._first[task] = Default(names[0], "the only one when it was loaded")
+        return self.default(task)
+
+    def _names(self, task: str) -> list[str]:
+        return [name for name, model in self.items() if model.manifest.task == task]
 
     def named(self, name: str, version: str | None = None) -> ServedModel:
         """Look a model up. Raises: ModelNotFound naming what there is."""
@@ -36,24 +76,24 @@ class Models(dict[str, ServedModel]):
         return model
 
     def classifier(self, name: str | None) -> ServedClassifier:
-        """Model for a request: the one named, the setting's, or the only one.
+        """Model for a request: the one named, or the default.
 
         Raises: ModelNotFound; InvalidInput if the model is of another task, or one has to be named.
         """
-        return self._choose(self._of(ServedClassifier), name or self._settings.default_classifier)
+        return self._choose(ServedClassifier, "text-classification", name)
 
     def matcher(self, name: str | None) -> ServedMatcher:
         """As `classifier`, for pairs."""
-        return self._choose(self._of(ServedMatcher), name or self._settings.default_matcher)
+        return self._choose(ServedMatcher, "text-matching", name)
 
     def forecaster(self, name: str | None, channels: Sequence[str] | None = None) -> ServedForecaster:
-        """As `classifier`, for series; named channels that fit one model alone choose it before the setting does."""
-        models = self._of(ServedForecaster)
+        """As `classifier`, for series; named channels that fit one model alone choose it before the default does."""
         if name is None and channels is not None:
-            fitting = [model for model in models.values() if set(model.manifest.channels) == set(channels)]
+            models = self._of(ServedForecaster).values()
+            fitting = [model for model in models if set(model.manifest.channels) == set(channels)]
             if len(fitting) == 1:
                 return fitting[0]
-        return self._choose(models, name or self._settings.default_forecaster)
+        return self._choose(ServedForecaster, "forecasting", name)
 
     @property
     def longest_context(self) -> int:
@@ -63,14 +103,17 @@ class Models(dict[str, ServedModel]):
     def _of(self, kind: type[M]) -> dict[str, M]:
         return {name: model for name, model in self.items() if isinstance(model, kind)}
 
-    def _choose(self, models: Mapping[str, M], name: str | None) -> M:
-        """Take the named one of a task's models, else the only one."""
+    def _choose(self, kind: type[M], task: str, name: str | None) -> M:
+        """Take the named one of a task's models, else the default."""
+        models = self._of(kind)
         known = ", ".join(models) or "none"
-        if name is None and len(models) != 1:
+        if name is None and (default := self.default(task)) is not None:
+            name = default.name
+        if name is None:
             raise InvalidInput(f"name a model; for this route there are: {known}", [("model", "missing")])
-        chosen = models.get(name or next(iter(models)))
+        chosen = models.get(name)
         if chosen is None:
-            other = self.named(name or "")
+            other = self.named(name)
             message = f"{other.manifest.name} does {other.manifest.task}; for this route there are: {known}"
             raise InvalidInput(message, [("model", "of another task")])
         return chosen
@@ -78,7 +121,7 @@ class Models(dict[str, ServedModel]):
 
 def check_defaults(models: Sequence[LoadedModel], settings: Settings) -> None:
     """Every default model must be there and of its task. Raises: BadExport."""
-    for setting, task in DEFAULTS.items():
+    for setting, task in SETTINGS.items():
         names = [model.manifest.name for model in models if model.manifest.task == task]
         if (name := getattr(settings, setting)) not in (None, *names):
             known = ", ".join(names) or "none"

@@ -23,8 +23,14 @@ PUBLIC = {
 
 
 async def get_models(call: Call) -> Response:
-    """All models."""
-    return json_response({"models": [_describe(model, call.settings) for model in call.models.values()]})
+    """All models, and which of them answer when a request names none."""
+    defaults = {
+        task: {"model": default.name, "reason": default.reason}
+        for task in sorted({model.manifest.task for model in call.models.values()})
+        if (default := call.models.default(task)) is not None
+    }
+    described = [_describe(model, call.settings) for model in call.models.values()]
+    return json_response({"models": described, "defaults": defaults})
 
 
 async def get_model(call: Call) -> Response:

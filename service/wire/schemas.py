@@ -288,7 +288,19 @@ class ModelDescription(BaseModel):
     limits: ModelLimits
 
 
+class DefaultModel(BaseModel):
+    """The model of a task that answers when a request names none."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    model: str
+    reason: str
+    """A setting, `defaults.json`, or that it was the only one."""
+
+
 class ModelList(BaseModel):
     """Body of the answer."""
 
     models: list[ModelDescription]
+    defaults: dict[str, DefaultModel]
+    """By task."""

@@ -113,7 +113,8 @@ async def test_several_models_of_a_task_need_a_name_unless_one_is_the_default(
         async with Running(*models):
             pass
         assert [record.getMessage() for record in caplog.records] == [
-            "text-classification: requests have to name one of mood, other, unless default_classifier is set"
+            "text-classification: requests have to name one of mood, other, unless default_classifier or "
+            "defaults.json does"
         ]
         caplog.clear()
         async with Running(*models, settings=Settings(default_classifier="mood")) as running:

@@ -1,20 +1,26 @@
 """Which model a request is for."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import pytest
 
+from artifact.defaults import TaskName
 from artifact.errors import BadExport, InvalidInput
 from artifact.loading import LoadedModel
 from service.engine.engine import Engine
-from service.engine.selection import DEFAULTS, Models, check_defaults
+from service.engine.selection import SETTINGS, Default, Models, check_defaults
 from service.errors import ModelNotFound
 from service.metrics import Metrics
 from service.settings import Settings
 from tests.support.models import classifier, forecaster, matcher
 
+LISTED: Mapping[TaskName, str] = {"text-classification": "other"}
 
-def served(*models: LoadedModel, **defaults: str) -> Models:
+
+def served(*models: LoadedModel, listed: Mapping[TaskName, str] = MappingProxyType({}), **defaults: str) -> Models:
     """Models behind batchers that compute nothing."""
-    engine = Engine(models, Settings.model_validate(defaults), Metrics())
+    engine = Engine(models, Settings.model_validate(defaults), Metrics(), listed)
     engine.close()
     return engine.models
 
@@ -52,6 +58,32 @@ def test_default_is_taken_unless_another_one_is_named() -> None:
     assert models.classifier("mood").manifest.name == "mood"
 
 
+def test_default_of_the_file_is_taken_unless_a_setting_names_one() -> None:
+    models = served(classifier(), classifier("other"), listed=LISTED)
+    assert models.default("text-classification") == Default("other", "defaults.json")
+    assert models.classifier(None).manifest.name == "other"
+    models = served(classifier(), classifier("other"), listed=LISTED, default_classifier="mood")
+    assert models.default("text-classification") == Default("mood", "default_classifier")
+    assert models.classifier(None).manifest.name == "mood"
+
+
+def test_default_of_the_file_that_is_not_served_is_ignored() -> None:
+    assert served(classifier(), listed=LISTED).classifier(None).manifest.name == "mood"
+    with pytest.raises(InvalidInput, match="name a model"):
+        served(classifier("a"), classifier("b"), listed=LISTED).classifier(None)
+    with pytest.raises(InvalidInput, match="name a model"):
+        served(classifier("a"), classifier("b"), matcher("other"), listed=LISTED).classifier(None)
+
+
+def test_model_that_was_the_only_one_stays_the_default_when_others_come() -> None:
+    engine = Engine([classifier()], Settings(), Metrics(), LISTED)
+    engine.put(classifier("third"))
+    assert engine.models.default("text-classification") == Default("mood", "the only one when it was loaded")
+    engine.put(classifier("other"))
+    assert engine.models.default("text-classification") == Default("other", "defaults.json")
+    engine.close()
+
+
 def test_model_of_another_task_is_refused(models: Models) -> None:
     with pytest.raises(InvalidInput, match="mood does text-classification; for this route there are: twins") as caught:
         models.matcher("mood")
@@ -77,10 +109,10 @@ def test_channels_choose_the_forecaster_before_the_default_does() -> None:
     assert models.forecaster("b", ["y", "x"]).manifest.name == "b"
 
 
-@pytest.mark.parametrize("setting", DEFAULTS)
+@pytest.mark.parametrize("setting", SETTINGS)
 def test_default_that_is_not_served_is_refused(setting: str) -> None:
     models = [classifier(), matcher(), forecaster()]
-    with pytest.raises(BadExport, match=f"{setting} 'none' is not among the exports for {DEFAULTS[setting]}: "):
+    with pytest.raises(BadExport, match=f"{setting} 'none' is not among the exports for {SETTINGS[setting]}: "):
         check_defaults(models, Settings.model_validate({setting: "none"}))
 
 

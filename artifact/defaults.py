@@ -1,0 +1,55 @@
+"""`defaults.json` beside the exports: the model of each task that answers when a request names none."""
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from artifact.errors import BadExport
+from artifact.manifest import MANIFEST
+
+DEFAULTS = "defaults.json"
+
+TaskName = Literal["text-classification", "text-matching", "forecasting"]
+
+_ADAPTER = TypeAdapter(dict[TaskName, str])
+
+
+def read_defaults(exports: Path) -> dict[TaskName, str]:
+    """Task -> name of its default model; empty without the file. Raises: BadExport naming the file."""
+    try:
+        return _ADAPTER.validate_json((exports / DEFAULTS).read_bytes())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise BadExport(f"{exports / DEFAULTS} cannot be read: {error.strerror}", "manifest") from None
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"] if part != "[key]")
+        message = f"{exports / DEFAULTS}: {place}: {first['msg']}" if place else f"{exports / DEFAULTS}: {first['msg']}"
+        raise BadExport(message, "manifest") from None
+
+
+def add_default(exports: Path, task: TaskName, name: str) -> bool:
+    """Make a model the default of its task if it is the first one below `exports`; whether it was.
+
+    Raises: BadExport if the file cannot be used.
+    """
+    found = read_defaults(exports)
+    if task in found or any(path.parts[-3] != name and _task(path) == task for path in exports.glob(f"*/*/{MANIFEST}")):
+        return False
+    found[task] = name
+    partial = exports / f".{DEFAULTS}"
+    partial.write_text(json.dumps(dict(sorted(found.items())), indent=2) + "\n")
+    partial.replace(exports / DEFAULTS)
+    return True
+
+
+def _task(manifest: Path) -> str | None:
+    """Task of an export; None if its manifest cannot be read."""
+    try:
+        raw = json.loads(manifest.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return raw.get("task") if isinstance(raw, dict) else None

@@ -1,0 +1,67 @@
+"""The file that names the default model of each task."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from artifact.defaults import DEFAULTS, TaskName, add_default, read_defaults
+from artifact.errors import BadExport
+
+TASK: TaskName = "text-classification"
+
+
+def put(exports: Path, name: str, content: str) -> None:
+    """The manifest of an export."""
+    folder = exports / name / "1"
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(content)
+
+
+def test_folder_without_the_file_has_no_defaults(tmp_path: Path) -> None:
+    assert read_defaults(tmp_path) == {}
+
+
+def test_first_model_of_a_task_becomes_its_default(tmp_path: Path) -> None:
+    put(tmp_path, "a", json.dumps({"task": TASK}))
+    assert add_default(tmp_path, TASK, "a")
+    assert not add_default(tmp_path, TASK, "a")
+    assert not add_default(tmp_path, TASK, "b")
+    put(tmp_path, "c", json.dumps({"task": "forecasting"}))
+    assert add_default(tmp_path, "forecasting", "c")
+    assert read_defaults(tmp_path) == {TASK: "a", "forecasting": "c"}
+
+
+def test_model_beside_another_one_that_answers_now_is_no_default(tmp_path: Path) -> None:
+    """Of an export made before there was such a file."""
+    put(tmp_path, "old", json.dumps({"task": TASK}))
+    put(tmp_path, "broken", "{")
+    put(tmp_path, "list", "[]")
+    assert not add_default(tmp_path, TASK, "new")
+    assert read_defaults(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "Invalid JSON"),
+        ("[]", "should be an object"),
+        ('{"text-classification": 1}', "text-classification: Input should be a valid string"),
+        (
+            '{"translation": "a"}',
+            "translation: Input should be 'text-classification', 'text-matching' or 'forecasting'",
+        ),
+    ],
+)
+def test_file_that_cannot_be_used_is_named(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / DEFAULTS).write_text(content)
+    with pytest.raises(BadExport) as caught:
+        read_defaults(tmp_path)
+    assert str(caught.value).startswith(str(tmp_path / DEFAULTS))
+    assert words in str(caught.value)
+
+
+def test_file_that_is_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / DEFAULTS).mkdir()
+    with pytest.raises(BadExport, match="cannot be read: Is a directory"):
+        read_defaults(tmp_path)
