@@ -264,9 +264,9 @@ class ModelMetrics:
             self.truncated.inc()
             self.bytes_dropped.inc(total - used)
 
-    def cache_requests(self, result: str) -> None:
-        """Count a text looked up: hit or miss."""
-        self._metrics.cache_requests.labels(self._model, result).inc()
+    def cache_requests(self, result: str, count: int) -> None:
+        """Count texts looked up: hit or miss."""
+        self._metrics.cache_requests.labels(self._model, result).inc(count)
 
     def watch_cache(self, size: Callable[[], float]) -> None:
         """Show the size of the cache."""

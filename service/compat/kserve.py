@@ -8,16 +8,18 @@ import contextlib
 import functools
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from starlette.responses import Response
 
 from artifact.errors import InvalidInput
 from artifact.forecasting import Forecast, check_channels, check_levels, choose_horizon
 from artifact.series import Doubles, Tails, continue_timestamps, parse_frequency, parse_start
+from service.aside import aside
 from service.engine.served import ServedForecaster
 from service.errors import PayloadTooLarge
 from service.tasks.forecasting import forecast
@@ -171,16 +173,7 @@ async def post_forecast(call: Call) -> Response:
         rename=lambda number, place: f"inputs.{number}.{place}",
     )
     answers, timing = await call.run(model, work)
-    outputs = [
-        {
-            "type": "forecast",
-            "id": uuid.uuid4().hex,
-            "status": "completed",
-            "content": [_content(given, answer, start, is_flat=is_flat)],
-            "error": None,
-        }
-        for given, answer, start, is_flat in zip(asked.inputs, answers, starts, sent.are_flat, strict=True)
-    ]
+    outputs = await aside(len(answers), _outputs, sent, answers, starts)
     response = {
         "id": uuid.uuid4().hex,
         "created_at": int(time.time()),
@@ -236,6 +229,24 @@ def _within(part: str) -> Iterator[None]:
         yield
     except InvalidInput as error:
         raise error.renamed(lambda place: f"{part}.{NAMES.get(place, place)}") from None
+
+
+def _outputs(sent: _Sent, answers: Sequence[Forecast], starts: Sequence[str | None]) -> list[orjson.Fragment]:
+    """The forecasts, each written already: to write all in one call would keep the interpreter for long."""
+    return [
+        orjson.Fragment(
+            orjson.dumps(
+                {
+                    "type": "forecast",
+                    "id": uuid.uuid4().hex,
+                    "status": "completed",
+                    "content": [_content(given, answer, start, is_flat=is_flat)],
+                    "error": None,
+                }
+            )
+        )
+        for given, answer, start, is_flat in zip(sent.asked.inputs, answers, starts, sent.are_flat, strict=True)
+    ]
 
 
 def _content(given: KServeInput, answer: Forecast, start: str | None, *, is_flat: bool) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from artifact import __version__
 from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
 from artifact.manifest import ClassifierManifest
-from artifact.matching import Encoding, Text
+from artifact.matching import Encoding, Ranking, Text
+from service.aside import aside
 from service.engine.served import ServedClassifier, ServedModel
 from service.errors import NotReady
 from service.tasks.classification import classify
@@ -226,18 +227,29 @@ async def post_rerank(call: Call) -> Response:
     asked = await read_json(call, RerankRequest)
     check_count("texts", len(asked.texts), call.settings.max_rank_documents)
     query = _text(call, "query", asked.query)
-    texts = [_text(call, f"texts.{number}", text) for number, text in enumerate(asked.texts)]
+    texts = await aside(len(asked.texts), _texts, call, asked.texts)
     model = call.models.matcher(None)
     ranking, timing = await call.run(
         model, rank(model, query, texts, on_overflow=asked.on_overflow, deadline=call.deadline)
     )
+    ranks = await aside(len(texts), _ranks, ranking, asked)
+    answer = _Answer(model, ranks, *_bytes([ranking.query, *ranking.documents]), timing)
+    return _respond(call, answer, ranks)
+
+
+def _texts(call: Call, texts: Sequence[str]) -> list[Text]:
+    """Texts to rank, each within its limit."""
+    return [_text(call, f"texts.{number}", text) for number, text in enumerate(texts)]
+
+
+def _ranks(ranking: Ranking, asked: RerankRequest) -> list[dict[str, Any]]:
+    """The best texts in TEI's shape."""
     ranks: list[dict[str, Any]] = [
         {"index": index, "score": _score(ranking.scores[index], asked)} for index in ranking.best(asked.top_n)
     ]
     if asked.return_text:
         ranks = [{**entry, "text": asked.texts[entry["index"]]} for entry in ranks]
-    answer = _Answer(model, ranks, *_bytes([ranking.query, *ranking.documents]), timing)
-    return _respond(call, answer, ranks)
+    return ranks
 
 
 def _batch(inputs: str | list[str] | list[list[str]]) -> tuple[list[list[str]], bool]:

@@ -1,6 +1,7 @@
 """Vectors of documents seen before, bounded in bytes. Used by the engine."""
 
 from collections import OrderedDict
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +22,14 @@ class EncodingCache:
         self._vectors: OrderedDict[bytes, Vector] = OrderedDict()
         self.size = 0
 
-    def get(self, key: bytes) -> Vector | None:
-        """The vector, or None; counts a hit or a miss."""
-        vector = self._vectors.get(key)
-        self._metrics.cache_requests("miss" if vector is None else "hit")
-        if vector is not None:
+    def find(self, keys: Collection[bytes]) -> dict[bytes, Vector]:
+        """The vectors that are there, by key; counts hits and misses."""
+        found = {key: vector for key in keys if (vector := self._vectors.get(key)) is not None}
+        for key in found:
             self._vectors.move_to_end(key)
-        return vector
+        self._metrics.cache_requests("hit", len(found))
+        self._metrics.cache_requests("miss", len(keys) - len(found))
+        return found
 
     def put(self, key: bytes, vector: Vector) -> None:
         """Remember a vector and forget the oldest ones beyond the limit."""

@@ -23,7 +23,10 @@ async def post_classify(call: Call) -> Response:
     work = classify(model, documents, on_overflow=options.on_overflow, deadline=call.deadline)
     labels, wanted = model.manifest.labels, options.wanted
     return await call.answer(
-        model, work, lambda answers: {"results": [answer.as_json(labels, wanted) for answer in answers]}
+        model,
+        work,
+        lambda answers: {"results": [answer.as_json(labels, wanted) for answer in answers]},
+        len(documents),
     )
 
 

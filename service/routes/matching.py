@@ -1,10 +1,12 @@
 """`POST /v1/score` and `/v1/rank`: pairs of documents -> scores, a query and documents -> a ranking."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
 
 from artifact.matching import Ranking, Text
+from service.aside import aside
 from service.tasks.matching import rank, score
 from service.wire.call import Call
 from service.wire.media import JSON
@@ -24,7 +26,10 @@ async def post_score(call: Call) -> Response:
     model = call.models.matcher(asked.model)
     work = score(model, pairs, on_overflow=asked.on_overflow, deadline=call.deadline)
     return await call.answer(
-        model, work, lambda scored: {"results": [pair.as_json(asked.on_overflow) for pair in scored]}
+        model,
+        work,
+        lambda scored: {"results": [pair.as_json(asked.on_overflow) for pair in scored]},
+        len(pairs),
     )
 
 
@@ -33,7 +38,7 @@ async def post_rank(call: Call) -> Response:
     asked = await read_json(call, RankRequest)
     check_count("documents", len(asked.documents), call.settings.max_rank_documents)
     query = _text(call, "query", asked.query)
-    documents = [_text(call, f"documents.{number}", document) for number, document in enumerate(asked.documents)]
+    documents = await aside(len(asked.documents), _texts, call, "documents", asked.documents)
     model = call.models.matcher(asked.model)
     work = rank(model, query, documents, on_overflow=asked.on_overflow, deadline=call.deadline)
 
@@ -43,7 +48,12 @@ async def post_rank(call: Call) -> Response:
             results = [{**result, "document": asked.documents[result["index"]]} for result in results]
         return {"results": results, "query_coverage": ranking.query.as_json(asked.on_overflow)}
 
-    return await call.answer(model, work, show)
+    return await call.answer(model, work, show, len(documents))
+
+
+def _texts(call: Call, place: str, texts: Sequence[str]) -> list[Text]:
+    """Documents of the request, each within its limit."""
+    return [_text(call, f"{place}.{number}", text) for number, text in enumerate(texts)]
 
 
 def _text(call: Call, place: str, text: str) -> Text:

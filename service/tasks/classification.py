@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 from artifact.classification import Classification, Documents
 from artifact.documents import OnOverflow
+from artifact.loading import Floats
+from service.aside import aside
 from service.engine.served import ServedClassifier
 from service.tasks.timing import Timing
 
@@ -25,10 +27,16 @@ async def classify(
 
     """
     started = time.perf_counter()
-    request = Documents(documents, model.manifest, on_overflow)
+    request = await aside(len(documents), Documents, documents, model.manifest, on_overflow)
     decode_s = time.perf_counter() - started
     outcome = await model.batcher.infer(request.rows, deadline, bulk=bulk)
-    answers = list(request.answers(outcome.outputs))
+    answers = await aside(len(documents), _answers, model, request, outcome.outputs)
+    return answers, Timing(decode_s, outcome.queue_s, outcome.compute_s)
+
+
+def _answers(model: ServedClassifier, request: Documents, logits: Floats) -> list[Classification]:
+    """Answer for each document, counted."""
+    answers = list(request.answers(logits))
     for answer in answers:
         model.metrics.count_document(answer.bytes_total, answer.bytes_used)
-    return answers, Timing(decode_s, outcome.queue_s, outcome.compute_s)
+    return answers

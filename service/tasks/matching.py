@@ -11,6 +11,7 @@ import numpy as np
 from artifact.documents import OnOverflow
 from artifact.loading import Floats
 from artifact.matching import Encoding, Ranking, ScoredPair, Text, Texts, pooled
+from service.aside import aside
 from service.engine.served import ServedMatcher
 from service.tasks.timing import Timing
 
@@ -49,10 +50,10 @@ async def _encode(
 ) -> tuple[Floats, list[Encoding], Timing]:
     """Vectors (texts, dim) of documents of any length: the mean of their rows' vectors."""
     started = time.perf_counter()
-    request = Texts(texts, model.manifest, on_overflow)
+    request = await aside(len(texts), Texts, texts, model.manifest, on_overflow)
     distinct = dict.fromkeys(request.keys)
-    found = {key: vector for key in distinct if (vector := model.cache.get(key)) is not None}
-    new = {key: request.rows(key) for key in distinct if key not in found}
+    found = model.cache.find(distinct)
+    new = await aside(len(texts), lambda: {key: request.rows(key) for key in distinct if key not in found})
     decode_s = time.perf_counter() - started
     queue_s = compute_s = 0.0
     while new:
@@ -62,9 +63,13 @@ async def _encode(
         for key, vector in zip(chunk, pooled([len(rows) for rows in chunk.values()], outcome.outputs), strict=True):
             found[key] = vector
             model.cache.put(key, vector)
-    for encoding in request.encodings:
-        model.metrics.count_document(encoding.bytes_total, encoding.bytes_used)
+    await aside(len(texts), _count, model, request.encodings)
     return request.vectors(found), request.encodings, Timing(decode_s, queue_s, compute_s)
+
+
+def _count(model: ServedMatcher, encodings: Sequence[Encoding]) -> None:
+    for encoding in encodings:
+        model.metrics.count_document(encoding.bytes_total, encoding.bytes_used)
 
 
 def _first_rows(new: dict[bytes, list[bytes]], limit: int) -> dict[bytes, list[bytes]]:

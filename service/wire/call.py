@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from artifact.errors import InvalidInput
 from artifact.manifest import Manifest
+from service.aside import aside
 from service.engine.engine import Engine
 from service.engine.selection import Models
 from service.engine.served import ServedModel
@@ -115,14 +116,19 @@ class Call:
         return result
 
     async def answer(
-        self, model: ServedModel, work: Coroutine[Any, Any, tuple[T, Timing]], show: Callable[[T], dict[str, Any]]
+        self,
+        model: ServedModel,
+        work: Coroutine[Any, Any, tuple[T, Timing]],
+        show: Callable[[T], dict[str, Any]],
+        count: int = 1,
     ) -> Response:
-        """Answer with JSON that says which model gave it; `show` makes the rest of the outcome of `work`.
+        """Answer with JSON that says which model gave it; `show` makes the rest of what `work` gave for `count` items.
 
         Raises: ClientDisconnect, and what the work raises.
         """
         outcome, timing = await self.run(model, work)
-        return self.finish(model, timing, json_response({**named(model), **show(outcome)}))
+        response = await aside(count, lambda: json_response({**named(model), **show(outcome)}))
+        return self.finish(model, timing, response)
 
     def finish(self, model: ServedModel, timing: Timing, response: Response) -> Response:
         """Answer, with the stages of the request in the metrics, the trace and the header `Server-Timing`."""

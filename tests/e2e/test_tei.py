@@ -287,7 +287,7 @@ def test_unknown_fields_are_ignored(client: httpx.Client) -> None:
 
 def test_work_on_a_body_is_bounded(client: httpx.Client) -> None:
     """To parse millions of lists takes seconds in which nobody else is answered; brackets in texts do not count."""
-    for unit, status in ((b"[],", 413), (b'[""],', 413), (b"[[]],", 413), (b'"",', 422), (b"1,", 422)):
+    for unit, status in ((b"[],", 413), (b'[""],', 413), (b"[[]],", 413), (b'"",', 413), (b"1,", 413)):
         content = b'{"inputs":[' + (unit * (8_000_000 // len(unit)))[:-1] + b"]}"
         check_error(client.post("/predict", content=content, headers=JSON), status)
     ask(client, "/predict", inputs="[{" * 200_000)

@@ -19,10 +19,12 @@ from artifact.errors import InvalidInput
 from artifact.manifest import ClassifierManifest, Manifest
 from artifact.matching import Text
 from artifact.series import Tails
+from service.aside import aside
 from service.compat.oip.errors import DIALECT
 from service.compat.oip.metadata import MODEL_PATHS, TensorMetadata
 from service.compat.oip.tensors import (
     HEAD_LENGTH,
+    NUMBERS_AT_ONCE,
     Array,
     InferOutput,
     InferRequest,
@@ -87,7 +89,9 @@ async def post_infer(call: Call) -> Response:
     if asked.parameters.timeout:
         until = min(until, arrived + asked.parameters.timeout / 1e6)
     answer = await call.run(model, _compute(model, _Inputs(call, tensors, asked.parameters.on_overflow, until)))
-    return call.finish(model, answer.timing, _describe(model, asked, wanted, answer))
+    count = sum(values.size for values in answer.outputs.values())
+    response = await aside(count // NUMBERS_AT_ONCE, _describe, model, asked, wanted, answer)
+    return call.finish(model, answer.timing, response)
 
 
 def _wanted(asked: InferRequest, manifest: Manifest) -> list[InferOutput]:
@@ -196,9 +200,11 @@ async def _forecast(model: ServedForecaster, inputs: _Inputs) -> _Answer:
     if (count := len(series) * horizon * channels) > MOST_NUMBERS:
         raise PayloadTooLarge(f"series: the answer would hold {count} numbers, at most {MOST_NUMBERS}: send fewer")
 
+    context = manifest.context_length
+    tails = await aside(len(series), lambda: [Tails.of(list(window.T), context) for window in series])
     answers, timing = await forecast(
         model,
-        [Tails.of(list(window.T), manifest.context_length) for window in series],
+        tails,
         horizon=horizon,
         levels=(),
         deadline=inputs.until,

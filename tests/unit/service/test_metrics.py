@@ -19,7 +19,7 @@ def test_names_and_labels_are_those_of_the_contract() -> None:
     bound.batch_closed("full")
     bound.rejected("overloaded")
     bound.cancelled("queue")
-    bound.cache_requests("hit")
+    bound.cache_requests("hit", 1)
     bound.watch_cache(lambda: 1)
     bound.inference_error("raised")
     bound.watch(lambda: 1, lambda: 2, lambda: 3, lambda: 1)

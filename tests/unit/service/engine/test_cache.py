@@ -21,7 +21,7 @@ def cache_of(entries: float) -> EncodingCache:
 
 
 def kept(cache: EncodingCache, count: int) -> list[int]:
-    return [i for i in range(count) if cache.get(b"%d" % i) is not None]
+    return [int(key) for key in cache.find([b"%d" % i for i in range(count)])]
 
 
 @pytest.mark.parametrize("entries", [1, 3, 3.9, 10])
@@ -39,16 +39,15 @@ def test_what_comes_out_is_what_was_put_in() -> None:
     for i in range(5):
         cache.put(b"%d" % i, vector(i))
     for i in range(5):
-        found = cache.get(b"%d" % i)
-        assert found is not None
-        assert found.tolist() == vector(i).tolist()
+        found = cache.find([b"%d" % i])
+        assert found[b"%d" % i].tolist() == vector(i).tolist()
 
 
 def test_least_recently_used_goes_first() -> None:
     cache = cache_of(3)
     for i in (0, 1, 2):
         cache.put(b"%d" % i, vector(i))
-    cache.get(b"0")
+    cache.find([b"0"])
     cache.put(b"3", vector(3))
     cache.put(b"4", vector(4))
     assert kept(cache, 5) == [0, 3, 4]
@@ -74,10 +73,10 @@ def test_hits_and_misses_are_counted() -> None:
     metrics = Metrics()
     cache = EncodingCache(10 * ENTRY, metrics.of("m"))
     metrics.of("m").watch_cache(lambda: cache.size)
-    cache.get(b"0")
+    cache.find([b"0"])
     cache.put(b"0", vector(0))
     for _ in range(3):
-        cache.get(b"0")
+        cache.find([b"0"])
 
     def sample(result: str) -> float | None:
         labels = {"model": "m", "result": result}
