@@ -266,8 +266,7 @@ def _columns(given: KServeInput) -> list[Channel]:
         return [[value for value in given.series if not isinstance(value, list)]]
     if given.layout == "time_major":
         if len({len(row) for row in nested}) != 1:
-            message = "every step must have as many values"
-            raise InvalidInput(f"series: {message}", [("series", message)])
+            raise InvalidInput.at("series", "every step must have as many values")
         return [list(column) for column in zip(*nested, strict=True)]
     return nested
 

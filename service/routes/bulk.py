@@ -105,7 +105,7 @@ class BulkResponse(Response):
                 if reader.done():
                     reader.result()
                 if not has_started:
-                    raise InvalidInput("body: at least 1 line is needed", [("body", "at least 1 line is needed")])
+                    raise InvalidInput.at("body", "at least 1 line is needed")
                 await send({"type": "http.response.body", "body": b""})
             finally:
                 while not self._answers.empty():
@@ -283,4 +283,4 @@ def _document(line: BulkLine) -> bytes | LongdocError:
     try:
         return base64.b64decode(line.base64, validate=True)
     except (binascii.Error, ValueError):
-        return InvalidInput("base64: not base64", [("base64", "not base64")])
+        return InvalidInput.at("base64", "not base64")

@@ -204,7 +204,7 @@ def _place(loc: tuple[int | str, ...]) -> str:
 def check_count(what: str, count: int, limit: int) -> None:
     """Bound the number of documents or pairs. Raises: InvalidInput for none, PayloadTooLarge."""
     if count == 0:
-        raise InvalidInput(f"{what}: at least 1 is needed", [(what, "at least 1 is needed")])
+        raise InvalidInput.at(what, "at least 1 is needed")
     if count > limit:
         raise PayloadTooLarge(f"{what}: {count}; at most {limit} in one request")
 
