@@ -128,9 +128,8 @@ class KServeError(BaseModel):
     error: KServeErrorDetail
 
 
-def _write_error(path: str, failed: Failure) -> Response:
+def _write_error(failed: Failure) -> Response:
     """KServe's body for a failure."""
-    del path
     param = failed.fields[0][0] if failed.fields else None
     content = {"code": str(failed.status), "message": failed.detail, "param": param, "type": failed.code}
     return json_response({"error": content}, failed.status)

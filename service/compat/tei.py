@@ -146,9 +146,8 @@ class TEIError(BaseModel):
     error_type: Literal["Validation", "Overloaded", "Unhealthy", "Backend"]
 
 
-def _write_error(path: str, failed: Failure) -> Response:
+def _write_error(failed: Failure) -> Response:
     """TEI's body for a failure."""
-    del path
     if failed.status == 401:
         return Response(status_code=401)
     error_type = ERROR_TYPES.get(failed.status, "Validation")

@@ -127,7 +127,7 @@ class Application:
     async def _fail(self, error: Exception, call: Call, answer: "_Answer") -> None:
         """Answer with an error, unless an answer has begun."""
         if not answer.has_started:
-            response = self.table.dialect(call.path).answer(call.path, failure(error))
+            response = self.table.dialect(call.path).answer(failure(error, call.path))
             await response(call.request.scope, call.request.receive, answer)
 
     def refusal(self, scope: Scope) -> Refused | None:
@@ -142,8 +142,8 @@ class Application:
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
         token = request_id.set(_request_id(given.decode("latin-1")))
         try:
-            failed = failure(error)
-            response = route.dialect.answer(route.path, failed)
+            failed = failure(error, route.path)
+            response = route.dialect.answer(failed)
             self._metrics.http_requests.labels(route.path, route.method, failed.status).inc()
             return Refused(failed.status, [*response.raw_headers, *self._headers({})], bytes(response.body))
         finally:
