@@ -14,7 +14,7 @@ from matplotlib import image
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from model.config.recipes import find_recipe, load_recipe
-from model.tasks import classification, rows, task_of
+from model.tasks import rows, task_of
 from model.tasks.classification import Classification
 from model.training import checkpoint
 from tests.support.commands import call
@@ -128,7 +128,7 @@ def in_validation(patch: pytest.MonkeyPatch, n: int) -> Iterator[None]:
         countdown()
         return original(*arguments)
 
-    patch.setattr(classification, "in_parallel", in_parallel)
+    patch.setattr(rows, "in_parallel", in_parallel)
     yield
 
 
