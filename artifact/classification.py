@@ -57,7 +57,7 @@ def check_top_k(manifest: ClassifierManifest, top_k: int | None) -> None:
     most = len(manifest.labels)
     if top_k is not None and not 1 <= top_k <= most:
         message = f"must be at most {most}, the number of labels" if top_k > most else "must be at least 1"
-        raise InvalidInput(f"top_k: {message}", [("top_k", message)])
+        raise InvalidInput.at("top_k", message)
 
 
 class Documents:

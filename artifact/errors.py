@@ -29,6 +29,11 @@ class InvalidInput(LongdocError):
         self.errors = errors or []
         """(place, message) of each value that is not allowed."""
 
+    @classmethod
+    def at(cls, place: str, message: str) -> "InvalidInput":
+        """One value that is not allowed, told with its place."""
+        return cls(f"{place}: {message}", [(place, message)])
+
     def renamed(self, rename: Callable[[str], str]) -> "InvalidInput":
         """The same with other names of the places."""
         errors = [(rename(place), why) for place, why in self.errors]

@@ -112,7 +112,7 @@ def choose_horizon(manifest: ForecasterManifest, horizon: int | None) -> int:
         message = "must be at least 1"
         if horizon > longest:
             message = f"must be at most {longest}, the steps that {manifest.name} forecasts"
-        raise InvalidInput(f"horizon: {message}", [("horizon", message)])
+        raise InvalidInput.at("horizon", message)
     return longest if horizon is None else horizon
 
 
@@ -130,14 +130,19 @@ def check_channels(manifest: ForecasterManifest, names: Sequence[str] | None, co
     channels = manifest.channels
     if names is not None:
         if missing := [name for name in channels if name not in names]:
-            raise _wrong(f"{manifest.name} needs the channels {', '.join(channels)}; {missing[0]} is missing")
+            raise InvalidInput.at(
+                "series", f"{manifest.name} needs the channels {', '.join(channels)}; {missing[0]} is missing"
+            )
         if len(names) > len(channels):
-            raise _wrong(f"{manifest.name} has {len(channels)} channels ({', '.join(channels)}), not {len(names)}")
+            raise InvalidInput.at(
+                "series", f"{manifest.name} has {len(channels)} channels ({', '.join(channels)}), not {len(names)}"
+            )
         return [names.index(name) for name in channels]
     if count != len(channels):
-        raise _wrong(
+        raise InvalidInput.at(
+            "series",
             f"{manifest.name} has {len(channels)} channels ({', '.join(channels)}), a list of values each, "
-            f"not {count} lists"
+            f"not {count} lists",
         )
     return list(range(count))
 
@@ -145,11 +150,6 @@ def check_channels(manifest: ForecasterManifest, names: Sequence[str] | None, co
 def check_levels(calibration: Calibration, levels: Sequence[float]) -> None:
     """Refuse too many levels, and those that the calibration cannot bound. Raises: InvalidInput."""
     if len(levels) > MAX_LEVELS or len(set(levels)) < len(levels):
-        message = f"at most {MAX_LEVELS} different levels"
-        raise InvalidInput(f"quantiles: {message}", [("quantiles", message)])
+        raise InvalidInput.at("quantiles", f"at most {MAX_LEVELS} different levels")
     for level in levels:
         conformal_rank(level, calibration.count)
-
-
-def _wrong(message: str) -> InvalidInput:
-    return InvalidInput(f"series: {message}", [("series", message)])

@@ -102,7 +102,7 @@ def find_exports(root: Path) -> list[Path]:
     return found
 
 
-def load_export(folder: Path, *, format: Format = "onnx", device: Device = "auto", threads: int = 1) -> LoadedModel:
+def load_export(folder: Path, *, format: Format = "onnx", device: Device = "auto") -> LoadedModel:
     """Check hashes, load, and compute the golden inputs, which also warms the runtime.
 
     Raises: BadExport, one line that says which file and why.
@@ -114,7 +114,7 @@ def load_export(folder: Path, *, format: Format = "onnx", device: Device = "auto
     backends = []
     for graph in manifest.graphs:
         try:
-            backend = create_backend(graph, folder, format=format, device=device, threads=threads)
+            backend = create_backend(graph, folder, format=format, device=device)
         except BadExport as error:
             raise BadExport(f"{place}: {error}", error.reason) from None
         for bucket in sorted(graph.files_of(format)):

@@ -118,7 +118,7 @@ class Model:
 
         """
         if top_n is not None and top_n < 1:
-            raise InvalidInput(f"top_n: must be at least 1, not {top_n}", [("top_n", "must be at least 1")])
+            raise InvalidInput.at("top_n", f"must be at least 1, not {top_n}")
         texts = [Text(f"documents.{i}", _encoded(document)) for i, document in enumerate(documents)]
         _check_count("documents", documents)
         vectors, encodings = self._encode([Text("query", _encoded(query)), *texts], on_overflow)
@@ -206,15 +206,13 @@ class Model:
 def _check_overflow(on_overflow: str) -> None:
     """Refuse a strategy that there is not; the server's schemas do it for requests. Raises: InvalidInput."""
     if on_overflow not in (allowed := get_args(OnOverflow)):
-        message = f"{on_overflow!r} is none of {', '.join(allowed)}"
-        raise InvalidInput(f"on_overflow: {message}", [("on_overflow", message)])
+        raise InvalidInput.at("on_overflow", f"{on_overflow!r} is none of {', '.join(allowed)}")
 
 
 def _check_count(what: str, inputs: Sequence[object]) -> None:
     """Refuse a request without inputs. Raises: InvalidInput."""
     if len(inputs) == 0:  # an array has no truth value
-        message = "at least 1 is needed"
-        raise InvalidInput(f"{what}: {message}", [(what, message)])
+        raise InvalidInput.at(what, "at least 1 is needed")
 
 
 def _encoded(document: Document) -> bytes:

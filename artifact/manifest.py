@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -308,9 +309,10 @@ def is_version(path: Path) -> bool:
 
 def newest_version(folder: Path) -> Path:
     """Folder of an export's highest version, given that folder or the one above it. Raises: BadExport."""
-    if (folder / MANIFEST).is_file():
-        return folder.resolve()
-    versions = [path for path in folder.iterdir() if is_version(path)] if folder.is_dir() else []
+    place = Path(os.path.abspath(folder))  # `.` has no name; a link keeps its own
+    if (place / MANIFEST).is_file():
+        return place
+    versions = [path for path in place.iterdir() if is_version(path)] if place.is_dir() else []
     if not versions:
         raise BadExport(f"{folder} is not an export", "missing")
     return max(versions, key=lambda path: int(path.name))

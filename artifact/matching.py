@@ -131,4 +131,4 @@ def _cut(text: Text, manifest: MatcherManifest, on_overflow: OnOverflow) -> list
             raise InvalidInput(f"the document has {size} bytes; the model needs at least {manifest.min_length}")
         return cut(size, manifest.max_length, manifest.window_overlap, on_overflow)
     except InvalidInput as error:
-        raise InvalidInput(f"{text.place}: {error}", [(text.place, str(error))]) from None
+        raise InvalidInput.at(text.place, str(error)) from None

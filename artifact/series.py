@@ -82,8 +82,8 @@ def read_window(
     """
     lengths = set(tails.lengths.tolist())
     if len(lengths) != 1:
-        raise _invalid(
-            f"all channels must be equally long, not {', '.join(map(str, sorted(lengths)))} values", "series"
+        raise InvalidInput.at(
+            "series", f"all channels must be equally long, not {', '.join(map(str, sorted(lengths)))} values"
         )
     first = max(0, lengths.pop() - context_length)
     values = np.empty((context_length, len(names)))
@@ -91,10 +91,10 @@ def read_window(
     for index, (column, name) in enumerate(zip(tails.values[:, -context_length:], names, strict=True)):
         known = np.flatnonzero(~np.isnan(column))
         if len(known) < min_observations:
-            raise _invalid(
+            raise InvalidInput.at(
+                f"series.{name}",
                 f"{len(known)} of the last {context_length} values of {name} are there; at least {min_observations} "
                 "are needed",
-                f"series.{name}",
             )
         used += len(known)
         steps = known + (context_length - len(column))
@@ -102,9 +102,9 @@ def read_window(
             scaled = (column[known] - mean[index]) / scale[index]
         if (far := np.abs(scaled) > LARGEST).any():
             place = first + int(known[far.argmax()])
-            raise _invalid(
-                f"value {place} of {name} is more than {LARGEST:.0e} deviations of the training data from their mean",
+            raise InvalidInput.at(
                 f"series.{name}.{place}",
+                f"value {place} of {name} is more than {LARGEST:.0e} deviations of the training data from their mean",
             )
         values[:, index] = np.interp(np.arange(context_length), steps, scaled)
     return Window(values.astype(np.float32), int(tails.known.sum()), used, values.size - used)
@@ -128,7 +128,9 @@ def conformal_rank(level: float, count: int) -> int:
     rank = math.ceil(product) if level >= 0.5 else math.floor(product)
     if not 1 <= rank <= count:
         lowest = math.ceil(1e6 / (count + 1)) / 1e6  # rounded so that it is allowed itself
-        raise _invalid(f"level {level} is outside [{lowest:g}, {1 - lowest:g}], what was calibrated", "quantiles")
+        raise InvalidInput.at(
+            "quantiles", f"level {level} is outside [{lowest:g}, {1 - lowest:g}], what was calibrated"
+        )
     return rank
 
 
@@ -178,7 +180,7 @@ def parse_frequency(text: str) -> timedelta:
     """Length of a step: a number and s, min, h, d or w, as in 10min, 1h, 7d. Raises: InvalidInput."""
     found = re.fullmatch(r"([1-9][0-9]{0,5})(s|min|h|d|w)", text)
     if found is None:
-        raise _invalid("expected a number and one of s, min, h, d, w, as in 10min or 7d", "frequency")
+        raise InvalidInput.at("frequency", "expected a number and one of s, min, h, d, w, as in 10min or 7d")
     return timedelta(**{UNITS[found[2]]: int(found[1])})
 
 
@@ -187,7 +189,7 @@ def parse_start(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise _invalid("expected ISO 8601, as in 2016-07-01T00:00:00", "start") from None
+        raise InvalidInput.at("start", "expected ISO 8601, as in 2016-07-01T00:00:00") from None
 
 
 def continue_timestamps(start: datetime, step: timedelta, length: int, horizon: int) -> list[str]:
@@ -195,8 +197,4 @@ def continue_timestamps(start: datetime, step: timedelta, length: int, horizon: 
     try:
         return [(start + (length + i) * step).isoformat() for i in range(horizon)]
     except OverflowError:
-        raise _invalid("the forecast would end after the year 9999", "start") from None
-
-
-def _invalid(message: str, place: str) -> InvalidInput:
-    return InvalidInput(f"{place}: {message}", [(place, message)])
+        raise InvalidInput.at("start", "the forecast would end after the year 9999") from None

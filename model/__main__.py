@@ -1,18 +1,18 @@
 """`python -m model train | evaluate | export`: the commands that make what `service` serves."""
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from artifact.errors import BadExport
-from model.cli import evaluate, export, train
 from model.errors import UserError
 
 COMMANDS = {
-    "train": (train, "recipe -> run folder"),
-    "evaluate": (evaluate, "measure on the test split"),
-    "export": (export, "run folder -> exports/<name>/<version>/"),
+    "train": "recipe -> run folder",
+    "evaluate": "measure on the test split",
+    "export": "run folder -> exports/<name>/<version>/",
 }
 
 
@@ -23,8 +23,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m model" if program == "__main__.py" else program, description=__doc__
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, (module, text) in COMMANDS.items():
-        command = commands.add_parser(name, help=text)
+    try:
+        modules = {name: importlib.import_module(f"model.cli.{name}") for name in COMMANDS}
+    except ModuleNotFoundError as error:
+        print(f"error: {error.name} is not installed; install the extra `train`", file=sys.stderr)
+        return 2
+    for name, module in modules.items():
+        command = commands.add_parser(name, help=COMMANDS[name])
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     args = parser.parse_args(arguments)
@@ -33,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UserError, BadExport, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("interrupted; --resume goes on", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        print("; ".join(("interrupted", *error.args)), file=sys.stderr)
         return 130
     return 0
 

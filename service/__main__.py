@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BadExport, InputError) as error:
         print(f"error: {error}", file=sys.stderr)
     except OSError as error:
-        print(f"error: {error.strerror or error}", file=sys.stderr)
+        place = f"{error.filename}: " if error.filename is not None else ""
+        print(f"error: {place}{error.strerror or error}", file=sys.stderr)
     except KeyboardInterrupt:
         return 130
     return 2

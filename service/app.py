@@ -46,10 +46,11 @@ def create_api(settings: Settings, table: Table = TABLE) -> FastAPI:
             api.add_api_route(route.path, endpoint, methods=["HEAD"], include_in_schema=False)
 
     def answer(request: Request, error: Exception) -> Response:
-        path, failed = request.scope["path"], failure(error)
+        path = request.scope["path"]
+        failed = failure(error, path)
         if failed.status == 405:  # the router names the methods of the last route it tried; GET and HEAD are two
             failed.headers["Allow"] = ", ".join(table.methods(path))
-        return table.dialect(path).answer(path, failed)
+        return table.dialect(path).answer(failed)
 
     for kind in (LongdocError, HTTPException, Exception):
         api.add_exception_handler(kind, answer)

@@ -203,7 +203,7 @@ class _Lifecycle:
         host, port = listener.getsockname()[:2]
         if not self._settings.api_keys and host not in ("127.0.0.1", "::1"):
             log.warning("no api_keys are set: whoever reaches %s may ask", host)
-        log.info("listening on http://%s:%d", host, port)
+        log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         await serving
         for task in beside:
             task.cancel()

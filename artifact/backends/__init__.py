@@ -8,9 +8,7 @@ from artifact.errors import BadExport
 from artifact.manifest import Format, Graph
 
 
-def create_backend(
-    graph: Graph, folder: Path, *, format: Format = "onnx", device: Device = "auto", threads: int = 1
-) -> InferenceBackend:
+def create_backend(graph: Graph, folder: Path, *, format: Format = "onnx", device: Device = "auto") -> InferenceBackend:
     """Load the files of one format.
 
     Args:
@@ -18,7 +16,6 @@ def create_backend(
         folder: where the files lie.
         format: onnx (ONNX Runtime) or torchscript (PyTorch).
         device: auto takes CUDA where the runtime offers it.
-        threads: CPU threads of one run.
 
     Raises: BadExport if the files cannot be loaded, or the runtime or device is not there.
 
@@ -28,10 +25,10 @@ def create_backend(
         if format == "torchscript":
             from artifact.backends.torchscript import TorchScriptBackend
 
-            return TorchScriptBackend(files, graph, device=device, threads=threads)
+            return TorchScriptBackend(files, graph, device=device)
         from artifact.backends.onnx import OnnxBackend
 
-        return OnnxBackend(files, graph, device=device, threads=threads)
+        return OnnxBackend(files, graph, device=device)
     except ModuleNotFoundError as error:
         needed = {"onnxruntime": "install the extra `cpu` or `gpu`", "torch": "install torch to use torchscript"}
         hint = needed.get(error.name or "", f"install {error.name}")

@@ -17,11 +17,11 @@ from artifact.manifest import Graph
 class OnnxBackend:
     """One session a file, which may compute several buckets; ONNX Runtime's `run` is thread-safe, without the GIL."""
 
-    def __init__(self, files: dict[int, Path], graph: Graph, *, device: Device, threads: int) -> None:
+    def __init__(self, files: dict[int, Path], graph: Graph, *, device: Device) -> None:
         self.device = _device(device)
         self._input = graph.inputs[0].name
         self._outputs = [spec.name for spec in graph.outputs]
-        sessions = {path: self._load(path, threads) for path in set(files.values())}
+        sessions = {path: self._load(path) for path in set(files.values())}
         self._sessions = {bucket: sessions[path] for bucket, path in files.items()}
         if self.device == "cuda" and any(
             "CUDAExecutionProvider" not in session.get_providers() for session in self._sessions.values()
@@ -30,9 +30,9 @@ class OnnxBackend:
                 raise BadExport("device cuda: ONNX Runtime finds no usable CUDA device or driver", "backend")
             self.device = "cpu"
 
-    def _load(self, path: Path, threads: int) -> Any:
+    def _load(self, path: Path) -> Any:
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = 1  # batches run side by side instead
         options.inter_op_num_threads = 1
         # Spinning threads would take the cores from the event loop and from the other runs.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")

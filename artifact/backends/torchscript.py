@@ -13,13 +13,13 @@ from artifact.manifest import Graph
 class TorchScriptBackend:
     """One frozen module a file, which may compute several buckets."""
 
-    def __init__(self, files: dict[int, Path], graph: Graph, *, device: Device, threads: int) -> None:
+    def __init__(self, files: dict[int, Path], graph: Graph, *, device: Device) -> None:
         if device == "cuda" and not torch.cuda.is_available():
             raise BadExport("device cuda: PyTorch finds no CUDA device", "backend")
         self.device: Literal["cpu", "cuda"] = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
         self._names = [spec.name for spec in graph.inputs]
         self._output = graph.outputs[0].name
-        torch.set_num_threads(threads)
+        torch.set_num_threads(1)  # batches run side by side instead
         try:
             modules = {path: torch.jit.load(path, map_location=self.device).eval() for path in set(files.values())}
         except RuntimeError as error:

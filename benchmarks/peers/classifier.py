@@ -41,7 +41,7 @@ class Classifier:
         manifest = read_manifest(folder)
         assert isinstance(manifest, ClassifierManifest)
         self._manifest = manifest
-        self._backend = create_backend(manifest, folder, device="cpu", threads=1)
+        self._backend = create_backend(manifest, folder, device="cpu")
         self._buckets = sorted(manifest.files_of("onnx"))
         self([" " * bucket for bucket in self._buckets])
 

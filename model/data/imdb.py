@@ -12,7 +12,6 @@ TERMS = (
     "IMDb large movie review data set (Maas et al., ACL 2011): no formal licence; published for research with a "
     "request to cite. Review texts belong to their writers."
 )
-NON_COMMERCIAL = False
 
 
 def read(data_dir: Path, split: str) -> list[tuple[bytes, int]]:

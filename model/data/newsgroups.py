@@ -12,7 +12,6 @@ TERMS = (
     "20 Newsgroups (K. Lang, NewsWeeder, ICML 1995; bydate version by J. Rennie): no licence stated; posts belong to "
     "their writers."
 )
-NON_COMMERCIAL = False
 LABELS = [
     *("alt.atheism", "comp.graphics", "comp.os.ms-windows.misc", "comp.sys.ibm.pc.hardware", "comp.sys.mac.hardware"),
     *("comp.windows.x", "misc.forsale", "rec.autos", "rec.motorcycles", "rec.sport.baseball", "rec.sport.hockey"),

@@ -5,7 +5,6 @@ from pathlib import Path
 
 LABELS = ["minus", "plus"]
 TERMS = "Generated; no terms."
-NON_COMMERCIAL = False
 
 SIZES = {"train": 600, "test": 200}
 

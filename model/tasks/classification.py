@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from artifact.documents import cut, pad_rows, softmax, take
+from artifact.documents import pad_rows, softmax
 from artifact.manifest import ReliabilityBin, Result
 from model.config.run import ClassificationRun
 from model.data.documents import Documents, DocumentSet, check_labels, data_terms, load_test, load_training
@@ -21,7 +21,7 @@ from model.nn.classifier import ByteClassifier, WordClassifier
 from model.nn.words import FOLDS, WordStem, choose
 from model.tasks.base import Batch, Facts, GraphSource, Run, Task, module_runs
 from model.tasks.golden import golden_documents
-from model.tasks.rows import in_parallel
+from model.tasks.rows import of_windows
 
 FIRST_DOCUMENTS = 256
 """Documents that the model's scales are initialised from."""
@@ -218,13 +218,7 @@ class Classification(Task[ClassificationRun]):
 
     def logits(self, run: Run, documents: Documents) -> list[NDArray[np.float32]]:
         """Logits (rows, classes) of the windows of every document; the first window is its head."""
-        cuts = [cut(len(text), self.length, self.overlap, "windows") for text in documents.texts]
-        rows = [take(text, spans) for text, windows in zip(documents.texts, cuts, strict=True) for spans in windows]
-        table = in_parallel(
-            lambda part: run(dict(zip(("bytes", "lengths"), part, strict=True))), rows, self.config.model.buckets
-        )
-        ends = np.cumsum([len(windows) for windows in cuts])
-        return np.split(table, ends[:-1])
+        return of_windows(run, documents.texts, self.length, self.overlap, self.config.model.buckets)
 
 
 def accuracy(logits: Logits, labels: NDArray[np.int64]) -> float:

@@ -9,14 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from artifact.documents import cut, pad_rows, pool, sigmoid, take
+from artifact.documents import pad_rows, pool, sigmoid
 from artifact.manifest import Result
 from model.config.run import MatchingRun
 from model.data.pairs import Pairs, data_terms, load_pairs
 from model.nn.matcher import Matcher
 from model.tasks.base import Batch, GraphSource, Run, Task, module_runs
 from model.tasks.golden import golden_documents, golden_vectors
-from model.tasks.rows import in_parallel
+from model.tasks.rows import of_windows
 
 FIRST_DOCUMENTS = 512
 """Training documents the encoder is standardised by."""
@@ -172,13 +172,9 @@ class Matching(Task[MatchingRun]):
         encode, compare = runs
         needed, index = np.unique(pairs[:, :2], return_inverse=True)
         index = index.reshape(-1, 2)
-        cuts = [cut(len(self.texts[i]), self.length, self.overlap, "windows") for i in needed]
-        rows = [take(self.texts[i], spans) for i, plan in zip(needed, cuts, strict=True) for spans in plan]
-        table = in_parallel(
-            lambda part: encode(dict(zip(("bytes", "lengths"), part, strict=True))), rows, self.config.model.buckets
-        )
-        ends = np.cumsum([len(plan) for plan in cuts])
-        vectors = np.stack([pool(part) for part in np.split(table, ends[:-1])])
+        texts = [self.texts[i] for i in needed]
+        encoded = of_windows(encode, texts, self.length, self.overlap, self.config.model.buckets)
+        vectors = np.stack([pool(part) for part in encoded])
         logits = [
             compare({"a": vectors[part[:, 0]], "b": vectors[part[:, 1]]})
             for part in np.split(index, range(HEAD_ROWS, len(index), HEAD_ROWS))

@@ -9,11 +9,31 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from artifact.cores import cpu_count
-from artifact.documents import pad_rows
+from artifact.documents import cut, pad_rows, take
+from model.tasks.base import Run
 
 BATCH = 16
 
 Padded = tuple[NDArray[np.uint8], NDArray[np.int32]]
+
+
+def of_windows(
+    run: Run, texts: Sequence[bytes], length: int, overlap: int, buckets: Sequence[int]
+) -> list[NDArray[np.float32]]:
+    """Outputs (windows, ...) of a graph for each document, of the windows that cover it; the first one is its head.
+
+    Args:
+        run: a graph of bytes and lengths.
+        texts: documents.
+        length: bytes of a window at most.
+        overlap: bytes that neighbouring windows share at least.
+        buckets: lengths that the graph computes, ascending; the last holds a window.
+
+    """
+    cuts = [cut(len(text), length, overlap, "windows") for text in texts]
+    rows = [take(text, spans) for text, windows in zip(texts, cuts, strict=True) for spans in windows]
+    table = in_parallel(lambda part: run(dict(zip(("bytes", "lengths"), part, strict=True))), rows, buckets)
+    return np.split(table, np.cumsum([len(windows) for windows in cuts])[:-1])
 
 
 def in_parallel(run: Callable[[Padded], NDArray[Any]], rows: Sequence[bytes], buckets: Sequence[int]) -> NDArray[Any]:

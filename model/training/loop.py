@@ -62,7 +62,7 @@ class Fit:
         return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
     def __call__(self) -> Progress:
-        """Train to the last epoch; Ctrl-C saves a checkpoint before it propagates."""
+        """Train to the last epoch; Ctrl-C saves a checkpoint before it propagates, and says so."""
         try:
             if self.job.task.starts_useful and self.progress.best is None:
                 self._validate_start()
@@ -70,7 +70,7 @@ class Fit:
                 self._epoch()
         except KeyboardInterrupt:
             self._save("last.pt")
-            raise
+            raise KeyboardInterrupt("--resume goes on") from None
         return self.progress
 
     def _is_stuck(self) -> bool:

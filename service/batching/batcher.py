@@ -139,10 +139,6 @@ class Batcher:
         arrived = [ticket.arrived for ticket in self._tickets if ticket.waiting_rows]
         return self._clock() - min(arrived) if arrived else 0.0
 
-    def retry_after_s(self) -> int:
-        """Seconds until what waits now is computed."""
-        return self._admission.retry_after_s()
-
     def refusal(self, left_s: float, entering: int) -> Refusal | None:
         """Why no request can be taken now, if so, before its rows are known.
 

@@ -130,9 +130,8 @@ class KServeError(BaseModel):
     error: KServeErrorDetail
 
 
-def _write_error(path: str, failed: Failure) -> Response:
+def _write_error(failed: Failure) -> Response:
     """KServe's body for a failure."""
-    del path
     param = failed.fields[0][0] if failed.fields else None
     content = {"code": str(failed.status), "message": failed.detail, "param": param, "type": failed.code}
     return json_response({"error": content}, failed.status)
@@ -277,8 +276,7 @@ def _columns(given: KServeInput) -> list[Channel]:
         return [[value for value in given.series if not isinstance(value, list)]]
     if given.layout == "time_major":
         if len({len(row) for row in nested}) != 1:
-            message = "every step must have as many values"
-            raise InvalidInput(f"series: {message}", [("series", message)])
+            raise InvalidInput.at("series", "every step must have as many values")
         return [list(column) for column in zip(*nested, strict=True)]
     return nested
 

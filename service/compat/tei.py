@@ -147,9 +147,8 @@ class TEIError(BaseModel):
     error_type: Literal["Validation", "Overloaded", "Unhealthy", "Backend"]
 
 
-def _write_error(path: str, failed: Failure) -> Response:
+def _write_error(failed: Failure) -> Response:
     """TEI's body for a failure."""
-    del path
     if failed.status == 401:
         return Response(status_code=401)
     error_type = ERROR_TYPES.get(failed.status, "Validation")
@@ -216,8 +215,9 @@ async def post_predict(call: Call) -> Response:
     inputs, is_batch = _batch(asked.inputs)
     check_count("inputs", len(inputs), call.settings.max_documents)
     if len({len(parts) for parts in inputs}) > 1:
-        message = "texts and pairs are answered by different models; a batch of the one or of the other is allowed"
-        raise InvalidInput(f"inputs: {message}", [("inputs", message)])
+        raise InvalidInput.at(
+            "inputs", "texts and pairs are answered by different models; a batch of the one or of the other is allowed"
+        )
     answer = await (_labels if len(inputs[0]) == 1 else _scores)(call, inputs, asked)
     return _respond(call, answer, answer.content if is_batch else answer.content[0])
 
@@ -261,8 +261,9 @@ def _batch(inputs: str | list[str] | list[list[str]]) -> tuple[list[list[str]], 
         return batch, True
     strings = [given for given in inputs if isinstance(given, str)]
     if len(strings) not in (1, 2):
-        message = f"{len(strings)} strings; 1, a text, or 2, a pair, are allowed; a batch is a list of lists"
-        raise InvalidInput(f"inputs: {message}", [("inputs", message)])
+        raise InvalidInput.at(
+            "inputs", f"{len(strings)} strings; 1, a text, or 2, a pair, are allowed; a batch is a list of lists"
+        )
     return [strings], False
 
 

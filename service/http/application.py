@@ -72,6 +72,8 @@ class Application:
         token = request_id.set(_request_id(headers.get("x-request-id", "")))
         trace = trace_id.set(scope.get("trace_id") or trace_of(headers.getlist("traceparent")))
         found = self.table.find(scope["method"], scope["path"])
+        if found is not None:
+            scope["route"], scope["path_params"] = found.route, found.path_params
         lines_handler = _lines_handler(found, headers)
         body = Body(self.bodies, headers, receive, is_whole=lines_handler is None)
         call = Call(
@@ -119,14 +121,13 @@ class Application:
             finally:
                 del scope["call"]  # the call knows the scope: the circle would keep the body in memory
             return
-        scope["route"], scope["path_params"] = found.route, found.path_params
         response = await (lines_handler or found.route.handler)(call)
         await response(scope, receive, answer)
 
     async def _fail(self, error: Exception, call: Call, answer: "_Answer") -> None:
         """Answer with an error, unless an answer has begun."""
         if not answer.has_started:
-            response = self.table.dialect(call.path).answer(call.path, failure(error))
+            response = self.table.dialect(call.path).answer(failure(error, call.path))
             await response(call.request.scope, call.request.receive, answer)
 
     def refusal(self, scope: Scope) -> Refused | None:
@@ -141,8 +142,8 @@ class Application:
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
         token = request_id.set(_request_id(given.decode("latin-1")))
         try:
-            failed = failure(error)
-            response = route.dialect.answer(route.path, failed)
+            failed = failure(error, route.path)
+            response = route.dialect.answer(failed)
             self._metrics.http_requests.labels(route.path, route.method, failed.status).inc()
             return Refused(failed.status, [*response.raw_headers, *self._headers({})], bytes(response.body))
         finally:
@@ -196,6 +197,6 @@ def _request_id(given: str) -> str:
 
 
 def _path_of_route(scope: Scope) -> str:
-    """Path of the route that answered, variables unfilled, which bounds the label."""
+    """Path of the route, of the table's or a page of FastAPI, variables unfilled, which bounds the label."""
     route = scope.get("route")
     return getattr(route, "path", "unmatched")

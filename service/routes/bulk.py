@@ -31,7 +31,7 @@ from service.errors import (
 from service.tasks.classification import classify
 from service.wire.call import Call, named
 from service.wire.departure import Departure
-from service.wire.errors import FAULT, failure, problem
+from service.wire.errors import failure, problem
 from service.wire.media import NDJSON
 from service.wire.requests import CLASSIFIED, check_size, media_type, parse_aside, parse_json, read_query
 from service.wire.schemas import BulkLine, ClassifyOptions
@@ -105,7 +105,7 @@ class BulkResponse(Response):
                 if reader.done():
                     reader.result()
                 if not has_started:
-                    raise InvalidInput("body: at least 1 line is needed", [("body", "at least 1 line is needed")])
+                    raise InvalidInput.at("body", "at least 1 line is needed")
                 await send({"type": "http.response.body", "body": b""})
             finally:
                 while not self._answers.empty():
@@ -211,15 +211,15 @@ class BulkResponse(Response):
             result = await self._classify(document)
         except LongdocError as error:
             let_go(error)
-            return self._line({**head, "error": problem(self._path, failure(error))})
+            return self._line({**head, "error": problem(failure(error, self._path))})
         except Exception as error:
             log.exception("line %d failed", index)
             let_go(error)
-            return self._line({**head, "error": problem(self._path, FAULT)})
+            return self._line({**head, "error": problem(failure(error, self._path))})
         return self._line({**head, **named(self._model), **result})
 
     async def _refuse(self, index: int, error: LongdocError) -> bytes:
-        return self._line({"index": index, "error": problem(self._path, failure(error))})
+        return self._line({"index": index, "error": problem(failure(error, self._path))})
 
     def _line(self, content: Mapping[str, Any]) -> bytes:
         return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
@@ -283,4 +283,4 @@ def _document(line: BulkLine) -> bytes | LongdocError:
     try:
         return base64.b64decode(line.base64, validate=True)
     except (binascii.Error, ValueError):
-        return InvalidInput("base64: not base64", [("base64", "not base64")])
+        return InvalidInput.at("base64", "not base64")

@@ -38,6 +38,8 @@ class Failure:
     """What went wrong, before a protocol gives it a body; the texts are ours, never the client's input."""
 
     status: int
+    path: str
+    """Of the request."""
     code: str
     title: str
     detail: str
@@ -46,15 +48,11 @@ class Failure:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-FAULT = Failure(500, "internal", "Internal error", "the server failed; the request id finds it in the log")
-
-
 @dataclass(frozen=True)
 class Dialect:
     """How a protocol writes errors."""
 
-    write: Callable[[str, Failure], Response]
-    """Path and failure -> answer."""
+    write: Callable[[Failure], Response]
     schema: Any
     """Of the body."""
     media_type: str = JSON
@@ -63,36 +61,37 @@ class Dialect:
     prefixes: tuple[str, ...] = ()
     """Of paths whose errors are written so where there is no route."""
 
-    def answer(self, path: str, failed: Failure) -> Response:
+    def answer(self, failed: Failure) -> Response:
         """The answer to a request that failed."""
-        response = self.write(path, failed)
+        response = self.write(failed)
         response.headers.update(failed.headers)
         return response
 
 
-def failure(error: Exception) -> Failure:
-    """Describe an error; one that is not known is a fault of ours."""
+def failure(error: Exception, path: str) -> Failure:
+    """Describe an error of a request to a path; one that is not known is a fault of ours."""
     if isinstance(error, LongdocError):
         fields = error.errors if isinstance(error, InvalidInput) else []
         headers = {"Retry-After": str(error.retry_after_s)} if isinstance(error, errors.RetryableError) else {}
         if isinstance(error, errors.Unauthorized):
             headers["WWW-Authenticate"] = "Bearer"
-        return Failure(STATUS[type(error)], error.code, error.title, str(error), fields, headers)
+        return Failure(STATUS[type(error)], path, error.code, error.title, str(error), fields, headers)
     if isinstance(error, HTTPException):  # of the router: no such path, method not allowed
         phrase = http.HTTPStatus(error.status_code).phrase
         code = phrase.lower().replace(" ", "_")
-        return Failure(error.status_code, code, phrase, error.detail, headers=dict(error.headers or {}))
-    return FAULT
+        return Failure(error.status_code, path, code, phrase, error.detail, headers=dict(error.headers or {}))
+    detail = "the server failed; the request id finds it in the log"
+    return Failure(500, path, "internal", "Internal error", detail)
 
 
-def problem(path: str, failed: Failure) -> dict[str, Any]:
+def problem(failed: Failure) -> dict[str, Any]:
     """Body of RFC 9457, the native routes' shape."""
     body: dict[str, Any] = {
         "type": f"urn:longdoc:error:{failed.code}",
         "title": failed.title,
         "status": failed.status,
         "detail": failed.detail,
-        "instance": path,
+        "instance": failed.path,
         "code": failed.code,
         "request_id": request_id.get(),
     }
@@ -101,8 +100,8 @@ def problem(path: str, failed: Failure) -> dict[str, Any]:
     return body
 
 
-def _problem(path: str, failed: Failure) -> Response:
-    return json_response(problem(path, failed), failed.status, PROBLEM)
+def _problem(failed: Failure) -> Response:
+    return json_response(problem(failed), failed.status, PROBLEM)
 
 
 NATIVE = Dialect(_problem, Problem, PROBLEM)

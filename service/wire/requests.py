@@ -111,8 +111,7 @@ def read_query(call: Call, schema: type[M]) -> M:
     query = call.request.query_params
     names = [name for name, _ in query.multi_items()]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        message = "given more than once"
-        raise InvalidInput(f"a parameter is {message}", [("query", message) for _ in twice])
+        raise _refused([(_place((name,)), "given more than once") for name in twice])
     try:
         return schema.model_validate_strings(dict(query))
     except ValidationError as error:
@@ -191,8 +190,12 @@ def _invalid(error: ValidationError) -> Exception:
     found = error.errors(include_url=False, include_context=False, include_input=False)
     if found[0]["type"] == "json_invalid":
         return MalformedInput("the body is not valid JSON in UTF-8")
-    fields = [(_place(e["loc"]), e["msg"]) for e in found[:20]]
-    return InvalidInput("; ".join(f"{place}: {message}" for place, message in fields[:3]), fields)
+    return _refused([(_place(e["loc"]), e["msg"]) for e in found])
+
+
+def _refused(fields: list[tuple[str, str]]) -> InvalidInput:
+    """Values that are not allowed, by place and message: some of many are enough."""
+    return InvalidInput("; ".join(f"{place}: {message}" for place, message in fields[:3]), fields[:20])
 
 
 def _place(loc: tuple[int | str, ...]) -> str:
@@ -204,7 +207,7 @@ def _place(loc: tuple[int | str, ...]) -> str:
 def check_count(what: str, count: int, limit: int) -> None:
     """Bound the number of documents or pairs. Raises: InvalidInput for none, PayloadTooLarge."""
     if count == 0:
-        raise InvalidInput(f"{what}: at least 1 is needed", [(what, "at least 1 is needed")])
+        raise InvalidInput.at(what, "at least 1 is needed")
     if count > limit:
         raise PayloadTooLarge(f"{what}: {count}; at most {limit} in one request")
 

@@ -11,11 +11,19 @@ from model.nn.words import WordStem
 
 # Both sides in float64: sums of at most some hundred terms of order one.
 RELATIVE = 1e-12
+# Also float64: answers of one document in two buckets differ by the rounding of their sums, relative to the largest.
+ROUNDING = 1e-13
 
 
 def close(ours: torch.Tensor, theirs: np.ndarray) -> bool:
     difference = np.abs(ours.detach().numpy() - theirs).max()
     return bool(difference <= RELATIVE * max(1.0, np.abs(theirs).max()))
+
+
+def same(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
+    """Whether two answers of modules differ by rounding alone."""
+    difference = (ours - theirs).detach().abs().max()
+    return bool(difference <= ROUNDING * max(1.0, float(theirs.detach().abs().max())))
 
 
 def randomise(module: nn.Module) -> dict[str, np.ndarray]:

@@ -13,9 +13,8 @@ class InferError(BaseModel):
     error: str
 
 
-def _write_error(path: str, failed: Failure) -> Response:
+def _write_error(failed: Failure) -> Response:
     """The protocol's body for a failure."""
-    del path
     return json_response({"error": failed.detail}, failed.status)
 
 

@@ -33,7 +33,6 @@ from service.compat.oip.tensors import (
     respond,
     split,
     tensors_of,
-    wrong,
 )
 from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
 from service.errors import PayloadTooLarge
@@ -100,11 +99,13 @@ def _wanted(asked: InferRequest, manifest: Manifest) -> list[InferOutput]:
     wanted, names = asked.outputs or all_outputs, [output.name for output in all_outputs]
     for number, output in enumerate(asked.outputs):
         if output.name not in names:
-            raise wrong(f"outputs.{number}", f"no output of that name; {manifest.name} gives {', '.join(names)}")
+            raise InvalidInput.at(
+                f"outputs.{number}", f"no output of that name; {manifest.name} gives {', '.join(names)}"
+            )
         if output.parameters.classification and output.name != "scores":
-            raise wrong(f"outputs.{number}", f"classification of {output.name}; that of scores is allowed")
+            raise InvalidInput.at(f"outputs.{number}", f"classification of {output.name}; that of scores is allowed")
     if len({output.name for output in wanted}) < len(wanted):
-        raise wrong("outputs", "one of them is named twice")
+        raise InvalidInput.at("outputs", "one of them is named twice")
     return wanted
 
 
@@ -123,7 +124,7 @@ class _Inputs:
             known = set[str]().union(*choices)
             received = ", ".join(name if name in known else "an unknown one" for name in self.tensors) or "none"
             allowed = ", or ".join(" and ".join(sorted(choice)) for choice in choices)
-            raise wrong("inputs", f"received {received}; {model.manifest.name} takes {allowed}")
+            raise InvalidInput.at("inputs", f"received {received}; {model.manifest.name} takes {allowed}")
 
     def documents(self, name: str) -> list[bytes]:
         """Elements of a BYTES tensor. Raises: InvalidInput, PayloadTooLarge."""
@@ -137,11 +138,13 @@ class _Inputs:
         check_count("bytes", count, self.call.settings.max_documents)
         lengths = self.tensors["lengths"].numbers("INT32", (-1,)).tolist()
         if len(lengths) != count:
-            raise wrong("lengths", f"{len(lengths)} elements; {count}, one for each row of bytes, are allowed")
+            raise InvalidInput.at(
+                "lengths", f"{len(lengths)} elements; {count}, one for each row of bytes, are allowed"
+            )
         documents = []
         for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
             if not 0 <= length <= width:
-                raise wrong(f"lengths.{number}", f"{length}; 0 to {width}, the width of bytes, is allowed")
+                raise InvalidInput.at(f"lengths.{number}", f"{length}; 0 to {width}, the width of bytes, is allowed")
             documents.append(read_document(self.call, f"bytes.{number}", row[:length].tobytes()))
         return documents
 
@@ -183,7 +186,7 @@ async def _score(model: ServedMatcher, inputs: _Inputs) -> _Answer:
     inputs.check_names(model, {"a", "b"})
     a, b = inputs.documents("a"), inputs.documents("b")
     if len(a) != len(b):
-        raise wrong("b", f"{len(b)} elements; {len(a)}, as many as a has, are allowed")
+        raise InvalidInput.at("b", f"{len(b)} elements; {len(a)}, as many as a has, are allowed")
     pairs = [(Text(f"a.{i}", one), Text(f"b.{i}", other)) for i, (one, other) in enumerate(zip(a, b, strict=True))]
     scored, timing = await score(model, pairs, on_overflow=inputs.on_overflow, deadline=inputs.until)
     coverage = _coverage([(text.bytes_total, text.bytes_used) for pair in scored for text in (pair.a, pair.b)])

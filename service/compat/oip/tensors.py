@@ -131,7 +131,9 @@ class Tensor:
         dtype, given = DTYPES[datatype], self.head.shape
         if self.elements is None:
             if len(self.raw) != (size := math.prod(given) * dtype.itemsize):
-                raise wrong(self.head.name, f"binary_data_size {len(self.raw)}; {size} is that of shape {given}")
+                raise InvalidInput.at(
+                    self.head.name, f"binary_data_size {len(self.raw)}; {size} is that of shape {given}"
+                )
             return np.frombuffer(self.raw, dtype).reshape(given)
         if isinstance(self.elements, InvalidInput):
             raise self.elements
@@ -153,16 +155,18 @@ class Tensor:
             at = first + int.from_bytes(self.raw[at:first], "little")
             strings.append(self.raw[first:at].tobytes())
         if at != len(self.raw):
-            raise wrong(name, f"its {len(self.raw)} bytes are not {count} elements, each behind its length (4 bytes)")
+            raise InvalidInput.at(
+                name, f"its {len(self.raw)} bytes are not {count} elements, each behind its length (4 bytes)"
+            )
         return strings
 
     def _check(self, datatype: Datatype, shape: Sequence[int]) -> None:
         """Compare datatype and shape with what is allowed."""
         given = self.head.shape
         if self.head.datatype != datatype:
-            raise wrong(self.head.name, f"datatype {self.head.datatype}; {datatype} is allowed")
+            raise InvalidInput.at(self.head.name, f"datatype {self.head.datatype}; {datatype} is allowed")
         if len(given) != len(shape) or any(size not in (-1, has) for has, size in zip(given, shape, strict=True)):
-            raise wrong(self.head.name, f"shape {given}; {list(shape)} is allowed")
+            raise InvalidInput.at(self.head.name, f"shape {given}; {list(shape)} is allowed")
 
 
 @dataclass(frozen=True)
@@ -202,7 +206,7 @@ def parse_head(head: bytes) -> Head:
         raise MalformedInput("the body is not valid JSON in UTF-8") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise wrong(".".join(map(str, first["loc"])) or "body", first["msg"]) from None
+        raise InvalidInput.at(".".join(map(str, first["loc"])) or "body", first["msg"]) from None
     elements = [_elements(given) for given in asked.inputs]
     inputs = [given.model_copy(update={"data": None}) for given in asked.inputs]
     return Head(asked.model_copy(update={"inputs": inputs}), elements)
@@ -214,21 +218,21 @@ def tensors_of(head: Head, binary: memoryview) -> dict[str, Tensor]:
     for number, (given, elements) in enumerate(zip(head.request.inputs, head.elements, strict=True)):
         place, size = f"inputs.{number}", given.parameters.binary_data_size
         if given.name in tensors:
-            raise wrong(place, "an input of this name stands before it")
+            raise InvalidInput.at(place, "an input of this name stands before it")
         if size is not None:
             if elements is not None:
-                raise wrong(place, "data and binary_data_size exclude each other")
+                raise InvalidInput.at(place, "data and binary_data_size exclude each other")
             if size > len(binary) - begin:
-                raise wrong(
+                raise InvalidInput.at(
                     place, f"binary_data_size {size}; behind the JSON {len(binary) - begin} bytes are left for it"
                 )
         elif elements is None:
-            elements = wrong(given.name, "neither a list as data nor a binary_data_size")
+            elements = InvalidInput.at(given.name, "neither a list as data nor a binary_data_size")
         end = begin + (size or 0)
         tensors[given.name] = Tensor(given, elements, binary[begin:end])
         begin = end
     if begin < len(binary):
-        raise wrong("inputs", f"the last {len(binary) - begin} bytes of the body belong to none")
+        raise InvalidInput.at("inputs", f"the last {len(binary) - begin} bytes of the body belong to none")
     return tensors
 
 
@@ -252,24 +256,24 @@ def _elements(given: InferInput) -> Elements | None:
         return np.array(flat, DTYPES[given.datatype])
     except OverflowError:
         limits = np.iinfo(DTYPES[given.datatype])
-        return wrong(given.name, f"an element is out of range; {limits.min} to {limits.max} is allowed")
+        return InvalidInput.at(given.name, f"an element is out of range; {limits.min} to {limits.max} is allowed")
 
 
 def _flatten(given: InferInput, *types: type) -> list[Any]:
     """Elements in the JSON, which are flat or nested as the shape is. Raises: InvalidInput."""
     name, shape, level = given.name, given.shape, given.data
     if not isinstance(level, list):
-        raise wrong(name, "neither a list as data nor a binary_data_size")
+        raise InvalidInput.at(name, "neither a list as data nor a binary_data_size")
     is_nested = bool(level) and isinstance(level[0], list)
     for size in shape[1:] if is_nested else ():
         if any(not isinstance(part, list) or len(part) != size for part in level):
-            raise wrong(name, f"data are not nested as shape {shape} is")
+            raise InvalidInput.at(name, f"data are not nested as shape {shape} is")
         level = list(chain.from_iterable(level))
     if len(level) != (count := math.prod(shape)):
-        raise wrong(name, f"{len(level)} elements; {count} is the number of shape {shape}")
+        raise InvalidInput.at(name, f"{len(level)} elements; {count} is the number of shape {shape}")
     if others := set(map(type, level)).difference(types):
         received = ", ".join(sorted(other.__name__ for other in others))
-        raise wrong(name, f"elements of type {received}; {given.datatype} is allowed")
+        raise InvalidInput.at(name, f"elements of type {received}; {given.datatype} is allowed")
     return level
 
 
@@ -308,8 +312,3 @@ def _pack(values: Array) -> bytes:
     """Strings as binary data."""
     encoded = [text.encode() for text in values.ravel()]
     return b"".join(len(text).to_bytes(4, "little") + text for text in encoded)
-
-
-def wrong(place: str, message: str) -> InvalidInput:
-    """A value that is not allowed."""
-    return InvalidInput(f"{place}: {message}", [(place, message)])

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import artifact
 import artifact.loading
 from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend, Tensors
 from artifact.errors import BadExport
 from artifact.loading import load_export
 from artifact.manifest import newest_version, sha256_of
+from service.__main__ import main
 from tests.support.paths import EXPORTS
 
 CLASSIFIER, MATCHER, FORECASTER = "imdb-s3", "aan", "ettm2"
@@ -319,3 +321,26 @@ def test_head_with_other_golden_outputs_is_refused(matcher: Path, change: Callab
     name = json.loads((matcher / "manifest.json").read_text())["head"]["outputs"][0]["name"]
     rewrite(matcher, "golden.npz", lambda arrays: {**arrays, name: change(arrays[name])})
     check_refusal(matcher, "golden", f"{name} is ", "from its golden output")
+
+
+@pytest.mark.parametrize(
+    ("inside", "given"),
+    [("x", "."), ("x/1", ".."), ("x/2", "."), ("", "x"), ("", "./x/2"), ("", "link")],
+)
+def test_newest_version_has_its_name_wherever_it_is_asked_for(
+    inside: str, given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in ("1", "2"):
+        (tmp_path / "x" / version).mkdir(parents=True)
+        (tmp_path / "x" / version / "manifest.json").touch()
+    (tmp_path / "link").symlink_to("x")
+    monkeypatch.chdir(tmp_path / inside)
+    assert newest_version(Path(given)) == tmp_path / ("link" if given == "link" else "x") / "2"
+
+
+def test_export_is_loaded_from_within(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in (EXPORTS / "ili", EXPORTS / "ili" / "2"):
+        monkeypatch.chdir(folder)
+        assert artifact.load(".", device="cpu").manifest.name == "ili"
+        assert main(["check", ".", "--device", "cpu"]) == 0
+        assert capsys.readouterr().out.split()[:2] == ["ili", "2"]

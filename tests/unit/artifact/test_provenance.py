@@ -7,18 +7,24 @@ from artifact import provenance
 from artifact.provenance import git_revision
 
 
-def test_revision_is_dirty_by_code_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def commit(folder: Path, paths: str) -> str:
+    """Make a repository with one commit of these paths; returns its revision."""
+
     def git(*arguments: str) -> str:
         command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
-        return subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
+    git("init", "--quiet")
+    git("add", paths)
+    git("commit", "--quiet", "--message", "first")
+    return git("rev-parse", "HEAD")[:12]
+
+
+def test_revision_is_dirty_by_code_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("model/train.py", "docs/a.md", "README.md", "benchmarks/results/a.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("before")
-    git("init", "--quiet")
-    git("add", ".")
-    git("commit", "--quiet", "--message", "first")
-    revision = git("rev-parse", "HEAD")[:12]
+    revision = commit(tmp_path, ".")
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "model" / "train.py"))
     for name in ("docs/a.md", "README.md", "benchmarks/results/a.json"):
         (tmp_path / name).write_text("after")
@@ -26,5 +32,17 @@ def test_revision_is_dirty_by_code_alone(tmp_path: Path, monkeypatch: pytest.Mon
     assert git_revision() == revision
     (tmp_path / "model" / "train.py").write_text("after")
     assert git_revision() == f"{revision}-dirty"
-    monkeypatch.setattr(provenance, "__file__", "/nowhere/train.py")
+
+
+@pytest.mark.parametrize("place", ["/nowhere/train.py", "{checkout}/.venv/lib/train.py"])
+def test_revision_of_what_no_checkout_tracks_is_unknown(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = Path(place.format(checkout=tmp_path))
+    if place.startswith("{checkout}"):
+        file.parent.mkdir(parents=True)
+        file.touch()
+        (tmp_path / "tracked").touch()
+        commit(tmp_path, "tracked")
+    monkeypatch.setattr(provenance, "__file__", str(file))
     assert git_revision() == "unknown"

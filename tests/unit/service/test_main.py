@@ -113,6 +113,7 @@ def test_variable_that_is_no_setting_is_told(
         (InputError("a:1: no"), 2, "error: a:1: no"),
         (OSError("cannot listen"), 2, "error: cannot listen"),
         (OSError(2, "No such file"), 2, "error: No such file"),
+        (OSError(2, "No such file", "a/b.txt"), 2, "error: a/b.txt: No such file"),
         (KeyboardInterrupt(), 130, None),
     ],
 )

@@ -29,7 +29,7 @@ def files(graph: Graph) -> dict[int, Path]:
 
 def test_batch_of_each_bucket_is_computed(graph: Graph, files: dict[int, Path]) -> None:
     """Padding changes nothing, so that a row has one answer in every bucket."""
-    backend = OnnxBackend(files, graph, device="cpu", threads=1)
+    backend = OnnxBackend(files, graph, device="cpu")
     found = []
     for bucket in sorted(files)[:3]:
         rows = np.zeros((2, bucket), np.uint8)
@@ -55,14 +55,14 @@ def test_file_of_several_buckets_is_loaded_once(
         return session(path, *args, **kwargs)
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", load)
-    OnnxBackend(files, graph, device="cpu", threads=1)
+    OnnxBackend(files, graph, device="cpu")
     assert loaded == [FOLDER / "model.onnx"]
 
 
 def test_file_that_is_no_model_is_named(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"no model")
     with pytest.raises(BadExport, match=r"^model\.onnx cannot be loaded: ") as caught:
-        OnnxBackend({256: tmp_path / "model.onnx"}, graph, device="cpu", threads=1)
+        OnnxBackend({256: tmp_path / "model.onnx"}, graph, device="cpu")
     assert caught.value.reason == "backend"
     assert "\n" not in str(caught.value)
 
@@ -72,8 +72,8 @@ def test_cuda_without_its_runtime_is_refused(
 ) -> None:
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: PROVIDERS[1:])
     with pytest.raises(BadExport, match="the installed ONNX Runtime has no CUDA; install the extra `gpu`"):
-        OnnxBackend(files, graph, device="cuda", threads=1)
-    assert OnnxBackend(files, graph, device="auto", threads=1).device == "cpu"
+        OnnxBackend(files, graph, device="cuda")
+    assert OnnxBackend(files, graph, device="auto").device == "cpu"
 
 
 class Session:
@@ -100,12 +100,12 @@ def _cuda(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_cuda")
 def test_auto_takes_cuda_where_it_works(graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert OnnxBackend(files, graph, device="auto", threads=1).device == "cuda"
-    assert OnnxBackend(files, graph, device="cuda", threads=1).device == "cuda"
+    assert OnnxBackend(files, graph, device="auto").device == "cuda"
+    assert OnnxBackend(files, graph, device="cuda").device == "cuda"
     monkeypatch.setattr(Session, "found", tuple(PROVIDERS[1:]))
-    assert OnnxBackend(files, graph, device="auto", threads=1).device == "cpu"
+    assert OnnxBackend(files, graph, device="auto").device == "cpu"
     with pytest.raises(BadExport, match="ONNX Runtime finds no usable CUDA device or driver"):
-        OnnxBackend(files, graph, device="cuda", threads=1)
+        OnnxBackend(files, graph, device="cuda")
 
 
 def test_runtime_sends_nothing_to_its_makers() -> None:

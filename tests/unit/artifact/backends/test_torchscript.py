@@ -27,8 +27,8 @@ def files(graph: Graph, format: Format) -> dict[int, Path]:
 
 
 def test_answers_are_those_of_onnx_runtime(graph: Graph) -> None:
-    torchscript = TorchScriptBackend(files(graph, "torchscript"), graph, device="cpu", threads=1)
-    onnx = OnnxBackend(files(graph, "onnx"), graph, device="cpu", threads=1)
+    torchscript = TorchScriptBackend(files(graph, "torchscript"), graph, device="cpu")
+    onnx = OnnxBackend(files(graph, "onnx"), graph, device="cpu")
     assert torchscript.device == "cpu"
     for bucket in (256, 512):
         rows = np.zeros((2, bucket), np.uint8)
@@ -42,7 +42,7 @@ def test_answers_are_those_of_onnx_runtime(graph: Graph) -> None:
 def test_file_that_is_no_module_is_refused_in_one_line(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "model.ts").write_bytes(b"no module")
     with pytest.raises(BadExport, match=r"^a TorchScript file cannot be loaded: ") as caught:
-        TorchScriptBackend({256: tmp_path / "model.ts"}, graph, device="cpu", threads=1)
+        TorchScriptBackend({256: tmp_path / "model.ts"}, graph, device="cpu")
     assert caught.value.reason == "backend"
     assert "\n" not in str(caught.value)
 
@@ -50,4 +50,4 @@ def test_file_that_is_no_module_is_refused_in_one_line(graph: Graph, tmp_path: P
 def test_cuda_that_is_not_there_is_refused(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(BadExport, match="PyTorch finds no CUDA device"):
-        TorchScriptBackend(files(graph, "torchscript"), graph, device="cuda", threads=1)
+        TorchScriptBackend(files(graph, "torchscript"), graph, device="cuda")

@@ -1,4 +1,3 @@
-import json
 import re
 import shutil
 import zipfile
@@ -22,7 +21,7 @@ from model.tasks.base import GraphSource
 from model.tasks.golden import golden_documents
 from model.training import checkpoint
 from model.training.trained import load_trained
-from tests.support.commands import call, export, train
+from tests.support.commands import call
 
 Inputs = dict[str, np.ndarray]
 
@@ -30,25 +29,6 @@ ROUNDING = 1e-6
 """Of single precision: the last bits depend on where arrays lie in memory."""
 FORMATS = ["onnx", "torchscript"]
 FILES = ["golden.npz", "manifest.json", "model.onnx", "model.ts"]
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder of one short training."""
-    return train("synthetic", tmp_path_factory.mktemp("runs"), "training.epochs=1")
-
-
-@pytest.fixture(scope="module")
-def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its export, version 1."""
-    return export(run, tmp_path_factory.mktemp("exports"))
-
-
-@pytest.fixture(scope="module")
-def manifest(exported: Path) -> ClassifierManifest:
-    manifest = read_manifest(exported)
-    assert isinstance(manifest, ClassifierManifest)
-    return manifest
 
 
 @pytest.fixture(scope="module")
@@ -199,69 +179,6 @@ def test_export_of_a_folder_without_checkpoint_is_an_error(tmp_path: Path, capsy
     assert call("export", tmp_path / "nosuch", "--out", tmp_path / "exports") == 2
     assert capsys.readouterr().err == f"error: {tmp_path}/nosuch/best.pt does not exist\n"
     assert list(tmp_path.iterdir()) == []
-
-
-def test_evaluate_reproduces_the_results_in_the_manifest(
-    exported: Path, manifest: ClassifierManifest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    target = tmp_path / "evaluation.json"
-    assert call("evaluate", exported, "--out", target, "--device", "cpu") == 0
-    results = json.loads(target.read_text())
-    assert results == json.loads(manifest.model_dump_json())["results"]
-    assert [(r["metric"], r["condition"], r["split"], r["examples"]) for r in results] == [
-        ("accuracy", "windows", "test", 200),
-        ("macro_f1", "windows", "test", 200),
-        ("ece", "windows", "test", 200),
-        ("accuracy", "head", "test", 200),
-        ("accuracy", "windows, over 128 bytes", "test", 59),
-        ("accuracy", "head, over 128 bytes", "test", 59),
-    ]
-    assert 0.6 < results[0]["value"] <= 1
-    out = capsys.readouterr().out
-    for result in results:
-        assert re.search(
-            rf"{result['condition']} +test +{result['examples']} +{result['value']:.4f} +{result['value']:.4f}\n", out
-        )
-    assert f"written to {target}" in out
-
-
-def test_evaluate_takes_the_newest_version_of_a_name(
-    exported: Path, manifest: ClassifierManifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for version in (2, 10):
-        folder = tmp_path / "synthetic" / str(version)
-        shutil.copytree(exported, folder)
-        (folder / "manifest.json").write_text(manifest.model_copy(update={"version": version}).model_dump_json())
-    monkeypatch.chdir(tmp_path)
-    assert call("evaluate", "synthetic", "--device", "cpu") == 0
-    assert (tmp_path / "evaluation-synthetic-10.json").is_file()
-
-
-def test_evaluate_works_inside_the_export(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(exported)
-    assert call("evaluate", ".", "--out", tmp_path / "out.json", "--device", "cpu") == 0
-    assert (tmp_path / "out.json").is_file()
-
-
-def test_evaluate_of_a_run_measures_its_best_checkpoint(run: Path, manifest: ClassifierManifest) -> None:
-    assert call("evaluate", run, "--device", "cpu") == 0
-    assert json.loads((run / "evaluation.json").read_text()) == json.loads(manifest.model_dump_json())["results"]
-
-
-def test_evaluate_of_a_folder_that_is_neither_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for folder in (tmp_path, tmp_path / "nosuch"):
-        assert call("evaluate", folder) == 2
-        assert capsys.readouterr().err == f"error: {folder} is not an export\n"
-
-
-def test_evaluate_of_a_damaged_export_is_an_error(
-    exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = shutil.copytree(exported, tmp_path / "synthetic" / "1")
-    with (folder / "model.onnx").open("ab") as stream:
-        stream.write(b"\0")
-    assert call("evaluate", folder) == 2
-    assert re.fullmatch(r"error: synthetic/1: model\.onnx has sha256 \S+, the manifest .*\n", capsys.readouterr().err)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from model.config.attentions import OPTIONS, S3Options
-from model.config.recipes import RECIPES, RENAMED, choose_recipe, find_recipe, load_recipe
-from model.config.run import ClassificationRun, from_dict
+from model.config.recipes import DEFAULTS, OWN, RECIPES, RENAMED, choose_recipe, find_recipe, load_recipe
+from model.config.run import RUNS, ClassificationRun, from_dict
 from model.errors import UserError
 from tests.support.commands import call
 
@@ -151,3 +151,9 @@ def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in table.items():
         rows |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
     return rows
+
+
+@pytest.mark.parametrize("task", RUNS)
+def test_default_recipes_of_a_task_are_of_that_task(task: str) -> None:
+    for recipe in (DEFAULTS[task], OWN[task]):
+        assert load_recipe(find_recipe(recipe)).task == task

@@ -26,64 +26,12 @@ def test_recipe_sets_what_it_names_and_defaults_give_the_rest(recipe: Path) -> N
     )
 
 
-def test_integer_is_read_as_float_where_one_is_wanted(recipe: Path) -> None:
-    assert type(load_recipe(recipe).training.learning_rate) is float
-
-
 def test_dict_round_trip_keeps_every_field(table: dict[str, Any]) -> None:
     config = from_dict(table)
     assert isinstance(config, ClassificationRun)
     encoder = changed(config.model.encoder, dropout=DropoutConfig(attention=0.3))
     other = changed(config, model=changed(config.model, encoder=encoder))
     assert from_dict(other.to_dict()) == other != config
-
-
-@pytest.mark.parametrize("key", ["colour", "data.colour", "model.encoder.dropout.colour", "training.learning_rates"])
-def test_unknown_key_is_an_error_that_names_it(recipe: Path, key: str) -> None:
-    with pytest.raises(UserError, match=rf"tiny\.toml: unknown key {key}; known: \w+"):
-        load_recipe(recipe, [f"{key}=1"])
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "name",
-        "seed",
-        "data",
-        "data.name",
-        "model.kind",
-        "model.encoder",
-        "training.epochs",
-        "training.learning_rate",
-    ],
-)
-def test_missing_key_is_an_error_that_names_it(table: dict[str, Any], key: str) -> None:
-    *sections, last = key.split(".")
-    section = table
-    for name in sections:
-        section = section[name]
-    del section[last]
-    with pytest.raises(ValueError, match=f"^missing key {key}$"):
-        from_dict(table)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("name", "3"),
-        ("seed", "0.5"),
-        ("seed", "true"),
-        ("model.encoder.dim", '"wide"'),
-        ("model.encoder.dim", "64.0"),
-        ("model.encoder.dropout", "0.1"),
-        ("model.encoder.dropout.hidden", "false"),
-        ("training", "[1, 2]"),
-        ("training.learning_rate", '"fast"'),
-    ],
-)
-def test_value_of_the_wrong_type_is_an_error_that_names_the_key(recipe: Path, key: str, value: str) -> None:
-    with pytest.raises(UserError, match=rf"tiny\.toml: {key} must be (a section|an integer|a number|a string)"):
-        load_recipe(recipe, [f"{key}={value}"])
 
 
 @pytest.mark.parametrize(
@@ -93,25 +41,12 @@ def test_value_of_the_wrong_type_is_an_error_that_names_the_key(recipe: Path, ke
         ("name", "Upper case"),
         ("task", "translation"),
         ("seed", "9223372036854775808"),
-        ("data.name", "wikipedia"),
-        ("data.crop", "tail"),
-        ("data.validation_fraction", "0"),
-        ("data.validation_fraction", "nan"),
-        ("data.split_seed", "-9223372036854775809"),
-        ("model.encoder.seq_len", "63"),
-        ("model.encoder.seq_len", "0"),
-        ("model.encoder.dim", "-64"),
-        ("model.encoder.num_heads", "3"),
-        ("model.encoder.num_layers", "-1"),
         ("model.encoder.options.num_segments", "0"),
         ("model.encoder.options.num_segments", "-8"),
         ("model.encoder.options.num_segments", "5"),
         ("model.encoder.options.num_rows", "65"),
         ("model.encoder.options.num_columns", "9"),
-        ("model.encoder.dropout.smoother", "1.0"),
-        ("model.encoder.dropout.smoother", "nan"),
         ("model.kind", "letters"),
-        ("model.encoder.mode", "published"),
         ("model.stem.longest", "0"),
         ("model.stem.longest", "9"),
         ("model.stem.num_slots", "1"),
@@ -137,7 +72,6 @@ def test_value_out_of_range_is_an_error_that_names_the_key(recipe: Path, key: st
 @pytest.mark.parametrize(
     ("recipe_name", "key", "value"),
     [
-        ("synthetic-pairs", "data.max_bytes", "0"),
         ("synthetic-pairs", "stem.shortest", "0"),
         ("synthetic-pairs", "stem.longest", "2"),
         ("synthetic-pairs", "stem.longest", "17"),
@@ -149,11 +83,6 @@ def test_value_out_of_range_is_an_error_that_names_the_key(recipe: Path, key: st
         ("synthetic-pairs", "training.batch_size", "31"),
         pytest.param("synthetic-pairs", "model.head_dim", "-1"),
         pytest.param("synthetic-pairs", "model.head_dim", "0"),
-        ("synthetic-series", "data.train_fraction", "0"),
-        ("synthetic-series", "data.train_fraction", "1"),
-        ("synthetic-series", "data.train_fraction", "0.9"),
-        ("synthetic-series", "data.validation_fraction", "0.4"),
-        ("synthetic-series", "data.validation_fraction", "nan"),
         ("synthetic-series", "model.kind", "linear"),
         ("synthetic-series", "model.context_length", "47"),
         ("synthetic-series", "model.patch_length", "0"),
@@ -189,9 +118,3 @@ def test_sections_of_another_task_are_an_error(recipe: Path, task: str) -> None:
         match=r"tiny\.toml: (unknown|missing) key model\.|data\.name must be 'aan'|data\.name must be 'ettm2'",
     ):
         load_recipe(recipe, [f"task={task}"])
-
-
-def test_sections_cannot_be_changed(recipe: Path) -> None:
-    config = load_recipe(recipe)
-    with pytest.raises(ValueError, match="frozen"):
-        config.seed = 4

@@ -1,13 +1,8 @@
 """Forecasters against the listings of the paper, in float64."""
 
-import cmath
-import math
-
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 from model.config.attentions import S3Options
@@ -15,7 +10,6 @@ from model.config.encoder import EncoderConfig
 from model.config.models import ForecasterConfig
 from model.nn.attention.s3 import S3Attention
 from model.nn.forecaster import PaperForecaster, ResidualForecaster, instance_statistics
-from model.nn.ops.fourier import extrapolation_matrix
 from tests.support import reference
 from tests.support.configs import changed
 from tests.support.numerics import close, expect_gradient_everywhere, randomise
@@ -55,33 +49,6 @@ def build(kind: str) -> Forecaster:
 @pytest.fixture
 def x() -> torch.Tensor:
     return torch.randn(4, CONTEXT, CHANNELS, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
-
-
-def listing(window: list[float], horizon: int, harmonics: int) -> list[float]:
-    """Algorithm 4 step by step: DFT, the lowest frequencies, a sum of cosines after the window."""
-    n = len(window)
-    frequency = [k / n if k < (n + 1) // 2 else (k - n) / n for k in range(n)]
-    kept = sorted(range(n), key=lambda k: abs(frequency[k]))[: 1 + 2 * harmonics]
-    spectrum = [sum(v * cmath.exp(-2j * math.pi * k * t / n) for t, v in enumerate(window)) for k in range(n)]
-    return [
-        sum(abs(spectrum[k]) / n * math.cos(2 * math.pi * frequency[k] * t + cmath.phase(spectrum[k])) for k in kept)
-        for t in range(n, n + horizon)
-    ]
-
-
-@pytest.mark.parametrize(("n", "harmonics"), [(24, 3), (25, 4), (96, 8), (16, 8)])
-def test_extrapolation_equals_the_listing(n: int, harmonics: int) -> None:
-    window = np.random.default_rng(n).standard_normal(n)
-    ours = extrapolation_matrix(n, 30, harmonics).numpy() @ window
-    assert ours == pytest.approx(listing(window.tolist(), 30, harmonics), abs=1e-11)
-
-
-@settings(max_examples=50)
-@given(st.integers(0, 8), st.floats(-3, 3), st.floats(-3, 3), st.floats(-5, 5))
-def test_sinusoids_on_the_grid_are_continued_exactly(k: int, sine: float, cosine: float, level: float) -> None:
-    angle = 2 * np.pi * k * np.arange(96 + 40) / 96
-    series = level + sine * np.sin(angle) + cosine * np.cos(angle)
-    assert extrapolation_matrix(96, 40, 8).numpy() @ series[:96] == pytest.approx(series[96:], abs=1e-10)
 
 
 def test_instance_statistics_add_one_to_the_unbiased_variance(x: torch.Tensor) -> None:

@@ -1,6 +1,8 @@
+from collections.abc import Mapping
+
 import numpy as np
 
-from model.tasks.rows import BATCH, in_parallel
+from model.tasks.rows import BATCH, in_parallel, of_windows
 
 
 def test_rows_in_parallel_keep_their_order_and_go_in_the_shortest_bucket() -> None:
@@ -21,3 +23,12 @@ def test_rows_in_parallel_keep_their_order_and_go_in_the_shortest_bucket() -> No
         b: expected.count(b) for b in (64, 128, 300)
     }
     assert in_parallel(run, rows[:1], (300,)).tolist() == [[0, 1]]
+
+
+def test_documents_have_the_outputs_of_their_windows() -> None:
+    def run(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        return np.stack([inputs["bytes"][:, 0], inputs["lengths"]], axis=1).astype(np.float32)
+
+    texts = [b"abc", bytes(range(20)), b"z"]
+    found = of_windows(run, texts, 8, 2, (4, 8))
+    assert [part.tolist() for part in found] == [[[97, 3]], [[0, 8], [6, 8], [12, 8]], [[122, 1]]]

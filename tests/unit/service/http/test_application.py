@@ -83,6 +83,12 @@ async def send_to(app: Application, path: str, receive: Receive | None = None) -
     return sent
 
 
+def count(metrics: Metrics, route: str, method: str, code: int) -> float | None:
+    """Answers so labelled."""
+    labels = {"route": route, "method": method, "code": str(code)}
+    return metrics.registry.get_sample_value("longdoc_http_requests_total", labels)
+
+
 async def test_route_is_called_with_the_variables_of_its_path() -> None:
     async with client_of(ECHO) as client:
         response = await client.post("/echo/a", content=b"body")
@@ -127,14 +133,23 @@ async def test_answers_are_counted_by_route() -> None:
         await client.get("/nowhere")
         await client.request("SECRET", "/echo/a")
 
-    def count(route: str, method: str, code: int) -> float | None:
-        labels = {"route": route, "method": method, "code": str(code)}
-        return metrics.registry.get_sample_value("longdoc_http_requests_total", labels)
+    assert count(metrics, "/echo/{name}", "POST", 200) == 2
+    assert count(metrics, "/broken", "GET", 500) == 1
+    assert count(metrics, "unmatched", "GET", 404) == 1
+    assert count(metrics, "/echo/{name}", "other", 405) == 1
 
-    assert count("/echo/{name}", "POST", 200) == 2
-    assert count("/broken", "GET", 500) == 1
-    assert count("unmatched", "GET", 404) == 1
-    assert count("/echo/{name}", "other", 405) == 1
+
+async def test_answers_without_a_key_are_counted_by_route_too() -> None:
+    metrics = Metrics()
+    async with client_of(ECHO, BROKEN, settings=Settings(api_keys=(SecretStr("secret"),)), metrics=metrics) as client:
+        for method, path in (("POST", "/echo/a"), ("GET", "/broken"), ("GET", "/nowhere")):
+            assert (await client.request(method, path)).status_code == 401
+        assert (await client.get("/docs", headers={"x-api-key": "secret"})).status_code == 200
+
+    assert count(metrics, "/echo/{name}", "POST", 401) == 1
+    assert count(metrics, "/broken", "GET", 401) == 1
+    assert count(metrics, "unmatched", "GET", 401) == 1
+    assert count(metrics, "/docs", "GET", 200) == 1
 
 
 async def test_key_is_asked_for_before_the_route_is_called() -> None:
@@ -184,8 +199,7 @@ async def test_client_that_leaves_is_counted_and_gets_no_answer() -> None:
     metrics = Metrics()
     app = application(ECHO, metrics=metrics)
     assert await send_to(app, "/echo/a", receive_of()) == []
-    labels = {"route": "/echo/{name}", "method": "POST", "code": "499"}
-    assert metrics.registry.get_sample_value("longdoc_http_requests_total", labels) == 1
+    assert count(metrics, "/echo/{name}", "POST", 499) == 1
 
 
 async def test_request_that_the_server_cancels_is_told_so() -> None:
@@ -221,11 +235,11 @@ async def test_refusal_from_the_head_is_the_answer_of_the_route() -> None:
         assert client.app.refusal(scope) is None
         client.engine.models["mood"].batcher.close()
         refused = client.app.refusal(scope)
-        count = client.count("longdoc_http_requests_total", route="/v1/classify", method="POST", code="503")
+        counted = client.count("longdoc_http_requests_total", route="/v1/classify", method="POST", code="503")
     assert refused is not None
     headers = dict(refused.fields)
     problem = json.loads(refused.body)
-    assert (refused.status, problem["code"], problem["request_id"], count) == (503, "shutting_down", "abc", 1)
+    assert (refused.status, problem["code"], problem["request_id"], counted) == (503, "shutting_down", "abc", 1)
     assert (headers[b"x-request-id"], headers[b"retry-after"]) == (b"abc", b"1")
     assert int(headers[b"content-length"]) == len(refused.body)
     assert backend_of(model).batches == []

@@ -6,7 +6,7 @@ from starlette.exceptions import HTTPException
 from artifact.errors import InvalidInput, LongdocError, NonFiniteOutput
 from service import errors
 from service.log import request_id
-from service.wire.errors import FAULT, NATIVE, STATUS, failure
+from service.wire.errors import NATIVE, STATUS, failure
 
 
 def leaves(kind: type[LongdocError]) -> set[type[LongdocError]]:
@@ -47,31 +47,32 @@ def test_errors_that_were_dealt_with_hold_no_frames() -> None:
 
 
 def test_failure_says_what_went_wrong_and_when_to_come_again() -> None:
-    wrong = failure(InvalidInput("a: too long", [("a", "too long")]))
+    wrong = failure(InvalidInput.at("a", "too long"), "/v1/x")
     assert (wrong.status, wrong.code, wrong.detail, wrong.fields) == (
         422,
         "invalid_input",
         "a: too long",
         [("a", "too long")],
     )
-    assert failure(errors.Overloaded("full", 7)).headers == {"Retry-After": "7"}
-    assert failure(errors.Unauthorized("no key")).headers == {"WWW-Authenticate": "Bearer"}
+    assert failure(errors.Overloaded("full", 7), "/v1/x").headers == {"Retry-After": "7"}
+    assert failure(errors.Unauthorized("no key"), "/v1/x").headers == {"WWW-Authenticate": "Bearer"}
 
 
 def test_error_of_the_router_keeps_its_status_and_headers() -> None:
-    found = failure(HTTPException(405, headers={"Allow": "GET"}))
+    found = failure(HTTPException(405, headers={"Allow": "GET"}), "/v1/x")
     assert (found.status, found.code, found.title) == (405, "method_not_allowed", "Method Not Allowed")
     assert found.headers == {"Allow": "GET"}
 
 
 def test_unknown_error_tells_nothing_of_its_cause() -> None:
-    assert failure(RuntimeError("secret")) is FAULT
-    assert "secret" not in FAULT.detail
+    found = failure(RuntimeError("secret"), "/v1/x")
+    assert (found.status, found.code) == (500, "internal")
+    assert "secret" not in found.detail
 
 
 def test_native_routes_answer_with_a_problem() -> None:
     token = request_id.set("abc")
-    response = NATIVE.answer("/v1/x", failure(InvalidInput("a: too long", [("a", "too long")])))
+    response = NATIVE.answer(failure(InvalidInput.at("a", "too long"), "/v1/x"))
     request_id.reset(token)
     assert (response.status_code, response.headers["content-type"]) == (422, "application/problem+json")
     assert json.loads(bytes(response.body)) == {
@@ -84,5 +85,5 @@ def test_native_routes_answer_with_a_problem() -> None:
         "request_id": "abc",
         "errors": [{"loc": "a", "msg": "too long"}],
     }
-    busy = NATIVE.answer("/v1/x", failure(errors.Overloaded("full", 7)))
+    busy = NATIVE.answer(failure(errors.Overloaded("full", 7), "/v1/x"))
     assert (busy.headers["retry-after"], "errors" in json.loads(bytes(busy.body))) == ("7", False)

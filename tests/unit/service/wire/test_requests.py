@@ -160,7 +160,7 @@ async def test_query_is_read() -> None:
 @pytest.mark.parametrize(
     ("query", "place", "message"),
     [
-        ("top_k=1&top_k=2", "query", "given more than once"),
+        ("top_k=1&top_k=2&detail=true", "top_k", "given more than once"),
         ("top_k=x", "top_k", None),
         ("more=1", "more", "Extra inputs are not permitted"),
     ],

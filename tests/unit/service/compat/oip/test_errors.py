@@ -12,14 +12,14 @@ from service.wire.errors import failure
 
 
 def test_body_is_the_detail_alone() -> None:
-    response = DIALECT.answer("/v2/models/a/infer", failure(InvalidInput("a: wrong", [("a", "wrong")])))
+    response = DIALECT.answer(failure(InvalidInput.at("a", "wrong"), "/v2/models/a/infer"))
     assert response.status_code == 422
     assert response.headers["content-type"] == "application/json"
     assert json.loads(bytes(response.body)) == {"error": "a: wrong"}
 
 
 def test_headers_of_the_failure_are_kept() -> None:
-    response = DIALECT.answer("/v2/models/a/infer", failure(Overloaded("full", 7)))
+    response = DIALECT.answer(failure(Overloaded("full", 7), "/v2/models/a/infer"))
     assert (response.status_code, response.headers["retry-after"]) == (429, "7")
 
 

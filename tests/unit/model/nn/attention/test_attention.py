@@ -14,15 +14,14 @@ from model.config.attentions import OPTIONS as OPTION_CLASSES
 from model.config.encoder import EncoderConfig
 from model.nn.attention import ATTENTIONS, create_attention
 from model.nn.attention.base import Attention
-from model.nn.attention.dba import DynamicBilinearCrossAttention
-from model.nn.attention.performer import orthogonal_features
 from model.nn.classifier import ByteClassifier
 from model.nn.encoder import Blocks
 from model.tasks.base import GraphSource
 from model.tasks.golden import golden_documents
 from tests.support import attention_reference, reference
 from tests.support.configs import changed, with_attention
-from tests.support.numerics import close, expect_gradient_everywhere, randomise
+from tests.support.numerics import expect_gradient_everywhere, randomise
+from tests.support.tokens import LENGTHS, tokens
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "dba": {"compressed_length": 5, "inner_dim": 4},
@@ -33,7 +32,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "skyformer": {"num_landmarks": 7, "gamma": 0.1, "num_steps": 16},
 }
 """Sizes for the small encoder; so many steps that the iterations have converged, for references invert exactly."""
-LENGTHS = (1, 2, 4, 7, 13, 23, 24)
 # Inverses are found by up to 16 steps, whose rounding errors are amplified by the condition of the matrix.
 INVERTED, EXACT = 1e-7, 1e-12
 MODES: tuple[Literal["paper", "length-aware"], ...] = ("paper", "length-aware")
@@ -51,13 +49,6 @@ def small(config: EncoderConfig, name: str, request: pytest.FixtureRequest) -> E
 
 def layer_of(config: EncoderConfig) -> Attention:
     return create_attention(config, torch.Generator().manual_seed(0))
-
-
-def tokens(config: EncoderConfig) -> tuple[torch.Tensor, torch.Tensor]:
-    """A document of each of LENGTHS, with padding that is not zero."""
-    generator = torch.Generator().manual_seed(2)
-    x = torch.randn(len(LENGTHS), config.seq_len, config.dim, dtype=torch.float64, generator=generator)
-    return x, torch.tensor(LENGTHS, dtype=torch.int32)
 
 
 def same(ours: torch.Tensor, theirs: Any, config: EncoderConfig) -> bool:
@@ -144,17 +135,6 @@ def test_extreme_inputs_have_finite_answers_and_gradients(small: EncoderConfig, 
     assert bool(x.grad.isfinite().all())
 
 
-def test_features_are_orthogonal_in_blocks_and_long_as_normal_ones() -> None:
-    features = orthogonal_features(50, 8, torch.Generator().manual_seed(0))
-    assert features.shape == (50, 8)
-    for first in range(0, 50, 8):
-        block = features[first : first + 8]
-        products = block @ block.T
-        assert torch.allclose(products, torch.diag(products.diag()), atol=1e-5)
-    many = orthogonal_features(4000, 8, torch.Generator().manual_seed(1))
-    assert abs(float(many.square().sum(1).mean()) - 8) < 0.3
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_backends_agree(name: str, tmp_path: Path) -> None:
     """Eager, ONNX Runtime and TorchScript, in every bucket, in one batch and row by row, to 1e-5.
@@ -172,29 +152,6 @@ def test_backends_agree(name: str, tmp_path: Path) -> None:
     for bucket in source.buckets:
         model.cli.export.check_agreement(graph, tmp_path, *model.cli.export.fitting(source.golden, output, bucket))
     assert "DFT" not in {node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node}
-
-
-def test_layers_share_the_latent_sequence(config: EncoderConfig) -> None:
-    blocks = Blocks(with_attention(config, "dba"))
-    assert blocks.get_parameter("0.attention.latent") is blocks.get_parameter("1.attention.latent")
-    names = [name for name, _ in blocks.named_parameters()]
-    assert sum("latent" in name for name in names) == 1
-
-
-def test_cross_attention_equals_reference(config: EncoderConfig) -> None:
-    small = with_attention(config, "dba", options=OPTIONS["dba"])
-    layer = DynamicBilinearCrossAttention(small)
-    state = randomise(layer)
-    x, lengths = tokens(small)
-    other = torch.randn(len(LENGTHS), 19, small.dim, dtype=torch.float64)
-    other_lengths = torch.tensor([19, 1, 3, 8, 12, 19, 5])
-    mask = torch.arange(24) < lengths.unsqueeze(1)
-    other_mask = torch.arange(19) < other_lengths.unsqueeze(1)
-    out = layer(x, other, mask, other_mask)
-    for b, (length, m) in enumerate(zip(LENGTHS, other_lengths.tolist(), strict=True)):
-        theirs = attention_reference.dba_cross(x[b, :length].numpy(), other[b, :m].numpy(), state, small)
-        assert close(out[b, :length], theirs)
-    assert close(layer(x, other)[0], attention_reference.dba_cross(x[0].numpy(), other[0].numpy(), state, small))
 
 
 def test_every_attention_has_options() -> None:

@@ -1,6 +1,5 @@
-"""The data of Long Range Arena: generated expressions, images, and recipes that differ by the attention alone."""
+"""Generated expressions: values, shape and splits."""
 
-import lzma
 import random
 from pathlib import Path
 
@@ -8,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.data import images, listops
-from model.errors import UserError
+from model.data import listops
 
 
 def value_of(expression: str) -> int:
@@ -71,22 +69,3 @@ def test_splits_are_fixed_and_differ(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert not {text for text, _ in train} & {text for text, _ in listops.read_short(tmp_path, "test")}
     assert all(100 <= len(text) <= 500 for text, _ in train)
     assert all(500 <= len(text) <= 2000 for text, _ in listops.read(tmp_path, "test"))
-
-
-def test_images_are_read(tmp_path: Path) -> None:
-    pixels = bytes(range(256)) * 4
-    path = tmp_path / "cifar10_gray_from_jpeg_test.bin.xz"
-    path.write_bytes(lzma.compress(b"\x03" + pixels + b"\x09" + pixels[::-1]))
-    assert images.read(tmp_path, "test") == [(pixels, 3), (pixels[::-1], 9)]
-
-
-@pytest.mark.parametrize(
-    "content", [b"no archive", lzma.compress(b"\x03" * 1024), lzma.compress(b"\x0a" * 1025), lzma.compress(b"")]
-)
-def test_damaged_images_are_named(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "cifar10_gray_from_jpeg_train.bin.xz"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match="cifar10_gray_from_jpeg_train"):
-        images.read(tmp_path, "train")
-    with pytest.raises(UserError, match="cifar10_gray_from_jpeg_test"):
-        images.read(tmp_path, "test")

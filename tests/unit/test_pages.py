@@ -1,7 +1,7 @@
 """Figures in README and docs: those of a section that links a report stand in that report.
 
 A table with the heads of a table of the report has its rows; of any other table each figure is one of the report, at
-most with fewer digits. Reports are checked against their records in `test_records`.
+most with fewer digits. Reports are checked against their records in `benchmarks.lib.test_render`.
 """
 
 import importlib.util

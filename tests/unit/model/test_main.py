@@ -1,3 +1,4 @@
+import importlib
 import re
 import subprocess
 import sys
@@ -6,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from model.__main__ import COMMANDS, main
+from model.cli import train
 
 
 @pytest.mark.parametrize(
@@ -42,3 +44,32 @@ def test_command_exits_2_with_one_line_for_a_mistake(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert re.fullmatch(r"error: no recipe 'nosuch'; known: .*synthetic.*\n", done.stderr)
     assert done.stdout == ""
+
+
+def test_missing_library_is_an_error_that_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def without_torch(name: str) -> None:
+        raise ModuleNotFoundError(f"No module for {name}", name="torch")
+
+    monkeypatch.setattr(importlib, "import_module", without_torch)
+    assert main(["train", "synthetic"]) == 2
+    assert capsys.readouterr().err == "error: torch is not installed; install the extra `train`\n"
+
+
+@pytest.mark.parametrize(
+    ("interruption", "told"),
+    [
+        (KeyboardInterrupt(), "interrupted\n"),
+        (KeyboardInterrupt("--resume goes on"), "interrupted; --resume goes on\n"),
+    ],
+)
+def test_interruption_promises_no_more_than_there_is(
+    interruption: KeyboardInterrupt, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(_: object) -> None:
+        raise interruption
+
+    monkeypatch.setattr(train, "run", run)
+    assert main(["train", "synthetic"]) == 130
+    assert capsys.readouterr().err == told

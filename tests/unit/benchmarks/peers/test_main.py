@@ -1,30 +1,12 @@
-"""The comparison with other servers: how they are set up, and the table of what was measured of them."""
-
-import json
+"""The table of what was measured of other servers."""
 
 import pytest
 
 from benchmarks.peers.__main__ import BENCHMARK, cell, common_rate, share
-from benchmarks.peers.catalogue import PEERS
-from benchmarks.peers.measure import samples
-from benchmarks.peers.processes import HERE
 
 
 def test_common_rate() -> None:
     assert [common_rate([rate, 900.0]) for rate in (130.0, 41.0, 9.0, 0.5)] == [60.0, 20.0, 4.0, 1.0]
-
-
-@pytest.mark.parametrize("name", PEERS)
-def test_every_peer_is_pinned_and_asked_in_json(name: str) -> None:
-    peer = PEERS[name]
-    assert peer.version != "not pinned"
-    for document in samples("x" * 64):
-        assert json.dumps(document)[1:-1].encode() in peer.body(document)
-    if peer.venv:
-        text = (HERE / f"requirements-{peer.venv}.txt").read_text()
-        lines = [line for line in text.splitlines() if not line.startswith("#")]
-        assert all("==" in line for line in lines)
-        assert any(line.startswith("onnxruntime==") for line in lines)
 
 
 def test_a_median_needs_every_round() -> None:

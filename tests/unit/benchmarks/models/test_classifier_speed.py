@@ -1,0 +1,22 @@
+"""The report, of figures that are made up."""
+
+from pathlib import Path
+
+from benchmarks.models import classifier_speed
+from tests.support.records import expect_in_report, made_up
+
+
+def test_report(tmp_path: Path) -> None:
+    measured = made_up(
+        {
+            "serving_s": {"512": [0.001], "4096": [0.008], "paper": [0.04]},
+            "training": {
+                name: {"step_s": [seconds], "memory_bytes": 2**20, "flops": 36_000_000}
+                for name, seconds in ((classifier_speed.OURS, 0.1), (classifier_speed.PAPER, 3.2))
+            },
+        },
+        rounds=1,
+    )
+    expect_in_report(
+        classifier_speed.BENCHMARK, measured, ["costs 8.0 times less", "| ours | 320.0 | 32.0 |"], tmp_path
+    )

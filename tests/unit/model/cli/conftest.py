@@ -1,0 +1,27 @@
+"""A run, its export, and their manifest."""
+
+from pathlib import Path
+
+import pytest
+
+from artifact.manifest import ClassifierManifest, read_manifest
+from tests.support.commands import export, train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder of one short training."""
+    return train("synthetic", tmp_path_factory.mktemp("runs"), "training.epochs=1")
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its export, version 1."""
+    return export(run, tmp_path_factory.mktemp("exports"))
+
+
+@pytest.fixture(scope="module")
+def manifest(exported: Path) -> ClassifierManifest:
+    manifest = read_manifest(exported)
+    assert isinstance(manifest, ClassifierManifest)
+    return manifest

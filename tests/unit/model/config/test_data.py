@@ -1,0 +1,50 @@
+"""Which data are read, and how they are split."""
+
+from pathlib import Path
+
+import pytest
+
+from model.config.recipes import find_recipe, load_recipe
+from model.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("data.name", "wikipedia"),
+        ("data.crop", "tail"),
+        ("data.validation_fraction", "0"),
+        ("data.validation_fraction", "nan"),
+        ("data.split_seed", "-9223372036854775809"),
+    ],
+)
+def test_value_out_of_range_is_an_error_that_names_the_key(recipe: Path, key: str, value: str) -> None:
+    with pytest.raises(UserError, match=rf"tiny\.toml: {key} must "):
+        load_recipe(recipe, [f"{key}={value}"])
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("synthetic-pairs", "data.max_bytes", "0"),
+        ("synthetic-series", "data.train_fraction", "0"),
+        ("synthetic-series", "data.train_fraction", "1"),
+        ("synthetic-series", "data.train_fraction", "0.9"),
+        ("synthetic-series", "data.validation_fraction", "0.4"),
+        ("synthetic-series", "data.validation_fraction", "nan"),
+    ],
+)
+def test_value_out_of_range_in_another_task_is_an_error_that_names_the_key(name: str, key: str, value: str) -> None:
+    with pytest.raises(UserError, match=rf"{name}\.toml: .*\b{key.rpartition('.')[2]}\b.* must "):
+        load_recipe(find_recipe(name), [f"{key}={value}"])
+
+
+def test_shares_that_leave_nothing_for_training_are_an_error(recipe: Path) -> None:
+    overrides = ["data.validation_fraction=0.4", "data.test_fraction=0.6"]
+    with pytest.raises(UserError, match="must leave documents for training"):
+        load_recipe(recipe, overrides)
+
+
+def test_own_pairs_have_no_disjoint_ones() -> None:
+    with pytest.raises(UserError, match=r"data\.disjoint must be false for pairs of one's own"):
+        load_recipe(find_recipe("synthetic-pairs"), ["data.name=own", "data.disjoint=true"])

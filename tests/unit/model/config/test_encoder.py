@@ -1,0 +1,40 @@
+"""Sizes and dropout of the encoder."""
+
+from pathlib import Path
+
+import pytest
+
+from model.config.attentions import LinformerOptions, S3Options
+from model.config.encoder import EncoderConfig
+from model.config.recipes import load_recipe
+from model.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("model.encoder.seq_len", "63"),
+        ("model.encoder.seq_len", "0"),
+        ("model.encoder.dim", "-64"),
+        ("model.encoder.num_heads", "3"),
+        ("model.encoder.num_layers", "-1"),
+        ("model.encoder.dropout.smoother", "1.0"),
+        ("model.encoder.dropout.smoother", "nan"),
+        ("model.encoder.mode", "published"),
+    ],
+)
+def test_value_out_of_range_is_an_error_that_names_the_key(recipe: Path, key: str, value: str) -> None:
+    with pytest.raises(UserError, match=rf"tiny\.toml: {key} must "):
+        load_recipe(recipe, [f"{key}={value}"])
+
+
+def test_width_of_a_head_is_its_share_of_the_whole() -> None:
+    assert EncoderConfig(dim=48, num_heads=3).head_dim == 16
+
+
+def test_options_are_those_of_the_attention_that_is_named() -> None:
+    config = EncoderConfig(attention="linformer")
+    assert type(config.options) is LinformerOptions
+    assert config.options_of(LinformerOptions) is config.options
+    with pytest.raises(AssertionError):
+        config.options_of(S3Options)

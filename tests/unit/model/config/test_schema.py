@@ -1,0 +1,68 @@
+"""What every section refuses."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.config.recipes import load_recipe
+from model.config.run import from_dict
+from model.errors import UserError
+
+
+def test_integer_is_read_as_float_where_one_is_wanted(recipe: Path) -> None:
+    assert type(load_recipe(recipe).training.learning_rate) is float
+
+
+@pytest.mark.parametrize("key", ["colour", "data.colour", "model.encoder.dropout.colour", "training.learning_rates"])
+def test_unknown_key_is_an_error_that_names_it(recipe: Path, key: str) -> None:
+    with pytest.raises(UserError, match=rf"tiny\.toml: unknown key {key}; known: \w+"):
+        load_recipe(recipe, [f"{key}=1"])
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "name",
+        "seed",
+        "data",
+        "data.name",
+        "model.kind",
+        "model.encoder",
+        "training.epochs",
+        "training.learning_rate",
+    ],
+)
+def test_missing_key_is_an_error_that_names_it(table: dict[str, Any], key: str) -> None:
+    *sections, last = key.split(".")
+    section = table
+    for name in sections:
+        section = section[name]
+    del section[last]
+    with pytest.raises(ValueError, match=f"^missing key {key}$"):
+        from_dict(table)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("name", "3"),
+        ("seed", "0.5"),
+        ("seed", "true"),
+        ("model.encoder.dim", '"wide"'),
+        ("model.encoder.dim", "64.0"),
+        ("model.encoder.dropout", "0.1"),
+        ("model.encoder.dropout.hidden", "false"),
+        ("training", "[1, 2]"),
+        ("training.learning_rate", '"fast"'),
+    ],
+)
+def test_value_of_the_wrong_type_is_an_error_that_names_the_key(recipe: Path, key: str, value: str) -> None:
+    with pytest.raises(UserError, match=rf"tiny\.toml: {key} must be (a section|an integer|a number|a string)"):
+        load_recipe(recipe, [f"{key}={value}"])
+
+
+def test_sections_cannot_be_changed(recipe: Path) -> None:
+    config = load_recipe(recipe)
+    with pytest.raises(ValueError, match="frozen"):
+        config.seed = 4

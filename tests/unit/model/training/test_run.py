@@ -1,0 +1,411 @@
+import io
+import json
+import re
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from matplotlib import image
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from model.config.recipes import find_recipe, load_recipe
+from model.tasks import rows, task_of
+from model.tasks.classification import Classification
+from model.training import checkpoint
+from tests.support.commands import call
+
+# Dropout and random crops make the run depend on every generator; 9 steps an epoch.
+SETTINGS = [
+    "training.epochs=2",
+    "training.batch_size=48",
+    "training.warmup_steps=4",
+    "model.encoder.dropout.hidden=0.2",
+    "data.crop=random",
+]
+STEPS = 9
+RUN = "synthetic-seed0"
+FILES = ["best.pt", "last.pt", "learning_curve.png", "metrics.jsonl"]
+
+
+def train(runs: Path, *arguments: object, recipe: str = "synthetic", settings: list[str] = SETTINGS) -> int:
+    overrides = [part for setting in settings for part in ("--set", setting)]
+    return call("train", recipe, "--runs", runs, "--device", "cpu", *overrides, *arguments)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = tmp_path_factory.mktemp("runs")
+    assert train(runs) == 0
+    return runs / RUN
+
+
+def outcome(folder: Path, name: str) -> dict[str, Any]:
+    """What a checkpoint holds, less what was measured: times and memory."""
+    config, progress, facts, state = checkpoint.load(folder / name)
+    kept = {key: getattr(progress, key) for key in ("epoch", "step", "loss_sum", "best")}
+    return {
+        "config": config,
+        "facts": facts,
+        **kept,
+        "history": [results(record) for record in progress.history],
+    } | state
+
+
+def results(record: dict[str, float]) -> dict[str, float]:
+    return {key: record[key] for key in record if key not in ("examples_per_second", "peak_memory_bytes")}
+
+
+def metrics(folder: Path) -> list[dict[str, float]]:
+    return [results(json.loads(line)) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def equal(left: Any, right: Any) -> bool:
+    """Equality down to the bits of every tensor."""
+    if isinstance(left, torch.Tensor):
+        return isinstance(right, torch.Tensor) and left.dtype == right.dtype and torch.equal(left, right)
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(equal(left[key], right[key]) for key in left)
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(equal, left, right))
+    return bool(left == right)
+
+
+@pytest.fixture
+def _ctrl_c() -> Iterator[None]:
+    """Python's own handler of SIGINT, which a shell's background jobs do not have."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
+class Countdown:
+    """Raises SIGINT, as Ctrl-C does, at the n-th call."""
+
+    def __init__(self, n: int) -> None:
+        self.left = n
+
+    def __call__(self, *_: object, **__: object) -> None:
+        self.left -= 1
+        if self.left == 0:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def before_batch(patch: pytest.MonkeyPatch, n: int) -> Iterator[None]:
+    original, countdown = Classification.batches, Countdown(n)
+
+    def batches(task: Classification, epoch: int) -> Iterator[Any]:
+        for batch in original(task, epoch):
+            countdown()
+            yield batch
+
+    patch.setattr(Classification, "batches", batches)
+    yield
+
+
+@contextmanager
+def before_optimiser(_: pytest.MonkeyPatch, n: int) -> Iterator[None]:
+    with removed(register_optimizer_step_pre_hook(Countdown(n))):
+        yield
+
+
+@contextmanager
+def after_optimiser(_: pytest.MonkeyPatch, n: int) -> Iterator[None]:
+    with removed(register_optimizer_step_post_hook(Countdown(n))):
+        yield
+
+
+@contextmanager
+def in_validation(patch: pytest.MonkeyPatch, n: int) -> Iterator[None]:
+    original, countdown = rows.in_parallel, Countdown(n)
+
+    def in_parallel(*arguments: Any) -> Any:
+        countdown()
+        return original(*arguments)
+
+    patch.setattr(rows, "in_parallel", in_parallel)
+    yield
+
+
+@contextmanager
+def in_save(patch: pytest.MonkeyPatch, n: int) -> Iterator[None]:
+    original, countdown = torch.save, Countdown(n)
+
+    def save(*arguments: Any) -> None:
+        countdown()
+        original(*arguments)
+
+    patch.setattr(torch, "save", save)
+    yield
+
+
+@contextmanager
+def removed(handle: Any) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def case(interruption: Any, n: int, name: str) -> Any:
+    return pytest.param(interruption, n, id=name)
+
+
+@pytest.mark.usefixtures("_ctrl_c")
+@pytest.mark.parametrize(
+    ("interruption", "n"),
+    [
+        case(before_batch, 1, "before the first step"),
+        case(before_batch, 4, "between two steps"),
+        case(before_batch, STEPS + 1, "between two epochs"),
+        case(before_optimiser, STEPS + 3, "in a step, before the optimiser"),
+        case(after_optimiser, 5, "in a step, after the optimiser"),
+        case(after_optimiser, STEPS, "in the last step of an epoch"),
+        case(in_validation, 1, "in validation"),
+        case(in_save, 1, "while best.pt is written"),
+        case(in_save, 3, "while the last epoch is saved"),
+    ],
+)
+def test_train_resumed_equals_uninterrupted(
+    interruption: Any,
+    n: int,
+    uninterrupted: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with monkeypatch.context() as patch, interruption(patch, n):
+        assert train(tmp_path) == 130
+    assert capsys.readouterr().err.endswith("interrupted; --resume goes on\n")
+    assert train(tmp_path, "--resume") == 0
+    for name in ("last.pt", "best.pt"):
+        assert equal(outcome(tmp_path / RUN, name), outcome(uninterrupted, name))
+    assert metrics(tmp_path / RUN) == metrics(uninterrupted)
+
+
+@pytest.mark.usefixtures("_ctrl_c")
+@pytest.mark.parametrize(
+    ("recipe", "settings"),
+    [
+        ("synthetic-pairs", ["training.batch_size=64", "model.encoder.dropout.hidden=0.2"]),
+        ("synthetic-series", ["training.examples_per_epoch=80", "model.encoder.dropout.hidden=0.2"]),
+    ],
+)
+def test_train_of_other_tasks_resumed_equals_uninterrupted(recipe: str, settings: list[str], tmp_path: Path) -> None:
+    runs = {name: tmp_path / name for name in ("whole", "resumed")}
+    settings = ["training.epochs=2", *settings]
+    assert train(runs["whole"], recipe=recipe, settings=settings) == 0
+    with removed(register_optimizer_step_post_hook(Countdown(8))):
+        assert train(runs["resumed"], recipe=recipe, settings=settings) == 130
+    last = f"{recipe}-seed0/last.pt"
+    assert checkpoint.load(runs["resumed"] / last)[1].step > 0
+    assert train(runs["resumed"], "--resume", recipe=recipe, settings=settings) == 0
+    whole, resumed = (folder / f"{recipe}-seed0" for folder in runs.values())
+    for name in ("last.pt", "best.pt"):
+        assert equal(outcome(resumed, name), outcome(whole, name))
+    assert metrics(resumed) == metrics(whole)
+
+
+def test_train_depends_on_its_seed(uninterrupted: Path, tmp_path: Path) -> None:
+    assert train(tmp_path, "--set", "seed=1") == 0
+    other = outcome(tmp_path / "synthetic-seed1", "last.pt")
+    assert not equal(other["model"], outcome(uninterrupted, "last.pt")["model"])
+
+
+def test_train_steps_on_every_batch_while_the_rate_warms_up_and_falls(tmp_path: Path) -> None:
+    rates: list[float] = []
+    with removed(
+        register_optimizer_step_post_hook(lambda optimiser, *_: rates.append(optimiser.param_groups[0]["lr"]))
+    ):
+        assert train(tmp_path) == 0
+    highest = 1e-2  # of the recipe
+    assert len(rates) == 2 * STEPS
+    assert rates[:4] == pytest.approx([highest * share for share in (0.25, 0.5, 0.75, 1)])
+    assert rates[4:] == sorted(rates[4:], reverse=True)
+    assert rates[11] == pytest.approx(highest / 2)  # half of the 14 steps after the warm-up
+    assert 0 < rates[-1] < 0.02 * highest
+
+
+def test_train_writes_metrics_and_a_learning_curve(uninterrupted: Path) -> None:
+    records = [json.loads(line) for line in (uninterrupted / "metrics.jsonl").read_text().splitlines()]
+    assert [record["epoch"] for record in records] == [1, 2]
+    assert records[0]["training_loss"] > records[1]["training_loss"]
+    for record in records:
+        assert 0.5 < record["validation_accuracy"] <= 1
+        assert record["examples_per_second"] > 0
+        assert record["peak_memory_bytes"] > 2**20
+    assert records == checkpoint.load(uninterrupted / "last.pt")[1].history
+    height, width, _ = image.imread(uninterrupted / "learning_curve.png").shape
+    assert width > height > 100
+    assert sorted(path.name for path in uninterrupted.iterdir()) == FILES
+
+
+def test_best_checkpoint_loads_and_gives_its_recorded_accuracy(uninterrupted: Path) -> None:
+    config, progress, facts, state = checkpoint.load(uninterrupted / "best.pt")
+    assert facts == {"labels": ["minus", "plus"], "metric": "accuracy"}
+    assert progress.best == max(record["validation_accuracy"] for record in metrics(uninterrupted))
+    task = task_of(config)
+    task.load(Path("absent"))
+    classifier = task.build()
+    checkpoint.load_weights(classifier, state, uninterrupted / "best.pt")
+    assert task.validate(classifier.eval(), torch.device("cpu")) == progress.best
+
+
+@pytest.mark.parametrize(
+    ("recipe", "values", "best"),
+    [
+        ("synthetic", [0.6, 0.8, 0.8, 0.7], 2),
+        ("synthetic-series", [1.3, 1.2, 0.9, 0.9, 1.0], 2),
+        ("synthetic-series", [1.0, 1.2, 1.0, 1.1, 1.3], 0),
+    ],
+    ids=["larger is better", "smaller is better", "the start is best"],
+)
+def test_best_checkpoint_is_the_first_of_the_best_epochs(
+    recipe: str, values: list[float], best: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_of(load_recipe(find_recipe(recipe)))
+    left = iter(values)
+    monkeypatch.setattr(type(task), "validate", lambda *_: next(left))
+    settings = ["training.epochs=4", "training.examples_per_epoch=16", "training.warmup_steps=0"]
+    assert train(tmp_path, recipe=recipe, settings=settings) == 0
+    _, progress, _, _ = checkpoint.load(tmp_path / f"{recipe}-seed0" / "best.pt")
+    assert list(left) == []
+    assert (progress.epoch, len(progress.history)) == (best, best)
+    assert progress.best == values[best if task.starts_useful else best - 1]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "patience", "values", "epochs"),
+    [
+        ("synthetic", 0, [0.8, 0.7, 0.7, 0.7, 0.7, 0.7], 6),
+        ("synthetic", 1, [0.6, 0.7, 0.7], 3),
+        ("synthetic", 2, [0.6, 0.8, 0.8, 0.7], 4),
+        ("synthetic", 2, [0.8, 0.7, 0.9, 0.8, 0.9], 5),
+        ("synthetic", 2, [0.8, 0.7, 0.75], 3),
+        ("synthetic", 3, [0.8, 0.7, 0.75, 0.7], 4),
+        ("synthetic", 3, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], 6),
+        ("synthetic", 9, [0.6, 0.5, 0.4, 0.3, 0.2, 0.1], 6),
+        ("synthetic-series", 2, [1.5, 1.0, 0.9, 0.9, 1.2], 4),
+        ("synthetic-series", 2, [1.5, 1.0, 1.2, 0.8, 0.9, 0.8], 5),
+        ("synthetic-series", 1, [1.5, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4], 6),
+    ],
+)
+def test_training_ends_when_patience_does(
+    recipe: str, patience: int, values: list[float], epochs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first value of a series is that of the start, which is no epoch."""
+    task = task_of(load_recipe(find_recipe(recipe)))
+    left = iter(values)
+    monkeypatch.setattr(type(task), "validate", lambda *_: next(left))
+    settings = ["training.epochs=6", "training.examples_per_epoch=16", "training.warmup_steps=0"]
+    settings.append(f"training.patience={patience}")
+    assert train(tmp_path, recipe=recipe, settings=settings) == 0
+    assert list(left) == []
+    folder = tmp_path / f"{recipe}-seed0"
+    history = [record[f"validation_{task.metric}"] for record in metrics(folder)]
+    assert history == values[-epochs:]
+    assert checkpoint.load(folder / "best.pt")[1].best == (min if task.is_error else max)(values)
+    assert train(tmp_path, "--resume", recipe=recipe, settings=settings) == 0
+    assert len(metrics(folder)) == epochs
+
+
+def test_train_resume_of_a_finished_run_changes_nothing(uninterrupted: Path, tmp_path: Path) -> None:
+    shutil.copytree(uninterrupted, tmp_path / RUN)
+    assert train(tmp_path, "--resume") == 0
+    for name in ("last.pt", "best.pt", "metrics.jsonl"):
+        assert (tmp_path / RUN / name).read_bytes() == (uninterrupted / name).read_bytes()
+
+
+def test_train_refuses_a_folder_that_exists(uninterrupted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (uninterrupted / "last.pt").read_bytes()
+    assert train(uninterrupted.parent) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {uninterrupted} exists; give --resume to go on with it, another name or place (")
+    assert error.endswith("), or remove it\n")
+    assert (uninterrupted / "last.pt").read_bytes() == before
+
+
+def test_train_refuses_to_resume_with_another_recipe(uninterrupted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(uninterrupted.parent, "--resume", "--set", "training.learning_rate=1e-3") == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {uninterrupted}/last.pt was trained with another recipe;")
+    assert error.count("\n") == 1
+
+
+def test_train_refuses_to_resume_what_never_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tmp_path, "--resume") == 2
+    assert capsys.readouterr().err == f"error: {tmp_path / RUN}/last.pt does not exist\n"
+
+
+@pytest.mark.parametrize("setting", ["training.batch_size=475", "data.validation_fraction=0.999999"])
+def test_train_with_too_few_documents_is_an_error_and_leaves_no_folder(
+    setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tmp_path, settings=[setting]) == 2
+    assert re.fullmatch(r"error: .*document.*\n", capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("recipe", "setting"),
+    [
+        ("synthetic", "training.examples_per_epoch=5"),
+        ("synthetic-pairs", "training.batch_size=1000"),
+        ("synthetic-pairs", "training.examples_per_epoch=5"),
+        ("synthetic-series", "training.examples_per_epoch=5"),
+    ],
+)
+def test_epoch_without_a_whole_batch_is_an_error(
+    recipe: str, setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tmp_path, recipe=recipe, settings=[setting]) == 2
+    assert re.search(r"(^|\r)error: .*fewer than one batch.*\n$", capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda _: b"", id="empty"),
+        pytest.param(lambda data: data[: len(data) // 2], id="half"),
+        pytest.param(lambda data: data[:-1], id="one byte short"),
+        pytest.param(lambda _: b"PK" + bytes(range(256)) * 8, id="noise"),
+        pytest.param(lambda _: b"no checkpoint\n", id="text"),
+        pytest.param(lambda _: saved(["a", "list"]), id="list"),
+        pytest.param(lambda _: saved(torch.zeros(2)), id="tensor"),
+        pytest.param(lambda _: saved({"config": {}}), id="other keys"),
+        pytest.param(lambda _: saved({"code": Path("anything")}), id="more than tensors"),
+    ],
+)
+def test_corrupt_checkpoint_is_one_clear_error(
+    damage: Callable[[bytes], bytes], uninterrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / RUN / "last.pt"
+    path.parent.mkdir()
+    path.write_bytes(damage((uninterrupted / "last.pt").read_bytes()))
+    assert train(tmp_path, "--resume") == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {path} is not a checkpoint: ")
+    assert error.count("\n") == 1
+
+
+def saved(value: object) -> bytes:
+    stream = io.BytesIO()
+    torch.save(value, stream)
+    return stream.getvalue()
+
+
+def test_checkpoint_of_another_shape_is_one_clear_error(
+    uninterrupted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = torch.load(uninterrupted / "last.pt", weights_only=True)
+    state["model"]["head.2.bias"] = torch.zeros(3)
+    (tmp_path / RUN).mkdir()
+    torch.save(state, tmp_path / RUN / "last.pt")
+    assert train(tmp_path, "--resume") == 2
+    assert capsys.readouterr().err.startswith(f"error: {tmp_path / RUN}/last.pt does not fit its own recipe: ")

@@ -1,0 +1,24 @@
+"""What a run has trained, as it is measured and exported."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.errors import UserError
+from model.training.trained import load_trained
+from tests.support.commands import train
+
+
+def test_best_checkpoint_is_loaded_to_answer(tmp_path: Path) -> None:
+    best = load_trained(train("synthetic", tmp_path, "training.epochs=1"), Path("absent"))
+    assert (best.config.name, best.progress.epoch) == ("synthetic", 1)
+    assert best.task.facts["labels"] == ["minus", "plus"]
+    assert not best.model.training
+    best.task.load(Path("absent"))
+    assert best.task.validate(best.model, torch.device("cpu")) == best.progress.best
+
+
+def test_folder_without_one_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=rf"^{tmp_path}/best.pt does not exist$"):
+        load_trained(tmp_path, Path("absent"))
