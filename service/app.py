@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -37,6 +38,11 @@ def create_api(settings: Settings, table: Table = TABLE) -> FastAPI:
         description="Labels and pair scores of long documents, from their raw bytes; forecasts of multivariate series.",
         redirect_slashes=False,
     )
+    for page in api.routes:
+        if (
+            isinstance(page, APIRoute) and page.methods is not None
+        ):  # unlike Starlette's routes, they answer no HEAD by themselves
+            page.methods.add("HEAD")
     for route in table.routes:
         endpoint = _endpoint(route)
         api.add_api_route(
@@ -49,7 +55,7 @@ def create_api(settings: Settings, table: Table = TABLE) -> FastAPI:
         path = request.scope["path"]
         failed = failure(error, path)
         if failed.status == 405:  # the router names the methods of the last route it tried; GET and HEAD are two
-            failed.headers["Allow"] = ", ".join(table.methods(path))
+            failed.headers["Allow"] = ", ".join(table.methods(path) or ["GET", "HEAD"])
         return table.dialect(path).answer(failed)
 
     for kind in (LongdocError, HTTPException, Exception):

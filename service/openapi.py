@@ -39,9 +39,9 @@ def document_routes(app: FastAPI, table: Table, *, has_keys: bool) -> None:
     if has_keys:
         document["components"]["securitySchemes"] = SECURITY
         document["security"] = [{scheme: []} for scheme in SECURITY]
-        for path in table.open_paths:
-            for operation in document["paths"][path].values():
-                operation["security"] = []
+        for route in routes:
+            if not route.needs_key:
+                document["paths"][route.path][route.method.lower()]["security"] = []
 
 
 class _Schemas:

@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 
 REQUEST_ID = re.compile(r"[!-~]{1,128}")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+PAGES = frozenset({"/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
+"""FastAPI's, about the routes; a browser that opens them has no key to send yet."""
+PAGE_FILES = ("/static-offline-docs/",)
 CLIENT_LEFT = 499
 """Counted, never sent."""
 
@@ -60,7 +63,7 @@ class Application:
         self._parser = parser
         self._settings = settings
         self._metrics = metrics
-        self._keys = Keys(settings.api_keys, table.open_paths)
+        self._keys = Keys(settings.api_keys, table.open_paths | PAGES, PAGE_FILES)
         self._admission = Admission(engine, table, self._keys, settings.deadline_s)
         self.bodies = HeldBodies(settings.max_body_bytes, settings.max_held_bytes)
 

@@ -16,16 +16,20 @@ class Keys:
     Args:
         keys: that are valid.
         open_paths: that need none.
+        open_folders: whose files need none; each ends with a slash.
 
     """
 
-    def __init__(self, keys: Iterable[SecretStr], open_paths: frozenset[str]) -> None:
+    def __init__(
+        self, keys: Iterable[SecretStr], open_paths: frozenset[str], open_folders: tuple[str, ...] = ()
+    ) -> None:
         self._digests = [_digest(key.get_secret_value()) for key in keys]
         self._open_paths = open_paths
+        self._open_folders = open_folders
 
     def check(self, path: str, headers: Headers) -> None:
         """Ask for one of the keys, in a time that does not depend on how much of it is right. Raises: Unauthorized."""
-        if not self._digests or path in self._open_paths:
+        if not self._digests or path in self._open_paths or path.startswith(self._open_folders):
             return
         scheme, _, token = headers.get("authorization", "").partition(" ")
         given = [token.strip() if scheme.lower() == "bearer" else "", headers.get("x-api-key", "")]

@@ -29,6 +29,6 @@ ROUTES = (
         answers={TEXT: str},
         statuses=(),
     ),
-    Route(method="GET", path="/", handler=root, answers_head=True, is_documented=False),
+    Route(method="GET", path="/", handler=root, needs_key=False, answers_head=True, is_documented=False),
 )
 """Metrics need no key, since Prometheus sends none."""

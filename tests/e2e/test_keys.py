@@ -95,7 +95,7 @@ def test_health_and_metrics_stay_open(stranger: httpx.Client, path: str) -> None
 @pytest.mark.parametrize(
     "path",
     [
-        *("/v1/models", "/v1/models/imdb-s3", "/v2/models/imdb-s3/ready", "/docs", "/openapi.json", "/", "/nothing"),
+        *("/v1/models", "/v1/models/imdb-s3", "/v2/models/imdb-s3/ready", "/nothing"),
         *("/v1/timeseries/models", "//metrics", "/Metrics", "/v2", "/v1/models?/metrics", "/v1/classify#/metrics"),
     ],
 )
@@ -118,6 +118,15 @@ def test_paths_like_the_open_ones_lead_nowhere(locked: Server, stranger: httpx.C
     del stranger
     with Wire(locked.url) as wire:
         assert wire.send(request(path, method=method)).answer().status in (401, 404)
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/redoc", "/openapi.json", "/static-offline-docs/swagger-ui.css"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_pages_about_the_routes_are_open(stranger: httpx.Client, method: str, path: str) -> None:
+    """A browser has no key to send before it shows the field for it."""
+    answer = stranger.request(method, path, follow_redirects=True)
+    assert answer.status_code == 200
+    assert bool(answer.content) is (method == "GET")
 
 
 def test_refusal_of_a_protocol_has_its_shape(stranger: httpx.Client) -> None:

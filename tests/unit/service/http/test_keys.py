@@ -7,7 +7,7 @@ from starlette.datastructures import Headers
 from service.errors import Unauthorized
 from service.http.keys import Keys
 
-KEYS = Keys([SecretStr("first"), SecretStr("second key")], frozenset({"/health"}))
+KEYS = Keys([SecretStr("first"), SecretStr("second key")], frozenset({"/health"}), ("/files/",))
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,11 @@ def test_open_paths_need_none() -> None:
 
 def test_without_keys_every_request_is_allowed() -> None:
     Keys([], frozenset()).check("/v1/classify", Headers({}))
+
+
+def test_open_paths_and_files_of_open_folders_need_no_key() -> None:
+    for path in ("/health", "/files/page.css"):
+        KEYS.check(path, Headers({}))
+    for path in ("/files", "/health/", "/other/files/page.css"):
+        with pytest.raises(Unauthorized):
+            KEYS.check(path, Headers({}))

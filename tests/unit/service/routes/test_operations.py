@@ -26,7 +26,7 @@ async def test_metrics_count_what_was_answered() -> None:
 async def test_metrics_need_no_key_and_the_rest_does() -> None:
     async with serving(classifier(), settings=Settings(api_keys=(SecretStr("secret"),))) as client:
         assert (await client.get("/metrics")).status_code == 200
-        check_problem(await client.get("/"), 401, "unauthorized")
+        check_problem(await client.get("/v1/models"), 401, "unauthorized")
 
 
 async def test_head_is_answered_without_a_body() -> None:
