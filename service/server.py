@@ -118,7 +118,8 @@ def serve(settings: Settings, listener: socket.socket | None = None, parent: int
         gc.set_threshold(YOUNG_OBJECTS)
         reloader = Reloader(engine, settings, metrics, refused)
         is_sound = runner.run(_Lifecycle(settings, tracing).run(engine, metrics, reloader, bound, parent))
-        if not is_sound or engine.is_computing:  # a thread that never comes back would keep the interpreter from ending
+        # A thread that never comes back would keep the interpreter from ending, or be cut off inside of native code.
+        if not is_sound or engine.is_computing or reloader.is_reading:
             logging.shutdown()
             os._exit(0 if is_sound else 1)
     return 0

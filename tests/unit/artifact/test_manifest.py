@@ -319,3 +319,12 @@ def test_head_with_other_golden_outputs_is_refused(matcher: Path, change: Callab
     name = json.loads((matcher / "manifest.json").read_text())["head"]["outputs"][0]["name"]
     rewrite(matcher, "golden.npz", lambda arrays: {**arrays, name: change(arrays[name])})
     check_refusal(matcher, "golden", f"{name} is ", "from its golden output")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "golden.npz", "model.onnx"])
+def test_pipe_in_the_place_of_a_file_is_refused(classifier: Path, name: str) -> None:
+    """To open one would wait for ever."""
+    (classifier / name).unlink()
+    os.mkfifo(classifier / name)
+    with pytest.raises(BadExport, match=name):
+        load_export(classifier, device="cpu")
