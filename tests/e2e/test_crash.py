@@ -16,6 +16,7 @@ from tests.support.controlled import STUCK_S, TICK_S
 from tests.support.offline import document
 from tests.support.problems import check_problem
 from tests.support.server import ControlledServer, Server, sample
+from tests.support.waiting import wait_until
 from tests.support.wire import Wire, request
 
 TEXT = {"content-type": "text/plain"}
@@ -105,6 +106,18 @@ def test_signal_ends_a_server_whose_backend_hangs(start_controlled: Callable[...
         server.send_signal()
         assert wire.answer().status == 503
         assert server.exit_code() == 0
+
+
+def test_hangup_drains(fragile: ControlledServer) -> None:
+    """Sent when a terminal closes, by itself and by its shell; without a handler it would end the process at once."""
+    with fragile.held(), fragile.begin(b"x") as wire:
+        fragile.wait_for(1, "longdoc_requests_in_flight")
+        fragile.send_signal(signal.SIGHUP)
+        wait_until(lambda: "SIGHUP: draining" in fragile.text())
+        fragile.send_signal(signal.SIGHUP)
+        fragile.release()
+        assert wire.answer().status == 200
+    assert fragile.exit_code() == 0
 
 
 def contents(exports: Path) -> dict[str, str]:
