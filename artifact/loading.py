@@ -19,9 +19,8 @@ from artifact.manifest import (
     Graph,
     Manifest,
     MatcherManifest,
-    is_version,
-    newest_version,
     read_manifest,
+    versions_of,
 )
 from artifact.series import Calibration
 
@@ -89,14 +88,19 @@ class LoadedModel:
 
 
 def find_exports(root: Path) -> list[Path]:
-    """Folder of the highest version of each name below `root`, sorted by name.
+    """Folder of the highest version of each name below `root`, sorted by name. Raises: BadExport as `find_versions`."""
+    return [versions[0] for versions in find_versions(root)]
+
+
+def find_versions(root: Path) -> list[list[Path]]:
+    """Folders of the versions of each name below `root`, highest first, sorted by name.
 
     Raises: BadExport if there is none, or `root` is not a folder.
     """
     if not root.is_dir():
         raise BadExport(f"{root} is not a folder", "missing")
     names = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-    found = [newest_version(name) for name in names if any(map(is_version, name.iterdir()))]
+    found = [versions for versions in map(versions_of, names) if versions]
     if not found:
         raise BadExport(f"{root} holds no export (<name>/<version>/manifest.json)", "missing")
     return found

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
 from artifact.errors import BadExport
+from artifact.files import open_regular
 
 SCHEMA_VERSION = 2
 MANIFEST = "manifest.json"
@@ -278,7 +279,8 @@ def read_manifest(folder: Path) -> Manifest:
     """
     place = f"{folder.parent.name}/{folder.name}"
     try:
-        raw = json.loads((folder / MANIFEST).read_bytes())
+        with open_regular(folder / MANIFEST) as stream:
+            raw = json.load(stream)
     except FileNotFoundError:
         raise BadExport(f"{place}: {MANIFEST} is missing", "missing") from None
     except (OSError, ValueError, RecursionError):
@@ -307,27 +309,30 @@ def is_version(path: Path) -> bool:
     return path.is_dir() and path.name.isascii() and path.name.isdigit() and path.name[0] != "0"
 
 
+def versions_of(folder: Path) -> list[Path]:
+    """Folders of an export's versions, highest first, given the one above them."""
+    return sorted(filter(is_version, folder.iterdir()), key=lambda path: int(path.name), reverse=True)
+
+
 def newest_version(folder: Path) -> Path:
     """Folder of an export's highest version, given that folder or the one above it. Raises: BadExport."""
     place = Path(os.path.abspath(folder))  # `.` has no name; a link keeps its own
     if (place / MANIFEST).is_file():
         return place
-    versions = [path for path in place.iterdir() if is_version(path)] if place.is_dir() else []
+    versions = versions_of(place) if place.is_dir() else []
     if not versions:
         raise BadExport(f"{folder} is not an export", "missing")
-    return max(versions, key=lambda path: int(path.name))
+    return versions[0]
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as stream:
+    """SHA-256 of a file, in hexadecimal. Raises: OSError."""
+    with open_regular(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _check_hash(path: Path, expected: str, place: str) -> None:
     """Compare a file with its hash."""
-    if path.exists() and not path.is_file():
-        raise BadExport(f"{place}: {path.name} is not a regular file", "missing")
     try:
         found = sha256_of(path)
     except FileNotFoundError:

@@ -39,9 +39,7 @@ def create_api(settings: Settings, table: Table = TABLE) -> FastAPI:
         redirect_slashes=False,
     )
     for page in api.routes:
-        if (
-            isinstance(page, APIRoute) and page.methods is not None
-        ):  # unlike Starlette's routes, they answer no HEAD by themselves
+        if isinstance(page, APIRoute) and page.methods is not None:  # Starlette's own routes answer HEAD
             page.methods.add("HEAD")
     for route in table.routes:
         endpoint = _endpoint(route)

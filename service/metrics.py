@@ -1,7 +1,8 @@
 """Every Prometheus metric of the service. Created by `service.server`.
 
 Several workers share a folder, which prometheus_client reads from the environment when it is imported: each keeps its
-numbers in files there, and whichever is asked adds up those of all.
+numbers in files there, and whichever is asked adds up those of all. The files bear the number of the worker, not of its
+process: one that is started again goes on with those of the one before it.
 """
 
 import os
@@ -17,6 +18,7 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
+    values,
 )
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
@@ -41,14 +43,29 @@ SAMPLE_S = 1.0
 """Age at most of the gauges that a worker shows to the others."""
 
 
+RESERVED_BYTES = {"counter": 2**16, "histogram": 2**18} | {f"gauge_live{mode}": 2**16 for mode in ("sum", "max", "min")}
+"""Room for a worker's numbers, by kind. They are mapped into memory: where the disk is full, the first touch of a page
+would end the process by SIGBUS."""
+
+
 def set_worker(folder: Path, index: int) -> None:
-    """Say which process is the worker of that number."""
-    (folder / f"worker-{index}").write_text(str(os.getpid()))
+    """Make this process the worker of that number. Call it before the first metric is made.
+
+    Raises: OSError that names the folder, if there is no room for its numbers.
+    """
+    try:
+        (folder / f"worker-{index}").write_text(str(os.getpid()))
+        for kind, size in RESERVED_BYTES.items():
+            with (folder / f"{kind}_{index}.db").open("ab") as stream:
+                stream.write(bytes(max(0, size - stream.tell())))
+    except OSError as error:
+        raise OSError(f"cannot keep metrics in {folder}: {error.strerror}") from None
+    values.ValueClass = values.MultiProcessValue(lambda: index)  # type: ignore[no-untyped-call]
 
 
-def forget_worker(folder: Path, pid: int) -> None:
+def forget_worker(folder: Path, index: int) -> None:
     """Drop the gauges of a worker that has ended; what it counted stays."""
-    mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]
+    mark_process_dead(index, str(folder))  # type: ignore[no-untyped-call]
 
 
 class _Workers(Collector):

@@ -101,7 +101,11 @@ class Parser:
 
 def main(descriptor: int) -> None:
     """Run jobs until the server closes the socket."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # a terminal sends them to the whole group; the server decides
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+    ):  # a terminal sends them to the whole group; the server decides
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
     with Connection(descriptor) as connection:

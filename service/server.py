@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Each ends the server; SIGHUP, sent when a terminal closes, as SIGTERM does."""
 KEEP_ALIVE_S = 65
 """Longer than the 60 s after which common load balancers close, so that the side that sends closes first."""
 BACKLOG = 2048
@@ -93,13 +94,19 @@ class _Server(uvicorn.Server):
         )
 
 
-def serve(settings: Settings, listener: socket.socket | None = None, parent: int | None = None) -> int:
+def serve(
+    settings: Settings,
+    listener: socket.socket | None = None,
+    parent: int | None = None,
+    served: Collection[str] | None = None,
+) -> int:
     """Load, listen, serve until a signal, drain; returns the exit code, 1 if the backend has crashed.
 
     Args:
         settings: of the server.
         listener: bound already, for a worker among several.
         parent: descriptor that becomes readable when the parent of a worker is gone.
+        served: names of exports that were served before, for a worker that is started again.
 
     Raises: BadExport before anything listens; OSError if the address is taken.
 
@@ -108,7 +115,7 @@ def serve(settings: Settings, listener: socket.socket | None = None, parent: int
     tracing = _create_tracing(settings)
     metrics = Metrics()
     defaults = read_defaults(settings.exports)
-    models, refused = load_models(settings, metrics)
+    models, refused = load_models(settings, metrics, served)
     with (
         listener or bind(settings.host, settings.port) as bound,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
@@ -120,7 +127,8 @@ def serve(settings: Settings, listener: socket.socket | None = None, parent: int
         gc.set_threshold(YOUNG_OBJECTS)
         reloader = Reloader(engine, settings, metrics, refused)
         is_sound = runner.run(_Lifecycle(settings, tracing).run(engine, metrics, reloader, bound, parent))
-        if not is_sound or engine.is_computing:  # a thread that never comes back would keep the interpreter from ending
+        # A thread that never comes back would keep the interpreter from ending, or be cut off inside of native code.
+        if not is_sound or engine.is_computing or reloader.is_reading:
             logging.shutdown()
             os._exit(0 if is_sound else 1)
     return 0
@@ -143,6 +151,12 @@ def _create_tracing(settings: Settings) -> "Tracing | None":
         ) from None
 
 
+def obeyed_signals() -> Sequence[signal.Signals]:
+    """Signals that end this process: not SIGHUP where it was ignored from the start, as by `nohup`."""
+    is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [number for number in SIGNALS if not (number == signal.SIGHUP and is_ignored)]
+
+
 def bind(host: str, port: int) -> socket.socket:
     """Take the address. Raises: OSError that names it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -159,8 +173,9 @@ def bind(host: str, port: int) -> socket.socket:
 class _Lifecycle:
     """From the first request to the last.
 
-    SIGTERM: readiness ends at once, requests are answered for `drain_delay_s`, then the socket closes and what is
-    in flight has `drain_timeout_s` to finish. SIGINT: the same without the delay. A second signal ends everything.
+    SIGTERM or SIGHUP: readiness ends at once, requests are answered for `drain_delay_s`, then the socket closes and
+    what is in flight has `drain_timeout_s` to finish. SIGINT: the same without the delay. A second signal ends
+    everything.
     A crash of the backend, or the end of a worker's parent, is handled like a SIGINT.
     """
 
@@ -188,7 +203,7 @@ class _Lifecycle:
             timeout_graceful_shutdown=max(1, round(self._settings.drain_timeout_s)),
         )
         loop = asyncio.get_running_loop()
-        for number in SIGNALS:
+        for number in obeyed_signals():
             loop.add_signal_handler(number, self._signals.put_nowait, number)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked by the parent of several workers
         if parent is not None:
@@ -233,13 +248,19 @@ class _Lifecycle:
         log.info("%s: draining", first.name if first else "crash")
         engine.begin_drain()
         second: signal.Signals | None = None
-        if first == signal.SIGTERM:
+        if first in (signal.SIGTERM, signal.SIGHUP):
             with contextlib.suppress(TimeoutError):
-                second = await asyncio.wait_for(self._signals.get(), self._settings.drain_delay_s)
+                second = await asyncio.wait_for(self._another(), self._settings.drain_delay_s)
         server.should_exit = True
-        second = second or (await self._signals.get() if first else await signalled)
+        second = second or (await self._another() if first else await signalled)
         log.warning("%s: stopping at once", second.name)
         server.force_exit = True
+
+    async def _another(self) -> signal.Signals:
+        """The second signal: not SIGHUP, which a terminal that closes may send twice, by itself and by its shell."""
+        while (number := await self._signals.get()) == signal.SIGHUP:
+            pass
+        return number
 
 
 async def _sample(metrics: Metrics) -> None:

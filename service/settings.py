@@ -24,7 +24,7 @@ class Settings(BaseSettings):
     exports: Path = Path("exports")
     """Folder of exports; of each name the highest version is served."""
     skip_bad_exports: bool = False
-    """Serve the rest when an export is damaged, instead of refusing to start."""
+    """Serve the version before a damaged one, and the rest if there is none, instead of refusing to start."""
     backend: Format = "onnx"
     """Runtime: onnx (ONNX Runtime) or torchscript (PyTorch, to be installed beside)."""
     device: Device = "auto"

@@ -44,6 +44,9 @@ SHORTEST_WAIT_S = 0.001
 """Of a timer. Event loops may fire timers early, uvloop by half a millisecond: a shorter one could repeat at once."""
 STUCK_S = 60.0
 """A batch that computes for longer will not end: no request waits that long by default."""
+TICK_S = 1.0
+"""The time of a batch is counted in ticks. A process that was paused (SIGSTOP, `docker pause`, a machine that slept)
+sees its clock jump between two of them, which counts as one: nothing was computed meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class _Batch:
     entries: list[Entry]
     priority: Priority
     started: float = 0.0
+    ticks: int = 0
+    """Since it started."""
     watchdog: asyncio.TimerHandle | None = None
 
 
@@ -226,9 +231,17 @@ class Batcher:
             except RuntimeError as error:  # the executor was shut down or cannot start a thread
                 self._crash(error)
                 return
-            batch.watchdog = loop.call_later(STUCK_S, self._crash, TimeoutError(f"a batch computes for {STUCK_S} s"))
+            batch.watchdog = loop.call_later(TICK_S, self._tick, batch)
             running.add_done_callback(lambda done, b=batch: self._finish(b, done))  # type: ignore[misc]
         self._look_again(loop)
+
+    def _tick(self, batch: _Batch) -> None:
+        """Count the time of a batch; one that takes too long ends everything."""
+        batch.ticks += 1
+        if batch.ticks * TICK_S >= STUCK_S:
+            self._crash(TimeoutError(f"a batch computes for {STUCK_S} s"))
+        else:
+            batch.watchdog = asyncio.get_running_loop().call_later(TICK_S, self._tick, batch)
 
     def _look_again(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let bulk have the slot it leaves free, as soon as no interactive request has come for ACTIVE_S."""
@@ -295,7 +308,7 @@ class Batcher:
         if error is None and len(done.result()) != len(entries):
             error = ValueError(f"the backend gave {len(done.result())} outputs for {len(entries)} rows")
         if error is None:
-            seconds = self._clock() - batch.started
+            seconds = min(self._clock() - batch.started, (batch.ticks + 1) * TICK_S)  # without a pause
             self._cost.measured(batch.bucket, seconds / len(entries))
             self._deliver(entries, done.result(), seconds)
         elif isinstance(error, Exception):

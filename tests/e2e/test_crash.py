@@ -12,10 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.controlled import STUCK_S
+from tests.support.controlled import STUCK_S, TICK_S
 from tests.support.offline import document
 from tests.support.problems import check_problem
 from tests.support.server import ControlledServer, Server, sample
+from tests.support.waiting import wait_until
 from tests.support.wire import Wire, request
 
 TEXT = {"content-type": "text/plain"}
@@ -61,7 +62,8 @@ def test_every_request_is_answered_when_a_batch_is_stuck(fragile: ControlledServ
         asked = pool.submit(asyncio.run, ask(fragile, *bodies))
         fragile.wait_for(len(bodies), "longdoc_requests_in_flight")
         fragile.wait_for_batches(2)
-        fragile.advance(STUCK_S)
+        for _ in range(round(STUCK_S / TICK_S)):
+            fragile.advance(TICK_S)
     check_crash(fragile, asked.result())
 
 
@@ -106,6 +108,18 @@ def test_signal_ends_a_server_whose_backend_hangs(start_controlled: Callable[...
         assert server.exit_code() == 0
 
 
+def test_hangup_drains(fragile: ControlledServer) -> None:
+    """Sent when a terminal closes, by itself and by its shell; without a handler it would end the process at once."""
+    with fragile.held(), fragile.begin(b"x") as wire:
+        fragile.wait_for(1, "longdoc_requests_in_flight")
+        fragile.send_signal(signal.SIGHUP)
+        wait_until(lambda: "SIGHUP: draining" in fragile.text())
+        fragile.send_signal(signal.SIGHUP)
+        fragile.release()
+        assert wire.answer().status == 200
+    assert fragile.exit_code() == 0
+
+
 def contents(exports: Path) -> dict[str, str]:
     files = (path for path in exports.rglob("*") if path.is_file())
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
@@ -130,15 +144,22 @@ def test_killed_server_leaves_the_exports_as_they_were(
 
 
 def test_process_that_is_stopped_for_a_while_goes_on(fragile: ControlledServer) -> None:
-    """As by `docker pause`, or a machine that is short of everything; what was late is forgotten."""
-    with fragile.held(), fragile.begin(b"late", x_request_timeout_ms="3000000") as wire:
-        fragile.wait_for(1, "longdoc_requests_in_flight")
+    """As by `docker pause`, or a machine that slept: what was late is told, the rest is answered."""
+    late_ms, patient_ms = (str(1000 * round(seconds)) for seconds in (STUCK_S, 4 * STUCK_S))
+    fragile.hold()
+    with (
+        fragile.begin(b"a", x_request_timeout_ms=late_ms) as late,
+        fragile.begin(b"b", x_request_timeout_ms=patient_ms) as patient,
+    ):
+        fragile.wait_for(2, "longdoc_requests_in_flight")
         fragile.send_signal(signal.SIGSTOP)
         with ThreadPoolExecutor(1) as pool:
-            advancing = pool.submit(fragile.advance, 3000)
+            advancing = pool.submit(fragile.advance, 2 * STUCK_S)
             fragile.send_signal(signal.SIGCONT)
             advancing.result()
-        assert wire.answer().status == 504
+        assert late.answer().status == 504
+        fragile.release()
+        assert patient.answer().status == 200
     assert fragile.post("/v1/classify", content=b"x", headers=TEXT).status_code == 200
 
 

@@ -200,3 +200,38 @@ def test_sigterm_after_a_new_version_loses_nothing(exports_copy: Path, reloading
         assert answer["results"][0]["label"] in LABELS[answer["version"]]
     assert reloading.exit_code() == 0
     assert "stopped" in reloading.text()
+
+
+HANGING = """
+import sys, threading
+from service import __main__
+from service.engine import reload
+
+reload.HANGS_S = 0.1
+reload.load_export = lambda *args, **options: threading.Event().wait()
+sys.exit(__main__.main(sys.argv[1:]))
+"""
+
+
+def test_export_whose_reading_hangs_does_not_keep_the_server_from_ending(
+    exports_copy: Path, start: Callable[..., Server]
+) -> None:
+    """As on a network mount that does not answer."""
+    flags = ("--exports", str(exports_copy), "--reload-s", str(LOOK_S), "--drain-delay-s", "0")
+    server = start(*flags, program=("-c", HANGING))
+    folder = publish(new_version(exports_copy))
+    wait_until(lambda: f"{folder} cannot be read: no answer" in server.text())
+    assert version(server) == OLD
+    assert server.stop() == 0
+    assert "stopped" in server.text()
+
+
+def test_pipe_in_a_version_is_refused(exports_copy: Path, reloading: Server) -> None:
+    """To open one would wait for ever."""
+    folder = new_version(exports_copy)
+    (folder / "manifest.json").unlink()
+    os.mkfifo(folder / "manifest.json")
+    publish(folder)
+    wait_until(lambda: refused(reloading, "manifest"))
+    look_again(exports_copy, reloading)
+    assert version(reloading) == OLD

@@ -16,11 +16,12 @@ from pathlib import Path
 
 import pytest
 
+from service.workers import CANNOT_START
 from tests.support.controlled import LAST_REQUESTS_S
 from tests.support.load import until_answered, until_refused
 from tests.support.offline import Offline, agree, documents
 from tests.support.paths import ROOT
-from tests.support.refusals import check_refusal, run
+from tests.support.refusals import check_last_line, check_refusal, run
 from tests.support.server import Server
 from tests.support.versions import NAME, NEW, OLD, flip_byte, new_version, publish
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -226,6 +227,30 @@ def test_export_that_was_damaged_meanwhile_does_not_end_the_other_workers(start:
         flip_byte(model)
         wait_until(lambda: server.text().count("listening on") == WORKERS + 1)
         assert post(server, 5) == {200: 5}
+
+
+def test_version_before_a_damaged_one_is_served_after_the_death_of_all_workers(
+    start: Start, exports_copy: Path
+) -> None:
+    with several(start, "--exports", str(exports_copy), "--reload-s", str(LOOK_S)) as server:
+        folder = new_version(exports_copy)
+        flip_byte(folder / "model.onnx")
+        publish(folder)
+        wait_until(lambda: server.text().count(f"refused: {NAME}/{NEW}") == WORKERS)
+        for pid in workers(server):
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: server.text().count("listening on") == 2 * WORKERS, server.text)
+        assert server.post("/v1/classify", json={"inputs": "x"}).json()["version"] == OLD
+
+
+def test_parent_ends_when_no_worker_can_be_started_again(start: Start, exports_copy: Path) -> None:
+    constants = {"service.workers.FIRST_PAUSE_S": 0.01, "service.workers.ATTEMPTS": 2}
+    with several(start, "--exports", str(exports_copy), "--reload-s", "0", constants=constants) as server:
+        flip_byte(exports_copy / NAME / str(OLD) / "model.onnx")
+        for pid in workers(server):
+            os.kill(pid, signal.SIGKILL)
+        assert server.exit_code() == CANNOT_START
+        check_last_line(server.text(), "no worker lives", "sha256")
 
 
 def test_damaged_export_is_refused_in_one_line(exports_copy: Path) -> None:

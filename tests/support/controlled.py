@@ -5,7 +5,7 @@ the socket DESCRIPTOR is a command; it is answered once it has taken effect:
 
 - `hold`: batches that start from now on wait;
 - `release`: they continue;
-- `advance SECONDS`: the clock of the event loop jumps ahead, so timers run out.
+- `advance SECONDS`: the clock of the event loop jumps ahead, and timers that have run out are called.
 
 A batch that contains the text of a fault raises it. Requests have hours, a batch an hour, and a batch holds as many
 rows as the limits allow, however long they take, so that what a test sees does not depend on the machine.
@@ -29,6 +29,8 @@ from tests.support.waiting import PATIENCE_S
 
 STUCK_S = 3600.0
 """A batch that computes for longer is stuck."""
+TICK_S = 900.0
+"""Its time is counted in these: a jump of the clock counts as one at most."""
 DEADLINE_S = 36_000.0
 """Longer than a batch may take: a stuck batch ends its requests before their deadline."""
 LAST_REQUESTS_S = 60.0
@@ -97,10 +99,15 @@ class Control:
             self._gate.set()
 
     def _advance(self, seconds: str) -> None:
-        assert self._loop is not None
+        loop = self._loop
+        assert loop is not None
         done = threading.Event()
-        self._loop.call_soon_threadsafe(self._loop.advance, float(seconds))
-        self._loop.call_soon_threadsafe(done.set)
+
+        def advance() -> None:
+            loop.advance(float(seconds))
+            loop.call_soon(loop.call_soon, done.set)  # timers are called in the turn between
+
+        loop.call_soon_threadsafe(advance)
         done.wait(PATIENCE_S)
 
 
@@ -111,6 +118,7 @@ def run(descriptor: int, flags: Sequence[str]) -> int:
     with (
         patch.object(LoadedModel, "run", control.wrap(LoadedModel.run)),
         patch.object(batcher, "STUCK_S", STUCK_S),
+        patch.object(batcher, "TICK_S", TICK_S),
         patch.object(cost, "LONGEST_BATCH_S", STUCK_S),
         patch.object(server, "LAST_REQUESTS_S", LAST_REQUESTS_S),
         patch.object(uvloop, "new_event_loop", control.new_event_loop),

@@ -344,3 +344,12 @@ def test_export_is_loaded_from_within(monkeypatch: pytest.MonkeyPatch, capsys: p
         assert artifact.load(".", device="cpu").manifest.name == "ili"
         assert main(["check", ".", "--device", "cpu"]) == 0
         assert capsys.readouterr().out.split()[:2] == ["ili", "2"]
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "golden.npz", "model.onnx"])
+def test_pipe_in_the_place_of_a_file_is_refused(classifier: Path, name: str) -> None:
+    """To open one would wait for ever."""
+    (classifier / name).unlink()
+    os.mkfifo(classifier / name)
+    with pytest.raises(BadExport, match=name):
+        load_export(classifier, device="cpu")

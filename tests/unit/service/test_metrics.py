@@ -1,10 +1,13 @@
 """Names and labels are an interface: dashboards and alerts are written against them."""
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from prometheus_client import values
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.metrics import SHARED, Metrics, forget_worker, set_worker
@@ -79,25 +82,23 @@ metrics.announce("m", "1", *"tfdps")
 if version != "1":
     metrics.announce("m", version, *"tfdps")
 metrics.sample()
-print(os.getpid())
 print(metrics.expose().decode())
 """
 
 
-def shared(folder: Path, *arguments: str) -> tuple[int, dict[str, float]]:
-    """What a worker shows, and its process id; it has ended then, and its files are as it left them."""
+def shared(folder: Path, *arguments: str) -> dict[str, float]:
+    """What a worker shows; it has ended then, and its files are as it left them."""
     done = subprocess.run(
         [sys.executable, "-c", WORKER, *arguments],
         cwd=ROOT, env={**os.environ, SHARED: str(folder)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    pid, _, text = done.stdout.partition("\n")
-    samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
-    return int(pid), {f"{s.name}{sorted(s.labels.values())}": s.value for s in samples}
+    samples = (sample for family in text_string_to_metric_families(done.stdout) for sample in family.samples)
+    return {f"{s.name}{sorted(s.labels.values())}": s.value for s in samples}
 
 
 def test_workers_are_shown_as_one(tmp_path: Path) -> None:
-    first, _ = shared(tmp_path, "0", "1", "3", "4", "1.5")
-    second, found = shared(tmp_path, "1", "2", "5", "6", "0.5")
+    shared(tmp_path, "0", "1", "3", "4", "1.5")
+    found = shared(tmp_path, "1", "2", "5", "6", "0.5")
     assert found["longdoc_http_requests_total['/', '200', 'GET']"] == 8
     assert found["longdoc_request_duration_seconds_count['m', 't']"] == 2
     assert found["longdoc_request_duration_seconds_sum['m', 't']"] == 8
@@ -105,9 +106,10 @@ def test_workers_are_shown_as_one(tmp_path: Path) -> None:
     gauges = ("queue_depth", "queue_bytes", "queue_oldest_seconds", "requests_in_flight", "model_ready")
     assert [found[f"longdoc_{name}['m']"] for name in gauges] == [10, 100, 1.5, 4, 0]
     assert found["process_start_time_seconds[]"] > 0
-    forget_worker(tmp_path, second)
-    third, found = shared(tmp_path, "1", "1", "1", "0", "0")
-    assert len({first, second, third}) == 3
+    files = sorted(tmp_path.iterdir())
+    forget_worker(tmp_path, 1)
+    found = shared(tmp_path, "1", "1", "1", "0", "0")
+    assert sorted(tmp_path.iterdir()) == files, "a worker that died leaves no files beside those of the next one"
     assert found["longdoc_http_requests_total['/', '200', 'GET']"] == 9, "what the dead one has counted stays"
     assert [found[f"longdoc_{name}['m']"] for name in gauges] == [4, 40, 1.5, 4, 1], "what it held does not"
     assert found["longdoc_model_info['1', 'd', 'f', 'm', 'p', 's', 't']"] == 1
@@ -116,15 +118,27 @@ def test_workers_are_shown_as_one(tmp_path: Path) -> None:
 
 def test_version_that_one_worker_still_serves_is_shown_beside_the_new_one(tmp_path: Path) -> None:
     shared(tmp_path, "0", "1", "0", "0", "0")
-    _, found = shared(tmp_path, "1", "2", "0", "0", "0")
+    found = shared(tmp_path, "1", "2", "0", "0", "0")
     versions = {v: found[f"longdoc_model_info['{v}', 'd', 'f', 'm', 'p', 's', 't']"] for v in "12"}
     assert versions == {"1": 1, "2": 1}
 
 
-def test_processes_of_workers_are_shown_each(tmp_path: Path) -> None:
+def test_processes_of_workers_are_shown_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(values, "ValueClass", values.ValueClass)  # which restores it
     set_worker(tmp_path, 0)
     (tmp_path / "worker-7").write_text("")
-    _, found = shared(tmp_path, "1", "1", "0", "0", "0")
+    found = shared(tmp_path, "1", "1", "0", "0", "0")
     assert {name for name in found if name.startswith("longdoc_worker_resident")} == {
         f"longdoc_worker_resident_memory_bytes['{index}']" for index in (0, 1)
     }
+
+
+def test_disk_that_is_full_is_told(tmp_path: Path) -> None:
+    """Files that may not grow stand for it. Else the process would end by SIGBUS at its first count."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, hard))
+    try:
+        with pytest.raises(OSError, match=f"^cannot keep metrics in {tmp_path}: "):
+            set_worker(tmp_path, 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))

@@ -48,7 +48,7 @@ async def test_death_fails_one_job_and_the_next_one_finds_a_new_process(parser: 
     assert await parser.run(jobs.process, b"") != before
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_signals_to_the_whole_group_do_not_end_it(parser: Parser, number: signal.Signals) -> None:
     child = await parser.run(jobs.process, b"")
     os.kill(child, number)

@@ -1,5 +1,6 @@
 """The server before it serves: the address, the exports, the collector."""
 
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from artifact.errors import BadExport
-from service.server import bind, serve
+from service.server import SIGNALS, bind, obeyed_signals, serve
 from service.settings import Settings
 
 COLLECTOR = "http://127.0.0.1:1"
@@ -84,3 +85,13 @@ def test_wrong_variables_of_the_collector_are_refused(monkeypatch: pytest.Monkey
     with pytest.raises(BadExport, match="the variables of OpenTelemetry are wrong: ") as caught:
         serve(Settings.model_validate({"exports": tmp_path, "otlp_endpoint": COLLECTOR}))
     assert caught.value.reason == "backend"
+
+
+def test_hangup_that_is_ignored_stays_so() -> None:
+    """As by `nohup`."""
+    assert set(obeyed_signals()) == set(SIGNALS)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert set(obeyed_signals()) == {signal.SIGTERM, signal.SIGINT}
+    finally:
+        signal.signal(signal.SIGHUP, before)

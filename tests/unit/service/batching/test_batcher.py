@@ -60,6 +60,11 @@ class ClockLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.clock.now
 
+    async def pause(self, seconds: float) -> None:
+        """Let time pass in which the process does not run."""
+        self.clock.now += seconds
+        await settle()
+
 
 class ManualExecutor(Executor):
     """Keeps jobs until `finish`."""
@@ -684,5 +689,55 @@ def test_batch_that_ends_in_time_is_no_crash() -> None:
         await task
         await asyncio.sleep(2 * STUCK_S)
         assert batcher.is_ready
+
+    simulate(scenario)
+
+
+def clock_loop() -> ClockLoop:
+    return cast(ClockLoop, asyncio.get_running_loop())
+
+
+def test_pause_of_the_process_is_no_batch_that_never_ends() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        patient, late = ask(batcher, b"1", within=math.inf), ask(batcher, b"2", within=30)
+        await settle()
+        for _ in range(3):
+            await clock_loop().pause(2 * STUCK_S)
+        assert batcher.is_ready
+        with refused(DeadlineExceeded, "deadline"):
+            await late
+        await executor.finish()
+        assert values(await patient) == [ord("1")]
+
+    simulate(scenario)
+
+
+def test_batch_that_never_ends_is_a_crash_after_a_pause_too() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        del executor
+        stuck = ask(batcher, b"1", within=math.inf)
+        await settle()
+        await clock_loop().pause(10 * STUCK_S)
+        await asyncio.sleep(STUCK_S + 1)
+        with refused(NotReady, "failed"):
+            await stuck
+
+    simulate(scenario)
+
+
+def test_pause_does_not_count_as_the_cost_of_a_row() -> None:
+    """Else those who come next would be refused: so slow a server could not answer them in time."""
+
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        during = ask(batcher, b"1", within=math.inf)
+        await settle()
+        await clock_loop().pause(2 * STUCK_S)
+        await executor.finish()
+        assert (await during).compute_s <= 2
+        after = [ask(batcher, bytes([number])) for number in range(4)]
+        await settle()
+        while executor.jobs:
+            await executor.finish()
+        assert [values(await task) for task in after] == [[0.0], [1.0], [2.0], [3.0]]
 
     simulate(scenario)

@@ -53,12 +53,14 @@ MANIFESTS = {task: manifest(task) for task in SAMPLES}
 
 
 class Exports:
-    """A folder of exports, each a file with what loading it shall do: a task, `bad`, or `broken`."""
+    """A folder of exports, each a file with what loading it shall do: a task, `bad`, `broken` or `hangs`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.loads: list[str] = []
         self.backends: dict[int, Backend] = {}
+        self.mount = threading.Event()
+        """Set once reading what hangs goes on."""
 
     def put(self, place: str, content: str = "text-classification") -> Path:
         path = self.root / place / "manifest.json"
@@ -73,6 +75,9 @@ class Exports:
         content = (folder / "manifest.json").read_text()
         if content == "bad":
             raise BadExport(f"{place}: model.onnx has another hash", "hash")
+        if content == "hangs":
+            assert self.mount.wait(PATIENCE_S)
+            content = "text-classification"
         if content == "broken":
             raise RuntimeError("a fault of ours")
         update = {"name": folder.parent.name, "version": int(folder.name)}
@@ -341,3 +346,37 @@ async def test_second_model_of_a_task_changes_no_answer(
     assert served(engine) == {"a": 3, "b": 1}
     assert engine.models.classifier(None).manifest.name == "a"
     assert not [record for record in caplog.records if record.levelno == logging.WARNING]
+
+
+async def test_sound_version_before_a_bad_one_is_served(exports: Exports, engine: Engine, reloader: Reloader) -> None:
+    exports.put("a/3")
+    exports.put("a/4", "bad")
+    for _ in range(2):
+        await reloader.look()
+    assert exports.loads == ["a/4", "a/3"]
+    assert served(engine) == {"a": 3}
+
+
+async def test_export_whose_reading_hangs_holds_up_nothing_else(
+    exports: Exports,
+    engine: Engine,
+    reloader: Reloader,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(service.engine.reload, "HANGS_S", 0.01)
+    exports.put("a/3", "hangs")
+    await reloader.look()
+    monkeypatch.setattr(service.engine.reload, "HANGS_S", PATIENCE_S)
+    exports.put("b/1")
+    await reloader.look()
+    assert served(engine) == {"a": 2, "b": 1}
+    assert exports.loads == ["a/3", "b/1"]
+    assert caplog.text.count("a/3 cannot be read: no answer in 0.01 s") == 1
+    assert reloader.is_reading
+    exports.mount.set()
+    async with asyncio.timeout(PATIENCE_S):
+        while served(engine) != {"a": 3, "b": 1}:
+            await reloader.look()
+    assert exports.loads == ["a/3", "b/1"]
+    assert not reloader.is_reading
