@@ -271,7 +271,7 @@ def parse_manifest(raw: object) -> Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read and check `manifest.json` and the hash of every file it names.
+    """Read and check `manifest.json` and the hash of every file it names; the folder holds no other.
 
     Raises: BadExport, one line that names the folder and the file.
     """
@@ -295,9 +295,12 @@ def read_manifest(folder: Path) -> Manifest:
         raise BadExport(f"{place}: {MANIFEST}: {key or 'task'}: {first['msg']}", "manifest") from None
     if (manifest.name, str(manifest.version)) != (folder.parent.name, folder.name):
         raise BadExport(f"{place}: {MANIFEST} names {manifest.name}/{manifest.version}", "manifest")
-    named: list[ModelFile | ArrayFile] = [file for graph in manifest.graphs for file in graph.files]
-    for path, sha256 in dict.fromkeys((file.path, file.sha256) for file in (*named, *manifest.archives)):
+    files: list[ModelFile | ArrayFile] = [file for graph in manifest.graphs for file in graph.files]
+    files += manifest.archives
+    for path, sha256 in dict.fromkeys((file.path, file.sha256) for file in files):
         _check_hash(folder / path, sha256, place)
+    if unlisted := sorted({path.name for path in folder.iterdir()} - {MANIFEST, *(file.path for file in files)}):
+        raise BadExport(f"{place}: {unlisted[0]!r} is not in {MANIFEST}; remove it", "unlisted")
     return manifest
 
 
