@@ -16,7 +16,7 @@ from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend, Tensors
 from artifact.errors import BadExport
 from artifact.loading import load_export
-from artifact.manifest import newest_version, sha256_of
+from artifact.manifest import ClassifierManifest, newest_version, sha256_of
 from tests.support.paths import EXPORTS
 
 CLASSIFIER, MATCHER, FORECASTER = "imdb-s3", "aan", "ettm2"
@@ -219,6 +219,33 @@ def test_wrong_field_of_a_classifier_is_refused(classifier: Path, change: Callab
         load_export(classifier, device="cpu")
     check_refusal(classifier, caught.value.reason, words)
     assert caught.value.reason in {"manifest", "hash", "golden"}
+
+
+CONTROL = ["\x1b[2J", "a\n", "a\nb", "\r", "\x00", "\x7f", "\x9b31m", "\u2028", "\u202egood"]
+
+
+@pytest.mark.parametrize("text", CONTROL)
+def test_control_characters_are_refused(tmp_path: Path, text: str) -> None:
+    """They would reach the terminal and the log of whoever looks at names."""
+    classifier, forecaster = copy(CLASSIFIER, tmp_path), copy(FORECASTER, tmp_path)
+    edit(classifier, lambda raw: raw["labels"].__setitem__(1, text))
+    check_refusal(classifier, "manifest", "labels.1: ")
+    edit(classifier, lambda raw: raw.update(labels=["a", "b"], data_terms=text))
+    check_refusal(classifier, "manifest", "data_terms: ")
+    edit(forecaster, lambda raw: raw["channels"].__setitem__(0, text))
+    check_refusal(forecaster, "manifest", "channels.0: ")
+    edit(forecaster, lambda raw: raw.update(name=text))
+    check_refusal(forecaster, "manifest", "name: ")
+
+
+@pytest.mark.parametrize(
+    "label", ["sehr gut", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\U0001f44d\U0001f3fd", "a\u00a0b"]
+)
+def test_labels_of_any_language_are_taken(classifier: Path, label: str) -> None:
+    edit(classifier, lambda raw: raw["labels"].__setitem__(1, label))
+    manifest = load_export(classifier, device="cpu").manifest
+    assert isinstance(manifest, ClassifierManifest)
+    assert manifest.labels[1] == label
 
 
 @pytest.mark.parametrize("row", range(8))
