@@ -23,7 +23,7 @@ from service.workers import supervise
 
 PROGRAM = "longdoc-serve" if Path(sys.argv[0]).stem == "longdoc-serve" else "python -m service"
 PREFIX = "LONGDOC_"
-OTHERS = {"LONGDOC_DATA", "LONGDOC_PUBLISHED_PORT", "LONGDOC_MEMORY_LIMIT"}
+OTHERS = {"LONGDOC_DATA", "LONGDOC_IMAGE", "LONGDOC_PUBLISHED_PORT", "LONGDOC_MEMORY_LIMIT"}
 """Variables of training and of compose."""
 
 
