@@ -60,7 +60,8 @@ def _serve(arguments: list[str]) -> int:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=True)[0]
         name = ".".join(map(str, first["loc"]))
-        raise InputError(f"setting {name} = {first['input']!r}: {first['msg']}") from None
+        given = "" if name == "api_keys" else f" = {first['input']!r}"  # keys are in no log
+        raise InputError(f"setting {name}{given}: {first['msg']}") from None
     if settings.backend == "onnx":
         require_one_runtime()
     log.configure(settings.log_format)
