@@ -17,7 +17,7 @@ class Options:
     """What is wanted of a classification."""
 
     top_k: int | None = None
-    """Scores to give, best first; None gives all."""
+    """Scores to give, best first; None gives all, as does a number beyond the labels."""
     on_overflow: OnOverflow = "windows"
     """What happens beyond the model's length."""
     detail: bool = False
@@ -50,14 +50,6 @@ class Classification:
                 for start, end in spans
             ]
         return result
-
-
-def check_top_k(manifest: ClassifierManifest, top_k: int | None) -> None:
-    """Refuse to give more scores than there are. Raises: InvalidInput."""
-    most = len(manifest.labels)
-    if top_k is not None and not 1 <= top_k <= most:
-        message = f"must be at most {most}, the number of labels" if top_k > most else "must be at least 1"
-        raise InvalidInput.at("top_k", message)
 
 
 class Documents:

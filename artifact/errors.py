@@ -53,4 +53,4 @@ class BadExport(Exception):
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
-        """One word for the metric: missing, hash, schema, manifest, backend, golden, calibration."""
+        """One word for the metric: missing, hash, schema, manifest, unlisted, backend, golden, calibration."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args, overload
 import numpy as np
 
 from artifact.backends.base import BATCH_ROWS, batches_at_once
-from artifact.classification import Documents, Options, check_top_k
+from artifact.classification import Documents, Options
 from artifact.documents import OnOverflow, sigmoid
 from artifact.errors import InvalidInput, NonFiniteOutput
 from artifact.forecasting import Series, check_channels, check_levels, choose_horizon
@@ -68,7 +68,7 @@ class Model:
 
         Args:
             documents: of any length.
-            top_k: scores to return, best first; None returns all.
+            top_k: scores to return, best first; None returns all, as does a number beyond the labels.
             on_overflow: what happens beyond the model's length.
             detail: whether to return the scores of each window.
 
@@ -81,7 +81,7 @@ class Model:
             self._manifest_of(ClassifierManifest, "classify documents"),
             Options(top_k, on_overflow, detail),
         )
-        check_top_k(manifest, top_k)
+        _check_positive("top_k", top_k)
         _check_overflow(on_overflow)
         _check_count("inputs", documents)
         request = Documents([_encoded(document) for document in documents], manifest, on_overflow)
@@ -111,14 +111,13 @@ class Model:
         Args:
             query: what the documents are compared with.
             documents: of any length.
-            top_n: results to return; None returns all.
+            top_n: results to return; None returns all, as does a number beyond the documents.
             on_overflow: what happens beyond the model's length.
 
         Raises: InvalidInput, NonFiniteOutput.
 
         """
-        if top_n is not None and top_n < 1:
-            raise InvalidInput.at("top_n", f"must be at least 1, not {top_n}")
+        _check_positive("top_n", top_n)
         texts = [Text(f"documents.{i}", _encoded(document)) for i, document in enumerate(documents)]
         _check_count("documents", documents)
         vectors, encodings = self._encode([Text("query", _encoded(query)), *texts], on_overflow)
@@ -207,6 +206,12 @@ def _check_overflow(on_overflow: str) -> None:
     """Refuse a strategy that there is not; the server's schemas do it for requests. Raises: InvalidInput."""
     if on_overflow not in (allowed := get_args(OnOverflow)):
         raise InvalidInput.at("on_overflow", f"{on_overflow!r} is none of {', '.join(allowed)}")
+
+
+def _check_positive(place: str, number: int | None) -> None:
+    """Refuse to return less than one result. Raises: InvalidInput."""
+    if number is not None and number < 1:
+        raise InvalidInput.at(place, f"must be at least 1, not {number}")
 
 
 def _check_count(what: str, inputs: Sequence[object]) -> None:

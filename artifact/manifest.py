@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -18,6 +19,9 @@ MAX_TOLERANCE = 1e-2
 
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+TEXT = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$"
+"""Without control characters, which would move a terminal's cursor, end a line of a log or turn the text around."""
+Text = Annotated[str, StringConstraints(pattern=TEXT)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$")]
 Format = Literal["onnx", "torchscript"]
 CalibrationSource = Literal["validation", "history"]
@@ -49,7 +53,7 @@ class ArrayFile(_Part):
 class TensorSpec(_Part):
     """Name, Open Inference Protocol datatype and shape (-1 = any) of one tensor."""
 
-    name: str
+    name: Text
     datatype: Literal["UINT8", "INT32", "FP32"]
     shape: tuple[int, ...]
 
@@ -126,7 +130,7 @@ class _Export(Graph):
     """Largest |a - b| / max(1, max|b|) between two backends, and between a start and the golden outputs."""
     training: Training
     results: tuple[Result, ...]
-    data_terms: str
+    data_terms: Text
     non_commercial: bool
 
     @property
@@ -166,7 +170,7 @@ class ClassifierManifest(_TextExport):
     """Documents -> labels."""
 
     task: Literal["text-classification"]
-    labels: tuple[str, ...] = Field(min_length=2)
+    labels: tuple[Text, ...] = Field(min_length=2)
     temperature: float = Field(default=1.0, gt=0)
     """What the logits were divided by, so that scores are probabilities; it is part of the weights."""
     reliability: tuple[ReliabilityBin, ...] = ()
@@ -220,7 +224,7 @@ class ForecasterManifest(_Export):
     """Multivariate window -> its continuation."""
 
     task: Literal["forecasting"]
-    channels: tuple[str, ...] = Field(min_length=1)
+    channels: tuple[Text, ...] = Field(min_length=1)
     mean: tuple[float, ...]
     """Of each channel in training: the model sees (value - mean) / scale."""
     scale: tuple[Annotated[float, Field(gt=0)], ...]
@@ -230,7 +234,7 @@ class ForecasterManifest(_Export):
     """Steps it forecasts at most."""
     min_observations: int = Field(gt=1)
     """Values of each channel that must be there within the context; the others are imputed."""
-    frequency: str
+    frequency: Text
     """Step of the training data, for people."""
     calibration: ArrayFile
     """`levels` (Q,) and `errors` (Q, horizon, channels), in scaled units."""
@@ -273,7 +277,7 @@ def parse_manifest(raw: object) -> Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read and check `manifest.json` and the hash of every file it names.
+    """Read and check `manifest.json` and the hash of every file it names; the folder holds no other.
 
     Raises: BadExport, one line that names the folder and the file.
     """
@@ -298,10 +302,18 @@ def read_manifest(folder: Path) -> Manifest:
         raise BadExport(f"{place}: {MANIFEST}: {key or 'task'}: {first['msg']}", "manifest") from None
     if (manifest.name, str(manifest.version)) != (folder.parent.name, folder.name):
         raise BadExport(f"{place}: {MANIFEST} names {manifest.name}/{manifest.version}", "manifest")
-    named: list[ModelFile | ArrayFile] = [file for graph in manifest.graphs for file in graph.files]
-    for path, sha256 in dict.fromkeys((file.path, file.sha256) for file in (*named, *manifest.archives)):
+    files: list[ModelFile | ArrayFile] = [file for graph in manifest.graphs for file in graph.files]
+    files += manifest.archives
+    for path, sha256 in dict.fromkeys((file.path, file.sha256) for file in files):
         _check_hash(folder / path, sha256, place)
+    if unlisted := sorted({path.name for path in folder.iterdir()} - {MANIFEST, *(file.path for file in files)}):
+        raise BadExport(f"{place}: {unlisted[0]!r} is not in {MANIFEST}; remove it", "unlisted")
     return manifest
+
+
+def is_text(text: str) -> bool:
+    """Whether a label or the name of a channel may stand in a manifest."""
+    return re.fullmatch(TEXT, text) is not None
 
 
 def is_version(path: Path) -> bool:

@@ -17,7 +17,14 @@ Column = Sequence[float | None]
 
 LARGEST = 1e6
 """Values further than this many training deviations from the training mean are refused."""
-UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+UNITS = {
+    **dict.fromkeys(("s", "S"), "seconds"),
+    **dict.fromkeys(("min", "T"), "minutes"),
+    **dict.fromkeys(("h", "H"), "hours"),
+    **dict.fromkeys(("d", "D"), "days"),
+    **dict.fromkeys(("w", "W"), "weeks"),
+}
+"""Ours, and pandas'."""
 
 
 @dataclass(frozen=True)
@@ -177,11 +184,14 @@ def calibrate(errors: NDArray[np.float32], levels: Sequence[float]) -> Calibrati
 
 
 def parse_frequency(text: str) -> timedelta:
-    """Length of a step: a number and s, min, h, d or w, as in 10min, 1h, 7d. Raises: InvalidInput."""
-    found = re.fullmatch(r"([1-9][0-9]{0,5})(s|min|h|d|w)", text)
+    """Length of a step: a number, if it is not 1, and s, min, h, d or w, as in 10min, h, 7d; or pandas' 10T, H, 7D.
+
+    Raises: InvalidInput, for months and years too, which have no fixed length.
+    """
+    found = re.fullmatch(rf"([1-9][0-9]{{0,5}})?({'|'.join(UNITS)})", text)
     if found is None:
         raise InvalidInput.at("frequency", "expected a number and one of s, min, h, d, w, as in 10min or 7d")
-    return timedelta(**{UNITS[found[2]]: int(found[1])})
+    return timedelta(**{UNITS[found[2]]: int(found[1] or 1)})
 
 
 def parse_start(text: str) -> datetime:

@@ -23,7 +23,7 @@ from service.workers import supervise
 
 PROGRAM = "longdoc-serve" if Path(sys.argv[0]).stem == "longdoc-serve" else "python -m service"
 PREFIX = "LONGDOC_"
-OTHERS = {"LONGDOC_DATA", "LONGDOC_PUBLISHED_PORT", "LONGDOC_MEMORY_LIMIT"}
+OTHERS = {"LONGDOC_DATA", "LONGDOC_IMAGE", "LONGDOC_PUBLISHED_PORT", "LONGDOC_MEMORY_LIMIT"}
 """Variables of training and of compose."""
 
 
@@ -61,7 +61,8 @@ def _serve(arguments: list[str]) -> int:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=True)[0]
         name = ".".join(map(str, first["loc"]))
-        raise InputError(f"setting {name} = {first['input']!r}: {first['msg']}") from None
+        given = "" if name == "api_keys" else f" = {first['input']!r}"  # keys are in no log
+        raise InputError(f"setting {name}{given}: {first['msg']}") from None
     if settings.backend == "onnx":
         require_one_runtime()
     log.configure(settings.log_format)

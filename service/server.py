@@ -108,19 +108,22 @@ def serve(
         parent: descriptor that becomes readable when the parent of a worker is gone.
         served: names of exports that were served before, for a worker that is started again.
 
-    Raises: BadExport before anything listens; OSError if the address is taken.
+    Raises: OSError, before models are loaded, if the address is taken; BadExport before anything listens.
 
     """
     sys.setswitchinterval(SWITCH_S)
     tracing = _create_tracing(settings)
     metrics = Metrics()
-    defaults = read_defaults(settings.exports)
-    models, refused = load_models(settings, metrics, served)
     with (
         listener or bind(settings.host, settings.port) as bound,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        bound.listen(BACKLOG)
+        models, refused = load_models(settings, metrics, served)
+        defaults = read_defaults(settings.exports)
+        try:
+            bound.listen(BACKLOG)
+        except OSError as error:  # another one was bound beside us, which the system allows, and listened first
+            raise _cannot_listen(settings.host, settings.port, error) from None
         engine = Engine(models, settings, metrics, defaults)
         del models  # the engine lets the first ones go when newer ones are served
         gc.freeze()  # what was loaded stays: it need not be looked through for garbage
@@ -158,7 +161,7 @@ def obeyed_signals() -> Sequence[signal.Signals]:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take the address. Raises: OSError that names it."""
+    """Take the address; nobody can connect until the socket listens. Raises: OSError that names it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -166,8 +169,13 @@ def bind(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise OSError(f"cannot listen on {host}, port {port}: {error.strerror}") from None
+        raise _cannot_listen(host, port, error) from None
     return listener
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> OSError:
+    """An error that tells where, and which settings say so."""
+    return OSError(f"cannot listen on {host} (LONGDOC_HOST), port {port} (LONGDOC_PORT): {error.strerror}")
 
 
 class _Lifecycle:

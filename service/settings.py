@@ -14,7 +14,12 @@ class Settings(BaseSettings):
     """Every field is a flag of `python -m service` and a variable; the text under it is its help."""
 
     model_config = SettingsConfigDict(
-        env_prefix="LONGDOC_", frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=()
+        env_prefix="LONGDOC_",
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+        allow_inf_nan=False,
     )
 
     host: str = "127.0.0.1"
@@ -73,10 +78,15 @@ class Settings(BaseSettings):
     @field_validator("api_keys", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        """Take a list with commas apart. Raises: ValueError for one without a key, which would let everybody in."""
+        """Take a list with commas apart.
+
+        Raises: ValueError for one without a key, which would let everybody in, or with one that no header can carry.
+        """
         if not isinstance(value, str):
             return value
         keys = [part.strip() for part in value.split(",")]
         if not all(keys):
             raise ValueError("give keys separated by commas, none of them empty; unset, no key is asked for")
+        if not all(key.isascii() and key.isprintable() for key in keys):
+            raise ValueError("a key may hold visible ASCII characters and spaces; a header carries no others unharmed")
         return keys

@@ -10,6 +10,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 import onnxruntime
 
 from artifact.backends.base import Array, Device, Tensors
+from artifact.backends.external import refuse_external_data
 from artifact.errors import BadExport
 from artifact.manifest import Graph
 
@@ -31,6 +32,7 @@ class OnnxBackend:
             self.device = "cpu"
 
     def _load(self, path: Path) -> Any:
+        refuse_external_data(path)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # batches run side by side instead
         options.inter_op_num_threads = 1

@@ -55,7 +55,7 @@ def ours(port: int) -> None:
         return [dataclasses.replace(chosen, backend=NullBackend())], refused  # type: ignore[arg-type]
 
     log.configure("text")
-    service.server.load_models = load  # type: ignore[attr-defined]  # the one place that names the runtime
+    service.server.load_models = load  # type: ignore[assignment, attr-defined]  # the one place that names the runtime
     service.server.serve(Settings(port=port, drain_delay_s=0))
 
 

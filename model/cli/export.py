@@ -1,6 +1,7 @@
 """`python -m model export`: a run folder -> exports/<name>/<version>/, checked on every backend."""
 
 import argparse
+import errno
 import io
 import json
 import logging
@@ -40,6 +41,8 @@ from model.training.plot import reliability_diagram
 from model.training.trained import Trained, load_trained
 
 TOLERANCE = 1e-5
+TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
+"""What systems answer to a folder that is renamed to one that is there."""
 SUFFIX: dict[Format, str] = {"onnx": "onnx", "torchscript": "ts"}
 DATATYPES = {"uint8": "UINT8", "int32": "INT32", "float32": "FP32"}
 
@@ -79,8 +82,7 @@ def run(args: argparse.Namespace) -> Path:
                 check_agreement(graphs[-1], partial, *fitting(source.golden, output, bucket))
         np.savez_compressed(partial / "golden.npz", allow_pickle=False, **golden)
         manifest = _manifest(best, version, graphs, partial, data, args.device)
-        (partial / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")
-        os.rename(partial, versions / str(version))
+        folder = _publish(partial, manifest, versions)
     except BaseException:
         shutil.rmtree(partial)
         if not any(versions.iterdir()):
@@ -88,10 +90,25 @@ def run(args: argparse.Namespace) -> Path:
         raise
     if isinstance(manifest, ClassifierManifest):
         reliability_diagram(manifest.reliability, Path(args.run_folder) / "reliability.png")
-    print(f"exported {versions / str(version)}")
+    print(f"exported {folder}")
     if add_default(Path(args.out), manifest.task, manifest.name):
         print(f"{Path(args.out) / DEFAULTS}: {manifest.name} answers when a request names no model")
-    return versions / str(version)
+    return folder
+
+
+def _publish(partial: Path, manifest: Manifest, versions: Path) -> Path:
+    """Make a folder the version of its manifest, or the next one that no other export has taken meanwhile."""
+    while True:
+        (partial / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")
+        folder = versions / str(manifest.version)
+        try:
+            os.rename(partial, folder)
+        except OSError as error:
+            if error.errno not in TAKEN:
+                raise
+            manifest = manifest.model_copy(update={"version": manifest.version + 1})
+        else:
+            return folder
 
 
 def fitting(golden: Arrays, output: NDArray[np.float32], bucket: int) -> tuple[Arrays, NDArray[np.float32]]:

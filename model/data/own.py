@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from artifact.manifest import is_text
 from model.errors import UserError
 
 LINES = (".jsonl", ".ndjson")
@@ -18,6 +19,8 @@ Row = tuple[str, tuple[bytes, ...], str]
 
 def read(path: Path, text_columns: tuple[str, ...], label_column: str) -> list[Row]:
     """Read every row; texts that are empty and encodings that are not UTF-8 are errors, but for files in folders.
+
+    Labels hold no control characters: they stand in manifests, answers and logs.
 
     Raises: UserError naming file, line and column.
     """
@@ -40,6 +43,9 @@ def read(path: Path, text_columns: tuple[str, ...], label_column: str) -> list[R
         raise UserError(f"{path}: {error.strerror}") from None
     if not found:
         raise UserError(f"{path} holds no row")
+    for place, _, label in found:
+        if not is_text(label):
+            raise UserError(f"{place}: the label {label!r} holds a control character")
     return found
 
 

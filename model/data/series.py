@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from artifact.manifest import is_text
 from model.config.data import SeriesConfig
 from model.errors import UserError
 
@@ -215,6 +216,8 @@ def _parse_table(text: str, path: Path, time_column: str) -> tuple[list[str], li
         raise UserError(f"{path}:1: expected a time column and at least one channel, not {len(header)} columns")
     if len(set(header)) < len(header):
         raise UserError(f"{path}:1: two columns have the same name")
+    if unsound := [name for name in header if not is_text(name)]:
+        raise UserError(f"{path}:1: the name {unsound[0]!r} holds a control character")
     if time_column and time_column not in header:
         raise UserError(f"{path}:1: no column {time_column!r}; there are: {', '.join(header)}")
     time_index = header.index(time_column) if time_column else 0

@@ -32,13 +32,13 @@ from service.wire.route import TIMEOUT_HEADERS, Route
 from service.wire.schemas import Channel, Channels, Levels, ModelName
 
 STEPS = {
-    **dict.fromkeys(("S", "second", "secondly"), "1s"),
-    **dict.fromkeys(("T", "minute", "minutely"), "1min"),
-    **dict.fromkeys(("H", "hour", "hourly"), "1h"),
-    **dict.fromkeys(("D", "day", "daily"), "1d"),
-    **dict.fromkeys(("W", "week", "weekly"), "1w"),
+    **dict.fromkeys(("second", "secondly"), "1s"),
+    **dict.fromkeys(("minute", "minutely"), "1min"),
+    **dict.fromkeys(("hour", "hourly"), "1h"),
+    **dict.fromkeys(("day", "daily"), "1d"),
+    **dict.fromkeys(("week", "weekly"), "1w"),
 }
-"""KServe's frequencies of fixed length; months, quarters and years have none."""
+"""KServe's words for steps of fixed length; its letters are pandas'. Months, quarters and years have none."""
 NAMES = {"start": "start_timestamp"}
 """Our name of a part of the request -> KServe's."""
 

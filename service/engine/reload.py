@@ -35,6 +35,8 @@ class Reloader:
         self._engine = engine
         self._settings = settings
         self._metrics = metrics
+        self._failure = ""
+        """Why the last look failed."""
         self._refused = {(folder, _state(folder)) for folder in refused}
         self._reading: dict[Path, asyncio.Future[Any]] = {}
 
@@ -47,10 +49,16 @@ class Reloader:
         """Look every `reload_s`, until cancelled."""
         while True:
             await asyncio.sleep(self._settings.reload_s)
+            failure = ""
             try:
                 await self.look()
+            except OSError as error:  # file descriptors may be used up for hours: told once until it changes
+                failure = f"cannot look for new exports: {error.strerror or error}"
+                if failure != self._failure:
+                    log.error("%s", failure)
             except Exception:  # one look that fails must not end the looking
                 log.exception("looking for new exports failed")
+            self._failure = failure
 
     async def look(self) -> None:
         """Swap in what is new, of each name the newest sound version; forget what was swapped out before."""

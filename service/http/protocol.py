@@ -7,6 +7,8 @@
 - A body that comes after its answer, an error, is read and dropped for LINGER_S, so that the client sees the answer.
 - An Upgrade that is not taken must be ignored (RFC 9110, 7.8). httptools instead stops parsing behind such a head, and
   uvicorn would take the body for another request; so the head is parsed again without it.
+- A body coded before it was chunked (`gzip, chunked`) is refused (RFC 9112, 6.1); it would be taken as it is.
+- HTTP/1.0 knows no chunks (RFC 9112, 6.1), which uvicorn would send.
 - When a connection is lost, uvicorn tells the last request on it; the one that is being answered may be one before.
 """
 
@@ -34,6 +36,7 @@ def _last_answer(status: str, text: str) -> bytes:
     return (head + text).encode()
 
 
+NOT_CODED = _last_answer("501 Not Implemented", "of transfer codings, only chunked is read")
 MALFORMED = _last_answer("400 Bad Request", "the request is not HTTP/1.1")
 TOO_LONG = _last_answer("431 Request Header Fields Too Large", f"the head is longer than {MAX_HEAD_BYTES} bytes")
 
@@ -74,7 +77,8 @@ class BoundedProtocol(HttpToolsProtocol):
     @override
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
-        super()._start_asgi_task(cycle, app)
+        is_old = cycle.scope["http_version"] == "1.0"
+        super()._start_asgi_task(cycle, _Unchunked(cycle, app) if is_old else app)
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -84,7 +88,8 @@ class BoundedProtocol(HttpToolsProtocol):
             while data and not self._is_broken and not self.transport.is_closing():
                 data = self._parse(data)
         except httptools.HttpParserError as error:
-            self._close_with(TOO_LONG if isinstance(error.__context__, _HeadTooLong) else MALFORMED)
+            cause = error.__context__
+            self._close_with(cause.answer if isinstance(cause, _BadHead) else MALFORMED)
             return
         self._bound_head()
 
@@ -121,8 +126,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._head_bytes > MAX_HEAD_BYTES:
             size = len(self.url) + sum(map(len, itertools.chain(*self.headers)))
             if size > MAX_HEAD_BYTES:
-                raise _HeadTooLong
+                raise _BadHead(TOO_LONG)
         self._head_bytes = 0
+        codings = b",".join([value.lower() for name, value in self.headers if name == b"transfer-encoding"])
+        if codings != b"chunked" and codings.endswith(b"chunked"):  # the parser refuses what ends otherwise
+            raise _BadHead(NOT_CODED)
         self._is_upgrade = self.parser.should_upgrade()
         if self._is_upgrade or self.transport.is_closing():
             return
@@ -276,8 +284,36 @@ class BoundedProtocol(HttpToolsProtocol):
             cycle.keep_alive = False
 
 
-class _HeadTooLong(Exception):
-    """Stops the parser."""
+class _BadHead(Exception):
+    """Stops the parser; with the answer to the head."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+class _Unchunked:
+    """An application whose answers of no known length end with the connection: HTTP/1.0 knows no chunks."""
+
+    def __init__(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._cycle = cycle
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer."""
+        has_length = True
+
+        async def send_unchunked(message: Any) -> None:
+            nonlocal has_length
+            if message["type"] == "http.response.start":
+                has_length = any(name.lower() == b"content-length" for name, _ in message["headers"])
+                if not has_length:
+                    self._cycle.chunked_encoding = False
+            elif not has_length:
+                self._cycle.expected_content_length += len(message.get("body", b""))
+            await send(message)
+
+        await self._app(scope, receive, send_unchunked)
 
 
 class _Lingering:

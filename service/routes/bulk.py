@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from artifact.classification import Options, check_top_k
+from artifact.classification import Options
 from artifact.errors import InvalidInput, LongdocError
 from service.engine.served import ServedClassifier
 from service.errors import (
@@ -54,7 +54,6 @@ async def post_lines(call: Call) -> Response:
     media_type(call, *CLASSIFIED)
     options = read_query(call, ClassifyOptions)
     model = call.models.classifier(options.model)
-    check_top_k(model.manifest, options.top_k)
     return BulkResponse(call, model, options.wanted)
 
 

@@ -2,7 +2,6 @@
 
 from starlette.responses import Response
 
-from artifact.classification import check_top_k
 from service.routes.bulk import post_lines
 from service.tasks.classification import classify
 from service.wire.call import Call
@@ -19,7 +18,6 @@ async def post_classify(call: Call) -> Response:
     """
     documents, options = await read_documents(call)
     model = call.models.classifier(options.model)
-    check_top_k(model.manifest, options.top_k)
     work = classify(model, documents, on_overflow=options.on_overflow, deadline=call.deadline)
     labels, wanted = model.manifest.labels, options.wanted
     return await call.answer(

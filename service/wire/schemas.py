@@ -36,7 +36,7 @@ class ClassifyOptions(_Request):
     model: ModelName | None = None
     """Name of the model; may be left out when one classifier is served or set as default."""
     top_k: int | None = Field(default=None, ge=1)
-    """Scores to return, best first; all by default."""
+    """Scores to return, best first; all by default, and where there are fewer."""
     on_overflow: OnOverflow = "windows"
     """What happens beyond the model's length: windows over the whole document, or a part of it, or an error."""
     detail: bool = False
@@ -199,7 +199,7 @@ class ForecastOptions(_Request):
     start: str | None = None
     """Time of the first value, ISO 8601; with `frequency` the forecast gets time stamps."""
     frequency: str | None = None
-    """Length of a step: 10min, 15min, 1h, 1d, 7d, ..."""
+    """Length of a step: 10min, 15min, 1h, 1d, 7d, ...; or as pandas has it: 15T, H, 7D, W."""
     model: ModelName | None = None
     """Name of the model; may be left out when one forecaster is served, set as default, or has these channels."""
 

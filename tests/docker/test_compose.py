@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from service.settings import Settings
 from tests.support.compose import Project, started
 from tests.support.paths import ROOT
 
@@ -118,6 +119,32 @@ def test_stop_drains_and_ends_with_0_within_the_grace_period() -> None:
         state = project.inspect("service")["State"]
         assert (state["Status"], state["ExitCode"], state["OOMKilled"]) == ("exited", 0, False)
         assert seconds < GRACE_S
+
+
+def test_every_setting_reaches_the_container() -> None:
+    inside = {"LONGDOC_HOST": "0.0.0.0", "LONGDOC_PORT": "8000", "LONGDOC_EXPORTS": "/app/exports"}
+    given = {f"LONGDOC_{name.upper()}": f"value of {name}" for name in Settings.model_fields} | {
+        "LONGDOC_EXPORTS": "/x"
+    }
+    merged = json.loads(Project(variables=given).output("config", "--format", "json"))
+    assert merged["services"]["service"]["environment"] == {**given, **inside}
+    assert merged["services"]["service"]["volumes"][0]["source"] == "/x"
+
+
+def test_project_and_image_have_their_names() -> None:
+    project = Project(variables={"LONGDOC_IMAGE": ""})
+    images = []
+    for files in ((), ("--file", "docker-compose.gpu.yml")):
+        merged = json.loads(project.output(*files, "config", "--format", "json"))
+        images.append(merged["services"]["service"]["image"])
+    assert images == ["longdoc-serve", "longdoc-serve:gpu"]
+    assert (ROOT / "docker-compose.yml").read_text().startswith("name: longdoc-serve\n")
+
+
+def test_exports_of_the_checkout_are_mounted_read_only(project: Project) -> None:
+    mounts = {mount["Destination"]: mount for mount in project.inspect("service")["Mounts"]}
+    exports = mounts["/app/exports"]
+    assert (exports["Type"], exports["Source"], exports["RW"]) == ("bind", str(ROOT / "exports"), False)
 
 
 def test_gpu_file_builds_its_target_and_asks_for_a_device() -> None:

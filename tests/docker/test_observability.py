@@ -103,6 +103,25 @@ def test_prometheus_evaluates_every_alert(prometheus: httpx.Client) -> None:
         assert rule["annotations"].keys() == {"summary", "description"}
 
 
+def firing(prometheus: httpx.Client) -> list[dict[str, Any]]:
+    alerts = prometheus.get("/api/v1/alerts").raise_for_status().json()["data"]["alerts"]
+    return [alert for alert in alerts if alert["state"] == "firing"]
+
+
+def test_nothing_fires_after_a_start_or_a_restart() -> None:
+    with started() as project, project.client("prometheus", 9090) as prometheus:
+        for is_last in (False, True):
+            evaluations, until = set[str](), time.monotonic() + 2 * SEEN_S
+            while len(evaluations) < 3 and time.monotonic() < until:  # the third one has seen a scrape for certain
+                time.sleep(0.5)
+                if has_data(prometheus, "longdoc_inference_errors_total"):
+                    evaluations.add(rules(prometheus)[0]["lastEvaluation"])
+                assert firing(prometheus) == []
+            assert len(evaluations) == 3
+            if not is_last:
+                project.output("restart", "service", timeout=120)
+
+
 def test_promtool_accepts_configuration_and_alerts(project: Project) -> None:
     check = ("promtool", "check", "config", "/etc/prometheus/prometheus.yml")
     checked = project.output("exec", "--no-TTY", "prometheus", *check)

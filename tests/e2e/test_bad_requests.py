@@ -39,7 +39,6 @@ JSON = {"content-type": "application/json"}
         (json.dumps({"inputs": SECRET, "top_k": True}).encode(), 422, "invalid_input", "top_k"),
         (json.dumps({"inputs": SECRET, "detail": 1}).encode(), 422, "invalid_input", "detail"),
         (json.dumps({"inputs": SECRET, "top_k": 0}).encode(), 422, "invalid_input", "top_k"),
-        (json.dumps({"inputs": SECRET, "top_k": 99}).encode(), 422, "invalid_input", "top_k"),
         (json.dumps({"inputs": SECRET, "top_k": "many"}).encode(), 422, "invalid_input", "top_k"),
         (json.dumps({"inputs": SECRET, "on_overflow": SECRET}).encode(), 422, "invalid_input", "on_overflow"),
         (json.dumps({"inputs": SECRET, "detail": SECRET}).encode(), 422, "invalid_input", "detail"),

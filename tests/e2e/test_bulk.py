@@ -171,7 +171,7 @@ def test_options_are_in_the_query(server: Server, offline: Offline) -> None:
     assert [(window["start"], window["end"]) for window in answer["windows"]] == [(0, offline.manifest.max_length)]
     (refused,) = ask(server, jsonl({"text": text.decode()}), "?on_overflow=error")
     assert refused["error"]["status"] == 422
-    for query, status in (("?color=red", 422), ("?top_k=99", 422), ("?model=none", 404), ("?model=aan", 422)):
+    for query, status in (("?color=red", 422), ("?top_k=0", 422), ("?model=none", 404), ("?model=aan", 422)):
         response = server.post(f"/v1/classify{query}", content=jsonl({"text": "x"}), headers=NDJSON)
         assert response.status_code == status, query
 

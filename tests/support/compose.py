@@ -20,15 +20,17 @@ HEALTHY_S = 120
 
 @dataclass(frozen=True)
 class Project:
-    """One compose project, apart from any other on the machine: its own name, and ports that Docker chooses."""
+    """One compose project, apart from any other on the machine: name and image of its own, free ports."""
 
     name: str = field(default_factory=lambda: f"longdoc-test-{uuid.uuid4().hex[:12]}")
+    variables: dict[str, str] = field(default_factory=dict)
 
     def run(self, *arguments: str, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-        ports = {"LONGDOC_PUBLISHED_PORT": "0", "PROMETHEUS_PUBLISHED_PORT": "0"}
+        own = {"LONGDOC_IMAGE": self.name, "LONGDOC_PUBLISHED_PORT": "0", "PROMETHEUS_PUBLISHED_PORT": "0"}
         return subprocess.run(
             ["docker", "compose", "--project-name", self.name, "--file", "docker-compose.yml", *arguments],
-            cwd=ROOT, env={**os.environ, **ports}, capture_output=True, text=True, check=False, timeout=timeout,
+            cwd=ROOT, env={**os.environ, **own, **self.variables}, capture_output=True, text=True, check=False,
+            timeout=timeout,
         )  # fmt: skip
 
     def output(self, *arguments: str, timeout: float = 60) -> str:
@@ -62,4 +64,5 @@ def started(*services: str) -> Iterator[Project]:
         project.output("up", "--detach", "--wait", "--wait-timeout", str(HEALTHY_S), *services, timeout=HEALTHY_S + 60)
         yield project
     finally:
-        project.output("down", "--volumes", "--rmi", "local", "--timeout", "1", timeout=120)
+        project.output("down", "--volumes", "--timeout", "1", timeout=120)
+        subprocess.run(["docker", "image", "rm", project.name], capture_output=True, check=False)

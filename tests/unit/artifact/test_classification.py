@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from artifact.classification import Documents, Options, check_top_k
+from artifact.classification import Documents, Options
 from artifact.errors import InvalidInput
 from artifact.manifest import ClassifierManifest
 from tests.support.models import classifier
@@ -61,15 +61,7 @@ def test_answer_has_what_was_asked_for(manifest: ClassifierManifest) -> None:
     ]
 
 
-@pytest.mark.parametrize("top_k", [None, 1, 2])
-def test_as_many_scores_as_labels_may_be_asked_for(manifest: ClassifierManifest, top_k: int | None) -> None:
-    check_top_k(manifest, top_k)
-
-
-@pytest.mark.parametrize(
-    ("top_k", "message"), [(3, "must be at most 2, the number of labels"), (0, "must be at least 1")]
-)
-def test_other_numbers_are_refused(manifest: ClassifierManifest, top_k: int, message: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        check_top_k(manifest, top_k)
-    assert caught.value.errors == [("top_k", message)]
+@pytest.mark.parametrize(("top_k", "count"), [(None, 2), (1, 1), (2, 2), (99, 2)])
+def test_no_more_scores_are_given_than_there_are(manifest: ClassifierManifest, top_k: int | None, count: int) -> None:
+    (answer,) = Documents([b"+"], manifest, "windows").answers(np.zeros((1, 2), np.float32))
+    assert len(answer.as_json(manifest.labels, Options(top_k))["scores"]) == count

@@ -143,7 +143,6 @@ def test_horizon_and_bands_are_those_asked_for(series: Model, window_by_window: 
 @pytest.mark.parametrize(
     ("ask", "place"),
     [
-        (lambda model: model.classify("+", top_k=3), "top_k"),
         (lambda model: model.classify("+", top_k=0), "top_k"),
         (lambda model: model.classify(["+", ""]), "inputs.1"),
         (lambda model: model.classify(17 * "+", on_overflow="error"), "inputs.0"),

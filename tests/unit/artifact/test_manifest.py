@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import artifact
@@ -16,7 +17,7 @@ from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend, Tensors
 from artifact.errors import BadExport
 from artifact.loading import load_export
-from artifact.manifest import newest_version, sha256_of
+from artifact.manifest import ClassifierManifest, newest_version, sha256_of
 from service.__main__ import main
 from tests.support.paths import EXPORTS
 
@@ -86,6 +87,7 @@ def rewrite(folder: Path, name: str, change: Callable[[Arrays], Arrays]) -> None
         arrays = change(dict(archive))
     np.savez(folder / "changed.npz", allow_pickle=True, **arrays)
     replace(folder, name, (folder / "changed.npz").read_bytes())
+    (folder / "changed.npz").unlink()
 
 
 def check_refusal(folder: Path, reason: str, *words: str) -> None:
@@ -175,7 +177,7 @@ def test_wrong_field_of_a_matcher_is_refused(matcher: Path, change: Callable[[Ra
         (lambda raw: raw["calibration"].update(path="/etc/passwd"), "calibration.path"),
         (lambda raw: raw["calibration"].update(path="none.npz"), "none.npz is missing"),
         (lambda raw: raw["calibration"].update(sha256="0" * 64), "sha256"),
-        (lambda raw: raw.update(calibration=raw["golden"]), "golden.npz"),
+        (lambda raw: raw.update(calibration=raw["golden"]), "'calibration.npz' is not in manifest.json"),
         (lambda raw: raw.update(calibration_examples=0), "calibration_examples"),
         (lambda raw: raw.update(calibration_examples=raw["calibration_examples"] + 1), "calibration_examples"),
         (lambda raw: raw.update(calibration_source="guess"), "calibration_source"),
@@ -194,7 +196,7 @@ def test_wrong_field_of_a_forecaster_is_refused(forecaster: Path, change: Callab
     with pytest.raises(BadExport) as caught:
         load_export(forecaster, device="cpu")
     check_refusal(forecaster, caught.value.reason, words)
-    assert caught.value.reason in {"manifest", "missing", "hash", "calibration"}
+    assert caught.value.reason in {"manifest", "missing", "hash", "unlisted", "calibration"}
 
 
 @pytest.mark.parametrize(
@@ -219,6 +221,33 @@ def test_wrong_field_of_a_classifier_is_refused(classifier: Path, change: Callab
         load_export(classifier, device="cpu")
     check_refusal(classifier, caught.value.reason, words)
     assert caught.value.reason in {"manifest", "hash", "golden"}
+
+
+CONTROL = ["\x1b[2J", "a\n", "a\nb", "\r", "\x00", "\x7f", "\x9b31m", "\u2028", "\u202egood"]
+
+
+@pytest.mark.parametrize("text", CONTROL)
+def test_control_characters_are_refused(tmp_path: Path, text: str) -> None:
+    """They would reach the terminal and the log of whoever looks at names."""
+    classifier, forecaster = copy(CLASSIFIER, tmp_path), copy(FORECASTER, tmp_path)
+    edit(classifier, lambda raw: raw["labels"].__setitem__(1, text))
+    check_refusal(classifier, "manifest", "labels.1: ")
+    edit(classifier, lambda raw: raw.update(labels=["a", "b"], data_terms=text))
+    check_refusal(classifier, "manifest", "data_terms: ")
+    edit(forecaster, lambda raw: raw["channels"].__setitem__(0, text))
+    check_refusal(forecaster, "manifest", "channels.0: ")
+    edit(forecaster, lambda raw: raw.update(name=text))
+    check_refusal(forecaster, "manifest", "name: ")
+
+
+@pytest.mark.parametrize(
+    "label", ["sehr gut", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\U0001f44d\U0001f3fd", "a\u00a0b"]
+)
+def test_labels_of_any_language_are_taken(classifier: Path, label: str) -> None:
+    edit(classifier, lambda raw: raw["labels"].__setitem__(1, label))
+    manifest = load_export(classifier, device="cpu").manifest
+    assert isinstance(manifest, ClassifierManifest)
+    assert manifest.labels[1] == label
 
 
 @pytest.mark.parametrize("row", range(8))
@@ -309,6 +338,29 @@ def test_damaged_head_is_refused(matcher: Path) -> None:
     check_refusal(matcher, "hash", "head.onnx has sha256")
     (matcher / "head.onnx").unlink()
     check_refusal(matcher, "missing", "head.onnx is missing")
+
+
+def test_weights_in_a_file_of_their_own_are_refused(matcher: Path) -> None:
+    model = onnx.load(matcher / "head.onnx")
+    onnx.save_model(model, matcher / "apart.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
+    replace(matcher, "head.onnx", (matcher / "apart.onnx").read_bytes())
+    (matcher / "apart.onnx").unlink()
+    check_refusal(matcher, "unlisted", "'w.bin' is not in manifest.json")
+
+    (matcher / "golden.npz").rename(matcher / "w.bin")  # a file that is listed, whatever it holds
+    edit(matcher, lambda raw: raw["golden"].update(path="w.bin"))
+    check_refusal(matcher, "backend", "head.onnx keeps weights in another file")
+
+
+@pytest.mark.parametrize("name", [".hidden", "notes\n.md", "model.onnx.data"])
+def test_file_that_the_manifest_does_not_list_is_refused(classifier: Path, name: str) -> None:
+    (classifier / name).touch()
+    check_refusal(classifier, "unlisted", repr(name), "is not in manifest.json; remove it")
+
+
+def test_folder_in_an_export_is_refused(classifier: Path) -> None:
+    (classifier / "more").mkdir()
+    check_refusal(classifier, "unlisted", "'more' is not in manifest.json")
 
 
 def test_head_that_is_another_graph_is_refused(matcher: Path) -> None:

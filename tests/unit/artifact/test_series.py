@@ -230,15 +230,24 @@ def test_error_does_not_fall_with_the_level(seed: int, levels: list[float]) -> N
         ("1d", timedelta(days=1)),
         ("2w", timedelta(days=14)),
         ("999999w", timedelta(weeks=999_999)),
+        ("h", timedelta(hours=1)),
+        ("min", timedelta(minutes=1)),
+        ("S", timedelta(seconds=1)),
+        ("15T", timedelta(minutes=15)),
+        ("H", timedelta(hours=1)),
+        ("1H", timedelta(hours=1)),
+        ("D", timedelta(days=1)),
+        ("7D", timedelta(days=7)),
+        ("W", timedelta(days=7)),
     ],
 )
-def test_frequency_is_a_number_and_a_unit(text: str, step: timedelta) -> None:
+def test_frequency_is_a_number_and_a_unit_of_ours_or_of_pandas(text: str, step: timedelta) -> None:
     assert parse_frequency(text) == step
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "h", "0h", "-1h", "1.5h", "1 h", "1H", "1M", "1y", "1hour", "01h", "1000000w", "1h\n", "\u0661h", "1hh"],
+    ["", "1", "0h", "-1h", "1.5h", "1 h", "M", "1M", "1y", "1hour", "01h", "1000000w", "1h\n", "\u0661h", "1hh", "MIN"],
 )
 def test_other_frequencies_are_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="10min or 7d") as caught:

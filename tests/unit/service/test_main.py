@@ -83,7 +83,17 @@ def test_torchscript_needs_no_onnx_runtime(commands: Commands) -> None:
     [
         (["--port", "65536"], "error: setting port = '65536': "),
         (["--workers", "0"], "error: setting workers = '0': "),
-        (["--api-keys", "a,,b"], "error: setting api_keys = "),
+        (["--api-keys", "secret,,b"], "error: setting api_keys: "),
+        (["--api-keys", "secret,schlüssel"], "error: setting api_keys: Value error, a key may hold visible ASCII"),
+        (["--api-keys", "secret\x7f"], "error: setting api_keys: "),
+        *(
+            (
+                [flag, number],
+                f"error: setting {flag[2:].replace('-', '_')} = '{number}': Input should be a finite number",
+            )
+            for flag in ("--deadline-s", "--drain-delay-s", "--drain-timeout-s", "--reload-s")
+            for number in ("inf", "nan")
+        ),
     ],
 )
 def test_wrong_setting_is_told_in_one_line(
@@ -92,6 +102,7 @@ def test_wrong_setting_is_told_in_one_line(
     assert main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(message)
+    assert "secret" not in line
     assert commands.called == []
 
 

@@ -5,10 +5,13 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from artifact.errors import BadExport
+from artifact.loading import LoadedModel
+from service import server
 from service.server import SIGNALS, bind, obeyed_signals, serve
 from service.settings import Settings
 
@@ -39,7 +42,9 @@ def test_free_port_is_taken() -> None:
 
 
 def test_address_that_is_taken_is_named(taken: int) -> None:
-    with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1, port {taken}: Address already in use"):
+    with pytest.raises(
+        OSError, match=rf"^cannot listen on 127.0.0.1 \(LONGDOC_HOST\), port {taken} \(LONGDOC_PORT\): Add"
+    ):
         bind("127.0.0.1", taken)
 
 
@@ -67,10 +72,36 @@ def test_family_is_that_of_the_address(
     assert made == [(family, (host, 1))]
 
 
-def test_bad_exports_are_refused_before_anything_listens(tmp_path: Path, taken: int) -> None:
-    """The port is taken: had the server asked for it first, it would have told so."""
-    with pytest.raises(BadExport, match="holds no export"):
-        serve(Settings(exports=tmp_path, port=taken))
+def test_address_is_taken_before_exports_are_looked_for(tmp_path: Path, taken: int) -> None:
+    with pytest.raises(OSError, match="LONGDOC_PORT"):
+        serve(Settings(exports=tmp_path / "none", port=taken))
+
+
+def test_nobody_can_connect_while_models_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listener = bind("127.0.0.1", 0)
+
+    def load(*_: object) -> NoReturn:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(listener.getsockname())
+        raise BadExport("looked", "missing")
+
+    monkeypatch.setattr(server, "load_models", load)
+    with pytest.raises(BadExport, match="looked"):
+        serve(Settings(exports=tmp_path), listener)
+
+
+def test_address_that_another_one_has_taken_meanwhile_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system lets two take an address that neither listens on yet."""
+    with bind("127.0.0.1", 0) as other:
+        port = other.getsockname()[1]
+
+        def load(*_: object) -> tuple[list[LoadedModel], list[Path]]:
+            other.listen()
+            return [], []
+
+        monkeypatch.setattr(server, "load_models", load)
+        with pytest.raises(OSError, match=rf"port {port} \(LONGDOC_PORT\): Address already in use"):
+            serve(Settings(exports=tmp_path, port=port))
 
 
 def test_collector_without_its_extra_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

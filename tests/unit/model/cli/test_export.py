@@ -1,3 +1,5 @@
+import errno
+import os
 import re
 import shutil
 import zipfile
@@ -55,6 +57,36 @@ def test_export_writes_four_files_that_the_manifest_names(exported: Path, manife
     assert {file.format: file.path for file in manifest.files} == {"onnx": "model.onnx", "torchscript": "model.ts"}
     assert manifest.golden.path == "golden.npz"
     assert [path.name for path in exported.parent.iterdir()] == ["1"]
+
+
+def test_export_beside_another_one_takes_the_next_version(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both see the same versions when they begin."""
+    rename, versions = os.rename, tmp_path / "synthetic"
+
+    def rename_late(source: Path, target: Path) -> None:
+        monkeypatch.undo()
+        for taken in ("1", "2"):
+            shutil.copytree(source, versions / taken)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", rename_late)
+    assert call("export", run, "--out", tmp_path, "--device", "cpu") == 0
+    assert read_manifest(versions / "3").version == 3
+    assert sorted(path.name for path in versions.iterdir()) == ["1", "2", "3"]
+
+
+def test_export_that_cannot_be_placed_leaves_nothing(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Path) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "rename", fail)
+    assert call("export", run, "--out", tmp_path, "--device", "cpu") == 2
+    assert "Read-only file system" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_export_manifest_describes_the_run(run: Path, manifest: ClassifierManifest) -> None:

@@ -496,3 +496,11 @@ def test_data_with_other_labels_than_the_model_are_refused(tmp_path: Path, capsy
         capsys.readouterr()
         assert call(*command, "--data", second, "--device", "cpu") == 2
         assert "has the labels y, z; the model knows x, y" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.csv", "folder/\x1b[2J/a.txt"])
+def test_label_with_a_control_character_is_refused_before_training(write: Write, name: str) -> None:
+    rows = json_lines([{"text": "a", "label": "\x1b[2J"}]) if name.endswith("jsonl") else "text,label\na,\x1b[2J\n"
+    path = write(name, rows)
+    with pytest.raises(UserError, match=r"the label '\\x1b\[2J' holds a control character"):
+        read(path.parent.parent if "folder" in name else path)

@@ -60,6 +60,7 @@ def test_no_forecast_crosses_into_another_split(folder: Path) -> None:
         ("date,a,b\n1,nan,3\n", ":2: column a: not a finite number"),
         ("date,a,b\n1,2,3\n1,2,-inf\n", ":3: column b: not a finite number"),
         ("date,a,a\n1,2,3\n", ":1: two columns have the same name"),
+        ('date,"a\nb"\n1,2\n', r":1: the name 'a\nb' holds a control character"),
     ],
 )
 def test_bad_cells_are_named_with_line_and_column(tmp_path: Path, text: str, words: str) -> None:

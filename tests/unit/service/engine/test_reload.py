@@ -1,6 +1,7 @@
 """The reloader on a folder of empty exports, with backends that answer their version."""
 
 import asyncio
+import errno
 import gc
 import json
 import logging
@@ -294,6 +295,36 @@ async def test_fault_of_one_look_does_not_end_the_looking(
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+async def test_look_that_cannot_read_is_told_once_until_that_changes(
+    exports: Exports, reloader: Reloader, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [errno.EMFILE, errno.EMFILE, errno.EACCES, errno.EMFILE, 0, errno.EMFILE, errno.EMFILE]
+    ended = asyncio.Event()
+
+    def find(root: Path) -> list[Path]:
+        if (number := errors.pop(0) if errors else 0) != 0:
+            raise OSError(number, os.strerror(number), root)
+        if not errors:
+            asyncio.run_coroutine_threadsafe(end(), loop)
+        return []
+
+    async def end() -> None:
+        ended.set()
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(service.engine.reload, "find_exports", find)
+    running = asyncio.create_task(reloader.run())
+    async with asyncio.timeout(PATIENCE_S):
+        await ended.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    reasons = ["Too many open files", "Permission denied", "Too many open files", "Too many open files"]
+    assert caplog.messages == [f"cannot look for new exports: {reason}" for reason in reasons]
+    assert not any(record.exc_info for record in caplog.records)
+    assert exports.loads == []
 
 
 async def settle() -> None:

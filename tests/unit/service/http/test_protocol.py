@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from operator import attrgetter
@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 import uvloop
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -35,6 +35,11 @@ REFUSALS = {
 }
 
 
+async def aiter_of(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
 class Application:
     """Tells what it was asked. /refuse does not read the body, /slow waits for the test, /big answers at length."""
 
@@ -51,6 +56,8 @@ class Application:
             response = JSONResponse({"refused": True}, 413)
         elif scope["path"] == "/big":
             response = Response(BIG * 64)
+        elif scope["path"] == "/stream":
+            response = StreamingResponse(aiter_of(b"first ", b"", b"last"))
         elif scope["path"] == "/until-disconnect":
             while (await receive())["type"] != "http.disconnect":
                 pass
@@ -305,6 +312,7 @@ def test_thousands_of_upgrades_at_once_are_all_answered(served: Served) -> None:
         request(content_length="1").replace(b"content-type: text/plain", b"content-length: 2"),
         request(body=None, transfer_encoding="gzip"),
         request(body=None, transfer_encoding="chunked, gzip"),
+        request(body=None, transfer_encoding="chunked, chunked"),
         request(body=None, transfer_encoding="chunked") + b"zz\r\n",
         request(body=None, transfer_encoding="chunked") + b"fffffffffffffffff\r\n",
     ],
@@ -314,6 +322,47 @@ def test_what_is_not_http_is_refused_and_cut(served: Served, sent: bytes) -> Non
         answer = wire.send(sent).answer()
         assert answer.status == 400
         assert answer.headers["connection"] == "close"
+        assert wire.has_ended()
+
+
+@pytest.mark.parametrize("path", ["/", "/full"])
+@pytest.mark.parametrize("coding", ["gzip, chunked", "GZIP,chunked", "identity, chunked"])
+def test_body_in_another_transfer_coding_is_refused(served: Served, path: str, coding: str) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request(path, None, transfer_encoding=coding) + chunked(b"\x1f\x8b") + LAST_CHUNK)
+        answer = wire.answer()
+        assert answer.status == 501
+        assert answer.headers["connection"] == "close"
+        assert wire.has_ended()
+
+
+def test_transfer_coding_in_fields_of_its_own_is_refused(served: Served) -> None:
+    with Wire(served.url) as wire:
+        sent = request("/", None, transfer_encoding="gzip")
+        sent = sent.replace(b"gzip\r\n", b"gzip\r\ntransfer-encoding: chunked\r\n")
+        assert wire.send(sent + chunked(b"\x1f\x8b") + LAST_CHUNK).answer().status == 501
+        assert wire.has_ended()
+
+
+@pytest.mark.parametrize("coding", ["chunked", "Chunked"])
+def test_chunks_are_read(served: Served, coding: str) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request("/", None, transfer_encoding=coding) + chunked(b"a", b"b") + LAST_CHUNK)
+        assert told(wire)["body"] == "ab"
+
+
+def test_stream_to_an_old_client_ends_with_the_connection(served: Served) -> None:
+    """HTTP/1.0 knows no chunks."""
+    with Wire(served.url) as wire:
+        status, headers = wire.send(request("/stream", version="1.0", connection="keep-alive")).head()
+        assert (status, headers["connection"]) == (200, "close")
+        assert not {"transfer-encoding", "content-length"} & headers.keys()
+        assert wire.read(100) == b"first last"
+    with Wire(served.url) as wire:
+        assert wire.send(request("/stream")).answer().body == b"first last"
+    with Wire(served.url) as wire:
+        answer = wire.send(request("/", b"old", version="1.0")).answer()
+        assert json.loads(answer.body)["body"] == "old"
         assert wire.has_ended()
 
 

@@ -235,5 +235,5 @@ async def test_body_without_a_line_is_a_problem() -> None:
 
 async def test_wrong_option_is_a_problem_before_a_line_is_read() -> None:
     async with serving(classifier()) as client:
-        problem = check_problem(await post(client, b"{", "?top_k=3"), 422, "invalid_input")
-    assert problem["errors"] == [{"loc": "top_k", "msg": "must be at most 2, the number of labels"}]
+        problem = check_problem(await post(client, b"{", "?top_k=0"), 422, "invalid_input")
+    assert problem["errors"] == [{"loc": "top_k", "msg": "Input should be greater than or equal to 1"}]

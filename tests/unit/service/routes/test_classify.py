@@ -73,10 +73,10 @@ async def test_part_of_a_long_document_is_read_when_asked() -> None:
     ("body", "status", "code", "errors"),
     [
         (
-            {"inputs": "+", "top_k": 3},
+            {"inputs": "+", "top_k": 0},
             422,
             "invalid_input",
-            [{"loc": "top_k", "msg": "must be at most 2, the number of labels"}],
+            [{"loc": "top_k", "msg": "Input should be greater than or equal to 1"}],
         ),
         (
             {"inputs": ["+", ""]},

@@ -1,0 +1,118 @@
+"""An ONNX file whose tensors lie elsewhere, wherever in the file they are; the library of the format writes them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from artifact.backends.external import PARTS, Message, refuse_external_data
+from artifact.errors import BadExport
+from tests.support.paths import EXPORTS
+
+
+def tensor(*, is_external: bool) -> TensorProto:
+    made = helper.make_tensor("w", TensorProto.FLOAT, [2], [1.0, 2.0])
+    if is_external:
+        made.ClearField("float_data")
+        made.data_location = TensorProto.EXTERNAL
+        made.external_data.add(key="location", value="w.bin")
+    return made
+
+
+def graph(*nodes: onnx.NodeProto, initializers: tuple[TensorProto, ...] = ()) -> onnx.GraphProto:
+    return helper.make_graph(list(nodes), "g", [], [], list(initializers))
+
+
+def branching(inner: onnx.GraphProto) -> onnx.NodeProto:
+    return helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=graph())
+
+
+def with_function(made: TensorProto) -> onnx.ModelProto:
+    node = helper.make_node("Constant", [], ["y"], value=made)
+    opset = helper.make_opsetid("", 18)
+    return helper.make_model(graph(), functions=[helper.make_function("d", "f", [], ["y"], [node], [opset])])
+
+
+def with_sparse(made: TensorProto) -> onnx.ModelProto:
+    model = helper.make_model(graph())
+    indices = helper.make_tensor("i", TensorProto.INT64, [2], [0, 1])
+    model.graph.sparse_initializer.append(onnx.SparseTensorProto(values=made, indices=indices, dims=[4]))
+    return model
+
+
+def with_training(made: TensorProto) -> onnx.ModelProto:
+    model = helper.make_model(graph())
+    model.training_info.add().algorithm.CopyFrom(graph(initializers=(made,)))
+    return model
+
+
+PLACES: dict[str, Callable[[TensorProto], onnx.ModelProto]] = {
+    "initializer": lambda made: helper.make_model(graph(initializers=(made,))),
+    "constant": lambda made: helper.make_model(graph(helper.make_node("Constant", [], ["y"], value=made))),
+    "branch": lambda made: helper.make_model(graph(branching(graph(initializers=(made,))))),
+    "branch of a branch": lambda made: helper.make_model(
+        graph(branching(graph(branching(graph(initializers=(made,))))))
+    ),
+    "function": with_function,
+    "sparse": with_sparse,
+    "training": with_training,
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_tensor_elsewhere_is_refused_wherever_it_is_named(tmp_path: Path, place: str) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(PLACES[place](tensor(is_external=False)).SerializeToString())
+    refuse_external_data(path)
+    path.write_bytes(PLACES[place](tensor(is_external=True)).SerializeToString())
+    with pytest.raises(BadExport, match=r"^model\.onnx keeps weights in another file") as caught:
+        refuse_external_data(path)
+    assert caught.value.reason == "backend"
+
+
+def test_every_message_that_leads_to_a_tensor_is_known() -> None:
+    """As the library of the format describes them."""
+    kinds: dict[Message, Any] = {
+        "model": onnx.ModelProto,
+        "training": onnx.TrainingInfoProto,
+        "graph": onnx.GraphProto,
+        "function": onnx.FunctionProto,
+        "node": onnx.NodeProto,
+        "attribute": onnx.AttributeProto,
+        "sparse": onnx.SparseTensorProto,
+        "tensor": onnx.TensorProto,
+    }
+    names = {kind.DESCRIPTOR.name: name for name, kind in kinds.items()}
+    for name, kind in kinds.items():
+        found = {
+            field.number: names[field.message_type.name]
+            for field in kind.DESCRIPTOR.fields
+            if field.message_type is not None and field.message_type.name in names
+        }
+        assert found == PARTS[name], name
+
+
+def test_shipped_files_are_taken() -> None:
+    paths = sorted(EXPORTS.rglob("*.onnx"))
+    assert paths
+    for path in paths:
+        refuse_external_data(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"no model",
+        b"\x3a\x05\x0a",  # a graph that is cut off
+        b"\xff" * 11,  # an integer without end
+        b"\x80\x80\x80\x80\x10",  # the number of a field that has 33 bits
+        b"\x0b\x0c",  # a group, which the format does not have
+    ],
+)
+def test_file_that_is_not_onnx_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.onnx").write_bytes(content)
+    with pytest.raises(BadExport, match=r"^model\.onnx cannot be loaded: it is not an ONNX file$"):
+        refuse_external_data(tmp_path / "model.onnx")
