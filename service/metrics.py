@@ -196,13 +196,26 @@ class Metrics:
 
     def announce(self, model: str, *labels: str) -> None:
         """Say what is served under a name; what was before is served no more."""
-        if (before := self._announced.get(model)) is not None:
+        self._retract(model)
+        self._announced[model] = (model, *labels)
+        self.model_info.labels(model, *labels).set(1)
+
+    def withdraw(self, model: str) -> None:
+        """Say that nothing is served under a name any more; what was counted stays."""
+        self._retract(model)
+        for gauge in [gauge for gauge, watched in self._watched if watched == model]:
+            del self._watched[gauge, model]
+            if self.is_shared:
+                gauge.labels(model).set(0)
+            else:
+                gauge.remove(model)
+
+    def _retract(self, model: str) -> None:
+        if (before := self._announced.pop(model, None)) is not None:
             if self.is_shared:  # prometheus_client cannot remove a series from a shared file
                 self.model_info.labels(*before).set(0)
             else:
                 self.model_info.remove(*before)
-        self._announced[model] = (model, *labels)
-        self.model_info.labels(model, *labels).set(1)
 
     def watch(self, gauge: Gauge, model: str, value: Callable[[], float]) -> None:
         """Take a gauge's value from a function, whenever it is shown."""

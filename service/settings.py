@@ -69,7 +69,7 @@ class Settings(BaseSettings):
     drain_timeout_s: float = Field(default=20.0, gt=0)
     """Time that requests in flight have to finish after listening ends."""
     reload_s: float = Field(default=2.0, ge=0)
-    """Time between two looks for new versions below `exports`; 0 never looks."""
+    """Time between two looks at what is below `exports`; 0 never looks."""
     log_format: Literal["text", "json"] = "text"
     """Form of the log lines on standard error."""
     otlp_endpoint: AnyHttpUrl | None = None

@@ -77,6 +77,14 @@ class Engine:
         if old is not None:
             self._replaced.append(old.batcher)
 
+    def remove(self, name: str) -> None:
+        """Serve a model no more; requests that have begun end with it."""
+        model = self.models.pop(name)
+        self._replaced.append(model.batcher)
+        self._metrics.withdraw(name)
+        if any(other.manifest.task == model.manifest.task for other in self.models.values()):
+            self._tell_default(model.manifest.task)
+
     def forget_replaced(self) -> None:
         """Forget the batchers of replaced models whose last request has ended, and so their memory."""
         self._replaced = [batcher for batcher in self._replaced if batcher.is_computing or not batcher.is_idle]

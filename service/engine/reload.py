@@ -8,7 +8,7 @@ import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +29,11 @@ State = tuple[int, int]
 
 
 class Reloader:
-    """Looks for new names and higher versions below `exports`; what cannot be served is refused once."""
+    """Keeps what is served equal to what lies below `exports`: of each name the newest version that can be served.
+
+    What cannot be served is refused once. What is gone ends at the second look that misses it, since whoever replaces a
+    folder may take it away first. While nothing at all is there, as when a mount is lost, everything stays.
+    """
 
     def __init__(self, engine: Engine, settings: Settings, metrics: Metrics, refused: Iterable[Path] = ()) -> None:
         self._engine = engine
@@ -38,6 +42,8 @@ class Reloader:
         self._failure = ""
         """Why the last look failed."""
         self._refused = {(folder, _state(folder)) for folder in refused}
+        self._gone: set[tuple[str, int]] = set()
+        """Names and versions that are served and that the last look missed."""
         self._reading: dict[Path, asyncio.Future[Any]] = {}
 
     @property
@@ -61,20 +67,36 @@ class Reloader:
             self._failure = failure
 
     async def look(self) -> None:
-        """Swap in what is new, of each name the newest sound version; forget what was swapped out before."""
+        """Swap in what is new and end what is gone; forget what was swapped out before."""
         self._engine.forget_replaced()
+        listed = await self._read(self._settings.exports, self._found)
+        found = listed.result() if listed else {}
+        if not found:
+            return
         served = {name: model.manifest.version for name, model in self._engine.models.items()}
-        listed = await self._read(self._settings.exports, functools.partial(self._newer, served))
-        for versions in listed.result() if listed else ():
+        missed = {
+            (name, version)
+            for name, version in served.items()
+            if all(int(folder.name) != version for folder, _ in found.get(name, ()))
+        }
+        gone, self._gone = missed & self._gone, missed
+        for name, versions in found.items():
+            least = 0 if (name, served.get(name)) in gone else served.get(name, 0)
             for folder, state in versions:
-                if (folder, state) not in self._refused and await self._serve(folder, state):
+                is_wanted = int(folder.name) > least and (folder, state) not in self._refused
+                if is_wanted and await self._serve(folder, state):
                     break
+        for name, version in gone:
+            if name not in found:
+                self._engine.remove(name)
+                log.warning("%s %d: its export is gone; it is served no more", name, version)
 
     async def _serve(self, folder: Path, state: State) -> bool:
         """Load a version and swap it in; whether it is served now."""
         loaded = await self._read(folder, functools.partial(self._load, folder))
         if loaded is None:
             return False
+        before = self._engine.models.get(folder.parent.name)
         try:
             self._engine.put(loaded.result())
         except BadExport as error:
@@ -82,7 +104,10 @@ class Reloader:
             self._metrics.exports_refused.labels(folder.parent.name, error.reason).inc()
             log.error("refused: %s", error)
             return False
-        log.info("%s %s: serving", folder.parent.name, folder.name)
+        why = ""
+        if before is not None and before.manifest.version > int(folder.name):
+            why = f", since version {before.manifest.version} is gone"
+        log.info("%s %s: serving%s", folder.parent.name, folder.name, why)
         return True
 
     async def _read(self, place: Path, function: Callable[[], T]) -> "asyncio.Future[T] | None":
@@ -99,16 +124,13 @@ class Reloader:
         del self._reading[place]
         return reading
 
-    def _newer(self, served: Mapping[str, int]) -> list[list[tuple[Path, State]]]:
-        """Versions above those served, highest first, by name; none while the folder is gone or empty."""
+    def _found(self) -> dict[str, list[tuple[Path, State]]]:
+        """Versions by name, highest first; none while the folder is gone or empty."""
         try:
             found = find_versions(self._settings.exports)
         except BadExport:
-            return []
-        return [
-            [(folder, _state(folder)) for folder in versions if int(folder.name) > served.get(folder.parent.name, 0)]
-            for versions in found
-        ]
+            return {}
+        return {versions[0].parent.name: [(folder, _state(folder)) for folder in versions] for versions in found}
 
     def _load(self, folder: Path) -> LoadedModel:
         return load_export(folder, format=self._settings.backend, device=self._settings.device)

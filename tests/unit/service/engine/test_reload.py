@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import os
+import shutil
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable
@@ -314,7 +315,7 @@ async def test_look_that_cannot_read_is_told_once_until_that_changes(
         ended.set()
 
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(service.engine.reload, "find_exports", find)
+    monkeypatch.setattr(service.engine.reload, "find_versions", find)
     running = asyncio.create_task(reloader.run())
     async with asyncio.timeout(PATIENCE_S):
         await ended.wait()
@@ -411,3 +412,83 @@ async def test_export_whose_reading_hangs_holds_up_nothing_else(
             await reloader.look()
     assert exports.loads == ["a/3", "b/1"]
     assert not reloader.is_reading
+
+
+async def test_version_before_is_served_when_the_one_served_is_gone(
+    engine: Engine, reloader: Reloader, exports: Exports, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the second look that misses it: a folder that is being replaced may be away for a moment."""
+    caplog.set_level(logging.INFO)
+    exports.put("a/1")
+    shutil.rmtree(exports.root / "a" / "2")
+    await reloader.look()
+    assert served(engine) == {"a": 2}
+    await reloader.look()
+    assert served(engine) == {"a": 1}
+    assert "a 1: serving, since version 2 is gone" in caplog.messages
+    await reloader.look()
+    assert exports.loads == ["a/1"]
+    exports.put("a/2")
+    await reloader.look()
+    assert served(engine) == {"a": 2}
+
+
+async def test_version_that_comes_back_at_once_stays(engine: Engine, reloader: Reloader, exports: Exports) -> None:
+    exports.put("a/1")
+    for _ in range(3):
+        shutil.rmtree(exports.root / "a" / "2")
+        await reloader.look()
+        exports.put("a/2")
+        await reloader.look()
+    assert served(engine) == {"a": 2}
+    assert exports.loads == []
+
+
+async def test_model_whose_export_is_gone_is_served_no_more(
+    engine: Engine, reloader: Reloader, metrics: Metrics, exports: Exports, caplog: pytest.LogCaptureFixture
+) -> None:
+    exports.put("b/1")
+    await reloader.look()
+    assert engine.models.classifier(None).manifest.name == "a"
+    shutil.rmtree(exports.root / "a")
+    await reloader.look()
+    assert served(engine) == {"a": 2, "b": 1}
+    await reloader.look()
+    assert served(engine) == {"b": 1}
+    assert announced(metrics) == [("b", "1")]
+    assert 'longdoc_queue_depth{model="a"}' not in metrics.expose().decode()
+    assert engine.models.classifier(None).manifest.name == "b"
+    assert "a 2: its export is gone; it is served no more" in caplog.messages
+    exports.put("a/3")
+    await reloader.look()
+    assert served(engine) == {"a": 3, "b": 1}
+
+
+async def test_requests_of_a_model_that_is_removed_end_with_it(
+    engine: Engine, reloader: Reloader, exports: Exports
+) -> None:
+    exports.put("b/1")
+    await reloader.look()
+    batcher = engine.models["a"].batcher
+    exports.backends[2].door.clear()
+    asked = asyncio.create_task(batcher.infer([b"x"], asyncio.get_running_loop().time() + PATIENCE_S))
+    await asyncio.sleep(0)
+    shutil.rmtree(exports.root / "a")
+    for _ in range(3):
+        await reloader.look()
+    assert served(engine) == {"b": 1}
+    exports.backends[2].door.set()
+    assert (await asked).outputs.tolist() == [[2, 2]]
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+async def test_folder_that_is_gone_as_a_whole_ends_nothing(
+    engine: Engine, reloader: Reloader, exports: Exports, *, is_empty: bool
+) -> None:
+    """As when a mount is lost."""
+    shutil.rmtree(exports.root)
+    if is_empty:
+        exports.root.mkdir()
+    for _ in range(3):
+        await reloader.look()
+    assert served(engine) == {"a": 2}
