@@ -13,6 +13,8 @@ from service.wire.media import NDJSON
 from service.wire.route import Lines, Route, Table
 
 Mode = Literal["validation", "serialization"]
+EXAMPLES = {"name": "imdb-s3", "version": "3"}
+"""Of the variable parts of paths."""
 PLACE = "#/components/schemas/{model}"
 SECURITY = {
     "bearer": {"type": "http", "scheme": "bearer"},
@@ -36,6 +38,7 @@ def document_routes(app: FastAPI, table: Table, *, has_keys: bool) -> None:
     for route in routes:
         operation = jsonable_encoder(_operation(route, schemas), exclude_none=True)
         document["paths"][route.path][route.method.lower()].update(operation)
+    document["tags"] = [{"name": tag} for tag in dict.fromkeys(route.tag for route in routes if route.tag)]
     if has_keys:
         document["components"]["securitySchemes"] = SECURITY
         document["security"] = [{scheme: []} for scheme in SECURITY]
@@ -87,11 +90,16 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
             content = schemas.content({route.dialect.media_type: route.dialect.schema}, "serialization")
             error.update(content=content)  # type: ignore[call-overload]  # the values differ in type
     in_path = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "example": EXAMPLES[name]}
         for name in re.findall(r"{(\w+)}", route.path)
     ]
     if parameters := [*in_path, *route.parameters]:
         operation["parameters"] = parameters
     if route.bodies:
-        operation["requestBody"] = {"required": True, "content": schemas.content(route.bodies, "validation")}
+        content = schemas.content(route.bodies, "validation")
+        for media_type, example in route.examples.items():
+            content[media_type]["example"] = example
+        operation["requestBody"] = {"required": True, "content": content}
+    if route.tag:
+        operation["tags"] = [route.tag]
     return operation

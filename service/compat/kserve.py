@@ -29,7 +29,7 @@ from service.wire.media import JSON
 from service.wire.requests import MOST_NUMBERS, check_count, parse_json, read_parsed
 from service.wire.responses import json_response
 from service.wire.route import TIMEOUT_HEADERS, Route
-from service.wire.schemas import Channel, Channels, Levels, ModelName
+from service.wire.schemas import EXAMPLE, Channel, Channels, Levels, ModelName
 
 STEPS = {
     **dict.fromkeys(("second", "secondly"), "1s"),
@@ -311,6 +311,13 @@ ROUTES = (
         handler=post_forecast,
         dialect=DIALECT,
         bodies={JSON: KServeRequest},
+        examples={
+            JSON: {
+                "model": "ettm2",
+                "inputs": [{"series": EXAMPLE, "frequency": "15min"}],
+                "options": {"horizon": 4, "quantiles": [0.1, 0.9]},
+            }
+        },
         answers={JSON: KServeResponse},
         parameters=TIMEOUT_HEADERS,
     ),

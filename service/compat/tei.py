@@ -344,6 +344,7 @@ ROUTES = (
         handler=post_predict,
         dialect=DIALECT,
         bodies={JSON: PredictRequest},
+        examples={JSON: {"inputs": [["A film to see twice."], ["Two hours that nobody gives back."]]}},
         answers={JSON: list[TEIPrediction] | list[list[TEIPrediction]]},
         parameters=TIMEOUT_HEADERS,
     ),
@@ -353,6 +354,12 @@ ROUTES = (
         handler=post_rerank,
         dialect=DIALECT,
         bodies={JSON: RerankRequest},
+        examples={
+            JSON: {
+                "query": "Parsing with neural networks.",
+                "texts": ["Neural parsers of natural language.", "Phrases in machine translation."],
+            }
+        },
         answers={JSON: list[TEIRank]},
         parameters=TIMEOUT_HEADERS,
     ),

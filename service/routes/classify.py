@@ -47,6 +47,11 @@ ROUTES = (
             BINARY: {"type": "string", "format": "binary"},
             NDJSON: Lines(BulkLine),
         },
+        examples={
+            JSON: {"inputs": ["A film to see twice.", "Two hours that nobody gives back."], "top_k": 1},
+            TEXT: "A film to see twice.",
+            NDJSON: '{"id": 1, "text": "A film to see twice."}\n{"id": 2, "text": "Two hours wasted."}\n',
+        },
         answers={JSON: ClassifyResponse, NDJSON: Lines(BulkResult)},
         parameters=(*_query_parameters(), *TIMEOUT_HEADERS),
     ),

@@ -13,7 +13,7 @@ from service.wire.call import Call
 from service.wire.media import JSON
 from service.wire.requests import parse_json, read_parsed
 from service.wire.route import TIMEOUT_HEADERS, Route
-from service.wire.schemas import ForecastOptions, ForecastRequest, ForecastResponse
+from service.wire.schemas import EXAMPLE, ForecastOptions, ForecastRequest, ForecastResponse
 
 
 async def post_forecast(call: Call) -> Response:
@@ -67,6 +67,7 @@ ROUTES = (
         handler=post_forecast,
         task="forecasting",
         bodies={JSON: ForecastRequest},
+        examples={JSON: {"series": EXAMPLE, "horizon": 4, "quantiles": [0.1, 0.9]}},
         answers={JSON: ForecastResponse},
         parameters=TIMEOUT_HEADERS,
     ),

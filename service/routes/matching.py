@@ -67,6 +67,7 @@ ROUTES = (
         path="/v1/score",
         handler=post_score,
         bodies={JSON: ScoreRequest},
+        examples={JSON: {"pairs": [["Parsing with neural networks.", "Neural parsers of natural language."]]}},
         answers={JSON: ScoreResponse},
         parameters=TIMEOUT_HEADERS,
     ),
@@ -75,6 +76,12 @@ ROUTES = (
         path="/v1/rank",
         handler=post_rank,
         bodies={JSON: RankRequest},
+        examples={
+            JSON: {
+                "query": "Parsing with neural networks.",
+                "documents": ["Neural parsers of natural language.", "Phrases in machine translation."],
+            }
+        },
         answers={JSON: RankResponse},
         parameters=TIMEOUT_HEADERS,
     ),

@@ -59,6 +59,10 @@ class Route:
     """Of errors that can happen."""
     parameters: Sequence[Mapping[str, Any]] = ()
     """OpenAPI of headers and of the query string."""
+    examples: Mapping[str, Any] = field(default_factory=dict)
+    """Bodies by media type that the models of this repository answer with 200."""
+    tag: str = ""
+    """Group of the OpenAPI document."""
     is_documented: bool = True
 
 

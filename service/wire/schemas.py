@@ -189,6 +189,10 @@ Series = Annotated[
 Levels = Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(fail_fast=True)]
 
 
+EXAMPLE = [[float(channel + step % 4) for step in range(24)] for channel in range(7)]
+"""A series that the forecasters with seven channels read, as few steps as they need."""
+
+
 class ForecastOptions(_Request):
     """What is wanted of a series."""
 

@@ -180,6 +180,32 @@ def test_every_route_is_documented(server: Server) -> None:
     assert operations(server).keys() == VALID.keys()
 
 
+@pytest.mark.parametrize("route", VALID)
+def test_examples_are_answered(server: Server, route: str) -> None:
+    """What `/docs` fills in, sent as it is."""
+    method, path = route.split()
+    operation = operations(server)[route]
+    for parameter in operation.get("parameters", ()):
+        if parameter["in"] == "path":
+            path = path.replace("{" + parameter["name"] + "}", parameter["example"])
+    contents = operation["requestBody"]["content"] if method == "POST" else {None: {"example": None}}
+    examples = {kind: media["example"] for kind, media in contents.items() if "example" in media}
+    assert examples
+    for kind, example in examples.items():
+        sent = {"json": example} if kind == JSON else {"content": example, "headers": {"content-type": kind}}
+        response = server.post(path, **sent) if kind else server.get(path)
+        assert response.status_code == 200, response.text
+        assert b'"error":{' not in response.content
+
+
+def test_own_tasks_come_first(server: Server) -> None:
+    document = server.get("/openapi.json").json()
+    groups = [tag["name"] for tag in document["tags"]]
+    assert groups[:3] == ["Classify documents", "Score and rank documents", "Forecast time series"]
+    used = [tag for item in document["paths"].values() for operation in item.values() for tag in operation["tags"]]
+    assert list(dict.fromkeys(used)) == groups
+
+
 def says_nothing(schema: dict[str, Any]) -> bool:
     """Whether any object, or anything at all, fits."""
     return not schema or (

@@ -271,6 +271,12 @@ ROUTES = tuple(
         handler=post_infer,
         dialect=DIALECT,
         bodies={JSON: InferRequest, BINARY: BYTES},
+        examples={
+            JSON: {
+                "inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["A film to see twice."]}],
+                "outputs": [{"name": "label"}],
+            }
+        },
         answers={JSON: InferResponse, BINARY: BYTES},
         parameters=(LENGTH, *TIMEOUT_HEADERS),
     )
