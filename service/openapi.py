@@ -90,7 +90,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
             content = schemas.content({route.dialect.media_type: route.dialect.schema}, "serialization")
             error.update(content=content)  # type: ignore[call-overload]  # the values differ in type
     in_path = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "example": EXAMPLES[name]}
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "example": EXAMPLES.get(name)}
         for name in re.findall(r"{(\w+)}", route.path)
     ]
     if parameters := [*in_path, *route.parameters]:

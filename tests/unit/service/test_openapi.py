@@ -96,7 +96,7 @@ def test_error_without_a_body_has_none() -> None:
 
 
 def test_variables_of_the_path_come_before_other_parameters(operation: dict[str, Any]) -> None:
-    in_path = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+    in_path = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "example": "imdb-s3"}
     assert operation["parameters"] == [in_path, HEADER]
 
 
