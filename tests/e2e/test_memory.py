@@ -66,7 +66,8 @@ def children(process: int) -> Iterator[int]:
 @pytest.fixture(scope="module")
 def parsing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that may hold few bytes; its parser has started."""
-    with Server(tmp_path_factory.mktemp("server") / "log", "--max-held-bytes", str(HELD_BYTES)) as server:
+    flags = ("--max-held-bytes", str(HELD_BYTES), "--deadline-s", "3600")
+    with Server(tmp_path_factory.mktemp("server") / "log", *flags) as server:
         assert server.post("/v1/classify", json={"inputs": "a," * 10_000}).status_code == 200
         yield server
 

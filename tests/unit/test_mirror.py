@@ -7,6 +7,7 @@ from tests.support.paths import ROOT
 UNIT = ROOT / "tests" / "unit"
 ELSEWHERE = {
     "docker/test_dashboard.py",  # the files in docker/
+    "docker/test_settings.py",  # docker-compose.yml
     "test_imports.py",  # contracts in pyproject.toml
     "test_mirror.py",  # tests/unit itself
     "test_pages.py",  # README and docs/

@@ -18,7 +18,7 @@ from model.nn.matcher import Matcher
 from model.tasks import task_of
 from tests.support.paths import EXPORTS
 
-SHIPPED = sorted(path.name for path in EXPORTS.iterdir())
+SHIPPED = sorted(path.name for path in EXPORTS.iterdir() if path.is_dir())
 
 
 def operators(path: Path) -> Counter[str]:
