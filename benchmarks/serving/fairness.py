@@ -1,6 +1,7 @@
-"""`python -m benchmarks.serving.fairness`: what single requests notice of a bulk job beside them.
+"""`python -m benchmarks.serving.fairness`: what single requests notice of other clients.
 
-Single documents come at random moments, with and without an endless NDJSON upload, in turns.
+Single documents come at random moments, alone and beside others that ask without a pause, in turns: an NDJSON upload
+that never ends, a client that forecasts series of 8 MB, eight clients that send 8 MB of JSON without sense.
 """
 
 import argparse
@@ -8,10 +9,12 @@ import asyncio
 import contextlib
 import multiprocessing
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import numpy as np
 import orjson
 
@@ -23,20 +26,24 @@ from benchmarks.lib.servers import PACKAGES, TEXT, document, service
 from benchmarks.lib.table import ratio, table
 
 GOAL = 2.0
-"""Of the p99 beside a bulk job, over the p99 alone."""
+"""Of the p99 beside others, over the p99 alone."""
 PERCENTS = (50, 90, 99)
+ALONE = "alone"
+BODY_BYTES = 8 * 2**20
+SENSELESS_CLIENTS = 8
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--seconds", type=float, default=20, help="of each measurement (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=15, help="of each measurement (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--rate", type=float, default=20, help="single requests a second (default: %(default)s)")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Percentiles of the latency in each round, alone and beside the bulk job."""
-    alone, beside, bulk = list[list[float]](), list[list[float]](), list[float]()
+    """Percentiles of the latency in each round, alone and beside others, and how much the others were answered."""
+    latency = {name: list[list[float]]() for name in (ALONE, *OTHERS)}
+    answers = {name: list[float]() for name in OTHERS}
     with service("--reload-s", "0") as server:
         requests = [post(f"{server.url}/v1/classify", document(4096), TEXT)]
 
@@ -47,54 +54,56 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
         single()
         for _ in range(args.rounds):
-            alone.append(single())
-            with upload(server.url) as answered:
-                before = answered.value
-                beside.append(single())
-                bulk.append((answered.value - before) / args.seconds)
-    yield {
-        "latency_ms": {"alone": alone, "beside the bulk job": beside},
-        "bulk_documents_per_second": bulk,
-    }
+            latency[ALONE].append(single())
+            for name, ask in OTHERS.items():
+                with beside(ask, server.url) as answered:
+                    before = answered.value
+                    latency[name].append(single())
+                    answers[name].append((answered.value - before) / args.seconds)
+    yield {"latency_ms": latency, "answers_per_second": answers}
 
 
 def report(record: Record) -> str:
-    """Medians over the rounds, and their ratio."""
-    settings, latency = record.settings, record.data["latency_ms"]
-    bulk = {"alone": 0.0, "beside the bulk job": statistics.median(record.data["bulk_documents_per_second"])}
+    """Medians over the rounds, and the ratios of p99."""
+    settings, latency, answers = record.settings, record.data["latency_ms"], record.data["answers_per_second"]
     series = {name: [[one[q] for one in rounds] for q in PERCENTS] for name, rounds in latency.items()}
-    rows = [
-        [name, *(f"{statistics.median(values):.1f}" for values in found), f"{bulk[name]:.0f}"]
-        for name, found in series.items()
-    ]
-    ratios = [ratio(b, a) for a, b in zip(series["alone"], series["beside the bulk job"], strict=True)]
-    rows.append(["ratio, median of the rounds", *ratios, ""])
+    rows, ratios = [], {}
+    for name, found in series.items():
+        cells = [f"{statistics.median(values):.1f}" for values in found]
+        if name == ALONE:
+            rows.append([name, *cells, "", ""])
+            continue
+        ratios[name] = ratio(found[-1], series[ALONE][-1])
+        rows.append([name, *cells, ratios[name], f"{statistics.median(answers[name]):.1f}"])
+    missed = [name for name, value in ratios.items() if float(value) > GOAL]
+    heads = [*(f"p{q} ms" for q in PERCENTS), f"p{PERCENTS[-1]} / {ALONE}", "their answers/s"]
     return (
         f"Documents of 4,096 bytes; {settings['rate']:g} single requests a second at random moments, "
-        f"{settings['seconds']:g} s alone and beside an NDJSON upload that never ends, {settings['rounds']} rounds in "
-        "turns. Server and both loads share the cores.\n\n"
-        f"{table(['', *(f'p{q} ms' for q in PERCENTS), 'bulk documents/s'], rows)}\n"
-        f"Goal, p99 at most {GOAL:g} times: {'reached' if float(ratios[-1]) <= GOAL else 'not reached'}.\n"
+        f"{settings['seconds']:g} s alone and beside each of the others, {settings['rounds']} rounds in turns; medians "
+        "over the rounds, of their ratios too. Server and all clients share the cores.\n\n"
+        f"{table(['', *heads], rows)}\n"
+        f"Goal, p99 at most {GOAL:g} times: {'missed ' + ', '.join(missed) if missed else 'reached'}.\n"
     )
 
 
 def draw(record: Record, path: Path) -> None:
     """Latency of single requests; a line for each round."""
     figure, (axis,) = chart.figure((7, 3.6))
-    for colour, (name, rounds) in zip(("C0", "C1"), record.data["latency_ms"].items(), strict=True):
+    for colour, (name, rounds) in enumerate(record.data["latency_ms"].items()):
         for number, latency in enumerate(rounds):
             label = None if number else name
-            axis.plot(latency, np.linspace(0, 1, len(latency)), color=colour, alpha=0.7, linewidth=1, label=label)
+            shares = np.linspace(0, 1, len(latency))
+            axis.plot(latency, shares, color=f"C{colour}", alpha=0.7, linewidth=1, label=label)
     axis.set(xscale="log", xlabel="ms until the answer", ylabel="share of single requests")
     axis.legend()
     chart.save(figure, path)
 
 
 @contextlib.contextmanager
-def upload(url: str) -> "Iterator[multiprocessing.sharedctypes.Synchronized[int]]":
-    """Upload documents in another process until the end of the block; counts those answered."""
+def beside(ask: Callable[[str, Any], Coroutine[Any, Any, None]], url: str) -> Iterator[Any]:
+    """Ask in another process until the end of the block; the count of what was answered."""
     answered = multiprocessing.Value("q", 0)
-    process = multiprocessing.get_context("fork").Process(target=_upload, args=(url, answered), daemon=True)
+    process = multiprocessing.get_context("fork").Process(target=_run, args=(ask, url, answered), daemon=True)
     process.start()
     try:
         yield answered
@@ -103,11 +112,11 @@ def upload(url: str) -> "Iterator[multiprocessing.sharedctypes.Synchronized[int]
         process.join()
 
 
-def _upload(url: str, answered: "multiprocessing.sharedctypes.Synchronized[int]") -> None:
-    asyncio.run(_stream(url, answered))
+def _run(ask: Callable[[str, Any], Coroutine[Any, Any, None]], url: str, answered: Any) -> None:
+    asyncio.run(ask(url, answered))
 
 
-async def _stream(url: str, answered: "multiprocessing.sharedctypes.Synchronized[int]") -> None:
+async def upload(url: str, answered: Any) -> None:
     """Send lines as fast as they are taken, and read the answers at the same time."""
     parts = urlsplit(url)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
@@ -128,9 +137,39 @@ async def _stream(url: str, answered: "multiprocessing.sharedctypes.Synchronized
     await asyncio.gather(send(), count())
 
 
+async def large_series(url: str, answered: Any) -> None:
+    """One client: series of seven channels, as long as a body may be."""
+    channel = b"[" + b"0.12345," * (BODY_BYTES // 57) + b"1]"
+    await _post(url, b'{"series":[' + b",".join([channel] * 7) + b"]}", answered, expected=200)
+
+
+async def senseless(url: str, answered: Any) -> None:
+    """Several clients: objects with as many unknown keys as a body may hold."""
+    keys = b",".join(b'"%050x":0' % number for number in range(99_000))
+    await asyncio.gather(*(_post(url, b"{" + keys + b"}", answered, expected=422) for _ in range(SENSELESS_CLIENTS)))
+
+
+async def _post(url: str, body: bytes, answered: Any, *, expected: int) -> None:
+    """Post a body for ever, one at a time."""
+    assert len(body) <= BODY_BYTES
+    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+        while True:
+            response = await client.post("/v1/forecast", content=body, headers={"content-type": "application/json"})
+            assert response.status_code == expected, response.text
+            with answered.get_lock():
+                answered.value += 1
+
+
+OTHERS: dict[str, Callable[[str, Any], Coroutine[Any, Any, None]]] = {
+    "beside an upload of documents": upload,
+    "beside series of 8 MB": large_series,
+    "beside eight senders of unknown keys": senseless,
+}
+"""Clients that ask without a pause."""
+
 BENCHMARK = Benchmark(
     program="benchmarks.serving.fairness",
-    title="Single requests beside a bulk job",
+    title="Single requests beside other clients",
     description=__doc__,
     options=options,
     measure=measure,

@@ -9,10 +9,12 @@ PERCENTILES = [float(q) for q in range(101)]
 
 
 def test_report(tmp_path: Path) -> None:
+    others = list(fairness.OTHERS)
+    slower = {name: [[factor * q for q in PERCENTILES]] for name, factor in zip(others, (3, 1, 2), strict=True)}
     measured = made_up(
         {
-            "latency_ms": {"alone": [PERCENTILES], "beside the bulk job": [[3 * q for q in PERCENTILES]]},
-            "bulk_documents_per_second": [400.0],
+            "latency_ms": {"alone": [PERCENTILES], **slower},
+            "answers_per_second": {name: [400.0] for name in others},
         },
         rate=20.0,
         seconds=20.0,
@@ -21,6 +23,6 @@ def test_report(tmp_path: Path) -> None:
     expect_in_report(
         fairness.BENCHMARK,
         measured,
-        ["| beside the bulk job | 150.0 | 270.0 | 297.0 | 400 |", "times: not reached."],
+        [f"| {others[0]} | 150.0 | 270.0 | 297.0 | 3.00 | 400.0 |", f"times: missed {others[0]}."],
         tmp_path,
     )
