@@ -139,7 +139,7 @@ async def upload(url: str, answered: Any) -> None:
 
 async def large_series(url: str, answered: Any) -> None:
     """One client: series of seven channels, as long as a body may be."""
-    channel = b"[" + b"0.12345," * (BODY_BYTES // 57) + b"1]"
+    channel = b"[" + b"0.123456," * (BODY_BYTES // 64) + b"1]"
     await _post(url, b'{"series":[' + b",".join([channel] * 7) + b"]}", answered, expected=200)
 
 
