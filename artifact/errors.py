@@ -2,6 +2,7 @@
 
 LongdocError
 ├── InvalidInput        a value is not allowed
+├── InferenceFailed     the backend raised
 └── NonFiniteOutput     the model returned NaN or infinity
 
 BadExport               a folder below exports/ that cannot be used
@@ -38,6 +39,13 @@ class InvalidInput(LongdocError):
         """The same with other names of the places."""
         errors = [(rename(place), why) for place, why in self.errors]
         return InvalidInput("; ".join(f"{place}: {why}" for place, why in errors), errors)
+
+
+class InferenceFailed(LongdocError):
+    """The backend raised."""
+
+    code = "inference_failed"
+    title = "The inference failed"
 
 
 class NonFiniteOutput(LongdocError):

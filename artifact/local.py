@@ -3,6 +3,7 @@
 They answer as the server does, and compute batches on every core.
 """
 
+import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ import numpy as np
 from artifact.backends.base import BATCH_ROWS, batches_at_once
 from artifact.classification import Documents, Options
 from artifact.documents import OnOverflow, sigmoid
-from artifact.errors import InvalidInput, NonFiniteOutput
+from artifact.errors import InferenceFailed, InvalidInput, NonFiniteOutput
 from artifact.forecasting import Series, check_channels, check_levels, choose_horizon
 from artifact.loading import Floats, LoadedModel
 from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest, MatcherManifest
@@ -34,7 +35,8 @@ class Model:
     def __init__(self, loaded: LoadedModel) -> None:
         self._loaded = loaded
         self._batch_rows = BATCH_ROWS[loaded.backend.device]
-        self._pool = ThreadPoolExecutor(batches_at_once(loaded.backend.device), thread_name_prefix="inference")
+        self._pools: dict[int, ThreadPoolExecutor] = {}
+        """By process: in a child that was forked, the threads of its parent do not run."""
 
     @property
     def manifest(self) -> Manifest:
@@ -72,7 +74,7 @@ class Model:
             on_overflow: what happens beyond the model's length.
             detail: whether to return the scores of each window.
 
-        Raises: InvalidInput, NonFiniteOutput.
+        Raises: InvalidInput, InferenceFailed, NonFiniteOutput.
 
         """
         if isinstance(documents, str | bytes):
@@ -90,7 +92,7 @@ class Model:
     def score(self, pairs: Sequence[tuple[Document, Document]], *, on_overflow: OnOverflow = "windows") -> list[Result]:
         """Probability that the documents of each pair belong together, and coverage of both.
 
-        Raises: InvalidInput, NonFiniteOutput.
+        Raises: InvalidInput, InferenceFailed, NonFiniteOutput.
         """
         texts = [Text(f"pairs.{i}.{side}", _encoded(pair[side])) for i, pair in enumerate(pairs) for side in (0, 1)]
         _check_count("pairs", pairs)
@@ -114,7 +116,7 @@ class Model:
             top_n: results to return; None returns all, as does a number beyond the documents.
             on_overflow: what happens beyond the model's length.
 
-        Raises: InvalidInput, NonFiniteOutput.
+        Raises: InvalidInput, InferenceFailed, NonFiniteOutput.
 
         """
         _check_positive("top_n", top_n)
@@ -138,7 +140,7 @@ class Model:
             horizon: steps to forecast; None forecasts all the model can.
             quantiles: levels of the error bands.
 
-        Raises: InvalidInput, NonFiniteOutput.
+        Raises: InvalidInput, InferenceFailed, NonFiniteOutput.
 
         """
         manifest, calibration, horizon = self.check_forecast(horizon, quantiles)
@@ -195,11 +197,19 @@ class Model:
             for size in (self._batch_rows * lengths[-1] // bucket,)
             for first in range(0, len(indices), size)
         ]
-        computed = self._pool.map(lambda batch: self._loaded.run([rows[i] for i in batch[1]], batch[0]), batches)
-        outputs = np.concatenate(list(computed))
+        pool = self._pools.get(os.getpid()) or self._new_pool()
+        computed = pool.map(lambda batch: self._loaded.run([rows[i] for i in batch[1]], batch[0]), batches)
+        try:
+            outputs = np.concatenate(list(computed))
+        except Exception as error:  # runtimes raise classes of their own
+            raise InferenceFailed("the backend failed on this input") from error
         ordered = np.empty_like(outputs)
         ordered[[index for _, indices in batches for index in indices]] = outputs
         return _finite(ordered)
+
+    def _new_pool(self) -> ThreadPoolExecutor:
+        pool = ThreadPoolExecutor(batches_at_once(self._loaded.backend.device), thread_name_prefix="inference")
+        return self._pools.setdefault(os.getpid(), pool)
 
 
 def _check_overflow(on_overflow: str) -> None:

@@ -9,8 +9,7 @@ LongdocError (artifact.errors)
 ├── Overloaded          the queue is full
 ├── NotReady            no model yet, or the engine has failed
 ├── ShuttingDown        the server takes no more requests
-├── DeadlineExceeded    in the queue or while running
-└── InferenceFailed     the backend raised
+└── DeadlineExceeded    in the queue or while running
 """
 
 from artifact.errors import LongdocError
@@ -85,13 +84,6 @@ class DeadlineExceeded(LongdocError):
 
     code = "deadline_exceeded"
     title = "The deadline passed"
-
-
-class InferenceFailed(LongdocError):
-    """The backend raised."""
-
-    code = "inference_failed"
-    title = "The inference failed"
 
 
 def let_go(error: BaseException | None) -> None:

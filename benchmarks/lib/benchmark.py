@@ -58,8 +58,9 @@ class Benchmark:
         measured: Record | None = None
         try:
             for data in self.measure(args):
-                measured = Record(**facts, data=data)
-                record.write(measured, args.out)
+                known = Record(**facts, data=data)
+                record.write(known, args.out)
+                measured = known  # once it is written: a report never tells more than its record
         finally:  # what an interrupted program knows is told, too
             if measured:
                 self.render(measured, args.out / self.name)

@@ -25,12 +25,12 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from artifact.errors import NonFiniteOutput
+from artifact.errors import InferenceFailed, NonFiniteOutput
 from artifact.loading import Floats
 from service.batching.admission import Admission, Limits, Refusal
 from service.batching.cost import CostModel
 from service.batching.queue import Entry, FairQueue, Priority, Ticket
-from service.errors import DeadlineExceeded, InferenceFailed, NotReady, ShuttingDown
+from service.errors import DeadlineExceeded, NotReady, ShuttingDown
 from service.metrics import ModelMetrics
 
 log = logging.getLogger(__name__)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from artifact.documents import sigmoid
-from artifact.errors import NonFiniteOutput
+from artifact.errors import InferenceFailed, NonFiniteOutput
 from artifact.loading import Floats, LoadedModel
 from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest, MatcherManifest
 from artifact.series import Calibration
 from service.batching.batcher import Batcher
 from service.engine.cache import EncodingCache
-from service.errors import DeadlineExceeded, InferenceFailed, ShuttingDown
+from service.errors import DeadlineExceeded, ShuttingDown
 from service.metrics import ModelMetrics
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from artifact.errors import InvalidInput, LongdocError, NonFiniteOutput
+from artifact.errors import InferenceFailed, InvalidInput, LongdocError, NonFiniteOutput
 from service import errors
 from service.log import request_id
 from service.wire.media import JSON, PROBLEM
@@ -26,7 +26,7 @@ STATUS: Mapping[type[LongdocError], int] = {
     errors.NotReady: 503,
     errors.ShuttingDown: 503,
     errors.DeadlineExceeded: 504,
-    errors.InferenceFailed: 500,
+    InferenceFailed: 500,
     NonFiniteOutput: 500,
 }
 STATUSES = tuple(sorted(set(STATUS.values())))

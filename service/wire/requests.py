@@ -52,7 +52,8 @@ def media_type(call: Call, *allowed: str) -> str:
 
 def refuse_encoding(call: Call) -> None:
     """Take no compressed body. Raises: UnsupportedMedia."""
-    if (call.header("content-encoding") or "identity").lower() != "identity":
+    encoding = call.header("content-encoding")
+    if encoding is not None and encoding.lower() != "identity":
         raise UnsupportedMedia("send the body without Content-Encoding")
 
 

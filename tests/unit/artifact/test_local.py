@@ -1,5 +1,7 @@
 """Models in this process: the repository's exports answer as row by row, and what is wrong is named."""
 
+import os
+import select
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +11,14 @@ import numpy as np
 import pytest
 
 import artifact
-from artifact.errors import BadExport, InvalidInput, NonFiniteOutput
+from artifact.backends.base import Array, Tensors
+from artifact.errors import BadExport, InferenceFailed, InvalidInput, NonFiniteOutput
 from artifact.local import Document, Model
 from artifact.manifest import newest_version
 from tests.support.models import Backend, backend_of, classifier, forecaster, matcher
 from tests.support.offline import Offline, OfflineForecaster, OfflineMatcher, agree, document, same_score
 from tests.support.paths import EXPORTS
+from tests.support.waiting import PATIENCE_S
 
 SHORT, LONG = "A good film, even so.", document(9000).decode()
 QUERY = "Parsing with a grammar of few rules."
@@ -189,6 +193,34 @@ def test_answer_that_is_not_finite_is_an_error() -> None:
     head = Backend("logits", lambda inputs: np.full((len(inputs["a"]), 1), np.inf))
     with pytest.raises(NonFiniteOutput):
         Model(replace(matcher(), head=head)).score([("++", "++")])
+
+
+def test_failure_of_the_backend_is_an_error() -> None:
+    def fail(inputs: Tensors) -> Array:
+        del inputs
+        raise RuntimeError("broken")
+
+    with pytest.raises(InferenceFailed, match="the backend failed on this input"):
+        Model(replace(classifier(), backend=Backend("logits", fail))).classify("+")
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_child_that_was_forked_answers_too() -> None:
+    """The threads of its parent do not run in it."""
+    model = Model(classifier())
+    expected = model.classify("++-")["label"]
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(writer, model.classify("++-")["label"].encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader) as answer:
+        assert select.select([answer], [], [], PATIENCE_S)[0], "no answer"
+        assert answer.read() == expected
+    os.waitpid(child, 0)
 
 
 def test_rows_of_one_length_are_computed_together() -> None:

@@ -1,6 +1,7 @@
 """What a run of a benchmark writes: record, report, chart."""
 
 import argparse
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -62,6 +63,18 @@ def test_each_part_is_written_as_soon_as_it_is_there(tmp_path: Path) -> None:
         replace(counting(), measure=measure).main(["--out", str(tmp_path)])
     assert record.read("made_up", tmp_path).data == {"values": [1]}
     assert "[1]" in (tmp_path / "made_up" / "report.md").read_text()
+
+
+def test_report_tells_nothing_that_the_record_refused(tmp_path: Path) -> None:
+    def measure(args: argparse.Namespace) -> Iterator[Data]:
+        assert args
+        yield {"values": [1]}
+        yield {"values": [math.nan]}
+
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        replace(counting(), measure=measure).main(["--out", str(tmp_path)])
+    assert record.read("made_up", tmp_path).data == {"values": [1]}
+    assert "Values: [1]." in (tmp_path / "made_up" / "report.md").read_text()
 
 
 def test_rendering_needs_the_record_alone(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artifact.errors import LongdocError, NonFiniteOutput
+from artifact.errors import InferenceFailed, LongdocError, NonFiniteOutput
 from artifact.loading import Floats
 from service.batching.admission import Limits
 from service.batching.batcher import BULK_ROWS, STUCK_S, Batcher, Outcome
 from service.batching.queue import ACTIVE_S
-from service.errors import DeadlineExceeded, InferenceFailed, NotReady, Overloaded, ShuttingDown
+from service.errors import DeadlineExceeded, NotReady, Overloaded, ShuttingDown
 from service.metrics import Metrics
 
 POISON, NAN = b"poison", b"nan"

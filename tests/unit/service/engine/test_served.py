@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from artifact.errors import LongdocError, NonFiniteOutput
+from artifact.errors import InferenceFailed, LongdocError, NonFiniteOutput
 from artifact.loading import LoadedModel
 from service.engine.engine import Engine
 from service.engine.served import ServedMatcher
-from service.errors import DeadlineExceeded, InferenceFailed, ShuttingDown
+from service.errors import DeadlineExceeded, ShuttingDown
 from service.metrics import Metrics
 from service.settings import Settings
 from tests.support.models import head_of, matcher

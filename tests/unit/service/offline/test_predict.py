@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import artifact
+from artifact.backends.base import Array, Tensors
 from artifact.loading import LoadedModel
 from artifact.local import Model
 from service.offline import predict as module
@@ -63,6 +64,24 @@ def test_options_are_those_of_the_command(command: Command, tmp_path: Path) -> N
     _, (line,) = command.run(classifier(), files=[tmp_path / "a"], on_overflow="head", detail=True)
     assert (line["label"], line["coverage"]["strategy"]) == ("positive", "head")
     assert [(window["start"], window["end"]) for window in line["windows"]] == [(0, 16)]
+
+
+def test_input_on_which_the_backend_fails_is_an_error_in_its_place(command: Command, tmp_path: Path) -> None:
+    for name, content in (("a", b"+"), ("b", b"!"), ("c", b"-")):
+        (tmp_path / name).write_bytes(content)
+    model = classifier()
+    answer = backend_of(model).run
+
+    def run(inputs: Tensors) -> dict[str, Array]:
+        if (inputs["bytes"] == ord("!")).any():
+            raise RuntimeError("broken")
+        return answer(inputs)
+
+    backend_of(model).run = run  # type: ignore[method-assign]  # one that fails
+    code, lines = command.run(model, files=[tmp_path / name for name in "abc"])
+    assert code == 1
+    assert [line.get("label") for line in lines] == ["positive", None, "negative"]
+    assert lines[1]["error"]["code"] == "inference_failed"
 
 
 def test_bad_input_is_an_error_in_its_place(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

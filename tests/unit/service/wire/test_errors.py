@@ -3,7 +3,7 @@ import json
 import pytest
 from starlette.exceptions import HTTPException
 
-from artifact.errors import InvalidInput, LongdocError, NonFiniteOutput
+from artifact.errors import InferenceFailed, InvalidInput, LongdocError, NonFiniteOutput
 from service import errors
 from service.log import request_id
 from service.wire.errors import NATIVE, STATUS, failure
@@ -23,7 +23,7 @@ def test_every_error_has_a_status_and_words() -> None:
 
 
 def test_faults_of_the_server_are_never_4xx() -> None:
-    for error in (errors.InferenceFailed, NonFiniteOutput, errors.NotReady):
+    for error in (InferenceFailed, NonFiniteOutput, errors.NotReady):
         assert STATUS[error] >= 500
 
 
@@ -32,9 +32,9 @@ def test_errors_that_were_dealt_with_hold_no_frames() -> None:
         try:
             raise ValueError("first")
         except ValueError:
-            raise errors.InferenceFailed("second") from None
+            raise InferenceFailed("second") from None
 
-    with pytest.raises(errors.InferenceFailed) as caught:
+    with pytest.raises(InferenceFailed) as caught:
         fail()
     error = caught.value
     first = error.__context__
