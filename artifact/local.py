@@ -7,6 +7,7 @@ import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from numbers import Integral
 from typing import Any, TypeVar, get_args, overload
 
 import numpy as np
@@ -21,7 +22,7 @@ from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest, 
 from artifact.matching import Encoding, Ranking, ScoredPair, Text, Texts, pooled
 from artifact.series import Calibration, Column, Tails
 
-Document = str | bytes
+Document = str | bytes | bytearray | memoryview
 """Text, which is read as UTF-8, or raw bytes."""
 Result = dict[str, Any]
 """An answer with the keys that the server's JSON has."""
@@ -77,7 +78,7 @@ class Model:
         Raises: InvalidInput, InferenceFailed, NonFiniteOutput.
 
         """
-        if isinstance(documents, str | bytes):
+        if isinstance(documents, str | bytes | bytearray | memoryview):
             return self.classify([documents], top_k=top_k, on_overflow=on_overflow, detail=detail)[0]
         manifest, options = (
             self._manifest_of(ClassifierManifest, "classify documents"),
@@ -86,7 +87,8 @@ class Model:
         _check_positive("top_k", top_k)
         _check_overflow(on_overflow)
         _check_count("inputs", documents)
-        request = Documents([_encoded(document) for document in documents], manifest, on_overflow)
+        encoded = [_encoded(f"inputs.{i}", document) for i, document in enumerate(documents)]
+        request = Documents(encoded, manifest, on_overflow)
         return [answer.as_json(manifest.labels, options) for answer in request.answers(self._compute(request.rows))]
 
     def score(self, pairs: Sequence[tuple[Document, Document]], *, on_overflow: OnOverflow = "windows") -> list[Result]:
@@ -94,8 +96,14 @@ class Model:
 
         Raises: InvalidInput, InferenceFailed, NonFiniteOutput.
         """
-        texts = [Text(f"pairs.{i}.{side}", _encoded(pair[side])) for i, pair in enumerate(pairs) for side in (0, 1)]
-        _check_count("pairs", pairs)
+        _check_several("pairs", pairs)
+        for i, pair in enumerate(pairs):
+            _check_several(f"pairs.{i}", pair)
+            if len(pair) != 2:
+                raise InvalidInput.at(f"pairs.{i}", f"must be two documents, not {len(pair)}")
+        places = [f"pairs.{i}.{side}" for i in range(len(pairs)) for side in (0, 1)]
+        given = [document for pair in pairs for document in pair]
+        texts = [Text(place, _encoded(place, document)) for place, document in zip(places, given, strict=True)]
         vectors, encodings = self._encode(texts, on_overflow)
         scores = self._scores(vectors[0::2], vectors[1::2])
         return [pair.as_json(on_overflow) for pair in map(ScoredPair, scores, encodings[0::2], encodings[1::2])]
@@ -120,9 +128,10 @@ class Model:
 
         """
         _check_positive("top_n", top_n)
-        texts = [Text(f"documents.{i}", _encoded(document)) for i, document in enumerate(documents)]
-        _check_count("documents", documents)
-        vectors, encodings = self._encode([Text("query", _encoded(query)), *texts], on_overflow)
+        _check_several("documents", documents)
+        places = [f"documents.{i}" for i in range(len(documents))]
+        texts = [Text(place, _encoded(place, document)) for place, document in zip(places, documents, strict=True)]
+        vectors, encodings = self._encode([Text("query", _encoded("query", query)), *texts], on_overflow)
         scores = self._scores(np.repeat(vectors[:1], len(texts), axis=0), vectors[1:])
         return Ranking(encodings[0], scores, encodings[1:]).as_json(top_n, on_overflow)
 
@@ -146,6 +155,8 @@ class Model:
         manifest, calibration, horizon = self.check_forecast(horizon, quantiles)
         names, columns = (list(series), list(series.values())) if isinstance(series, Mapping) else (None, list(series))
         places = check_channels(manifest, names, len(columns))
+        for name, column in zip(names or range(len(columns)), columns, strict=True):
+            _check_column(f"series.{name}", column)
         request = Series(
             Tails.of([columns[place] for place in places], manifest.context_length),
             manifest,
@@ -159,6 +170,7 @@ class Model:
         self, horizon: int | None, quantiles: Sequence[float]
     ) -> tuple[ForecasterManifest, Calibration, int]:
         """Manifest, calibration and horizon of a forecast. Raises: InvalidInput."""
+        _check_positive("horizon", horizon)
         manifest, calibration = self._manifest_of(ForecasterManifest, "forecast series"), self._loaded.calibration
         assert calibration is not None
         check_levels(calibration, quantiles)
@@ -219,8 +231,12 @@ def _check_overflow(on_overflow: str) -> None:
 
 
 def _check_positive(place: str, number: int | None) -> None:
-    """Refuse to return less than one result. Raises: InvalidInput."""
-    if number is not None and number < 1:
+    """Refuse what is not a count of at least one. Raises: InvalidInput."""
+    if number is None:
+        return
+    if isinstance(number, bool) or not isinstance(number, Integral):
+        raise InvalidInput.at(place, f"must be an integer, not {type(number).__name__}")
+    if number < 1:
         raise InvalidInput.at(place, f"must be at least 1, not {number}")
 
 
@@ -230,8 +246,37 @@ def _check_count(what: str, inputs: Sequence[object]) -> None:
         raise InvalidInput.at(what, "at least 1 is needed")
 
 
-def _encoded(document: Document) -> bytes:
-    return document.encode() if isinstance(document, str) else document
+def _encoded(place: str, document: Document) -> bytes:
+    """The bytes of a document. Raises: InvalidInput if it is neither text that UTF-8 can hold nor bytes."""
+    if isinstance(document, bytes | bytearray | memoryview):
+        return bytes(document)
+    if not isinstance(document, str):
+        raise InvalidInput.at(place, f"must be str or bytes, not {type(document).__name__}")
+    try:
+        return document.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput.at(place, "holds a lone surrogate, which UTF-8 cannot write; give bytes") from None
+
+
+def _check_several(place: str, documents: Sequence[object]) -> None:
+    """Refuse what is no sequence of documents: one text is a sequence, too, of letters. Raises: InvalidInput."""
+    if isinstance(documents, str | bytes | bytearray) or not isinstance(documents, Sequence | np.ndarray):
+        raise InvalidInput.at(place, f"must be a sequence of documents, not {type(documents).__name__}")
+    _check_count(place, documents)
+
+
+def _check_column(place: str, column: Column) -> None:
+    """Refuse values that are not numbers or None; strings and booleans would be read as some. Raises: InvalidInput."""
+    if isinstance(column, str | bytes) or not hasattr(column, "__len__"):
+        raise InvalidInput.at(place, f"must be a sequence of numbers, not {type(column).__name__}")
+    kinds = {column.dtype.type} if isinstance(column, np.ndarray) else set(map(type, column))
+    wrong = [kind for kind in kinds if kind is bool or not issubclass(kind, (int, float, np.number, type(None)))]
+    if wrong:
+        raise InvalidInput.at(place, f"must hold numbers, or None, not {wrong[0].__name__}")
+    try:
+        np.asarray(column, np.float64)
+    except OverflowError:
+        raise InvalidInput.at(place, "holds an integer that is too large") from None
 
 
 def _finite(outputs: Floats) -> Floats:

@@ -10,9 +10,8 @@ TEXTS = ("benchmarks/results", "docs", "*.md")
 def git_revision() -> str:
     """Revision of the code, with `-dirty` if code has uncommitted changes; `unknown` outside a checkout of its own."""
     try:
-        _git(
-            "ls-files", "--error-unmatch", Path(__file__).name
-        )  # an environment may lie in a checkout of something else
+        # An environment may lie in a checkout of something else.
+        _git("ls-files", "--error-unmatch", Path(__file__).name)
         revision = _git("describe", "--always", "--abbrev=12")
         paths = (":/", *(f":(top,exclude){path}" for path in TEXTS))
         is_dirty = _git("status", "--porcelain", "--untracked-files=no", "--", *paths)

@@ -53,10 +53,10 @@ class Tails:
     """(channels,): values of each whole channel that are not missing."""
 
     @classmethod
-    def of(cls, columns: Sequence[Column], longest: int) -> "Tails":
-        """Keep the last `longest` values of each channel."""
+    def of(cls, columns: Sequence[Column], max_steps: int) -> "Tails":
+        """Keep the last `max_steps` values of each channel."""
         lengths = np.array([len(column) for column in columns], np.int64)
-        steps = min(longest, int(lengths[0])) if len(set(lengths.tolist())) == 1 else 0
+        steps = min(max_steps, int(lengths[0])) if len(set(lengths.tolist())) == 1 else 0
         values, known = np.empty((len(columns), steps)), np.empty(len(columns), np.int64)
         for index, column in enumerate(columns):
             whole = np.array(column, np.float64)  # None becomes NaN

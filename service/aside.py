@@ -5,14 +5,20 @@ A thread does for code that runs as bytecode: the interpreter lets the event loo
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 FEW = 32
-"""Items that take less than a millisecond or two."""
+"""Items that take less than a millisecond or two, be it a document or a piece of one."""
+PIECE_BYTES = 4096
+
+
+def pieces(documents: Iterable[bytes]) -> int:
+    """Items that documents are: one each, and one for every 4 KiB of them."""
+    return sum(1 + len(document) // PIECE_BYTES for document in documents)
 
 
 async def aside(count: int, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

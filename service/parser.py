@@ -118,7 +118,7 @@ def main(descriptor: int) -> None:
                 error.__traceback__ = error.__context__ = None
                 outcome = False, error
             connection.send(outcome)
-            del function, args, kwargs, outcome  # nothing is held while nothing is asked
+            del function, args, kwargs, outcome  # frees their memory while no job comes
 
 
 def _receive(connection: Connection) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]] | None:

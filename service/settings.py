@@ -54,9 +54,9 @@ class Settings(BaseSettings):
     """Bodies of all requests that are read or answered, and lines of uploads, together; beyond it requests get 429."""
     max_document_bytes: int = Field(default=2**20, gt=0)
     """Longest document."""
-    max_documents: int = Field(default=256, gt=0)
+    max_documents: int = Field(default=256, gt=0, le=50_000)
     """Most documents, or pairs of documents, in one request."""
-    max_rank_documents: int = Field(default=10_000, gt=0)
+    max_rank_documents: int = Field(default=10_000, gt=0, le=100_000)
     """Most documents to rank in one request."""
     max_cache_bytes: int = Field(default=64 * 2**20, ge=0)
     """Memory for the encodings of documents a matcher has seen; 0 keeps none."""

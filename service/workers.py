@@ -39,12 +39,10 @@ FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 STEADY_S = 60.0
 """A worker that has lived this long is started again at once."""
-
-
 ATTEMPTS = 8
-"""Starts in a row that did not last, of every worker, after which there is no hope: a minute and a half."""
+"""Failed starts in a row, of every worker, after which the parent gives up; with the pauses, a minute and a half."""
 KILLED_S = 10.0
-"""Time beyond that of a drain after which a worker that has been told to end is killed: it may never have started."""
+"""Time after the longest drain until a worker that still runs is killed."""
 FOLDER = "longdoc-workers-"
 """Beginning of the name of a folder that workers share."""
 LOCK = "lock"

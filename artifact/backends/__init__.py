@@ -2,6 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import get_args
 
 from artifact.backends.base import Device, InferenceBackend
 from artifact.errors import BadExport
@@ -20,6 +21,9 @@ def create_backend(graph: Graph, folder: Path, *, format: Format = "onnx", devic
     Raises: BadExport if the files cannot be loaded, or the runtime or device is not there.
 
     """
+    for name, given, kinds in (("format", format, Format), ("device", device, Device)):
+        if given not in (allowed := get_args(kinds)):
+            raise BadExport(f"{name} {given!r} is none of {', '.join(allowed)}", "backend")
     files = {bucket: folder / file.path for bucket, file in graph.files_of(format).items()}
     try:
         if format == "torchscript":

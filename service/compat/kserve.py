@@ -195,17 +195,17 @@ class _Sent:
     """Of each input, whether its series was the values of the only channel."""
 
 
-def _parse(most: int, longest: int, body: bytes) -> _Sent:
-    """Check a body of at most `most` inputs; keep the last `longest` steps of each series.
+def _parse(max_inputs: int, max_steps: int, body: bytes) -> _Sent:
+    """Check a body of at most `max_inputs` inputs; keep the last `max_steps` steps of each series.
 
     Raises: PayloadTooLarge, InvalidInput, and what `parse_json` raises.
     """
     asked = parse_json(KServeRequest, body, strict=None)
-    check_count("inputs", len(asked.inputs), most)
+    check_count("inputs", len(asked.inputs), max_inputs)
     series = []
     for number, given in enumerate(asked.inputs):
         with _within(f"inputs.{number}"):
-            series.append(Tails.of(_columns(given), longest))
+            series.append(Tails.of(_columns(given), max_steps))
     are_flat = [not _is_nested(given.series) for given in asked.inputs]
     empty = [given.model_copy(update={"series": []}) for given in asked.inputs]
     return _Sent(asked.model_copy(update={"inputs": empty}), series, are_flat)

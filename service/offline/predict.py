@@ -18,6 +18,8 @@ from service.offline.files import InputError, Source, columns, read, rows
 CHUNK = 64
 """Inputs that are answered together."""
 
+PAIR = {"pairs.0.0": "a", "pairs.0.1": "b"}
+"""Place of a document in a pair that is asked alone -> name of its field."""
 Answer = Callable[[Sequence[Any]], list[Result]]
 """Inputs -> their answers; raises LongdocError if one of them has none."""
 
@@ -63,7 +65,14 @@ def _task(model: Model, args: argparse.Namespace) -> tuple[Iterator[Source[Any]]
     if isinstance(model.manifest, MatcherManifest):
         if args.files:
             raise InputError(f"{name} scores pairs: give --jsonl or --csv with the fields a and b")
-        return rows(args.jsonl, args.csv, ("a", "b")), lambda chunk: model.score(chunk, on_overflow=on_overflow)
+
+        def score(chunk: Sequence[Any]) -> list[Result]:
+            try:
+                return model.score(chunk, on_overflow=on_overflow)
+            except InvalidInput as error:  # where it is one pair, its documents have the names of their fields
+                raise error.renamed(lambda place: PAIR.get(place, place)) from None
+
+        return rows(args.jsonl, args.csv, ("a", "b")), score
     if args.jsonl is not None:
         raise InputError(f"{name} forecasts series: give CSV files with its channels as columns")
     try:

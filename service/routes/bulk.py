@@ -201,7 +201,7 @@ class BulkResponse(Response):
         try:
             if len(line) > self._settings.max_body_bytes:
                 raise PayloadTooLarge(f"the line is longer than {self._settings.max_body_bytes} bytes")
-            name, document = await parse_aside(self._parser, _read, line)
+            name, document = await self._parse(line)
             if name is not None:
                 head["id"] = name
             if isinstance(document, LongdocError):
@@ -216,6 +216,14 @@ class BulkResponse(Response):
             let_go(error)
             return self._line({**head, "error": problem(failure(error, self._path))})
         return self._line({**head, **named(self._model), **result})
+
+    async def _parse(self, line: bytes) -> "_Read":
+        """What a line says. Raises: DeadlineExceeded, NotReady."""
+        try:
+            async with asyncio.timeout(self._settings.deadline_s):
+                return await parse_aside(self._parser, _read, line)
+        except TimeoutError:
+            raise DeadlineExceeded("the deadline passed before the line was parsed") from None
 
     async def _refuse(self, index: int, error: LongdocError) -> bytes:
         return self._line({"index": index, "error": problem(failure(error, self._path))})

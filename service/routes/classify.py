@@ -2,6 +2,7 @@
 
 from starlette.responses import Response
 
+from service.aside import pieces
 from service.routes.bulk import post_lines
 from service.tasks.classification import classify
 from service.wire.call import Call
@@ -24,7 +25,7 @@ async def post_classify(call: Call) -> Response:
         model,
         work,
         lambda answers: {"results": [answer.as_json(labels, wanted) for answer in answers]},
-        len(documents),
+        pieces(documents),
     )
 
 

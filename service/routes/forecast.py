@@ -40,13 +40,13 @@ class _Sent:
     series: Tails
 
 
-def _parse(longest: int, body: bytes) -> _Sent:
-    """Check a body; keep the last `longest` steps of its series. Raises: what `parse_json` raises."""
+def _parse(max_steps: int, body: bytes) -> _Sent:
+    """Check a body; keep the last `max_steps` steps of its series. Raises: what `parse_json` raises."""
     asked = parse_json(ForecastRequest, body)
     names, columns = None, asked.series
     if isinstance(columns, dict):
         names, columns = list(columns), list(columns.values())
-    return _Sent(ForecastOptions(**asked.model_dump(exclude={"series"})), names, Tails.of(columns, longest))
+    return _Sent(ForecastOptions(**asked.model_dump(exclude={"series"})), names, Tails.of(columns, max_steps))
 
 
 def _timestamps(asked: ForecastOptions, length: int, horizon: int) -> dict[str, list[str]]:

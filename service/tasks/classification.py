@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from artifact.classification import Classification, Documents
 from artifact.documents import OnOverflow
 from artifact.loading import Floats
-from service.aside import aside
+from service.aside import aside, pieces
 from service.engine.served import ServedClassifier
 from service.tasks.timing import Timing
 
@@ -27,10 +27,11 @@ async def classify(
 
     """
     started = time.perf_counter()
-    request = await aside(len(documents), Documents, documents, model.manifest, on_overflow)
+    count = pieces(documents)
+    request = await aside(count, Documents, documents, model.manifest, on_overflow)
     decode_s = time.perf_counter() - started
     outcome = await model.batcher.infer(request.rows, deadline, bulk=bulk)
-    answers = await aside(len(documents), _answers, model, request, outcome.outputs)
+    answers = await aside(count, _answers, model, request, outcome.outputs)
     return answers, Timing(decode_s, outcome.queue_s, outcome.compute_s)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from artifact.documents import OnOverflow
 from artifact.loading import Floats
 from artifact.matching import Encoding, Ranking, ScoredPair, Text, Texts, pooled
-from service.aside import aside
+from service.aside import aside, pieces
 from service.engine.served import ServedMatcher
 from service.tasks.timing import Timing
 
@@ -50,10 +50,11 @@ async def _encode(
 ) -> tuple[Floats, list[Encoding], Timing]:
     """Vectors (texts, dim) of documents of any length: the mean of their rows' vectors."""
     started = time.perf_counter()
-    request = await aside(len(texts), Texts, texts, model.manifest, on_overflow)
+    count = pieces(text.document for text in texts)
+    request = await aside(count, Texts, texts, model.manifest, on_overflow)
     distinct = dict.fromkeys(request.keys)
     found = model.cache.find(distinct)
-    new = await aside(len(texts), lambda: {key: request.rows(key) for key in distinct if key not in found})
+    new = await aside(count, lambda: {key: request.rows(key) for key in distinct if key not in found})
     decode_s = time.perf_counter() - started
     queue_s = compute_s = 0.0
     while new:
@@ -63,7 +64,7 @@ async def _encode(
         for key, vector in zip(chunk, pooled([len(rows) for rows in chunk.values()], outcome.outputs), strict=True):
             found[key] = vector
             model.cache.put(key, vector)
-    await aside(len(texts), _count, model, request.encodings)
+    await aside(count, _count, model, request.encodings)
     return request.vectors(found), request.encodings, Timing(decode_s, queue_s, compute_s)
 
 

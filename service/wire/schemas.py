@@ -8,8 +8,10 @@ from artifact.classification import Options
 from artifact.documents import OnOverflow
 
 ModelName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
-Documents = Annotated[list[str], Field(fail_fast=True)]
-"""A body can hold millions of wrong values; to list them all would cost minutes and gigabytes."""
+MOST_TEXTS = 100_000
+"""More than any setting allows in one request; the event loop takes them over from the process that parses."""
+Documents = Annotated[list[str], Field(fail_fast=True, max_length=MOST_TEXTS)]
+"""The first wrong value ends the check: to list a million of them would cost minutes and gigabytes."""
 
 
 def form(value: object) -> str | None:
@@ -110,7 +112,7 @@ class ClassifyResponse(BaseModel):
 class ScoreRequest(_Request):
     """Body of `POST /v1/score`."""
 
-    pairs: Annotated[list[tuple[str, str]], Field(fail_fast=True)]
+    pairs: Annotated[list[tuple[str, str]], Field(fail_fast=True, max_length=MOST_TEXTS // 2)]
     """Documents that may belong together, two and two."""
     model: ModelName | None = None
     """Name of the model; may be left out when one matcher is served or set as default."""

@@ -22,6 +22,7 @@ from artifact.errors import InvalidInput
 from service.errors import MalformedInput, let_go
 from service.wire.media import BINARY, JSON
 from service.wire.requests import bound_tokens, check_count
+from service.wire.schemas import MOST_TEXTS
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
 MOST_TENSORS = 16
@@ -247,6 +248,8 @@ def _elements(given: InferInput) -> Elements | None:
         let_go(error)
         return error
     if given.datatype == "BYTES":
+        if len(flat) > MOST_TEXTS:
+            return InvalidInput.at(given.name, f"{len(flat)} elements; at most {MOST_TEXTS} in one request")
         return flat
     if given.datatype not in DTYPES:
         return np.empty(0)  # no model takes it, which is told when the model is known

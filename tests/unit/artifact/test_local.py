@@ -67,7 +67,7 @@ def test_document_is_classified_as_row_by_row(labels: Model, row_by_row: Offline
 
 
 def test_documents_of_all_lengths_are_classified_in_their_order(labels: Model, row_by_row: Offline) -> None:
-    documents: list[Document] = [LONG, b"\xff\x00", SHORT, document(300), document(5000)]
+    documents: list[str | bytes] = [LONG, b"\xff\x00", SHORT, document(300), document(5000)]
     found = labels.classify(documents)
     assert [result["coverage"]["windows"] for result in found] == [3, 1, 1, 1, 2]
     for given, result in zip(documents, found, strict=True):
@@ -231,6 +231,78 @@ def test_rows_of_one_length_are_computed_together() -> None:
     found = model.classify(documents)
     assert sorted(backend_of(loaded).batches) == [3, 3, 16, 16, 32]
     assert [result["label"] for result in found] == ["negative", "positive"] * 35
+
+
+@pytest.mark.parametrize(
+    ("ask", "place", "words"),
+    [
+        (lambda model: model.classify([5]), "inputs.0", "must be str or bytes, not int"),
+        (lambda model: model.classify("\ud800"), "inputs.0", "lone surrogate"),
+        (lambda model: model.classify("+", top_k=1.0), "top_k", "must be an integer, not float"),
+        (lambda model: model.classify("+", top_k=True), "top_k", "must be an integer, not bool"),
+    ],
+)
+def test_wrong_type_of_a_document_is_named(ask: Callable[[Model], object], place: str, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words) as caught:
+        ask(Model(classifier()))
+    assert [found for found, _ in caught.value.errors] == [place]
+
+
+@pytest.mark.parametrize(
+    ("ask", "place", "words"),
+    [
+        (lambda model: model.score(("one text", "another")), "pairs.0", "must be a sequence of documents, not str"),
+        (lambda model: model.score([("a text", "b text", "c text")]), "pairs.0", "must be two documents, not 3"),
+        (
+            lambda model: model.score([{"a": "text", "b": "text"}]),
+            "pairs.0",
+            "must be a sequence of documents, not dict",
+        ),
+        (lambda model: model.score("text"), "pairs", "must be a sequence of documents, not str"),
+        (lambda model: model.rank("query", "text"), "documents", "must be a sequence of documents, not str"),
+        (lambda model: model.rank("query", ["text"], top_n=1.0), "top_n", "must be an integer, not float"),
+        (lambda model: model.rank(None, ["text"]), "query", "must be str or bytes, not NoneType"),
+    ],
+)
+def test_wrong_type_of_a_pair_is_named(ask: Callable[[Model], object], place: str, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words) as caught:
+        ask(Model(matcher()))
+    assert [found for found, _ in caught.value.errors] == [place]
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (["1"] * 4, "must hold numbers, or None, not str"),
+        ("1111", "must be a sequence of numbers, not str"),
+        ([True] * 4, "must hold numbers, or None, not bool"),
+        (np.array([True] * 4), "must hold numbers, or None, not bool"),
+        (5, "must be a sequence of numbers, not int"),
+        ([1, 2, 3, 10**400], "holds an integer that is too large"),
+    ],
+)
+def test_wrong_type_of_a_channel_is_named(column: Any, words: str) -> None:
+    model = Model(forecaster())
+    with pytest.raises(InvalidInput, match=words) as caught:
+        model.forecast([[1, 2, 3, 4], column])
+    assert [found for found, _ in caught.value.errors] == ["series.1"]
+    with pytest.raises(InvalidInput, match="horizon: must be an integer, not float"):
+        model.forecast([[1, 2, 3, 4]] * 2, horizon=1.0)  # type: ignore[arg-type]  # which is refused
+
+
+def test_bytes_of_any_kind_and_arrays_are_taken() -> None:
+    model = Model(classifier())
+    assert model.classify(bytearray(b"++-")) == model.classify(b"++-")
+    series: Any = Model(forecaster())  # what is an array is a sequence to Python, and not to its types
+    columns = [[1.0, 2.0, 3.0, 4.0]] * 2
+    assert series.forecast(np.array(columns)) == series.forecast(columns)
+    assert series.forecast(columns, horizon=np.int64(1)) == series.forecast(columns, horizon=1)
+
+
+@pytest.mark.parametrize(("option", "value"), [("device", "gpu"), ("device", "CUDA"), ("format", "ONNX")])
+def test_unknown_device_and_format_are_refused(option: str, value: str) -> None:
+    with pytest.raises(BadExport, match=f"{option} '{value}' is none of"):
+        artifact.load(EXPORTS / "ili", **{option: value})  # type: ignore[arg-type]  # which is refused
 
 
 def test_unknown_folder_is_refused(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from service.aside import FEW, aside
+from service.aside import FEW, PIECE_BYTES, aside, pieces
 from service.log import request_id
 
 
@@ -26,3 +26,8 @@ async def test_thread_knows_the_request() -> None:
         assert await aside(FEW + 1, request_id.get) == "abc"
     finally:
         request_id.reset(token)
+
+
+def test_long_documents_are_many_items() -> None:
+    assert pieces([b"a", b"b"]) == 2
+    assert pieces([bytes(PIECE_BYTES * FEW)]) > FEW

@@ -66,6 +66,15 @@ def test_options_are_those_of_the_command(command: Command, tmp_path: Path) -> N
     assert [(window["start"], window["end"]) for window in line["windows"]] == [(0, 16)]
 
 
+def test_document_of_a_pair_has_the_name_of_its_field(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("a,b\n++,--\n++,+\n,++\n")
+    code, lines = command.run(matcher(), csv=path)
+    assert code == 1
+    assert "score" in lines[0]
+    assert [line["error"]["detail"].partition(":")[0] for line in lines[1:]] == ["b", "a"]
+
+
 def test_input_on_which_the_backend_fails_is_an_error_in_its_place(command: Command, tmp_path: Path) -> None:
     for name, content in (("a", b"+"), ("b", b"!"), ("c", b"-")):
         (tmp_path / name).write_bytes(content)

@@ -31,7 +31,14 @@ from service.wire.requests import (
     read_query,
     refuse_encoding,
 )
-from service.wire.schemas import ClassifyOptions, ClassifyRequest, ForecastRequest, RankRequest, ScoreRequest
+from service.wire.schemas import (
+    MOST_TEXTS,
+    ClassifyOptions,
+    ClassifyRequest,
+    ForecastRequest,
+    RankRequest,
+    ScoreRequest,
+)
 from tests.support import jobs
 from tests.support.calls import call, receive_of
 
@@ -255,3 +262,13 @@ async def test_client_that_leaves_ends_the_wait_for_its_body() -> None:
     async with large_call(receive=receive_of()) as asked:
         with pytest.raises(ClientDisconnect):
             await parse_body(asked, jobs.wait, LARGE)
+
+
+def test_more_texts_than_any_setting_allows_are_refused_where_they_are_parsed() -> None:
+    texts = ",".join(['"a"'] * (MOST_TEXTS + 1))
+    for schema, body in (
+        (ClassifyRequest, f'{{"inputs":[{texts}]}}'),
+        (RankRequest, f'{{"query":"a","documents":[{texts}]}}'),
+    ):
+        with pytest.raises(InvalidInput, match="at most 100000 items"):
+            parse_json(schema, body.encode())
