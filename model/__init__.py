@@ -1,1 +1,1 @@
-"""Trains S3Attention encoders and exports them for `service`."""
+"""Trains S3Attention models and exports them for `service`."""

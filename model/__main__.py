@@ -1,4 +1,4 @@
-"""`python -m model train | evaluate | export`: the commands that make what `service` serves."""
+"""`python -m model train | evaluate | export`: train, evaluate and export the models that `service` serves."""
 
 import argparse
 import importlib
@@ -10,14 +10,14 @@ from artifact.errors import BadExport
 from model.errors import UserError
 
 COMMANDS = {
-    "train": "recipe -> run folder",
-    "evaluate": "measure on the test split",
-    "export": "run folder -> exports/<name>/<version>/",
+    "train": "train a recipe into a run folder",
+    "evaluate": "evaluate a run or an export on the test split",
+    "export": "export a run to exports/<name>/<version>/",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; 0, or 2 after one line on stderr, or 130 after Ctrl-C. By default of sys.argv."""
+    """Run one command, by default from sys.argv; returns 0, 2 after an error (one line on stderr), 130 after Ctrl-C."""
     program = Path(sys.argv[0]).name
     parser = argparse.ArgumentParser(
         prog="python -m model" if program == "__main__.py" else program, description=__doc__

@@ -1,9 +1,24 @@
-"""Errors of the commands of `model`: mistakes of the user, shown as one line with exit code 2."""
+"""Errors of the commands of `model`, printed as one line with exit code 2."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 class UserError(Exception):
-    """A mistake in arguments, recipe or data; the message names the thing and its place."""
+    """A mistake in arguments, recipe or data; the message names what is wrong and where."""
 
 
 class ExportMismatch(UserError):
-    """The exported formats do not agree with the trained model; the message carries the measured error."""
+    """The outputs of an export differ from those of the trained model; the message gives the measured error."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Add the path to OSErrors without one, such as a full disk. Raises: UserError, OSError."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise UserError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -1,11 +1,30 @@
-"""Arguments that all commands have."""
+"""Command-line arguments shared by all commands."""
 
 import argparse
 import os
+from pathlib import Path
+
+from model.data.own import HeldOut
+from model.errors import UserError
 
 
 def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where the data lie, and where to compute."""
-    parser.add_argument("--data-dir", default=os.environ.get("LONGDOC_DATA", "data"), help="where the data sets lie")
-    parser.add_argument("--data", metavar="PATH", help="a file or folder of your own, instead of a data set")
+    """Add --data-dir, --data and --device."""
+    parser.add_argument("--data-dir", default=os.environ.get("LONGDOC_DATA", "data"), help="folder of the data sets")
+    parser.add_argument("--data", metavar="PATH", help="your own file or folder, instead of a data set")
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
+
+
+def add_held_out_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --validation and --test."""
+    for name in ("validation", "test"):
+        parser.add_argument(
+            f"--{name}", type=Path, metavar="PATH", help=f"{name} split of --data (default: a part of it)"
+        )
+
+
+def held_out(args: argparse.Namespace) -> HeldOut:
+    """Files of --validation and --test. Raises: UserError if they are given without --data."""
+    if args.data is None and (args.validation or args.test):
+        raise UserError("--validation and --test need --data, the training file")
+    return HeldOut(args.validation, args.test)

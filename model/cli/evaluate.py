@@ -1,78 +1,116 @@
-"""`python -m model evaluate`: results on the test split, which nothing else reads."""
+"""`python -m model evaluate`: evaluate on the test split, which is used for nothing else, or on held-out data."""
 
 import argparse
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from artifact.backends.base import Device
-from artifact.manifest import (
-    ClassifierManifest,
-    ForecasterManifest,
-    Manifest,
-    Result,
-    newest_version,
-    read_manifest,
-)
-from artifact.series import Calibration
+from artifact.manifest import Manifest, Result, newest_version, read_manifest
 from model.cli.arguments import add_shared_arguments
-from model.config.stored import from_stored
-from model.tasks import task_of
-from model.tasks.base import backend_run, module_runs
-from model.tasks.forecasting import Forecasting
+from model.cli.results import print_results
+from model.config.data import OWN
+from model.errors import UserError, writing
+from model.tasks.base import Run, Task, TextTask, backend_run, module_runs
 from model.training.device import choose_device
-from model.training.trained import load_trained
+from model.training.trained import find_run, is_new, load_trained, refuse_own, task_of_export
+
+HELD_OUT = "held-out"
+"""Split of results on user data that the model was not trained on."""
+NO_BASELINE = "no TF-IDF baseline: an export holds no training data; evaluate the run to compare"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `evaluate`."""
     add_shared_arguments(parser)
     parser.add_argument("folder", help="a run folder, or an export below exports/")
-    parser.add_argument("--out", help="JSON file to write for an export (default: in the current folder)")
+    parser.add_argument("--out", help="JSON file for the results of an export (default: in the current folder)")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Measure a run's best checkpoint or an export on the test split; print a table and write JSON.
+    """Evaluate a run's best checkpoint or an export; print a table and write JSON.
 
-    Raises: BadExport if the folder is neither, or a damaged export.
+    User data other than that of training is measured whole; of the training data, the test split is measured.
+
+    Raises: BadExport if the folder is neither, or the export is damaged; UserError, also if --data is missing.
     """
-    folder = Path(args.folder)
-    data_dir = Path(args.data or args.data_dir)
+    folder = find_run(Path(args.folder))
+    data = Path(args.data) if args.data is not None else None
+    stated = None
     if (folder / "best.pt").is_file():
-        results = evaluate_run(folder, data_dir, args.device)
+        found = evaluate_run(folder, Path(args.data_dir), data, args.device)
         target = folder / "evaluation.json"
-        manifest = None
     else:
         folder = newest_version(folder)
         manifest = read_manifest(folder)
-        results = evaluate_export(manifest, folder, data_dir, args.device)
+        found = evaluate_export(manifest, folder, Path(args.data_dir), data, args.device)
+        stated = manifest.results
         target = Path(args.out or f"evaluation-{manifest.name}-{manifest.version}.json")
-    target.write_text(json.dumps([result.model_dump() for result in results], indent=2) + "\n")
-    width = max(len(r.condition) for r in results)
-    print(f"{'metric':<12}  {'condition':<{width}}  {'split':<6}  {'n':>6}  {'value':>8}  {'manifest':>8}")
-    stated = {(r.metric, r.condition): r.value for r in manifest.results} if manifest else {}
-    for r in results:
-        known = stated.get((r.metric, r.condition))
-        text = "" if known is None else f"{known:.4f}"
-        print(f"{r.metric:<12}  {r.condition:<{width}}  {r.split:<6}  {r.examples:>6}  {r.value:>8.4f}  {text:>8}")
+    with writing(target):
+        target.write_text(json.dumps([result.model_dump() for result in found.results], indent=2) + "\n")
+    if found.source:
+        print(found.source)
+    print_results(found.results, found.notes, stated)
     print(f"written to {target}")
 
 
-def evaluate_run(folder: Path, data: Path, device: str) -> tuple[Result, ...]:
-    """Measure a run's best checkpoint with PyTorch."""
-    best = load_trained(folder, data)
-    return best.task.measure(module_runs(best.task.graphs(best.model), choose_device(device)), data)
+@dataclass(frozen=True)
+class Evaluation:
+    """Results and where they come from."""
+
+    results: tuple[Result, ...]
+    source: str = ""
+    """What was measured, for user data."""
+    notes: tuple[str, ...] = ()
 
 
-def evaluate_export(manifest: Manifest, folder: Path, data_dir: Path, device: Device) -> tuple[Result, ...]:
-    """Measure an export with the backend that serves it."""
-    task = task_of(from_stored(manifest.training.recipe))
-    if isinstance(manifest, ClassifierManifest):
-        task.restore({"labels": list(manifest.labels)})
-    if isinstance(manifest, ForecasterManifest) and isinstance(task, Forecasting):
-        with np.load(folder / manifest.calibration.path, allow_pickle=False) as arrays:
-            task.shipped = Calibration(arrays["levels"], arrays["errors"], manifest.calibration_examples)
-        keys = ("channels", "mean", "scale", "frequency")
-        task.restore({key: getattr(manifest, key) for key in keys})
-    return task.measure([backend_run(graph, folder, device) for graph in manifest.graphs], data_dir)
+def evaluate_run(folder: Path, data_dir: Path, data: Path | None, device: str) -> Evaluation:
+    """Evaluate a run's best checkpoint with PyTorch."""
+    best = load_trained(folder, data or data_dir, is_own=data is not None, may_be_new=True)
+    runs = module_runs(best.task.graphs(best.model), choose_device(device))
+    return _measure(best.task, runs, best.data)
+
+
+def evaluate_export(manifest: Manifest, folder: Path, data_dir: Path, data: Path | None, device: Device) -> Evaluation:
+    """Evaluate an export with the backend that serves it.
+
+    Raises: UserError if its test split is not a part of `data`, the file that it was trained on.
+    """
+    task = task_of_export(manifest, folder)
+    if data is None:
+        refuse_own(task.config)
+    elif is_new(task, data, manifest.training.data_sha256 or ""):
+        task.test_file = data
+    elif isinstance(task, TextTask) and task.config.data.final_fit:
+        raise UserError(f"{manifest.name} was trained on all rows of {data}; give a held-out file, or evaluate the run")
+    elif getattr(task.config.data, "validation_file", False) or getattr(task.config.data, "test_file", False):
+        raise UserError(f"{manifest.name} was trained on {data}; give its test file, or evaluate the run")
+    found = _measure(task, [backend_run(graph, folder, device) for graph in manifest.graphs], data or data_dir)
+    if task.test_file is not None:
+        return replace(found, notes=(*found.notes, NO_BASELINE))
+    if data is None:
+        return found
+    compared = {(r.metric, r.condition): r.compared_with for r in manifest.results}  # on the same test split
+    return replace(
+        found,
+        results=tuple(
+            r.model_copy(update={"compared_with": compared.get((r.metric, r.condition), r.compared_with)})
+            for r in found.results
+        ),
+    )
+
+
+def _measure(task: Task[Any], runs: Sequence[Run], data: Path) -> Evaluation:
+    """Measure a task on the test split of `data`, or on all rows of its test file."""
+    results = task.measure(runs, data)
+    if task.test_file is not None:
+        results = tuple(result.model_copy(update={"split": HELD_OUT}) for result in results)
+        source = f"{task.test_file}, which is not the training data: all {results[0].examples} labelled rows"
+        return Evaluation(results, source, task.notes)
+    if task.config.data.name not in OWN or task.config.task == "forecasting":
+        return Evaluation(results, notes=task.notes)
+    file = task.held_out.test
+    source = f"{file or data}: {results[0].examples} rows of the test split"
+    return Evaluation(results, source, task.notes)

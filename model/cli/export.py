@@ -1,4 +1,4 @@
-"""`python -m model export`: a run folder -> exports/<name>/<version>/, checked on every backend."""
+"""`python -m model export`: export a run to exports/<name>/<version>/ and check every backend."""
 
 import argparse
 import errno
@@ -34,15 +34,16 @@ from artifact.manifest import (
     parse_manifest,
     sha256_of,
 )
-from model.cli.arguments import add_shared_arguments
-from model.errors import ExportMismatch
-from model.tasks.base import Arrays, GraphSource, backend_run, module_runs
+from model.cli.arguments import add_held_out_arguments, add_shared_arguments, held_out
+from model.cli.results import print_results
+from model.errors import ExportMismatch, writing
+from model.tasks.base import FINGERPRINT, Arrays, ExportGraph, backend_run, module_runs, write_arrays
 from model.training.plot import reliability_diagram
-from model.training.trained import Trained, load_trained
+from model.training.trained import Trained, find_run, load_trained
 
 TOLERANCE = 1e-5
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
-"""What systems answer to a folder that is renamed to one that is there."""
+"""errno values of renaming a folder to one that exists."""
 SUFFIX: dict[Format, str] = {"onnx": "onnx", "torchscript": "ts"}
 DATATYPES = {"uint8": "UINT8", "int32": "INT32", "float32": "FP32"}
 
@@ -50,54 +51,66 @@ DATATYPES = {"uint8": "UINT8", "int32": "INT32", "float32": "FP32"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `export`."""
     add_shared_arguments(parser)
-    parser.add_argument("run_folder", metavar="RUN", help="a run folder")
-    parser.add_argument("--out", default="exports", help="folder of exports (default: %(default)s)")
+    add_held_out_arguments(parser)
+    parser.add_argument("run_folder", metavar="RUN", help="folder of the run")
+    parser.add_argument("--out", default="exports", help="folder of the exports (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> Path:
-    """Export a run's best checkpoint as the next version; returns its folder.
+    """Export a run's best checkpoint as the next version; returns the version folder.
 
-    Everything is written to a temporary folder beside the versions and renamed at the end.
+    The files are written to a temporary folder beside the versions, which is renamed at the end.
 
-    Raises: UserError; BadExport if a backend does not load; ExportMismatch if eager, TorchScript and ONNX Runtime do
-        not agree.
+    Raises: UserError, also if --data is missing or the disk is full; BadExport if a backend cannot load the export;
+        ExportMismatch if the outputs of eager PyTorch, TorchScript and ONNX Runtime differ.
 
     """
-    data = Path(args.data or args.data_dir)
-    best = load_trained(Path(args.run_folder), data)
+    given, run_folder = Path(args.data or args.data_dir), find_run(Path(args.run_folder))
+    best = load_trained(run_folder, given, is_own=args.data is not None, held_out=held_out(args))
     versions = Path(args.out) / best.config.name
     versions.mkdir(parents=True, exist_ok=True)
     version = 1 + max((int(p.name) for p in versions.iterdir() if is_version(p)), default=0)
     partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=versions))
     partial.chmod(0o755)
     try:
-        sources = best.task.graphs(best.model)
-        golden: Arrays = {}
-        graphs = []
-        for source in sources:
-            output = eager(source)
-            golden |= {**source.golden, source.output: output}
-            graphs.append(write_graph(source, output, partial))
-            for bucket in source.buckets:
-                check_agreement(graphs[-1], partial, *fitting(source.golden, output, bucket))
-        np.savez_compressed(partial / "golden.npz", allow_pickle=False, **golden)
-        manifest = _manifest(best, version, graphs, partial, data, args.device)
-        folder = _publish(partial, manifest, versions)
+        with writing(versions):
+            graphs = _write_graphs(best, partial)
+            manifest = _manifest(best, version, graphs, partial, args.device)
+            folder = _publish(partial, manifest, versions)
     except BaseException:
         shutil.rmtree(partial)
         if not any(versions.iterdir()):
             versions.rmdir()
         raise
-    if isinstance(manifest, ClassifierManifest):
-        reliability_diagram(manifest.reliability, Path(args.run_folder) / "reliability.png")
+    print_results(manifest.results, best.task.notes)
     print(f"exported {folder}")
+    if isinstance(manifest, ClassifierManifest):
+        with writing(path := run_folder / "reliability.png"):
+            reliability_diagram(manifest.reliability, path)
     if add_default(Path(args.out), manifest.task, manifest.name):
-        print(f"{Path(args.out) / DEFAULTS}: {manifest.name} answers when a request names no model")
+        print(f"{Path(args.out) / DEFAULTS}: {manifest.name} is the default model for requests without a model name")
     return folder
 
 
+def _write_graphs(best: Trained, folder: Path) -> list[Graph]:
+    """Write golden.npz and all graphs, and check each on every backend; returns the descriptions of the graphs.
+
+    Raises: ExportMismatch, OSError.
+    """
+    golden: Arrays = {}
+    graphs = []
+    for source in best.task.graphs(best.model if best.final is None else best.final):
+        output = eager(source)
+        golden |= {**source.golden, source.output: output}
+        graphs.append(write_graph(source, output, folder))
+        for bucket in source.buckets:
+            check_agreement(graphs[-1], folder, *fitting(source.golden, output, bucket))
+    write_arrays(folder / "golden.npz", golden)
+    return graphs
+
+
 def _publish(partial: Path, manifest: Manifest, versions: Path) -> Path:
-    """Make a folder the version of its manifest, or the next one that no other export has taken meanwhile."""
+    """Rename the folder to the version of its manifest, or to the next one that no concurrent export has taken."""
     while True:
         (partial / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")
         folder = versions / str(manifest.version)
@@ -112,20 +125,20 @@ def _publish(partial: Path, manifest: Manifest, versions: Path) -> Path:
 
 
 def fitting(golden: Arrays, output: NDArray[np.float32], bucket: int) -> tuple[Arrays, NDArray[np.float32]]:
-    """Golden inputs and output of the rows that a bucket shorter than theirs can hold."""
+    """Golden inputs and outputs of the rows that fit into a shorter bucket, cut to its length."""
     if "lengths" not in golden or golden["bytes"].shape[1] == bucket:
         return golden, output
     kept = golden["lengths"] <= bucket
     return {"bytes": golden["bytes"][kept, :bucket], "lengths": golden["lengths"][kept]}, output[kept]
 
 
-def eager(source: GraphSource) -> NDArray[np.float32]:
-    """Output of the PyTorch module itself for the golden inputs, shape (B, ...)."""
+def eager(source: ExportGraph) -> NDArray[np.float32]:
+    """Output (B, ...) of the PyTorch module for the golden inputs."""
     return module_runs([source], torch.device("cpu"))[0](source.golden)
 
 
-def write_graph(source: GraphSource, output: NDArray[np.float32], folder: Path) -> Graph:
-    """Write NAME.onnx (dynamic batch, weights inside) and NAME.ts (traced, frozen); returns their description."""
+def write_graph(source: ExportGraph, output: NDArray[np.float32], folder: Path) -> Graph:
+    """Write NAME.onnx (dynamic batch, embedded weights) and NAME.ts (traced, frozen); returns their description."""
     names = list(source.golden)
     example = tuple(torch.from_numpy(source.golden[name][:3]) for name in names)
     dynamic: dict[int, Any] = {0: torch.export.Dim("batch")}
@@ -150,7 +163,7 @@ def write_graph(source: GraphSource, output: NDArray[np.float32], folder: Path) 
         )
         assert program is not None
         for node in program.model.graph:
-            node.metadata_props.clear()  # stack traces, with paths of this machine
+            node.metadata_props.clear()  # stack traces contain local paths
         program.save(paths["onnx"], external_data=False)
         traced = torch.jit.trace(source.module, example)
         scripted = io.BytesIO()
@@ -168,21 +181,23 @@ def write_graph(source: GraphSource, output: NDArray[np.float32], folder: Path) 
 
 
 def _spec(name: str, array: NDArray[Any], is_dynamic: bool = False) -> TensorSpec:
-    """Describe a tensor whose first axis is the batch, and whose second one may be a bucket of any length."""
+    """Describe a tensor. The batch axis is dynamic, and so are all others if `is_dynamic` (several buckets)."""
     shape = (-1, *((-1,) * (array.ndim - 1) if is_dynamic else array.shape[1:]))
     return TensorSpec.model_validate({"name": name, "datatype": DATATYPES[str(array.dtype)], "shape": shape})
 
 
 def _copy_without_debug_tables(script: io.BytesIO, path: Path) -> None:
-    """Write a TorchScript archive without its stack traces, which hold paths of this machine."""
-    with zipfile.ZipFile(script) as source, zipfile.ZipFile(path, "w") as target:
+    """Write a TorchScript archive without its stack traces, which contain local paths."""
+    kept = io.BytesIO()
+    with zipfile.ZipFile(script) as source, zipfile.ZipFile(kept, "w") as target:
         for entry in source.infolist():
             if not entry.filename.endswith(".debug_pkl"):
                 target.writestr(entry, source.read(entry))
+    path.write_bytes(kept.getbuffer())
 
 
 def check_agreement(graph: Graph, folder: Path, golden: Arrays, expected: NDArray[np.float32]) -> None:
-    """Compare every backend with eager, in one batch and row by row. Raises: ExportMismatch."""
+    """Compare every backend with eager PyTorch, as one batch and row by row. Raises: ExportMismatch."""
     output = graph.outputs[0].name
     for format in SUFFIX:
         backend = create_backend(graph, folder, format=format, device="cpu")
@@ -199,14 +214,16 @@ def _manifest(
     version: int,
     graphs: list[Graph],
     folder: Path,
-    data_dir: Path,
     device: Device,
 ) -> Manifest:
-    """Measure the export and describe it."""
+    """Evaluate the export and create its manifest."""
     config, progress, task = best.config, best.progress, best.task
-    runs = [backend_run(graph, folder, device) for graph in graphs]
-    results = task.measure(runs, data_dir)
-    last = progress.history[-1] if progress.history else {}  # none if the untrained model was the best
+    if best.final is None:
+        runs = [backend_run(graph, folder, device) for graph in graphs]
+    else:  # the exported model has seen the test split
+        runs = module_runs(task.graphs(best.model), torch.device("cpu"))
+    results = task.measure(runs, best.data)
+    last = progress.history[-1] if progress.history else {}  # empty if the untrained model was the best
     recipe = json.loads(json.dumps(config.to_dict()))
     terms, non_commercial = task.terms()
     return parse_manifest(
@@ -219,7 +236,7 @@ def _manifest(
             **({"head": graphs[1].model_dump()} if len(graphs) > 1 else {}),
             "golden": {"path": "golden.npz", "sha256": sha256_of(folder / "golden.npz")},
             "tolerance": TOLERANCE,
-            **task.manifest(runs, results, data_dir, folder),
+            **task.manifest(runs, results, best.data, folder),
             "training": {
                 "recipe": recipe,
                 "data": recipe["data"]["name"],
@@ -229,6 +246,7 @@ def _manifest(
                 "peak_memory_bytes": int(last.get("peak_memory_bytes", 0)),
                 "validation": {"metric": task.metric, "value": round(progress.best or 0.0, 4)},
                 "revision": progress.revision,
+                "data_sha256": task.facts.get(FINGERPRINT),
             },
             "results": [result.model_dump() for result in results],
             "data_terms": terms,

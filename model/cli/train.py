@@ -1,13 +1,15 @@
-"""`python -m model train`: a recipe -> a run folder."""
+"""`python -m model train`: train a recipe into a run folder."""
 
 import argparse
 from pathlib import Path
 
-from model.cli.arguments import add_shared_arguments
-from model.config.recipes import choose_recipe
+from model.cli.arguments import add_held_out_arguments, add_shared_arguments, held_out
+from model.config.recipes import choose_recipe, parse_override
 from model.config.run import RUNS
+from model.data.own import NO_FILES
 from model.data.own_recipe import OwnData, settings_for
 from model.errors import UserError
+from model.tasks.own_series import OwnSeries, settings_of_series
 from model.training.device import choose_device
 from model.training.run import Request, train
 
@@ -15,31 +17,49 @@ from model.training.run import Request, train
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `train`."""
     add_shared_arguments(parser)
+    add_held_out_arguments(parser)
     parser.add_argument(
-        "recipe", nargs="?", help="a .toml file, or the name of one in model/recipes (default: that of the task)"
+        "recipe", nargs="?", help=".toml file, or name of a recipe in model/recipes (default: the task's recipe)"
     )
-    parser.add_argument("--task", choices=list(RUNS), help="take this task's default recipe")
-    parser.add_argument("--text-column", nargs="+", help="of --data (default: text; for pairs: text_a text_b)")
-    parser.add_argument("--label-column", default="label", help="of --data (default: %(default)s)")
-    parser.add_argument("--time-column", default="", help="of --data (default: its first column)")
+    parser.add_argument("--task", choices=list(RUNS), help="use the default recipe of this task")
+    parser.add_argument(
+        "--text-column", nargs="+", help="text columns of --data (default: text; for pairs: text_a text_b)"
+    )
+    parser.add_argument("--label-column", default="label", help="label column of --data (default: %(default)s)")
+    parser.add_argument(
+        "--time-column", default="", help="time column of --data (default: the first column, if it is one)"
+    )
+    parser.add_argument(
+        "--frequency",
+        default="",
+        help="time step of --data, such as 15min, 1d or 1mo (default: that of the time column)",
+    )
+    parser.add_argument("--fill", action="store_true", help="interpolate missing values and time steps of --data")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override one key of the recipe"
     )
-    parser.add_argument("--runs", default="runs", help="folder of run folders (default: %(default)s)")
-    parser.add_argument("--resume", action="store_true", help="go on from the run's last checkpoint")
+    parser.add_argument("--runs", default="runs", help="parent folder of the run folders (default: %(default)s)")
+    parser.add_argument("--resume", action="store_true", help="resume from the run's last checkpoint")
 
 
 def run(args: argparse.Namespace) -> Path:
-    """Train the recipe named, the task's own, or for own data that of its task; returns the run folder.
+    """Train a recipe: the named one, the default of --task, or with --data the task's recipe for user data.
 
-    Raises: UserError.
+    Returns the run folder. Raises: UserError.
     """
     device = choose_device(args.device)
-    settings = None
+    settings, files = None, held_out(args)
     if args.data is not None:
         if args.task is None or args.recipe is not None:
-            raise UserError(f"--data goes with --task ({', '.join(RUNS)}), and without a recipe")
-        own = OwnData(Path(args.data), tuple(args.text_column or ()), args.label_column, args.time_column)
-        settings = settings_for(args.task, own)
+            raise UserError(f"--data needs --task ({', '.join(RUNS)}) and no recipe")
+        path = Path(args.data)
+        if args.task == "forecasting":
+            if files != NO_FILES:
+                raise UserError("--validation and --test are for documents and pairs; a series is split by time")
+            series = OwnSeries(path, args.time_column, args.frequency, args.fill)
+            settings = settings_of_series(series, dict(map(parse_override, args.set)))
+        else:
+            own = OwnData(path, tuple(args.text_column or ()), args.label_column, files)
+            settings = settings_for(args.task, own)
     recipe = choose_recipe(args.recipe, args.task, args.set, settings)
-    return train(Request(recipe, Path(args.data or args.data_dir), Path(args.runs), device, args.resume))
+    return train(Request(recipe, Path(args.data or args.data_dir), Path(args.runs), device, args.resume, files))

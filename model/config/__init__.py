@@ -1,1 +1,1 @@
-"""Recipes: what each section may hold, how they are read, and how stored ones are."""
+"""Recipes: schemas of their sections, reading, and recipes stored in checkpoints and manifests."""

@@ -1,6 +1,6 @@
-"""Attentions by the names that recipes give them, and `[model.encoder.options]` of each.
+"""Names of the attention layers in recipes, and the options of each, `[model.encoder.options]`.
 
-The layers are in `model.nn.attention`, in files of the same names.
+The layers are in `model.nn.attention`, in modules of the same names.
 """
 
 import math
@@ -11,48 +11,58 @@ from pydantic import AfterValidator
 from model.config.schema import Section, allowed
 
 LARGEST_COUNT = 4096
-"""Of landmarks, projected rows, features and the like: beyond it they cost more than the tokens they stand for."""
+"""Maximum number of landmarks, projected rows, features, etc. More of them cost more than full attention."""
 LARGEST_FACTOR = 1024
-"""Of `seq_len`: for the Fourier transform, graphs hold two matrices of twice as many rows and columns."""
-MOST_STEPS = 16
-"""Of an iterative inverse: rounding errors grow as small singular values do, by 13/4 a step, to 2e-8 in float64."""
+"""Maximum factor of `seq_len`: exported graphs contain two DFT matrices of twice as many rows and columns."""
+LONGEST_SEQUENCE = LARGEST_FACTOR**2
+"""Maximum seq_len, given by the Fourier transform of `s3`."""
+MAX_STEPS = 16
+"""Maximum steps of an iterative inverse. Each multiplies rounding errors by up to 13/4; 16 steps: 2e-8 in float64."""
 
 RowCount = Annotated[int, allowed(lambda value: 1 <= value <= LARGEST_COUNT, f"from 1 to {LARGEST_COUNT}")]
-StepCount = Annotated[int, allowed(lambda value: 1 <= value <= MOST_STEPS, f"from 1 to {MOST_STEPS}")]
+StepCount = Annotated[int, allowed(lambda value: 1 <= value <= MAX_STEPS, f"from 1 to {MAX_STEPS}")]
+
+
+def _odd(value: int) -> int:
+    if value % 2 == 0:
+        raise ValueError(f"must be odd, not {value}")
+    return value
 
 
 class AttentionOptions(Section):
-    """What recipes may set of one attention alone; of itself, none."""
+    """Options of an attention. The base class is for attentions without options."""
 
     def check(self, seq_len: int, dim: int, num_heads: int) -> None:
-        """Raise ValueError("KEY must be ...") where an option does not fit the sizes of the encoder."""
+        """Check the options against the sizes of the encoder. Raises: ValueError("KEY must be ...")."""
 
 
 class S3Options(AttentionOptions):
-    """Options of `s3`; the names are those of Algorithms 1 and 2 of Wang et al. 2024, arXiv:2408.08567."""
+    """Options of `s3`, named as in Algorithms 1 and 2 of Wang et al. 2024, arXiv:2408.08567."""
 
     num_segments: int = 8
-    """r: segments of the width whose means go through the Fourier convolution."""
+    """r: number of channel segments whose means enter the Fourier convolution."""
     num_rows: int = 8
-    """s1: tokens sampled for row attention."""
+    """s1: number of tokens sampled for row attention."""
     num_columns: int = 8
-    """s2: features of each head sampled for column attention."""
+    """s2: number of features per head sampled for column attention."""
     use_smoother: bool = True
-    """Whether tokens are smoothed before the attention."""
+    """Whether to smooth tokens before the attention."""
     use_fourier: bool = True
-    """Whether the smoother has its Fourier convolution; without it, what the paper's ablation (Table 7) leaves."""
+    """Whether the smoother has its Fourier convolution (ablation, Table 7)."""
     use_stem: bool = True
-    """Whether the smoother has its convolution stem (Table 7); without it, the Fourier convolution alone."""
+    """Whether the smoother has its convolution stem (ablation, Table 7)."""
+    kernel_size: Annotated[RowCount, AfterValidator(_odd)] = 3
+    """Number of tokens that the convolution stem reads; 3 in the paper."""
     use_rows: bool = True
     use_columns: bool = True
-    """Whether the attention has its two parts; at least one of them."""
+    """Whether to use row and column attention; without both, the smoother is all that mixes tokens (ablation)."""
 
     def check(self, seq_len: int, dim: int, num_heads: int) -> None:
-        """Raise ValueError where an option does not fit the sizes of the encoder."""
+        """Check the options against the sizes of the encoder. Raises: ValueError."""
         if self.use_smoother and not (self.use_fourier or self.use_stem):
             raise ValueError("options.use_fourier and use_stem must not both be false; set use_smoother to false")
-        if not (self.use_rows or self.use_columns):
-            raise ValueError("options.use_rows and use_columns must not both be false")
+        if not (self.use_smoother or self.use_rows or self.use_columns):
+            raise ValueError("options.use_smoother, use_rows and use_columns must not all be false")
         if seq_len % 2:
             raise ValueError(f"seq_len must be even, not {seq_len}")
         factors = fourier_factors(seq_len)
@@ -71,7 +81,7 @@ class S3Options(AttentionOptions):
 
 
 def fourier_factors(seq_len: int) -> tuple[int, int]:
-    """The two factors of a length that are nearest to each other, by which exports of `s3` transform."""
+    """Factors n1 n2 = seq_len closest to each other, used by the DFT in exports of `s3`."""
     first = next(d for d in range(math.isqrt(seq_len), 0, -1) if seq_len % d == 0)
     return first, seq_len // first
 
@@ -80,51 +90,46 @@ class DynamicBilinearOptions(AttentionOptions):
     """Options of `dba`; the defaults are those of Table 7 of Qin et al. 2022, arXiv:2211.16368."""
 
     compressed_length: RowCount = 16
-    """d_p: rows that a sequence is compressed to."""
+    """d_p: number of tokens after compression."""
     inner_dim: RowCount = 24
-    """d_in: width of compressed queries and keys."""
+    """d_in: width of the compressed queries and keys."""
 
 
 class LinformerOptions(AttentionOptions):
     """Options of `linformer`."""
 
     projected_length: RowCount = 128
-    """k: rows that keys and values are projected to; of use below seq_len only."""
-
-
-def _odd(value: int) -> int:
-    if value % 2 == 0:
-        raise ValueError(f"must be odd, not {value}")
-    return value
+    """k: length of the projected keys and values; only useful below seq_len."""
 
 
 class NystromOptions(AttentionOptions):
     """Options of `nystrom`."""
 
     num_landmarks: RowCount = 128
-    """m: segments of the sequence; a seq_len below it has as many as tokens."""
+    """m: number of landmarks (segments of the sequence); at most seq_len."""
     num_steps: StepCount = 6
-    """Of the iterative pseudo-inverse."""
+    """Steps of the iterative pseudo-inverse."""
     kernel_size: Annotated[RowCount, AfterValidator(_odd)] = 33
-    """Of the convolution of the values that is added."""
+    """Kernel size of the convolution of the values."""
 
 
 class PerformerOptions(AttentionOptions):
     """Options of `performer`."""
 
     num_features: RowCount = 128
-    """m: random features of each query and key."""
+    """m: number of random features per query and key."""
 
 
 class SkyformerOptions(AttentionOptions):
     """Options of `skyformer`."""
 
     num_landmarks: RowCount = 128
-    """d: rows of [Q; K] that stand for all, seq_len of each at most; the paper's experiments have 128."""
+    """d: number of landmarks among the rows of [Q; K], at most seq_len of each; 128 in the paper's experiments."""
     gamma: Annotated[float, allowed(lambda value: 0.0 < value <= 1.0, "in (0, 1]")] = 0.01
-    """Added to the diagonal of the landmarks' kernel matrix: d times the paper's, whose S has entries 1 / sqrt(d)."""
+    """Added to the diagonal of the landmarks' kernel matrix; 0.1 in the published code. It is d times the gamma of the
+    paper, whose matrix S has entries 1 / sqrt(d)."""
     num_steps: StepCount = 6
-    """Of the iterative inverse."""
+    """Steps of the iterative inverse."""
 
 
 AttentionName = Literal["dba", "kernelized", "linformer", "nystrom", "performer", "s3", "skyformer", "softmax"]

@@ -1,77 +1,120 @@
-"""`[data]` of each task's recipes."""
+"""`[data]`: data sections of the recipes of each task."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import AfterValidator, model_validator
 
+from artifact.errors import InvalidInput
+from artifact.series import parse_frequency
 from model.config.schema import Count, Fraction, Section
+
+OWN = ("own", "csv")
+"""Values of `data.name` that stand for the file or folder given by --data."""
 
 
 class DocumentsConfig(Section):
-    """Which documents are read and how they are cut."""
+    """Source and splits of labelled documents."""
 
     name: Literal[
         "imdb", "20newsgroups", "20newsgroups-stripped", "listops", "listops-short", "cifar10-gray", "synthetic", "own"
     ]
-    """Data set; `--data-dir` or LONGDOC_DATA says where its files lie. `own` is the file or folder given by --data."""
+    """Data set, found in `--data-dir` or LONGDOC_DATA. `own` reads the file or folder given by --data."""
     validation_fraction: Fraction = 0.1
-    """Share of the training documents held out for model selection; of all of `own`."""
+    """Fraction of the training documents used for validation; for `own`, of all documents."""
     test_fraction: Fraction = 0.1
-    """Share of `own` held out for measuring; the other data sets have their own."""
+    """Fraction of `own` used for testing; the other data sets have a test split."""
     text_column: str = "text"
     label_column: str = "label"
-    """Columns of `own`."""
+    """Column names of `own`."""
+    split_column: str = ""
+    """Column of `own` that assigns rows to train, validation and test; empty to split by a hash of the texts."""
+    validation_file: bool = False
+    test_file: bool = False
+    """Whether --validation and --test name files of their own."""
+    final_fit: bool = False
+    """Whether to train once more on all rows of `own` at the end; the results are those of the model before."""
     crop: Literal["head", "random"] = "random"
-    """What training sees of a document longer than seq_len: its head, or another stretch of it each time."""
+    """Crop of training documents longer than the model's input: their head, or a new random position each time."""
+    unlabelled: bool = False
+    """Whether the second view (model.branch) also learns from the data set's unlabelled documents."""
     split_seed: int = 0
-    """Seed of the validation split, apart from the training seed so that runs share it."""
+    """Seed of the validation split, separate from the training seed so that all seeds share the split."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.validation_fraction + self.test_fraction >= 1.0:
             raise ValueError("validation_fraction and test_fraction must leave documents for training")
+        _check_own(self)
         return self
 
 
 class PairsConfig(Section):
-    """Which pairs of documents are read."""
+    """Source and splits of document pairs."""
 
     name: Literal["aan", "synthetic-pairs", "own"]
-    """Data set; `--data-dir` or LONGDOC_DATA says where its files lie. `own` is the file given by --data."""
+    """Data set, found in `--data-dir` or LONGDOC_DATA. `own` reads the file given by --data."""
     max_bytes: Count = 4000
-    """What is used of each document, in training and when measured."""
+    """Maximum bytes read of each document, in training and evaluation."""
     disjoint: bool = False
-    """Whether training leaves out the papers of the disjoint validation and test pairs."""
+    """Whether to exclude from training the papers of the disjoint validation and test pairs."""
     text_column: str = "text_a"
     other_column: str = "text_b"
     label_column: str = "label"
-    """Columns of `own`; labels are 0 and 1."""
+    """Column names of `own`; labels are 0 and 1."""
+    split_column: str = ""
+    validation_file: bool = False
+    test_file: bool = False
+    final_fit: bool = False
+    """As for documents."""
     split_seed: int = 0
     """Seed of the splits of `own`."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.disjoint and self.name == "own":
-            raise ValueError("disjoint must be false for pairs of one's own")
+            raise ValueError("disjoint must be false for data.name 'own'")
+        _check_own(self)
         return self
+
+
+def _check_own(section: DocumentsConfig | PairsConfig) -> None:
+    """Check that keys of user data are not set for a data set. Raises: ValueError."""
+    for key in ("split_column", "validation_file", "test_file", "final_fit"):
+        if getattr(section, key) and section.name != "own":
+            raise ValueError(f"{key} must not be set for data.name {section.name!r}; only 'own' has it")
 
 
 SeriesName = Literal["ettm2", "exchange", "weather", "ili", "synthetic-series", "csv"]
 
 
+def _frequency(value: str) -> str:
+    try:
+        _ = value and parse_frequency(value)
+    except InvalidInput:
+        raise ValueError(
+            "must be a number and one of s, min, h, d, b (business days), w, mo, q, y, such as 15min or 1mo, not "
+            f"{value!r}"
+        ) from None
+    return value
+
+
 class SeriesConfig(Section):
-    """Which series is read and how it is split by time."""
+    """Source and splits by time of a series."""
 
     name: SeriesName
-    """Data set; `--data-dir` or LONGDOC_DATA says where its file lies. `csv` is the file given by --data."""
+    """Data set, found in `--data-dir` or LONGDOC_DATA. `csv` reads the file given by --data."""
     time_column: str = ""
-    """Of `csv`; by default its first column."""
+    """Time column of `csv`; default: the first column, unless it holds a channel."""
+    frequency: Annotated[str, AfterValidator(_frequency)] = ""
+    """Time step of `csv`; default: inferred from the time column."""
+    fill: bool = False
+    """Whether missing cells and rows of `csv` are interpolated."""
     train_fraction: Fraction = 0.7
     validation_fraction: Fraction = 0.1
-    """Shares of the rows, in order; ETTm2 has the split of its authors instead."""
+    """Fractions of the rows, in temporal order; ETTm2 uses its authors' split instead."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.train_fraction + self.validation_fraction >= 1.0:
-            raise ValueError("train_fraction and validation_fraction must leave rows for the test")
+            raise ValueError("train_fraction and validation_fraction must leave rows for the test split")
         return self

@@ -1,18 +1,18 @@
 """`[model.encoder]` of every recipe: sizes, attention and its options, dropout."""
 
 from collections.abc import Mapping
-from typing import Literal, Self, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
 
-from model.config.attentions import OPTIONS, AttentionName, AttentionOptions
-from model.config.schema import Count, CountOrNone, Dropout, Section
+from model.config.attentions import LONGEST_SEQUENCE, OPTIONS, AttentionName, AttentionOptions
+from model.config.schema import Count, CountOrZero, Dropout, Section, allowed
 
 Options = TypeVar("Options", bound=AttentionOptions)
 
 
 class DropoutConfig(Section):
-    """Dropout probabilities; the paper's Tables 8 to 11 give the first three per task."""
+    """Dropout probabilities. Tables 8 to 11 of the paper give the first three per task."""
 
     embedding: Dropout = 0.0
     """After the sum of byte and position embeddings."""
@@ -21,35 +21,37 @@ class DropoutConfig(Section):
     smoother: Dropout = 0.0
     """After the convolution stem."""
     hidden: Dropout = 0.0
-    """In the MLP and on the attention's output; not in the tables, 0.1 in the published scripts."""
+    """In the MLP and on the output of the attention; not in the tables, 0.1 in the published scripts."""
 
 
 class EncoderConfig(Section):
-    """Shape of the encoder (model.nn.encoder)."""
+    """Hyperparameters of the encoder (model.nn.encoder)."""
 
     attention: AttentionName = "s3"
-    """Which attention its blocks have."""
+    """Attention layer of the blocks."""
     options: SerializeAsAny[AttentionOptions] = Field(default_factory=AttentionOptions, validate_default=True)
-    """What the attention alone has, of its class in model.config.attentions; by default all at their defaults."""
-    mode: Literal["length-aware", "paper"] = "length-aware"
-    """Whether padding is left out of everything, or an ordinary input as published."""
-    seq_len: Count = 4096
-    """Tokens n the model is built for; as published, shorter inputs are padded to it."""
+    """Options of the attention layer (model.config.attentions)."""
+    mode: Literal["length-aware", "paper", "paper-masked"] = "length-aware"
+    """Treatment of padding. `length-aware`: it never affects the output, and a document may be padded to any length.
+    `paper` and `paper-masked`: documents are padded to seq_len. `paper` has no mask, like the paper's listings.
+    `paper-masked` masks the attention and the mean over tokens, but not the smoother, like the released code."""
+    seq_len: Annotated[int, allowed(lambda n: 1 <= n <= LONGEST_SEQUENCE, f"from 1 to {LONGEST_SEQUENCE:,}")] = 4096
+    """Maximum number of tokens n."""
     dim: Count = 64
     """Model width d."""
     num_heads: Count = 2
-    num_layers: CountOrNone = 2
-    """Blocks; 0 leaves what is before them, for ablations."""
+    num_layers: CountOrZero = 2
+    """Number of blocks; 0 removes the encoder, for ablations."""
     ffn_dim: Count = 128
-    """Hidden width of the MLP in each block."""
+    """Hidden width of the MLPs."""
     sampling_seed: int = 0
-    """Seed of sampled rows and columns, landmarks and random features, which are part of the model."""
+    """Seed of sampled rows and columns, landmarks and random features, which are saved with the model."""
     dropout: DropoutConfig = DropoutConfig()
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_misplaced_options(cls, table: object) -> object:
-        """Say where an option belongs that stands beside `attention`."""
+        """Refuse attention options outside `options`; the error names their section."""
         for key in table if isinstance(table, Mapping) else ():
             owners = [name for name, options in OPTIONS.items() if key in options.model_fields]
             if owners:
@@ -59,7 +61,7 @@ class EncoderConfig(Section):
     @field_validator("options", mode="before")
     @classmethod
     def _read_options(cls, options: object, info: ValidationInfo) -> object:
-        """Read the options as those of the attention; where its name is an error, that is enough."""
+        """Validate the options with the class of the chosen attention, unless the attention's name is invalid."""
         if "attention" not in info.data:
             return AttentionOptions()
         kind = OPTIONS[info.data["attention"]]
@@ -73,16 +75,21 @@ class EncoderConfig(Section):
         return self
 
     def options_of(self, kind: type[Options]) -> Options:
-        """The options, as the class of the attention that asks."""
+        """The options as an instance of `kind`."""
         assert isinstance(self.options, kind)
         return self.options
 
     @property
     def head_dim(self) -> int:
-        """Width D of one head."""
+        """Width D per head."""
         return self.dim // self.num_heads
 
     @property
     def is_length_aware(self) -> bool:
-        """Whether padding is left out."""
+        """Whether the output does not depend on the amount of padding."""
         return self.mode == "length-aware"
+
+    @property
+    def masks_padding(self) -> bool:
+        """Whether attention and the mean over tokens mask padding."""
+        return self.mode != "paper"

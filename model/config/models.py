@@ -1,31 +1,31 @@
-"""`[model]` of each task's recipes."""
+"""`[model]`: model sections of the recipes of each task."""
 
 from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from model.config.encoder import EncoderConfig
-from model.config.schema import Count, Dropout, Section, TableSize, allowed
+from model.config.schema import Count, CountOrZero, Dropout, Positive, Section, TableSize, allowed
 
 SHORTEST_BUCKET = 256
 
 
 def buckets_of(max_length: int, multiple: int) -> tuple[int, ...]:
-    """Lengths that rows are padded to: powers of two that are multiples, from SHORTEST_BUCKET on, and max_length."""
+    """Padded lengths of rows: powers of two that are multiples of `multiple`, from SHORTEST_BUCKET, and max_length."""
     sizes = (SHORTEST_BUCKET << i for i in range(max_length.bit_length()))
     return (*(size for size in sizes if size < max_length and size % multiple == 0), max_length)
 
 
 class StemConfig(Section):
-    """Hashed byte n-grams, pooled over patches (model.nn.stem)."""
+    """Hashed byte n-grams, summed per patch (model.nn.stem)."""
 
     shortest: int = 3
-    """Bytes of the shortest n-gram."""
+    """Length of the shortest n-gram in bytes."""
     longest: int = 6
     num_buckets: TableSize = 65536
-    """Rows of the table that n-grams are hashed into."""
+    """Number of hash buckets: rows of the table."""
     patch_length: Count = 16
-    """Bytes that make one token of the encoder."""
+    """Bytes per token of the encoder."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -35,39 +35,107 @@ class StemConfig(Section):
 
 
 class WordStemConfig(Section):
-    """Words and runs of words, pooled over patches (model.nn.words)."""
+    """Words and word n-grams, summed per patch (model.nn.words)."""
 
     longest: Annotated[int, allowed(lambda value: 1 <= value <= 8, "in 1..8")] = 3
-    """Words in the longest run."""
+    """Length of the longest n-gram in words."""
     num_slots: TableSize = 65536
-    """Rows of the table. Each belongs to the run that tells most of those hashed to it."""
+    """Number of rows of the table; each row belongs to the most informative n-gram hashed to it."""
     patch_length: Count = 16
-    """Bytes that make one token of the encoder."""
+    """Bytes per token of the encoder."""
     dropout: Dropout = 0.5
-    """Share of the runs that training leaves out, others each time."""
+    """Fraction of n-grams dropped at random in training."""
+
+
+class VectorsConfig(Section):
+    """Word vectors, trained by word2vec on documents without labels (model.tasks.vectors)."""
+
+    num_words: Annotated[int, allowed(lambda value: 1 <= value <= 2**20, "in 1..2^20")] = 40_000
+    """Number of words, the most frequent ones; the branch leaves out all others."""
+    ignored: str = ""
+    """Text whose words the branch leaves out, such as markup."""
+    window: Count = 6
+    """Maximum distance of a context word."""
+    negatives: Count = 10
+    """Number of negative samples."""
+    subsampling: Positive = 1e-4
+    """Frequency above which occurrences of a word are dropped at random."""
+    epochs: Count = 4
+
+
+class RoundConfig(Section):
+    """One round of the branch's training: one epoch over labelled and unlabelled documents."""
+
+    learning_rate: Positive
+    dropout: Dropout = 0.1
+    """After the vectors, the smoother, the attention and the MLP."""
+    pooled_dropout: Dropout = 0.3
+    """Before the head."""
+    word_dropout: Dropout = 0.15
+    """Fraction of words dropped at random."""
+
+
+class BranchConfig(Section):
+    """Second view of kind `views`: word vectors in order, read by the encoder (model.nn.branch)."""
+
+    max_length: Count = 4096
+    """Maximum number of bytes per row."""
+    bytes_per_token: Annotated[int, allowed(lambda value: 1 <= value <= 64, "in 1..64")] = 4
+    """A document of N bytes has at most N / bytes_per_token tokens, and at most `encoder.seq_len`; in documents with
+    more words, neighbouring words share a token."""
+    vectors: VectorsConfig = VectorsConfig()
+    rounds: Annotated[tuple[RoundConfig, ...], Field(min_length=1, strict=False)]
+    """Rounds of training, each starting from the one before."""
+    batch_size: Count = 64
+    warmup_steps: CountOrZero = 100
+
+
+STEM_DIM = 64
+"""Width of the stem of kind `views` in training; the export keeps one number per class."""
 
 
 class ClassifierConfig(Section):
     """Text classifier (model.nn.classifier)."""
 
-    kind: Literal["bytes", "words"]
-    """One token a byte, as published, or one a patch of words."""
+    kind: Literal["bytes", "words", "views"]
+    """What the encoder reads: bytes, as published; patches of words; or word vectors, as a second view beside the stem
+    of words (`views`)."""
     encoder: EncoderConfig
     stem: WordStemConfig = WordStemConfig()
-    """Of `words`."""
+    """Stem of kinds `words` and `views`."""
+    branch: BranchConfig | None = None
+    """Second view of kind `views`."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.branch is not None) != (self.kind == "views"):
+            raise ValueError(f"branch must be {'given' if self.kind == 'views' else 'absent'} for kind {self.kind!r}")
+        if self.branch is not None and self.branch.max_length % self.stem.patch_length:
+            unit = self.stem.patch_length
+            raise ValueError(f"branch.max_length must be a multiple of {unit}, not {self.branch.max_length}")
+        if self.kind == "views" and not self.encoder.is_length_aware:
+            raise ValueError(f"encoder.mode must be 'length-aware' for kind 'views', not {self.encoder.mode!r}")
+        return self
+
+    @property
+    def stem_alone(self) -> "ClassifierConfig":
+        """Configuration of the stem of kind `views` as a model of its own."""
+        encoder = EncoderConfig(seq_len=self.max_length // self.stem.patch_length, dim=STEM_DIM, num_layers=0)
+        return ClassifierConfig(kind="words", encoder=encoder, stem=self.stem)
 
     @property
     def max_length(self) -> int:
-        """Bytes that are read at once."""
-        return self.encoder.seq_len * self._bytes_a_token
+        """Maximum number of bytes per row."""
+        return self.encoder.seq_len * self._bytes_per_token if self.branch is None else self.branch.max_length
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """Lengths that documents are padded to; as published, the longest alone."""
-        return buckets_of(self.max_length, self._bytes_a_token) if self.encoder.is_length_aware else (self.max_length,)
+        """Padded lengths of rows; only max_length unless the encoder is length-aware."""
+        unit = self._bytes_per_token if self.branch is None else self.stem.patch_length
+        return buckets_of(self.max_length, unit) if self.encoder.is_length_aware else (self.max_length,)
 
     @property
-    def _bytes_a_token(self) -> int:
+    def _bytes_per_token(self) -> int:
         return self.stem.patch_length if self.kind == "words" else 1
 
 
@@ -76,40 +144,40 @@ class MatcherConfig(Section):
 
     stem: StemConfig
     encoder: EncoderConfig
-    """Attention over patches, `encoder.seq_len` of them."""
+    """Encoder over the patches; `encoder.seq_len` is the number of patches."""
     head_dim: Count = 128
 
     @property
     def max_length(self) -> int:
-        """Bytes that are read at once."""
+        """Maximum number of bytes per row."""
         return self.encoder.seq_len * self.stem.patch_length
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """Lengths that documents are padded to."""
+        """Padded lengths of rows; only max_length unless the encoder is length-aware."""
         if not self.encoder.is_length_aware:
             return (self.max_length,)
         return buckets_of(self.max_length, self.stem.patch_length)
 
 
 class ForecasterConfig(Section):
-    """Shape of a forecaster; the paper publishes `num_harmonics` only, the rest is chosen on validation."""
+    """Hyperparameters of a forecaster."""
 
     kind: Literal["paper", "residual"]
     context_length: Count
-    """Steps that are read."""
+    """Number of input steps."""
     prediction_length: Count
-    """Steps that are forecast at most; shorter forecasts are their beginning."""
+    """Maximum number of forecast steps; shorter forecasts are its first steps."""
     encoder: EncoderConfig
-    """Attention over patches of the window, `encoder.seq_len` of them."""
+    """Encoder over patches of the window; `encoder.seq_len` is the number of patches."""
     patch_length: Count = 1
-    """Steps that make one token."""
+    """Steps per token."""
     head_dim: Count = 64
-    """Residual only: rank of the map from tokens to steps."""
+    """Residual kind only: rank of the map from tokens to steps."""
     linear_share: Annotated[float, allowed(lambda value: 0.0 <= value <= 1.0, "in [0, 1]")] = 1.0
-    """Residual only: the solved linear map is scaled by it, towards repeating the last value at 0."""
+    """Residual kind only: factor of the least-squares linear map; 0 repeats the last value."""
     num_harmonics: Count = 8
-    """Paper only: frequencies kept on either side of zero by Fourier extrapolation."""
+    """Paper kind only: number of frequencies on either side of zero kept by Fourier extrapolation."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -119,7 +187,9 @@ class ForecasterConfig(Section):
                 f"{self.encoder.seq_len * self.patch_length}, not {self.context_length}"
             )
         if self.encoder.mode != "paper":
-            raise ValueError(f"encoder.mode must be 'paper', for windows have one length, not {self.encoder.mode!r}")
+            raise ValueError(
+                f"encoder.mode must be 'paper', because windows have no padding, not {self.encoder.mode!r}"
+            )
         if self.kind == "paper" and self.encoder.attention != "s3":
             raise ValueError(
                 f"encoder.attention must be 's3' in the paper's forecaster, not {self.encoder.attention!r}"

@@ -1,4 +1,4 @@
-"""Recipes by name: TOML files in model/recipes or of one's own, read, put on their base and overridden."""
+"""Recipes: TOML files from model/recipes or the user, merged with their base and with overrides."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,9 @@ from model.errors import UserError
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 DEFAULTS = {"text-classification": "imdb-s3", "text-matching": "aan-s3", "forecasting": "ettm2-s3"}
-"""Recipe of each task where none is named."""
+"""Default recipe of each task."""
 OWN = {"text-classification": "documents", "text-matching": "pairs", "forecasting": "forecasting"}
-"""Recipe of each task for data of one's own."""
+"""Recipe of each task for user data."""
 RENAMED = {
     f"imdb-{attention}": f"lra-text-{attention}"
     for attention in ("dba", "kernelized", "linformer", "nystrom", "performer", "skyformer", "softmax")
@@ -22,7 +22,7 @@ Table = dict[str, Any]
 
 
 def find_recipe(name: str) -> Path:
-    """Path of a recipe given as a file, or as the name of one in model/recipes. Raises: UserError."""
+    """Path of a recipe, given as a file or as a name in model/recipes. Raises: UserError."""
     path = Path(name)
     if path.suffix == ".toml":
         return path
@@ -30,16 +30,16 @@ def find_recipe(name: str) -> Path:
         raise UserError(f"recipe {name!r} is now called {RENAMED[name]!r}")
     if not (RECIPES / f"{name}.toml").is_file():
         known = ", ".join(sorted(recipe.stem for recipe in RECIPES.glob("*.toml")))
-        raise UserError(f"no recipe {name!r}; known: {known}, or give a .toml file")
+        raise UserError(f"no recipe {name!r}; expected one of {known}, or a .toml file")
     return RECIPES / f"{name}.toml"
 
 
 def choose_recipe(
     name: str | None, task: str | None, overrides: Sequence[str], settings: Mapping[str, object] | None = None
 ) -> RunConfig:
-    """The recipe named, or else the task's: with `settings`, that for data of one's own.
+    """Load the named recipe, or the task's default recipe; with `settings`, the task's recipe for user data.
 
-    Raises: UserError, also if the recipe is of another task.
+    Raises: UserError if the recipe is unknown, invalid or for another task.
     """
     if name is None:
         name = (DEFAULTS if settings is None else OWN)[task or "text-classification"]
@@ -51,17 +51,17 @@ def choose_recipe(
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = (), settings: Mapping[str, object] | None = None) -> RunConfig:
-    """Read a recipe and set keys of it: first `settings`, then `section.key=value` overrides (values in TOML).
+    """Read a recipe and set keys: first `settings`, then `section.key=value` overrides (TOML values).
 
-    Another attention than the recipe's starts from its own options, whichever the recipe has.
+    If they select another attention, the recipe's attention options are dropped.
 
-    Raises: UserError naming the file and the key, for anything that is not a valid recipe.
+    Raises: UserError naming the file and the key if the recipe is invalid.
     """
     table = _read(path)
     if "base" in table:
-        table = _on_its_base(table, path)
+        table = _merge_base(table, path)
     changes = [(key, value, f"{key}={value}") for key, value in (settings or {}).items()]
-    changes += [(*_parse(override), override) for override in overrides]
+    changes += [(*parse_override(override), override) for override in overrides]
     for key, value, text in sorted(changes, key=lambda change: change[0] != "model.encoder.attention"):
         _set(table, key, value, text)
     try:
@@ -79,8 +79,8 @@ def _read(path: Path) -> Table:
         raise UserError(f"{path}: {error}") from None
 
 
-def _on_its_base(table: Table, path: Path) -> Table:
-    """The recipe named by `base` with the keys of `table` set; a base has none of its own."""
+def _merge_base(table: Table, path: Path) -> Table:
+    """Merge `table` into the recipe named by its key `base`; that recipe must not have a base itself."""
     name = table.pop("base")
     if not isinstance(name, str):
         raise UserError(f"{path}: base must be the name of a recipe, not {name!r}")
@@ -93,7 +93,7 @@ def _on_its_base(table: Table, path: Path) -> Table:
 
 
 def _merged(base: Table, table: Table) -> Table:
-    """Section by section, what `table` has in the place of what `base` has."""
+    """Merge `table` into `base` section by section; values of `table` win."""
     merged = dict(base)
     for key, value in table.items():
         below = base.get(key)
@@ -101,8 +101,8 @@ def _merged(base: Table, table: Table) -> Table:
     return merged
 
 
-def _parse(override: str) -> tuple[str, object]:
-    """Key and value of `section.key=value`; what is no TOML is a string. Raises: UserError."""
+def parse_override(override: str) -> tuple[str, object]:
+    """Key and value of `section.key=value`; a value that is not valid TOML is read as a string. Raises: UserError."""
     key, sign, text = override.partition("=")
     if not sign:
         raise UserError(f"--set {override!r}: expected key=value")
@@ -113,7 +113,7 @@ def _parse(override: str) -> tuple[str, object]:
 
 
 def _set(table: Table, key: str, value: object, text: str) -> None:
-    """Set one key of a recipe. Raises: UserError quoting `text` if the key leads through what is no section."""
+    """Set one key of a recipe. Raises: UserError quoting `text` if a parent of the key is not a section."""
     if key == "model.encoder.attention":
         _choose_attention(table, value)
     *sections, last = key.split(".")
@@ -125,14 +125,14 @@ def _set(table: Table, key: str, value: object, text: str) -> None:
 
 
 def _choose_attention(table: Table, attention: object) -> None:
-    """Forget the options of the recipe's attention if another is chosen."""
+    """Drop the options of the recipe's attention if another attention is chosen."""
     encoder = _encoder(table)
     if encoder.get("attention", "s3") != attention:
         encoder.pop("options", None)
 
 
 def _encoder(table: Table) -> Table:
-    """The section `model.encoder`, empty if the recipe has none."""
+    """The section `model.encoder`; empty if missing."""
     model = table.get("model")
     encoder = model.get("encoder") if isinstance(model, dict) else None
     return encoder if isinstance(encoder, dict) else {}

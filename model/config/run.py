@@ -1,4 +1,4 @@
-"""A whole recipe: one training run of one task."""
+"""Complete recipes: the configuration of one training run, by task."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -19,29 +19,39 @@ def _model_name(value: str) -> str:
 
 
 class _Run(Section):
-    """What the runs of all tasks have; each task has its own sections `data` and `model`."""
+    """Keys shared by the recipes of all tasks; each task has its own sections `data` and `model`."""
 
     name: Annotated[str, AfterValidator(_model_name)]
-    """Name of the model, of its run folder and of its export."""
+    """Name of the model, also used for its run folder and its export."""
     seed: int
-    """Seed of initialisation, order, crops and dropout."""
+    """Seed of initialisation, data order, crops and dropout."""
     training: TrainingConfig
 
     def to_dict(self) -> dict[str, Any]:
-        """Nested dicts of plain values that `from_dict` reads back."""
+        """Nested dicts of plain values; inverse of `from_dict`."""
         return self.model_dump()
 
 
 class ClassificationRun(_Run):
-    """Documents -> labels."""
+    """Recipe of text classification."""
 
     task: Literal["text-classification"]
     data: DocumentsConfig
     model: ClassifierConfig
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.data.unlabelled and self.model.kind != "views":
+            raise ValueError(
+                f"data.unlabelled must be false for model.kind {self.model.kind!r}; only 'views' reads such documents"
+            )
+        if self.data.final_fit and self.model.kind == "views":
+            raise ValueError("data.final_fit must be false for model.kind 'views', which needs validation documents")
+        return self
+
 
 class MatchingRun(_Run):
-    """Pairs of documents -> scores."""
+    """Recipe of text matching."""
 
     task: Literal["text-matching"]
     data: PairsConfig
@@ -50,12 +60,14 @@ class MatchingRun(_Run):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.training.batch_size % 2:
-            raise ValueError(f"training.batch_size must be even, half of it positive, not {self.training.batch_size}")
+            raise ValueError(
+                f"training.batch_size must be even (one half are positive pairs), not {self.training.batch_size}"
+            )
         return self
 
 
 class ForecastingRun(_Run):
-    """Windows of a series -> their continuation."""
+    """Recipe of forecasting."""
 
     task: Literal["forecasting"]
     data: SeriesConfig
@@ -69,11 +81,11 @@ RUNS: dict[str, type[RunConfig]] = {
     "text-matching": MatchingRun,
     "forecasting": ForecastingRun,
 }
-"""Kind of run by its `task`."""
+"""Recipe class by the recipe's `task`."""
 
 
 def from_dict(table: dict[str, Any]) -> RunConfig:
-    """Build the run of a task from nested dicts. Raises: ValueError naming the key."""
+    """Create a recipe from nested dicts. Raises: ValueError naming the key."""
     task = table.get("task")
     if not isinstance(task, str) or task not in RUNS:
         raise ValueError(f"task must be one of {', '.join(RUNS)}, not {task!r}")

@@ -1,4 +1,4 @@
-"""What sections of recipes have in common: frozen, strict, no unknown keys, errors that name the whole key."""
+"""Base class and field types of recipe sections: frozen, strict, no unknown keys, errors with the full key."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,8 +11,8 @@ from pydantic_core import PydanticCustomError
 class Section(BaseModel):
     """A section of a recipe.
 
-    A validator of one key raises ValueError("must be ..."), one of the whole section ValueError("KEY must be ..."):
-    `explain` puts the path in front of either.
+    Validators of one key raise ValueError("must be ..."), validators of the section ValueError("KEY must be ...").
+    `explain` prepends the path to either.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -20,7 +20,7 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, table: object) -> object:
-        """Name a misspelt key before one that is missing because of it."""
+        """Report an unknown key first: a misspelt key would otherwise be reported as missing."""
         for key in table if isinstance(table, Mapping) else ():
             if key not in cls.model_fields:
                 known = ", ".join(cls.model_fields) or "none"
@@ -36,7 +36,7 @@ class Section(BaseModel):
 
 
 def allowed(is_allowed: Callable[[Any], bool], text: str) -> AfterValidator:
-    """Bound of a value; the error says what is allowed and what was given."""
+    """Validator of one value; its error gives the allowed and the given value."""
 
     def check(value: Any) -> Any:
         if not is_allowed(value):
@@ -47,7 +47,7 @@ def allowed(is_allowed: Callable[[Any], bool], text: str) -> AfterValidator:
 
 
 Count = Annotated[int, allowed(lambda value: value >= 1, "at least 1")]
-CountOrNone = Annotated[int, allowed(lambda value: value >= 0, "at least 0")]
+CountOrZero = Annotated[int, allowed(lambda value: value >= 0, "at least 0")]
 Positive = Annotated[float, allowed(lambda value: 0.0 < value < math.inf, "positive and finite")]
 NotNegative = Annotated[float, allowed(lambda value: 0.0 <= value < math.inf, "finite and at least 0")]
 Fraction = Annotated[float, allowed(lambda value: 0.0 < value < 1.0, "in (0, 1)")]
@@ -61,7 +61,7 @@ SECTION = ("model_type", "dict_type", "model_attributes_type")
 
 
 def explain(error: ValidationError) -> str:
-    """The first error as one line: whole key, what is allowed, what was given."""
+    """First validation error as one line: full key, allowed value, given value."""
     found = error.errors(include_url=False)[0]
     kind, value, context = found["type"], found["input"], found.get("ctx", {})
     path = ".".join(map(str, found["loc"]))

@@ -1,7 +1,7 @@
-"""Recipes of checkpoints and manifests, also of those that were written before `s3` had a section of options.
+"""Recipes stored in checkpoints and manifests, including the format before `[model.encoder.options]` existed.
 
-Until then, options of `s3` stood in `model.encoder` itself, whatever the attention. This is the only place that still
-reads them there: in a recipe that is about to be trained they are an error.
+In that format, the options of `s3` were keys of `model.encoder`, for every attention. Only this module still accepts
+them there; in a recipe for training they are an error.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from model.config.run import RunConfig, from_dict
 
 
 def from_stored(recipe: dict[str, Any]) -> RunConfig:
-    """Build the run that a checkpoint or a manifest records. Raises: ValueError naming the key."""
+    """Create the recipe stored in a checkpoint or a manifest. Raises: ValueError naming the key."""
     model = recipe.get("model")
     encoder = model.get("encoder") if isinstance(model, dict) else None
     if isinstance(model, dict) and isinstance(encoder, dict) and S3Options.model_fields.keys() & encoder.keys():
@@ -20,7 +20,7 @@ def from_stored(recipe: dict[str, Any]) -> RunConfig:
 
 
 def _with_options(encoder: dict[str, Any]) -> dict[str, Any]:
-    """The encoder's section with the options of `s3` where they are now, and without them for other attentions."""
+    """Move the options of `s3` to the section `options`, or drop them for other attentions."""
     options = {key: encoder[key] for key in S3Options.model_fields if key in encoder}
     kept = {key: value for key, value in encoder.items() if key not in options}
     return kept if kept.get("attention", "s3") != "s3" else {**kept, "options": options}

@@ -1,19 +1,19 @@
 """`[training]` of every recipe."""
 
-from model.config.schema import Count, CountOrNone, NotNegative, Positive, Section
+from model.config.schema import Count, CountOrZero, NotNegative, Positive, Section
 
 
 class TrainingConfig(Section):
-    """Optimiser and schedule: AdamW, linear warm-up, cosine to zero."""
+    """Optimiser and schedule: AdamW with linear warm-up and cosine decay to zero."""
 
     epochs: Count
     batch_size: Count
     learning_rate: Positive
-    examples_per_epoch: CountOrNone = 0
-    """Examples drawn for an epoch; 0 takes all."""
+    examples_per_epoch: CountOrZero = 0
+    """Number of examples drawn per epoch; 0 uses all."""
     weight_decay: NotNegative = 0.01
-    warmup_steps: CountOrNone = 0
+    warmup_steps: CountOrZero = 0
     max_grad_norm: Positive = 1.0
-    """Global norm above which gradients are scaled down."""
-    patience: CountOrNone = 0
-    """Epochs without a better validation after which training ends; 0 goes on to the last."""
+    """Maximum global norm of the gradients; larger ones are clipped."""
+    patience: CountOrZero = 0
+    """Stop after this number of epochs without a better validation value; 0 disables early stopping."""

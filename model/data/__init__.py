@@ -1,1 +1,1 @@
-"""Data sets: files on disk -> labelled documents in named splits."""
+"""Data sets: readers of files, splits."""

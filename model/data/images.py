@@ -1,4 +1,4 @@
-"""CIFAR-10 as sequences of gray pixels, from a copy that went through JPEG: not comparable with published figures."""
+"""CIFAR-10 as sequences of gray pixels, from a JPEG-compressed copy: not comparable with published results."""
 
 import lzma
 from pathlib import Path
@@ -11,7 +11,7 @@ PIXELS = 32 * 32
 
 
 def read(data_dir: Path, split: str) -> list[tuple[bytes, int]]:
-    """One split as (pixels row by row, a byte each; label). Raises: UserError naming the file."""
+    """Read one split as (one byte per pixel, row by row; label). Raises: UserError naming the file."""
     path = data_dir / f"cifar10_gray_from_jpeg_{split}.bin.xz"
     try:
         records = lzma.decompress(path.read_bytes())

@@ -7,6 +7,7 @@ from model.data.lines import encode, read_lines
 from model.errors import UserError
 
 FILE = "imdb_labelled.jsonl.xz"
+UNLABELLED_FILE = "imdb_unsup.jsonl.xz"
 LABELS = ["negative", "positive"]
 TERMS = (
     "IMDb large movie review data set (Maas et al., ACL 2011): no formal licence; published for research with a "
@@ -19,12 +20,23 @@ def read(data_dir: Path, split: str) -> list[tuple[bytes, int]]:
     path = data_dir / FILE
     rows = [row[1:] for place, raw in read_lines(path) if (row := _parse(raw, place))[0] == split]
     if not rows:
-        raise UserError(f"{path} has no row of split {split!r}")
+        raise UserError(f"{path} has no rows of split {split!r}")
     return rows
 
 
+def read_unlabelled(data_dir: Path) -> list[bytes]:
+    """Read the reviews without labels as UTF-8 bytes. Raises: UserError naming file and line of a bad row."""
+    texts = []
+    for place, row in read_lines(data_dir / UNLABELLED_FILE):
+        text = row.get("text")
+        if not isinstance(text, str) or not text:
+            raise UserError(f"{place}: text must be a non-empty string, not {type(text).__name__}")
+        texts.append(encode(text, place))
+    return texts
+
+
 def _parse(row: dict[str, Any], place: str) -> tuple[str, bytes, int]:
-    """Check one row and return (split, text, label)."""
+    """Validate one row; returns (split, text, label)."""
     split, text, label = row.get("split"), row.get("text"), row.get("label")
     if split not in ("train", "test"):
         raise UserError(f"{place}: split must be 'train' or 'test', not {split!r}")

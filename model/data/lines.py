@@ -1,4 +1,4 @@
-"""Compressed JSON Lines, the form of the public text data sets. Used by their readers."""
+"""Compressed JSON Lines, the file format of the public text data sets. Used by their readers."""
 
 import json
 import lzma
@@ -10,7 +10,7 @@ from model.errors import UserError
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Place and object of each line of an `.xz` file. Raises: UserError naming file and line."""
+    """Yield "file:line" and the object of each line of an `.xz` file. Raises: UserError naming file and line."""
     try:
         with lzma.open(path, "rb") as lines:
             for number, line in enumerate(lines, 1):
@@ -23,13 +23,15 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                     raise UserError(f"{place}: expected an object, not {type(row).__name__}")
                 yield place, row
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist; --data-dir or LONGDOC_DATA says where the data lies") from None
+        raise UserError(
+            f"{path} does not exist; --data-dir or LONGDOC_DATA must name the folder of the data sets"
+        ) from None
     except (lzma.LZMAError, EOFError, OSError) as error:
         raise UserError(f"{path}: {error}") from None
 
 
 def encode(text: str, place: str) -> bytes:
-    """UTF-8 bytes of a text. Raises: UserError naming the place."""
+    """Encode a text as UTF-8. Raises: UserError naming the place."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:

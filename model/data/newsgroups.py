@@ -22,26 +22,26 @@ QUOTE = re.compile(r"(writes in|writes:|wrote:|says:|said:|^In article|^Quoted f
 
 
 def read(data_dir: Path, split: str) -> list[tuple[bytes, int]]:
-    """Read one split, posts as they are, as (UTF-8 bytes, label). Raises: UserError naming file and line."""
+    """Read one split of unmodified posts as (UTF-8 bytes, label). Raises: UserError naming file and line."""
     path = data_dir / FILE
     rows = [row[1:] for place, raw in read_lines(path) if (row := _parse(raw, place))[0] == split]
     if not rows:
-        raise UserError(f"{path} has no row of split {split!r}")
+        raise UserError(f"{path} has no rows of split {split!r}")
     return rows
 
 
 def read_stripped(data_dir: Path, split: str) -> list[tuple[bytes, int]]:
-    """Read one split without headers, quotes and footers, and without the posts that are then empty."""
+    """Read one split without headers, quotes and footers; posts that become empty are dropped."""
     stripped = ((strip(text.decode()).encode(), label) for text, label in read(data_dir, split))
     return [(text, label) for text, label in stripped if text]
 
 
 def strip(post: str) -> str:
-    """Leave the body of a post: no headers, no lines that quote, no signature.
+    """Remove headers, quoted lines and signature from a post.
 
-    Headers end at the first empty line; the signature begins at the last line that is empty or a rule of dashes,
-    unless that is the whole post. The rules are those of scikit-learn's `fetch_20newsgroups(remove=...)`, but that
-    lines that quote go before the signature.
+    Headers end at the first empty line. The signature starts at the last line that is empty or only dashes, unless that
+    would remove the whole post. Same rules as scikit-learn's `fetch_20newsgroups(remove=...)`, except that quoted lines
+    are removed before the signature.
     """
     _, _, body = post.partition("\n\n")
     lines = [line for line in body.split("\n") if not QUOTE.search(line)]
@@ -54,10 +54,10 @@ def strip(post: str) -> str:
 
 
 def _parse(row: dict[str, Any], place: str) -> tuple[str, bytes, int]:
-    """Check one row and return (split, text, label)."""
+    """Validate one row; returns (split, text, label)."""
     split, text, label = row.get("split"), row.get("text"), row.get("label")
     if split not in ("train", "test") or not isinstance(text, str) or not text:
-        raise UserError(f"{place}: expected split train or test, and a text that is not empty")
+        raise UserError(f"{place}: split must be train or test, and text must not be empty")
     if type(label) is not int or not 0 <= label < len(LABELS):
         raise UserError(f"{place}: label must be in 0..{len(LABELS) - 1}, not {label!r}")
     return split, encode(text, place), label

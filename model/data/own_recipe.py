@@ -1,89 +1,70 @@
-"""Keys of a recipe that follow from a file or folder of one's own: its name, lengths and number of rows."""
+"""Derives recipe keys from user texts: name, lengths, batch size, number of epochs."""
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from model.data import own
-from model.data.series import read_csv
+from model.data.own import NO_FILES, SPLIT_COLUMN, SPLITS, Columns, HeldOut, Row
 from model.errors import UserError
 
 LARGEST_BATCH = 64
 FEWEST_STEPS = 700
-"""Steps below which a small file is gone through more often."""
-MOST_EPOCHS = 20
+"""Minimum number of training steps; small files are trained for more epochs."""
+MAX_EPOCHS = 20
 LONGEST_READ = 4096
-"""Bytes read at once at most; windows cover what is longer."""
+"""Maximum bytes per row; longer documents are split into windows."""
 COVERED = 0.95
-"""Share of the documents that are to fit."""
-CONTEXTS = (96, 48, 24, 12)
-"""Steps read from a series of one's own: the most of which it has ROWS_PER_STEP times as many."""
-ROWS_PER_STEP = 15
-PATCHES = 6
-SHORT_ROWS = 400
-"""Rows below which validation gets a fifth instead of a tenth."""
+"""Fraction of the documents that should fit into one row."""
 
 Settings = dict[str, object]
-"""Key with its sections -> value."""
+"""Dotted key -> value."""
 
 
 @dataclass(frozen=True)
 class OwnData:
-    """A file or folder of one's own, and the columns of it that count."""
+    """User data: the file or folder, and its columns."""
 
     path: Path
     text_columns: tuple[str, ...] = ()
-    """By default text, and for pairs text_a and text_b."""
+    """Default: text; for pairs text_a and text_b."""
     label_column: str = "label"
-    time_column: str = ""
-    """By default the first."""
+    held_out: HeldOut = NO_FILES
+    """Files of validation and test."""
 
 
 def settings_for(task: str, data: OwnData) -> Settings:
-    """What the data say about the recipe of a task. Raises: UserError naming file and line."""
-    return _of_series(data) if task == "forecasting" else _of_texts(data, is_pairs=task == "text-matching")
-
-
-def _of_series(data: OwnData) -> Settings:
-    """Context and horizon that the rows allow."""
-    rows = len(read_csv(data.path, data.time_column)[2])
-    validation = 0.1 if rows >= SHORT_ROWS else 0.2
-    context = next((size for size in CONTEXTS if rows >= ROWS_PER_STEP * size), CONTEXTS[-1])
-    return {
-        "name": _name(data.path, "series"),
-        "data.time_column": data.time_column,
-        "data.train_fraction": round(0.8 - validation, 1),
-        "data.validation_fraction": validation,
-        "model.context_length": context,
-        "model.prediction_length": context,
-        "model.patch_length": context // PATCHES,
-        "model.encoder.seq_len": PATCHES,
-    }
+    """Recipe keys derived from the data of a task. Raises: UserError naming file and line."""
+    return _of_texts(data, is_pairs=task == "text-matching")
 
 
 def _of_texts(data: OwnData, *, is_pairs: bool) -> Settings:
-    """Batch, epochs and length that the number of rows and their lengths ask for."""
+    """Batch size, epochs and length, from the number of rows and their lengths."""
     columns = data.text_columns or (("text_a", "text_b") if is_pairs else ("text",))
     if len(columns) != 1 + is_pairs:
         task = "text-matching" if is_pairs else "text-classification"
         raise UserError(f"--text-column: {task} needs {1 + is_pairs}, not {len(columns)}: {' '.join(columns)}")
-    found = own.read(data.path, columns, data.label_column)
-    rows = [row for row in found if row[2]] or found  # what has no label is left out
-    sizes = sorted(len(text) for _, texts, _ in rows for text in texts)
+    has_files = data.held_out != NO_FILES
+    found = own.read(data.path, Columns(columns, data.label_column, "" if has_files else SPLIT_COLUMN))
+    rows = [row for row in found if row.label] or found  # rows without a label are ignored
+    sizes = sorted(len(text) for row in rows for text in row.texts)
     wanted = sizes[min(len(sizes) - 1, int(COVERED * len(sizes)))]
     length = next(size for size in (512, 1024, 2048, LONGEST_READ) if size >= min(wanted, LONGEST_READ))
-    training = max(1, int(0.8 * len(rows)))
+    training = max(1, _training_rows(rows, data.held_out))
     batch = max(2, min(LARGEST_BATCH, training // 32 * 2))
-    epochs = max(2, min(MOST_EPOCHS, round(FEWEST_STEPS * batch / training)))
+    epochs = max(2, min(MAX_EPOCHS, round(FEWEST_STEPS * batch / training)))
     print(
         f"{len(rows)} rows, {sizes[len(sizes) // 2]:,} bytes in the median, {wanted:,} at {COVERED:.0%}: "
         f"{length:,} bytes are read at once, {batch} rows a batch, {epochs} epochs at most"
     )
     names = ("data.text_column", "data.other_column") if is_pairs else ("data.text_column",)
     return {
-        "name": _name(data.path, "pairs" if is_pairs else "documents"),
+        "name": name_of(data.path, "pairs" if is_pairs else "documents"),
         **dict(zip(names, columns, strict=True)),
         "data.label_column": data.label_column,
+        "data.split_column": SPLIT_COLUMN if any(row.split for row in found) else "",
+        "data.validation_file": data.held_out.validation is not None,
+        "data.test_file": data.held_out.test is not None,
         **({"data.max_bytes": length} if is_pairs else {}),
         "model.encoder.seq_len": length // 16,
         "training.batch_size": batch,
@@ -91,6 +72,18 @@ def _of_texts(data: OwnData, *, is_pairs: bool) -> Settings:
     }
 
 
-def _name(path: Path, default: str) -> str:
-    """Name of a model after its file."""
-    return re.sub(r"[^a-z0-9._-]+", "-", path.name.lower().partition(".")[0])[:64].strip("._-") or default
+def _training_rows(rows: list[Row], held_out: HeldOut) -> int:
+    """Expected number of training rows: a tenth of them is taken for each split that has no rows of its own."""
+    splits = {row.split.lower() for row in rows}
+    given = {SPLITS[split] for split in splits if split in SPLITS}
+    given |= {name for name in ("validation", "test") if getattr(held_out, name) is not None}
+    missing = 2 - len(given & {"validation", "test"})
+    return int((1 - 0.1 * missing) * sum(SPLITS.get(row.split.lower(), "train") == "train" for row in rows))
+
+
+def name_of(path: Path, default: str) -> str:
+    """Model name derived from the file name; from the folder of a file that is named after the training split."""
+    stem = path.name.lower().partition(".")[0]
+    if SPLITS.get(stem) == "train":
+        stem = path.absolute().parent.name.lower()
+    return re.sub(r"[^a-z0-9._-]+", "-", stem)[:64].strip("._-") or default

@@ -1,8 +1,8 @@
-"""Pairs of documents, their splits and terms. Used by `model.tasks.matching`."""
+"""Document pairs, their splits and terms of use. Used by `model.tasks.matching`."""
 
 import hashlib
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 from model.config.data import PairsConfig
 from model.data import own
 from model.data.lines import encode, read_lines
+from model.data.own import NO_FILES, Columns, HeldOut, Row
 from model.errors import UserError
 
 DOCUMENTS, PAIRS = "aan_retrieval_docs.jsonl.xz", "aan_retrieval_pairs.jsonl.xz"
 SPLITS = ("train", "val", "test")
+NAMES = {"train": "train", "validation": "val", "test": "test"}
+"""Split of user data -> split of the table."""
 AAN_TERMS = (
     "ACL Anthology papers before 2016: CC BY-NC-SA 3.0, non-commercial. ACL Anthology Network corpus (Radev et al., "
     "Language Resources and Evaluation 47, 2013), which asks for citation."
@@ -23,18 +26,22 @@ AAN_TERMS = (
 
 @dataclass(frozen=True)
 class Pairs:
-    """Documents and which of them belong together."""
+    """Documents and labelled pairs of them."""
 
     texts: list[bytes]
     table: dict[str, NDArray[np.int64]]
     """Split -> (pairs, 3): index of a, index of b, label."""
     folds: NDArray[np.int64]
-    """(documents,): those of fold 0 are cited in the disjoint test pairs, those of fold 1 in those of validation."""
+    """(documents,): fold 0 is cited in the disjoint test pairs, fold 1 in the disjoint validation pairs."""
+    notes: tuple[str, ...] = ()
+    """Notes about user data to print, one per line."""
+    fingerprint: str = ""
+    """Fingerprint of user data."""
 
     def disjoint(self, split: str) -> NDArray[np.int64]:
-        """Pairs of a split whose cited papers are cited in no other one's disjoint pairs.
+        """Pairs of a split whose cited papers are not cited in the disjoint pairs of any other split.
 
-        Citing papers are in one split each; in `aan` no paper at all is then in two.
+        Each citing paper is in one split only; in `aan`, no paper at all is then in two splits.
         """
         table = self.table[split]
         cited = self.folds[table[:, 1]]
@@ -42,11 +49,25 @@ class Pairs:
         return kept
 
 
-def load_pairs(config: PairsConfig, data_dir: Path) -> Pairs:
-    """Read a data set; `data_dir` is the file itself for pairs of one's own. Raises: UserError naming file and line."""
+def load_pairs(config: PairsConfig, data_dir: Path, held_out: HeldOut = NO_FILES) -> Pairs:
+    """Read a data set. For user data, `data_dir` is the file, and `held_out` names files of splits that have their own.
+
+    Raises: UserError naming file and line.
+    """
     if config.name == "own":
-        return _own(config, data_dir)
+        return _own(config, data_dir, held_out)
     return _synthetic() if config.name == "synthetic-pairs" else _aan(data_dir)
+
+
+def load_test_pairs(config: PairsConfig, path: Path) -> Pairs:
+    """Read a file of user data whose pairs are all test pairs. Raises: UserError naming file and line."""
+    rows = own.read(path, _columns(config))
+    return _table(config, {"train": [], "val": [], "test": rows}, path, ("test",))
+
+
+def fingerprint(config: PairsConfig, path: Path) -> str:
+    """Fingerprint of a file of user data. Raises: UserError naming file and line."""
+    return own.fingerprint(own.read(path, _columns(config)))
 
 
 def data_terms(name: str) -> tuple[str, bool]:
@@ -56,39 +77,60 @@ def data_terms(name: str) -> tuple[str, bool]:
     return ("Generated; no terms.", False) if name == "synthetic-pairs" else (AAN_TERMS, True)
 
 
-def _own(config: PairsConfig, path: Path) -> Pairs:
-    """Pairs of a file, split by their first text: 8 of 10 to train on, one each to validate and test."""
+def _columns(config: PairsConfig) -> Columns:
+    return Columns((config.text_column, config.other_column), config.label_column, config.split_column)
+
+
+def _own(config: PairsConfig, path: Path, held_out: HeldOut) -> Pairs:
+    """User data with its splits. Without splits of its own, pairs are split by their first text, 8:1:1."""
+    rows, of_file = own.read_splits(path, _columns(config), held_out)
+    kept, leaks = own.without_leaks(rows)
+    taken = {row.split for row in kept}
+    parts: dict[str, list[Row]] = {split: [] for split in SPLITS}
+    seed = config.split_seed.to_bytes(8, "little", signed=True)
+    for row in kept:
+        if (split := NAMES.get(row.split, "train")) == "train":
+            part = hashlib.sha256(seed + row.texts[0]).digest()[0] * 10 // 256
+            name = ("test", "validation")[part] if part < 2 else "train"
+            split = "train" if name in taken else NAMES[name]
+        parts[split].append(row)
+    notes = (f"{leaks} pairs are left out of training or validation: they are also in a later split",) if leaks else ()
+    return replace(_table(config, parts, path, SPLITS), notes=notes, fingerprint=of_file)
+
+
+def _table(config: PairsConfig, parts: dict[str, list[Row]], path: Path, needed: tuple[str, ...]) -> Pairs:
+    """Number the texts of pairs. Raises: UserError for another label than 0 and 1, or a split with only one of them."""
     texts, index = list[bytes](), dict[bytes, int]()
-    rows: dict[str, list[tuple[int, int, int]]] = {split: [] for split in SPLITS}
-    for place, pair, label in own.read(path, (config.text_column, config.other_column), config.label_column):
-        if label not in ("0", "1"):
-            raise UserError(f"{place}: {config.label_column} must be 0 or 1, not {label!r}")
-        for text in pair:
-            if text not in index:
-                index[text] = len(texts)
-                texts.append(text)
-        seed = config.split_seed.to_bytes(8, "little", signed=True)
-        part = hashlib.sha256(seed + pair[0]).digest()[0] * 10 // 256
-        rows[("test", "val")[part] if part < 2 else "train"].append((index[pair[0]], index[pair[1]], int(label)))
-    for split, found in rows.items():
-        labels = [label for _, _, label in found]
-        if set(labels) != {0, 1}:
+    table = dict[str, NDArray[np.int64]]()
+    for split, rows in parts.items():
+        for row in rows:
+            if row.label not in ("0", "1"):
+                raise UserError(f"{row.place}: {config.label_column} must be 0 or 1, not {row.label!r}")
+            for text in row.texts:
+                if text not in index:
+                    index[text] = len(texts)
+                    texts.append(text)
+        labels = [int(row.label) for row in rows]
+        if split in needed and set(labels) != {0, 1}:
+            how = "" if len(needed) == 1 else " (by the first text of each pair)"
             raise UserError(
-                f"{path}: the {split} split, by the first text of each pair, has {labels.count(1)} pairs of label 1, "
-                f"{labels.count(0)} of label 0; it needs both"
+                f"{path}: the {split} split{how} has {labels.count(1)} pairs of label 1, {labels.count(0)} of label 0; "
+                "both labels are needed"
             )
-    return Pairs(texts, {split: np.array(found) for split, found in rows.items()}, np.zeros(len(texts), np.int64))
+        pairs = [(index[row.texts[0]], index[row.texts[1]], label) for row, label in zip(rows, labels, strict=True)]
+        table[split] = np.array(pairs, np.int64).reshape(-1, 3)
+    return Pairs(texts, table, np.zeros(len(texts), np.int64))
 
 
 def _aan(data_dir: Path) -> Pairs:
-    """The pairs of ACL Anthology papers."""
+    """Pairs of ACL Anthology papers."""
     texts, folds, index = list[bytes](), list[int](), dict[str, int]()
     for place, row in read_lines(data_dir / DOCUMENTS):
         key, text, fold = row.get("id"), row.get("text"), row.get("fold")
         if not isinstance(key, str) or not isinstance(text, str) or not text or type(fold) is not int:
-            raise UserError(f"{place}: expected id, a text that is not empty, and fold")
+            raise UserError(f"{place}: expected id, a non-empty text and fold")
         if key in index:
-            raise UserError(f"{place}: {key!r} is there twice")
+            raise UserError(f"{place}: {key!r} occurs twice")
         index[key] = len(texts)
         texts.append(encode(text, place))
         folds.append(fold)
@@ -102,12 +144,12 @@ def _aan(data_dir: Path) -> Pairs:
                 raise UserError(f"{place}: {key!r} is not in {DOCUMENTS}")
         rows[split].append((index[str(ids[0])], index[str(ids[1])], label))
     if empty := [split for split, found in rows.items() if not found]:
-        raise UserError(f"{data_dir / PAIRS} has no row of split {empty[0]!r}")
+        raise UserError(f"{data_dir / PAIRS} has no rows of split {empty[0]!r}")
     return Pairs(texts, {split: np.array(found) for split, found in rows.items()}, np.array(folds))
 
 
 def _synthetic() -> Pairs:
-    """Generated for tests: two documents belong together if they draw their words from the same topic."""
+    """Generated pairs for tests: two documents match if their words are from the same topic."""
     generator = random.Random(0)
     vocabulary = ["".join(generator.choices("abcdefghijklmnop", k=5)) for _ in range(80)]
     topics = [vocabulary[8 * i : 8 * i + 8] for i in range(10)]

@@ -3,37 +3,45 @@
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from artifact.manifest import is_text
+from artifact.series import IRREGULAR, Step, impute, parse_frequency
 from model.config.data import SeriesConfig
 from model.errors import UserError
 
 Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 SplitName = Literal["train", "validation", "test"]
+T = TypeVar("T")
+Time = TypeVar("Time", datetime, int)
+"""A time stamp, or a count of steps."""
 
+BATCH = 128
 ETT_MONTH = 30 * 24 * 4
-"""Rows of a month of 30 days at 15 minutes."""
+"""Rows of a 30-day month at 15-minute steps."""
 
 
 @dataclass(frozen=True)
 class SeriesSource:
-    """A public benchmark file; its origin is in docs/data.md."""
+    """A public benchmark file; its origin is in docs/train/data.md."""
 
     file: str
     terms: str
     boundaries: tuple[int, int, int] | None = None
-    """Ends of train, validation and test in rows; None splits by the recipe's shares."""
+    """End rows of train, validation and test; None splits by the recipe's fractions."""
 
 
 SOURCES = {
@@ -52,21 +60,24 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Series:
-    """One file, scaled by the mean and deviation of its training rows."""
+    """A series, standardised by the mean and standard deviation of its training rows."""
 
     values: Floats
     """(rows, channels)."""
     channels: tuple[str, ...]
-    timestamps: tuple[str, ...]
-    mean: NDArray[np.float64]
-    scale: NDArray[np.float64]
+    mean: Doubles
+    scale: Doubles
     boundaries: tuple[int, int, int]
-    """Ends of train, validation and test in rows."""
+    """End rows of train, validation and test."""
+    frequency: str = IRREGULAR
+    """Time step, such as 15min or 1mo; `irregular` also if it is unknown."""
+    notes: tuple[str, ...] = ()
+    """What the user should know about how the file was read."""
 
     def windows(self, split: SplitName, context_length: int, prediction_length: int) -> Floats:
-        """Every window whose forecast lies within a split; its context may reach into the split before.
+        """All windows whose forecast is in a split; the context may start in the split before.
 
-        Shape:  returns (windows, channels, context + prediction), a view. Raises: UserError if there is none.
+        Shape:  returns (windows, channels, context + prediction), a view. Raises: UserError if there are none.
         """
         ends = (0, *self.boundaries)
         index = ("train", "validation", "test").index(split)
@@ -76,31 +87,69 @@ class Series:
             raise UserError(f"the {split} split has {len(rows)} rows with its context; {length} are needed")
         return np.lib.stride_tricks.sliding_window_view(rows, length, axis=0)
 
+    def validation_half(self, half: int) -> tuple[int, int]:
+        """Start and end row of a half of validation: the first selects context and epoch, the second calibrates."""
+        start, end, _ = self.boundaries
+        middle = (start + end) // 2
+        return (start, middle) if half == 0 else (middle, end)
+
+    def by_target(
+        self, forecast: Callable[[Floats], Floats], context_length: int, horizon: int, rows: tuple[int, int]
+    ) -> Floats:
+        """Forecasts of each row from `rows[0]` to `rows[1]`, by number of steps ahead.
+
+        Windows may start before the first row, so that every number of steps ahead has the same targets. Whole windows
+        within half a validation split would not give that.
+
+        Shape:  `forecast` maps (B, context, C) to (B, horizon, C); returns (rows, horizon, C).
+        Raises: UserError if the first row has too few rows before it.
+
+        """
+        start, end = rows
+        first = max(0, start - horizon - context_length + 1)
+        windows = np.lib.stride_tricks.sliding_window_view(self.values[first : end - 1], context_length, axis=0)
+        found = np.zeros((end - start, horizon, self.values.shape[1]), np.float32)
+        is_missing = np.ones((end - start, horizon), np.bool_)
+        origin = first + context_length  # row of the first forecast step
+        for index in tqdm(range(0, len(windows), BATCH), unit="batch", leave=False):
+            for steps_ahead in forecast(np.ascontiguousarray(windows[index : index + BATCH].transpose(0, 2, 1))):
+                low, high = max(start, origin), min(end, origin + horizon)
+                steps = np.arange(low, high)
+                found[steps - start, steps - origin] = steps_ahead[steps - origin]
+                is_missing[steps - start, steps - origin] = False
+                origin += 1
+        if is_missing.any():
+            raise UserError(
+                f"validation begins at row {start}; {context_length} + {horizon} rows are needed before it to calibrate"
+            )
+        return found
+
 
 Scaler = tuple[Sequence[float], Sequence[float]]
-"""Mean and deviation of each channel."""
+"""Mean and standard deviation of each channel."""
 
 
 def load_series(config: SeriesConfig, data_dir: Path, scaler: Scaler | None = None) -> Series:
-    """Read, split and scale a series; for `csv`, `data_dir` is the file. By default the scaler is fitted.
+    """Read, split and scale a series. For `csv`, `data_dir` is the file. Without `scaler`, one is fitted.
 
-    Raises: UserError naming file, line and column of a bad cell.
+    Raises: UserError naming file, lines and columns of bad cells and time stamps.
     """
     if config.name == "synthetic-series":
-        return _scaled("synthetic-series", *_synthetic(), _shares(config, SYNTHETIC_ROWS), scaler)
+        return _scaled("synthetic-series", _synthetic(), _shares(config, SYNTHETIC_ROWS), scaler)
     if config.name == "csv":
-        path = data_dir
-        channels, timestamps, raw = read_csv(path, config.time_column)
-        return _scaled(str(path), channels, timestamps, raw, _shares(config, len(raw)), scaler)
+        rows = _read_own(data_dir, config)
+        return _scaled(str(data_dir), rows, _shares(config, len(rows.values)), scaler)
     source = SOURCES[config.name]
     path = data_dir / source.file
     if not path.exists():
-        raise UserError(f"{path} does not exist; --data-dir or LONGDOC_DATA says where the data lies")
-    channels, timestamps, raw = read_csv(path)
-    boundaries = source.boundaries or _shares(config, len(raw))
-    if boundaries[-1] > len(raw):
-        raise UserError(f"{path} has {len(raw)} rows; {boundaries[-1]} are needed")
-    return _scaled(str(path), channels, timestamps, raw, boundaries, scaler)
+        raise UserError(f"{path} does not exist; --data-dir or LONGDOC_DATA must name the folder of the data sets")
+    table = read_csv(path)
+    boundaries = source.boundaries or _shares(config, len(table.values))
+    if boundaries[-1] > len(table.values):
+        raise UserError(f"{path} has {len(table.values)} rows; {boundaries[-1]} are needed")
+    times = _parse_times(table, path) if table.stamps is not None else []
+    rows = _Rows(table.channels, table.values, infer_frequency(times))
+    return _scaled(str(path), rows, boundaries, scaler)
 
 
 def data_terms(name: str) -> str:
@@ -110,57 +159,26 @@ def data_terms(name: str) -> str:
     return SOURCES[name].terms if name in SOURCES else "Own data."
 
 
-def infer_frequency(timestamps: Sequence[str]) -> str:
-    """Most common step between time stamps, as in 15min or 7d; `irregular` if it makes up less than 95 %.
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a series at equal steps, not scaled."""
 
-    Raises: UserError for a time stamp that is neither ISO 8601 nor year/month/day hour:minute.
-    """
-    times = [_parse_time(text, row) for row, text in enumerate(timestamps, 2)]
-    for row, time in enumerate(times, 2):
-        if (time.tzinfo is None) != (times[0].tzinfo is None):
-            raise UserError(f"row {row}: some time stamps have a time zone and others have none")
-    steps = Counter(later - earlier for earlier, later in pairwise(times))
-    if not steps:
-        return "irregular"
-    step, count = steps.most_common(1)[0]
-    if step < timedelta(0):
-        raise UserError("the rows go back in time; sort them, oldest first")
-    if count < 0.95 * len(times[1:]) or step <= timedelta(0):
-        return "irregular"
-    seconds, rest = divmod(step, timedelta(seconds=1))
-    if rest:
-        return "irregular"
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds % size == 0:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
-
-
-def _parse_time(text: str, row: int) -> datetime:
-    for parse in (datetime.fromisoformat, lambda value: datetime.strptime(value, "%Y/%m/%d %H:%M")):
-        try:
-            return parse(text)
-        except ValueError:
-            continue
-    raise UserError(f"row {row}: not a time: {text[:40]!r}; expected ISO 8601, or year/month/day hour:minute")
+    channels: tuple[str, ...]
+    values: Doubles
+    """(rows, channels)."""
+    frequency: str
+    notes: tuple[str, ...] = ()
 
 
 def _shares(config: SeriesConfig, rows: int) -> tuple[int, int, int]:
-    """Ends of train, validation and test; the test gets what rounding leaves, as in the published splits."""
+    """End rows of train, validation and test; test gets the rounding remainder, as in the published splits."""
     test = int(rows * round(1 - config.train_fraction - config.validation_fraction, 9))
     return int(rows * config.train_fraction), rows - test, rows
 
 
-def _scaled(
-    place: str,
-    channels: tuple[str, ...],
-    timestamps: tuple[str, ...],
-    raw: NDArray[np.float64],
-    boundaries: tuple[int, int, int],
-    scaler: Scaler | None,
-) -> Series:
-    """Scale, by default by the training rows. Raises: UserError for a channel that is constant there."""
-    train = raw[: boundaries[0]]
+def _scaled(place: str, rows: _Rows, boundaries: tuple[int, int, int], scaler: Scaler | None) -> Series:
+    """Scale a series, by default with the statistics of its training rows. Raises: UserError for a constant channel."""
+    train, channels = rows.values[: boundaries[0]], rows.channels
     if len(train) < 2:
         raise UserError(f"{place} leaves {len(train)} training rows")
     spread = np.ptp(train, axis=0)
@@ -169,29 +187,90 @@ def _scaled(
     mean, scale = (train.mean(0), train.std(0)) if scaler is None else map(np.array, scaler)
     if len(mean) != len(channels):
         raise UserError(f"{place} has {len(channels)} channels; the model was trained on {len(mean)}")
-    values = ((raw - mean) / scale).astype(np.float32)
-    return Series(values, channels, timestamps, mean, scale, boundaries)
+    values = ((rows.values - mean) / scale).astype(np.float32)
+    return Series(values, channels, mean, scale, boundaries, rows.frequency, rows.notes)
 
 
 SYNTHETIC_ROWS = 600
 
 
-def _synthetic() -> tuple[tuple[str, ...], tuple[str, ...], NDArray[np.float64]]:
-    """Generated for tests: two waves with noise, and their sum with a trend, by the hour."""
+def _synthetic() -> _Rows:
+    """Generated series for tests, hourly: two noisy waves, and their sum with a trend."""
     generator = np.random.default_rng(0)
     time = np.arange(SYNTHETIC_ROWS)
     noise = generator.normal(0, 0.1, (3, len(time)))
     day, week = np.sin(2 * np.pi * time / 24), np.cos(2 * np.pi * time / 168)
     values = np.stack([day, 5 + week, day + week + 0.002 * time]) + noise
-    start = datetime(2024, 1, 1)
-    return ("day", "week", "sum"), tuple((start + timedelta(hours=int(t))).isoformat() for t in time), values.T
+    return _Rows(("day", "week", "sum"), values.T, "1h")
 
 
-def read_csv(path: Path, time_column: str = "") -> tuple[tuple[str, ...], tuple[str, ...], NDArray[np.float64]]:
-    """Read a CSV file, gzip-packed or not: one column of time, by default the first, the others numbers.
+REGULAR = 0.95
+"""Minimum share of equal steps in a series with a regular step."""
 
-    Returns:    names of the channels, timestamps, values (rows, channels).
-    Raises:     UserError naming line and column of a cell that is not a finite number.
+
+def infer_frequency(times: Sequence[datetime]) -> str:
+    """Most common step between time stamps, such as 15min, 7d, 1b or 1mo; `irregular` below a share of REGULAR.
+
+    Business days (b) are tried before months (mo), quarters (q) and years (y).
+    """
+    step = _most_common(later - earlier for earlier, later in pairwise(times))
+    if step is not None:
+        seconds, rest = divmod(step, timedelta(seconds=1))
+        if step <= timedelta(0) or rest:
+            return IRREGULAR
+        units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+        return next(f"{seconds // size}{unit}" for unit, size in units if seconds % size == 0)
+    if not times or any(later <= earlier for earlier, later in pairwise(times)):
+        return IRREGULAR
+    if _most_common(Step(business_days=1).count(*pair) for pair in pairwise(times)) == 1:
+        return "1b"
+    since = [Step(months=1).count(times[0], time) for time in times]
+    whole = [count for count in since if count is not None]
+    months = _most_common(later - earlier for earlier, later in pairwise(whole))
+    if months is None or len(whole) < len(times):
+        return IRREGULAR
+    return next(f"{months // size}{unit}" for unit, size in (("y", 12), ("q", 3), ("mo", 1)) if months % size == 0)
+
+
+def _most_common(steps: Iterable[T]) -> T | None:
+    """The value of at least a share of REGULAR of the steps."""
+    counts = Counter(steps)
+    return next((step for step, count in counts.most_common(1) if count >= REGULAR * counts.total()), None)
+
+
+MISSING = ("", "nan", "n/a", "na", "null", "none")
+"""Cells without a value, in upper or lower case."""
+LISTED = 10
+"""Maximum number of places that an error names."""
+TIME_FORMATS = "ISO 8601, year/month/day with or without hour:minute, year-month, or year-Q1"
+
+
+@dataclass(frozen=True)
+class Table:
+    """The cells of a CSV file."""
+
+    channels: tuple[str, ...]
+    stamps: tuple[str, ...] | None
+    """The time column; None if there is none."""
+    values: Doubles
+    """(rows, channels), NaN where a value is missing."""
+    lines: tuple[int, ...]
+    """Line of each row in the file."""
+
+
+def read_csv(path: Path, time_column: str = "", *, may_miss: bool = False) -> Table:
+    """Read a CSV file, optionally gzip-compressed: numeric columns, and a time column.
+
+    Without `time_column`, the first column is the time column, unless it holds numbers that are not times. Integers
+    that rise in equal steps are a time column, too: they count the steps.
+
+    Args:
+        path: the file.
+        time_column: name of the time column.
+        may_miss: whether cells may be missing; they become NaN.
+
+    Raises: UserError naming line and column of all bad cells, up to LISTED.
+
     """
     try:
         raw = path.read_bytes()
@@ -202,45 +281,242 @@ def read_csv(path: Path, time_column: str = "") -> tuple[tuple[str, ...], tuple[
         raise UserError(f"{path} is a folder; --data names the file that the model was trained on") from None
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(f"{path}: {error}") from None
-    names, timestamps, values = _parse_table(text, path, time_column)
-    if not values:
+    header, lines, rows = _split_cells(text, path)
+    if not rows:
         raise UserError(f"{path} has no rows")
-    return tuple(names), tuple(timestamps), np.array(values, np.float64)
+    if time_column and time_column not in header:
+        raise UserError(f"{path}:1: no column {time_column!r}; columns: {', '.join(header)}")
+    is_timed = bool(time_column) or _is_time_column([row[0] for row in rows])
+    time = header.index(time_column) if time_column else 0
+    stamps = tuple(row.pop(time) for row in rows) if is_timed else None
+    if is_timed:
+        header.pop(time)
+    if not header:
+        raise UserError(f"{path}:1: expected at least one channel besides the time column, not 1 column")
+    return Table(tuple(header), stamps, _numbers(path, header, lines, rows, may_miss=may_miss), tuple(lines))
 
 
-def _parse_table(text: str, path: Path, time_column: str) -> tuple[list[str], list[str], list[list[float]]]:
-    """Names of the channels, time stamps and values. Raises: UserError naming line and column; csv.Error."""
+def _split_cells(text: str, path: Path) -> tuple[list[str], list[int], list[list[str]]]:
+    """Header, line numbers and cells of a CSV text. Raises: UserError naming the line."""
     reader = csv.reader(io.StringIO(text, newline=""))
     header = next(reader, [])
-    if len(header) < 2:
-        raise UserError(f"{path}:1: expected a time column and at least one channel, not {len(header)} columns")
+    if not header:
+        raise UserError(f"{path}:1: expected a line with the names of the columns")
     if len(set(header)) < len(header):
         raise UserError(f"{path}:1: two columns have the same name")
     if unsound := [name for name in header if not is_text(name)]:
-        raise UserError(f"{path}:1: the name {unsound[0]!r} holds a control character")
-    if time_column and time_column not in header:
-        raise UserError(f"{path}:1: no column {time_column!r}; there are: {', '.join(header)}")
-    time_index = header.index(time_column) if time_column else 0
-    names = header[:time_index] + header[time_index + 1 :]
-    timestamps, values = list[str](), list[list[float]]()
+        raise UserError(f"{path}:1: the name {unsound[0]!r} contains a control character")
+    if all(_is_value(cell) for cell in header) and header != [str(number) for number in range(len(header))]:
+        raise UserError(f"{path}:1: expected a line with the names of the columns, not {', '.join(header)[:80]}")
+    lines, rows = list[int](), list[list[str]]()
     try:
         for row in reader:
-            place = f"{path}:{reader.line_num}"
             if len(row) != len(header):
-                raise UserError(f"{place}: {len(row)} cells under {len(header)} columns")
-            timestamps.append(row.pop(time_index))
-            values.append([_number(cell, f"{place}: column {name}") for name, cell in zip(names, row, strict=True)])
+                raise UserError(f"{path}:{reader.line_num}: {len(row)} cells, but {len(header)} columns")
+            lines.append(reader.line_num)
+            rows.append(row)
     except csv.Error as error:
         raise UserError(f"{path}:{reader.line_num}: {error}") from None
-    return names, timestamps, values
+    return header, lines, rows
 
 
-def _number(cell: str, place: str) -> float:
-    """Parse one cell."""
+def _is_time_column(cells: Sequence[str]) -> bool:
+    """Whether a first column without a known role is the time column."""
+    known = [cell for cell in cells if cell.strip().lower() not in MISSING]
+    if not known or _parse_time(known[0]) is not None:
+        return True
     try:
-        value = float(cell)
+        steps = np.diff(np.array(cells, np.int64))
+    except (ValueError, OverflowError):
+        pass
+    else:
+        return (_most_common(steps.tolist()) or 0) > 0
+    return not _is_value(known[0])
+
+
+def _is_value(cell: str) -> bool:
+    """Whether a cell holds a number or a time."""
+    try:
+        float(cell)
     except ValueError:
-        raise UserError(f"{place}: not a number: {cell[:40]!r}") from None
-    if not np.isfinite(value):
-        raise UserError(f"{place}: not a finite number: {cell[:40]!r}")
-    return value
+        return _parse_time(cell) is not None
+    return True
+
+
+def _numbers(
+    path: Path, channels: Sequence[str], lines: Sequence[int], rows: Sequence[Sequence[str]], *, may_miss: bool
+) -> Doubles:
+    """Parse the cells (rows, channels). Raises: UserError naming bad cells, and missing ones unless `may_miss`."""
+    values = np.full((len(rows), len(channels)), np.nan)
+    bad, missing = list[str](), 0
+    for number, row in enumerate(rows):
+        for column, cell in enumerate(row):
+            try:
+                value = float(cell)
+            except ValueError:
+                value = np.nan if cell.strip().lower() in MISSING else np.inf
+            if np.isfinite(value):
+                values[number, column] = value
+            elif np.isinf(value) or not may_miss:
+                missing += int(np.isnan(value))
+                bad.append(f"line {lines[number]} column {channels[column]} {cell[:40]!r}")
+    if bad:
+        hint = f"; {missing} of them are missing (empty or {', '.join(MISSING[1:])}): --fill interpolates them"
+        raise UserError(f"{path}: {_listed('cells that are not finite numbers', bad)}{hint if missing else ''}")
+    return values
+
+
+def _listed(what: str, places: Sequence[str]) -> str:
+    """A kind of fault with its number and the first places."""
+    more = f", and {len(places) - LISTED} more" if len(places) > LISTED else ""
+    return f"{what} ({len(places)}): {', '.join(places[:LISTED])}{more}"
+
+
+def _parse_time(text: str) -> datetime | None:
+    """Parse a time stamp; None if it has no format of TIME_FORMATS."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    for form in ("%Y/%m/%d %H:%M", "%Y/%m/%d", "%Y-%m"):
+        try:
+            return datetime.strptime(text, form)
+        except ValueError:
+            continue
+    quarter = re.fullmatch(r"([0-9]{4})-?Q([1-4])", text)
+    return None if quarter is None or quarter[1] == "0000" else datetime(int(quarter[1]), 3 * int(quarter[2]) - 2, 1)
+
+
+def _parse_times(table: Table, path: Path) -> list[datetime]:
+    """Parse the time column. Raises: UserError naming the lines of all bad time stamps, up to LISTED."""
+    stamps = table.stamps or ()
+    times = [_parse_time(text) for text in stamps]
+    places = [f"line {line} {text[:40]!r}" for line, text in zip(table.lines, stamps, strict=True)]
+    if bad := [place for place, time in zip(places, times, strict=True) if time is None]:
+        raise UserError(
+            f"{path}: {_listed('time stamps that cannot be read', bad)}; expected {TIME_FORMATS}; --time-column names "
+            "the time column"
+        )
+    known = [time for time in times if time is not None]
+    zoned = [place for place, time in zip(places, known, strict=True) if time.tzinfo is not None]
+    if 0 < len(zoned) < len(known):
+        without = [place for place, time in zip(places, known, strict=True) if time.tzinfo is None]
+        kind, fewer = min(("with", zoned), ("without", without), key=lambda item: len(item[1]))
+        raise UserError(f"{path}: {_listed(f'time stamps {kind} a time zone, unlike the others', fewer)}")
+    return known
+
+
+def _read_own(path: Path, config: SeriesConfig) -> _Rows:
+    """Read a user's file; with `config.fill`, missing cells and rows are interpolated.
+
+    Raises: UserError naming the lines of all bad cells, or of all repeated, unsorted and missing time stamps.
+    """
+    table = read_csv(path, config.time_column, may_miss=config.fill)
+    frequency, notes = config.frequency or IRREGULAR, list[str]()
+    if table.stamps is None:
+        places = list(range(len(table.values)))
+        notes.append("no time column: rows are equally spaced")
+    elif (counts := _counts(table.stamps)) is not None:
+        places = _places(table, path, counts, _count_between(counts), fill=config.fill)
+        notes.append("the time column counts the steps")
+    else:
+        times = _parse_times(table, path)
+        frequency = config.frequency or infer_frequency(sorted(set(times)))
+        step = None if frequency == IRREGULAR else parse_frequency(frequency)
+        if step is not None and not config.frequency and any(step.count(min(times), time) is None for time in times):
+            step, frequency = None, IRREGULAR
+        if step is None:
+            notes.append("the time stamps have no regular step: rows are read as equally spaced")
+        places = _places(table, path, times, step.count if step else None, fill=config.fill, frequency=frequency)
+    values = np.full((places[-1] + 1, len(table.channels)), np.nan)
+    values[places] = table.values
+    filled = np.isnan(values)
+    for channel, column in zip(table.channels, values.T, strict=True):
+        if (known := int((~np.isnan(column)).sum())) < len(column) / 2:
+            raise UserError(
+                f"{path}: column {channel} has {known} values in {len(column)} time steps; at least half are needed"
+            )
+        column[:] = impute(column)
+    if filled.any():
+        rows = len(values) - len(places)
+        notes.append(f"filled {int(filled.sum())} values, {filled.mean():.1%} of all; {rows} rows were missing")
+    return _Rows(table.channels, values, frequency, tuple(notes))
+
+
+def _counts(stamps: Sequence[str]) -> list[int] | None:
+    """The time column as integers that count steps; None if it holds times."""
+    if _parse_time(stamps[0]) is not None:
+        return None
+    try:
+        return [int(stamp) for stamp in stamps]
+    except ValueError:
+        return None
+
+
+def _count_between(counts: Sequence[int]) -> Callable[[int, int], int | None] | None:
+    """Function that gives the number of steps between two counts; None without a regular step."""
+    known = sorted(set(counts))
+    step = _most_common(later - earlier for earlier, later in pairwise(known))
+    return None if step is None else lambda start, end: None if (end - start) % step else (end - start) // step
+
+
+def _places(
+    table: Table,
+    path: Path,
+    times: Sequence[Time],
+    count: Callable[[Time, Time], int | None] | None,
+    *,
+    fill: bool,
+    frequency: str = "",
+) -> list[int]:
+    """Index of each row on the regular grid that starts at the first.
+
+    Args:
+        table: the table of the rows.
+        path: path of its file.
+        times: time of each row, in comparable units.
+        count: number of steps between two times, None if it is not whole; None if there is no regular step.
+        fill: whether rows may be missing.
+        frequency: name of the step.
+
+    Raises: UserError naming the lines of all repeated, unsorted and missing time stamps, and those off the grid.
+
+    """
+    stamps = table.stamps or ()
+    lines = dict[Time, int]()
+    texts = dict[Time, str]()
+    repeated, unsorted = list[str](), list[str]()
+    latest = times[0]
+    for time, line, text in zip(times, table.lines, stamps, strict=True):
+        if time in lines:
+            repeated.append(f"line {line} {text!r} as in line {lines[time]}")
+            continue
+        lines[time], texts[time] = line, text
+        if time < latest:
+            unsorted.append(f"line {line} {text!r}")
+        else:
+            latest = time
+    known = sorted(lines)
+    steps = [count(known[0], time) for time in known] if count else list(range(len(known)))
+    off = [f"line {lines[time]} {texts[time]!r}" for time, step in zip(known, steps, strict=True) if step is None]
+    places = [step for step in steps if step is not None]
+    faults = []
+    if repeated:
+        faults.append(f"{_listed('repeated time stamps', repeated)}; keep one row of each")
+    if unsorted:
+        faults.append(f"{_listed('time stamps before that of an earlier line', unsorted)}; sort the rows, oldest first")
+    if off:
+        faults.append(_listed(f"time stamps that are not a whole number of {frequency} after the first", off))
+    elif (absent := places[-1] + 1 - len(places)) and (not fill or absent > len(places)):
+        gaps = [
+            f"{after - before - 1} after line {lines[time]} {texts[time]!r}"
+            for time, before, after in zip(known, places, places[1:], strict=False)
+            if after > before + 1
+        ]
+        hint = "--fill interpolates them" if absent <= len(places) else "too many to interpolate"
+        step = f" at a step of {frequency}" if frequency else ""
+        listed = _listed(f"{absent} missing time stamps{step}, gaps", gaps)
+        faults.append(f"{listed}; {hint}")
+    if faults:
+        raise UserError(f"{path}: {'; '.join(faults)}")
+    return places

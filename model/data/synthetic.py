@@ -1,4 +1,4 @@
-"""Generated documents for tests and the README: a document is positive if it holds more `+` than `-`."""
+"""Generated documents for tests and the README: positive if they contain more `+` than `-`."""
 
 import random
 from pathlib import Path
@@ -10,7 +10,7 @@ SIZES = {"train": 600, "test": 200}
 
 
 def read(data_dir: Path, split: str) -> list[tuple[bytes, int]]:
-    """Generate one split as (bytes, label); `data_dir` is not read."""
+    """Generate one split as (bytes, label); `data_dir` is ignored."""
     del data_dir
     generator = random.Random(split)
     rows = []

@@ -1,1 +1,1 @@
-"""The encoder, its attentions and the models around it."""
+"""The encoder, its attention layers, and the models built on it."""

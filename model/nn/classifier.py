@@ -1,4 +1,4 @@
-"""Text classifiers on top of the encoder. Used by `model.tasks.classification`."""
+"""Text classifiers built on the encoder. Used by `model.tasks.classification`."""
 
 import math
 from typing import ClassVar
@@ -15,23 +15,24 @@ from model.nn.words import WordStem
 
 HEAD_DIM = 128
 NOISE = 0.1
-"""Length of the random part of a row at the start, so that rows may leave the directions of the classes."""
+"""Norm of the random part of the initial rows, which lets rows leave the span of the class directions."""
 
 
 class ByteClassifier(nn.Module):
-    """Encoder, mean over positions (length-aware: over the real ones), two-layer head.
+    """Byte encoder, mean over tokens, two-layer head.
 
     logits = W_2 relu(W_1 mean_n(encoder(x)))
 
     Shape:      document (B, N) uint8; lengths (B,) int32; returns (B, classes).
     Reference:  Wang et al. 2024, arXiv:2408.08567, sec. IV-A; the head is that of the published LRA code.
-    Deviates:   the head is initialised from data (`standardise_head`); its shape is unchanged.
-    Note:       as published, padding is an ordinary input to smoother, attention and mean.
+    Deviates:   the head is initialised from data (`standardise_head`); its shape is unchanged. In length-aware mode the
+                mean is over real tokens; in mode `paper-masked` it is their sum / N, as in the released code; in mode
+                `paper` it is over all N positions, as in the paper's listings, which have no mask.
     """
 
     def __init__(self, config: EncoderConfig, num_classes: int) -> None:
         super().__init__()
-        self.is_length_aware = config.is_length_aware
+        self.mode = config.mode
         self.encoder = ByteEncoder(config)
         self.head = nn.Sequential(nn.Linear(config.dim, HEAD_DIM), nn.ReLU(), nn.Linear(HEAD_DIM, num_classes))
 
@@ -40,13 +41,18 @@ class ByteClassifier(nn.Module):
         return self.head(self.pooled(document, lengths))  # type: ignore[no-any-return]
 
     def pooled(self, document: Tensor, lengths: Tensor) -> Tensor:
-        """Mean of the encoder's output: (B, N) bytes -> (B, C)."""
+        """Mean of the encoder's output over tokens: (B, N) bytes -> (B, C)."""
         x = self.encoder(document, lengths)  # (B, N, C)
-        return masked_mean(x, lengths) if self.is_length_aware else x.mean(dim=1)
+        if self.mode == "paper":
+            return x.mean(dim=1)  # type: ignore[no-any-return]
+        mean = masked_mean(x, lengths)
+        if self.mode == "paper-masked":
+            mean = mean * (lengths.to(x.dtype) / x.shape[1]).unsqueeze(1)
+        return mean
 
     @torch.no_grad()
     def divide_logits(self, temperature: float) -> None:
-        """Divide every logit."""
+        """Divide the logits by a temperature, folded into the weights."""
         last = self.head[2]
         assert isinstance(last, nn.Linear)
         last.weight.div_(temperature)
@@ -54,12 +60,12 @@ class ByteClassifier(nn.Module):
 
     @torch.no_grad()
     def standardise_head(self, document: Tensor, lengths: Tensor) -> None:
-        """Scale and shift the head's first layer so that its inputs have mean 0 and deviation 1 on these documents.
+        """Initialise the head's first layer so that its inputs have mean 0 and standard deviation 1 on these documents.
 
-        The means over positions of two documents hardly differ; from the usual initialisation the classifier stays
-        at chance for thousands of steps.
+        Means over tokens differ little between documents; with the default initialisation the accuracy stays at chance
+        for thousands of steps.
 
-        Shape:      document (B, N) uint8; lengths (B,) int32; B of some hundreds.
+        Shape:      document (B, N) uint8; lengths (B,) int32; B of several hundred.
         Reference:  Salimans and Kingma 2016, arXiv:1602.07868, sec. 3 (data-dependent initialisation).
         """
         pooled = self.pooled(document, lengths)  # (B, C)
@@ -70,23 +76,23 @@ class ByteClassifier(nn.Module):
 
 
 class WordClassifier(nn.Module):
-    """Words in patches, an S3Attention encoder over the patches, linear head.
+    """Word stem, S3Attention encoder over its patches, linear head.
 
-    logits = W (sum_t x_t / sqrt(m) + gate * mean_t LN(blocks(x / scale))) + b,  m: rows of the table in the document
+    logits = W (sum_t x_t / sqrt(m) + gate * mean_t LN(blocks(x / scale))) + b,  m: number of table rows summed
 
-    Before training, rows of the table are the evidence of naive Bayes in the directions of W, so that the first
-    document is classified as naive Bayes would (`initialise`), and the gate is zero; `scale` makes the tokens'
-    deviation 1.
+    `initialise` sets the rows of the table to naive Bayes evidence in the directions of W and the gate to zero, so that
+    the initial model is a naive Bayes classifier. `scale` normalises the tokens to standard deviation 1.
 
     Shape:      document (B, N) uint8, zero-padded, N a multiple of patch_length and at most max_length;
                 lengths (B,) int32; returns (B, classes).
     Reference:  blocks: Wang et al. 2024, arXiv:2408.08567, Figure 1; stem: model.nn.words.
-    Deviates:   stem of words in patches instead of bytes; the sum of the stem's tokens goes past the encoder.
+    Deviates:   stem of words in patches instead of bytes; the sum of the stem's tokens bypasses the encoder. The mean
+                is over real tokens; the released code zeroes padding tokens before a mean over all positions.
     """
 
     rates: ClassVar[dict[str, float]] = {"stem.table": 50.0, "head": 5.0}
-    """Learning rates relative to the recipe's: a row of the table is seen in few steps only, and the encoder, which
-    would learn the training documents by heart, is to follow slowly."""
+    """Learning rate multipliers by parameter prefix: a row of the table receives gradients in few steps, and a faster
+    encoder would overfit the training documents."""
 
     token_scale: Tensor
 
@@ -104,7 +110,13 @@ class WordClassifier(nn.Module):
 
     def forward(self, document: Tensor, lengths: Tensor, folds: Tensor | None = None) -> Tensor:
         """Classify (B, N) bytes -> (B, classes) logits."""
-        x, rows = self.stem(document, lengths, folds)  # (B, T, C), (B,)
+        return self.from_ngrams(self.stem.ngrams(document, lengths), document, lengths, folds)
+
+    def from_ngrams(
+        self, ngrams: tuple[Tensor, Tensor, Tensor], document: Tensor, lengths: Tensor, folds: Tensor | None = None
+    ) -> Tensor:
+        """Classify from the n-grams that the stem found in (B, N) bytes -> (B, classes) logits."""
+        x, rows = self.stem.embed(ngrams, document, folds)  # (B, T, C), (B,)
         patches = (lengths + self.patch_length - 1) // self.patch_length  # (B,)
         pooled = x.sum(dim=1) * torch.rsqrt(rows.clamp(min=1).to(x.dtype)).unsqueeze(1)  # (B, C)
         if len(self.blocks):
@@ -114,12 +126,12 @@ class WordClassifier(nn.Module):
 
     @torch.no_grad()
     def initialise(self, hashes: NDArray[np.int64], evidence: Tensor, priors: Tensor) -> None:
-        """Start as naive Bayes: what `choose` gave, and the share of each class (classes,)."""
+        """Initialise as naive Bayes: hashes and evidence from `choose_ngrams`, priors (classes,)."""
         num_classes, dim = self.head.weight.shape
         directions = torch.randn(num_classes, dim) / math.sqrt(dim)
         if num_classes <= dim:
             directions = torch.linalg.qr(directions.T)[0].T
-        else:  # of length 1, so that each class is nearest to its own
+        else:  # unit length, so that each class is nearest to its own direction
             directions /= directions.norm(dim=1, keepdim=True)
         self.head.weight.copy_(directions)
         self.head.bias.copy_(torch.log(priors))
@@ -129,12 +141,25 @@ class WordClassifier(nn.Module):
 
     @torch.no_grad()
     def divide_logits(self, temperature: float) -> None:
-        """Divide every logit."""
+        """Divide the logits by a temperature, folded into the weights."""
         self.head.weight.div_(temperature)
         self.head.bias.div_(temperature)
 
     @torch.no_grad()
+    def quantise(self) -> None:
+        """Fuse the stem for export. Without blocks, the head is multiplied into its table: one number per class."""
+        if len(self.blocks):
+            self.stem.fuse()
+            return
+        self.stem.fuse(self.head.weight)
+        num_classes = len(self.head.bias)
+        head = nn.Linear(num_classes, num_classes).to(self.head.weight)
+        head.weight.copy_(torch.eye(num_classes))
+        head.bias.copy_(self.head.bias)
+        self.head = head
+
+    @torch.no_grad()
     def standardise(self, document: Tensor, lengths: Tensor) -> None:
-        """Set the scale of the tokens from training documents: (B, N) bytes, B of some hundreds."""
+        """Set `token_scale` from training documents: (B, N) bytes, B of several hundred."""
         tokens, _ = self.stem(document, lengths)
         self.token_scale.copy_(tokens.std().clamp(min=1e-6))

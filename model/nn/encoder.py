@@ -17,7 +17,7 @@ class Block(nn.Module):
     x = x + drop(attention(LN(x)));  x = x + MLP(LN(x)),  MLP = Linear, GELU, drop, Linear, drop
 
     Shape:      x (B, N, C); lengths (B,), as in Attention; returns (B, N, C).
-    Reference:  Wang et al. 2024, arXiv:2408.08567, Figure 1; with any of `model.nn.attention`.
+    Reference:  Wang et al. 2024, arXiv:2408.08567, Figure 1, with any attention of `model.nn.attention`.
     """
 
     def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
@@ -41,7 +41,7 @@ class Block(nn.Module):
 
 
 class Blocks(nn.ModuleList):
-    """Blocks one after another; what their attention draws once comes from the config's seed."""
+    """Sequence of blocks. `sampling_seed` determines the indices and random features of their attention."""
 
     def __init__(self, config: EncoderConfig) -> None:
         generator = torch.Generator().manual_seed(config.sampling_seed)
@@ -58,16 +58,16 @@ class Blocks(nn.ModuleList):
 
 
 class ByteEncoder(nn.Module):
-    """Raw bytes to contextual token vectors.
+    """Encodes raw bytes to contextual token vectors.
 
     x = drop(E[byte + 1 or 0 for padding] + P);  LN(block_m(... block_1(x)))
 
-    Shape:      document (B, N) uint8, zero-padded to N = seq_len, length-aware to any N <= seq_len; lengths (B,)
-                int32, real bytes of each; returns (B, N, C).
+    Shape:      document (B, N) uint8, zero-padded to N = seq_len, or in length-aware mode to any N <= seq_len; lengths
+                (B,) int32, number of bytes in each document; returns (B, N, C).
     Reference:  Wang et al. 2024, arXiv:2408.08567, sec. IV-A (LRA Text: bytes); learned positions: its code.
-    Deviates:   padding has an embedding of its own, so that NUL is an ordinary byte, test_nul_is_not_padding.
-                Positions start at zero, bytes at N(0, 0.02^2): random positions as large as the bytes hide them
-                from the layers above at first (512 bytes, one epoch, validation accuracy 0.655 against 0.725).
+    Deviates:   padding has its own embedding, so that NUL is an ordinary byte; test_nul_is_not_padding. Position
+                embeddings start at zero. The published ones start at N(0, 0.02^2), like the byte embeddings, which
+                slows down early training (512 bytes, one epoch: validation accuracy 0.655 instead of 0.725).
     """
 
     positions: Tensor
@@ -92,7 +92,7 @@ class ByteEncoder(nn.Module):
 
 
 def masked_mean(x: Tensor, lengths: Tensor) -> Tensor:
-    """Mean over the real tokens: x (B, N, C), lengths (B,) -> (B, C)."""
+    """Mean over real tokens: x (B, N, C), lengths (B,) -> (B, C)."""
     positions = torch.arange(x.shape[1], device=x.device)
     share = (positions < lengths.unsqueeze(1)).to(x.dtype) / lengths.unsqueeze(1)  # (B, N)
     return (share.unsqueeze(1) @ x).squeeze(1)

@@ -1,4 +1,4 @@
-"""S3Attention forecasters of multivariate series: as published, and on top of a linear map."""
+"""S3Attention forecasters of multivariate series: the paper's model, and a linear map with a learned residual."""
 
 from typing import ClassVar
 
@@ -15,21 +15,22 @@ def instance_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and scale sqrt(var + 1) of each channel over the window, the variance unbiased.
 
     Shape:      x (B, N, C); returns twice (B, 1, C).
-    Reference:  Wang et al. 2024, arXiv:2408.08567, Algorithm 3 (1.0 is added, not a small number).
+    Reference:  Wang et al. 2024, arXiv:2408.08567, Algorithm 3 (which adds 1.0, not a small epsilon).
     """
     return x.mean(1, keepdim=True), torch.sqrt(x.var(1, keepdim=True) + 1.0)
 
 
 class PaperForecaster(nn.Module):
-    """S3Attention over time on all channels together, continued by its lowest frequencies.
+    """S3Attention over time on all channels jointly, followed by Fourier extrapolation.
 
     z = (x - mean) / scale;  e = W_in z;  e = e + S3Attention(e), num_layers times;  y = (E W_out e) scale + mean
 
-    Shape:      x (B, N, C), standardised by the training data; returns (B, O, C).
+    Shape:      x (B, N, C), scaled by the training statistics; returns (B, O, C).
     Reference:  Wang et al. 2024, arXiv:2408.08567, Algorithms 3 and 4.
-    Deviates:   the input is embedded once; the listing embeds it again for each layer, which discards the layers
-                before, test_every_layer_changes_the_forecast. `post`, which the listing does not define, is a linear
-                map from width to channels.
+    Deviates:   the input is embedded once; the listing embeds it again in each layer, which discards the output of the
+                layers before; test_every_layer_changes_the_forecast. `post`, which the listing does not define, is a
+                linear map from width to channels. This is not the model that the authors released, which also has
+                sinusoidal positions, ELU, no output projection, and as many harmonics as the horizon has steps.
     """
 
     extrapolation: Tensor
@@ -56,22 +57,23 @@ class PaperForecaster(nn.Module):
 
 
 class ResidualForecaster(nn.Module):
-    """Linear map on the series minus its last value, corrected by an S3Attention encoder of each channel alone.
+    """Linear map on the series minus its last value, plus the output of a channel-independent S3Attention encoder.
 
     y = last + W (x - last) + b + gate * scale * (V_2 V_1 encoder(patches(z))),  z = (x - last) / scale
 
-    The linear map starts as the least-squares solution (`set_linear`) and the gate at zero, so that training starts
-    from the linear baseline; channels share all weights but their gate. `scale` is that of `instance_statistics`.
+    The linear map is initialised with the least-squares solution (`set_linear`) and the gate with zero, so that
+    training starts from the linear baseline. Channels share all weights except the gate. `scale` is from
+    `instance_statistics`.
 
-    Shape:      x (B, N, C), standardised by the training data; returns (B, O, C).
+    Shape:      x (B, N, C), scaled by the training statistics; returns (B, O, C).
     Reference:  encoder as in Wang et al. 2024, arXiv:2408.08567, Figure 1; instance scale as in Algorithm 3; patches,
                 channel independence and a head over all tokens as in Nie et al. 2023, arXiv:2211.14730, sec. 3.1.
-    Deviates:   none of linear residual, patches, channel independence and linear head is in the S3Attention paper:
-                Fourier extrapolation repeats the window and knows no trend.
+    Deviates:   linear map, patches, channel independence and linear head are not in the S3Attention paper. They replace
+                its Fourier extrapolation, which repeats the window and cannot represent a trend.
     """
 
     rates: ClassVar[dict[str, float]] = {"linear": 0.02}
-    """The linear map starts solved: it is only to give way a little."""
+    """Learning rate multipliers by parameter prefix: the linear map starts at its optimum and should change little."""
 
     def __init__(self, config: ForecasterConfig, num_channels: int) -> None:
         super().__init__()
@@ -83,7 +85,7 @@ class ResidualForecaster(nn.Module):
         self.blocks = Blocks(encoder)
         self.norm = nn.LayerNorm(encoder.dim)
         self.dropout = nn.Dropout(encoder.dropout.hidden)
-        self.head = nn.Sequential(  # of low rank: most of a full one would be noise
+        self.head = nn.Sequential(  # low rank: a full-rank head would mostly fit noise
             nn.Linear(encoder.seq_len * encoder.dim, config.head_dim),
             nn.Linear(config.head_dim, config.prediction_length),
         )
@@ -92,7 +94,7 @@ class ResidualForecaster(nn.Module):
 
     @torch.no_grad()
     def set_linear(self, weight: Tensor, bias: Tensor) -> None:
-        """Start from a solved linear map, scaled by `linear_share`: weight (O, N), bias (O,)."""
+        """Initialise the linear map, scaled by `linear_share`: weight (O, N), bias (O,)."""
         self.linear.weight.copy_(self.share * weight)
         self.linear.bias.copy_(self.share * bias)
 

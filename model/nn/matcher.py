@@ -12,17 +12,16 @@ from model.nn.stem import NgramStem
 
 
 class DocumentEncoder(nn.Module):
-    """Raw bytes -> one vector: mean of n-gram tokens, corrected by an S3Attention encoder over them.
+    """Raw bytes -> one vector: the mean of n-gram tokens, plus the gated output of an S3Attention encoder over them.
 
     v = mean_t(x_t) + gate * mean_t(LN(blocks(x)));  out = RMS-normalised (v - mean) / deviation,  x = scaled stem
 
-    Means run over the tokens that hold bytes of the document. Mean and deviation of v, and the scale of x, are those
-    of training documents (`standardise`).
+    Means are over the tokens that contain bytes of the document. `standardise` computes mean and deviation of v, and
+    the scale of x, from training documents.
 
     Shape:      document (B, N) uint8, zero-padded to N = max_length; lengths (B,) int32; returns (B, C).
-    Reference:  blocks: Wang et al. 2024, arXiv:2408.08567, Figure 1; stem: model.stem.
-    Deviates:   stem of n-grams in patches instead of bytes; pooled over real tokens, where the published code pools
-                over all.
+    Reference:  blocks: Wang et al. 2024, arXiv:2408.08567, Figure 1; stem: model.nn.stem.
+    Deviates:   stem of n-grams in patches instead of bytes. The mean is over real tokens, in every mode of the encoder.
     """
 
     scale: Tensor
@@ -43,7 +42,7 @@ class DocumentEncoder(nn.Module):
         self.register_buffer("deviation", torch.ones(encoder.dim))
 
     def pooled(self, document: Tensor, lengths: Tensor) -> Tensor:
-        """Vector before it is standardised: (B, N) -> (B, C)."""
+        """Vector before standardisation: (B, N) -> (B, C)."""
         x = self.stem(document, lengths) * self.scale  # (B, T, C)
         count = (lengths + self.patch_length - 1) // self.patch_length  # (B,)
         context = self.norm(self.blocks(self.dropout(x), count))  # (B, T, C)
@@ -56,7 +55,7 @@ class DocumentEncoder(nn.Module):
 
     @torch.no_grad()
     def standardise(self, document: Tensor, lengths: Tensor) -> None:
-        """Set scale, mean and deviation from training documents: (B, N) bytes, B of some hundreds."""
+        """Compute scale, mean and deviation from training documents: (B, N) bytes, B of several hundred."""
         tokens = self.stem(document, lengths)  # (B, T, C)
         self.scale.fill_(float(1 / tokens.std()))
         v = self.pooled(document, lengths)
@@ -65,13 +64,14 @@ class DocumentEncoder(nn.Module):
 
 
 class MatchingHead(nn.Module):
-    """Logit that two documents belong together.
+    """Logit that two documents match.
 
     logit = w (a * b) + c + W_2 drop(relu(W_1 [a; b; a * b; a - b]))
 
     Shape:      a, b (B, C); returns (B, 1).
     Reference:  features and MLP: head of the published Long Range Arena code for Retrieval.
-    Deviates:   the bilinear term is new; with W_2 = 0 at the start the logit is a scaled cosine.
+    Deviates:   the linear term w (a * b) is ours. W_2 = 0 initially, so that the initial logit is a scaled cosine
+                similarity.
     """
 
     def __init__(self, config: MatcherConfig) -> None:
@@ -88,7 +88,7 @@ class MatchingHead(nn.Module):
 
     @torch.no_grad()
     def rescale(self, scale: float, shift: float) -> None:
-        """Make every logit scale * logit + shift."""
+        """Replace the logit by scale * logit + shift, folded into the weights."""
         last = self.mlp[3]
         assert isinstance(last, nn.Linear)
         for parameter in (self.bilinear.weight, self.bilinear.bias, last.weight, last.bias):
@@ -96,16 +96,16 @@ class MatchingHead(nn.Module):
         self.bilinear.bias.add_(shift)
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        """Compare (B, C) with (B, C) -> (B, 1)."""
+        """Logit (B, 1) of the vectors a and b, both (B, C)."""
         features = torch.cat((a, b, a * b, a - b), dim=-1)  # (B, 4C)
         return self.bilinear(a * b) + self.mlp(features)  # type: ignore[no-any-return]
 
 
 class Matcher(nn.Module):
-    """Encoder and head; trained as one, exported as two graphs so that a text is encoded once."""
+    """Encoder and head, trained jointly. They are exported as two graphs so that each text is encoded once."""
 
     rates: ClassVar[dict[str, float]] = {"encoder.stem.weight": 40.0}
-    """Learning rates relative to the recipe's: a row of the table is seen in few steps only."""
+    """Learning rate multipliers by parameter prefix. A row of the table receives gradients in few steps."""
 
     def __init__(self, config: MatcherConfig) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Hashed byte n-grams: raw bytes -> tokens that already know words. Used by `model.nn.matcher`."""
+"""Stem of hashed byte n-grams: raw bytes -> tokens. Used by `model.nn.matcher`."""
 
 import torch
 from torch import Tensor, nn
@@ -7,10 +7,10 @@ from model.config.models import StemConfig
 
 NUM_BYTES = 256
 BASE = 257
-"""Of the polynomial hash."""
+"""Base of the polynomial hash."""
 MODULUS = 2**31 - 1
-SPREAD = 2654435761
-"""Knuth's multiplicative hash: 2^32 over the golden ratio."""
+HASH_MULTIPLIER = 2654435761
+"""Multiplier of Knuth's multiplicative hash: 2^32 / golden ratio."""
 
 
 class NgramStem(nn.Module):
@@ -18,8 +18,8 @@ class NgramStem(nn.Module):
 
     x_t = 1 / (p k) sum over the p positions i of patch t and the k lengths n of E[hash_n(bytes i-n+1 ... i)]
 
-    Letters are folded to lower case. An n-gram of each length ends at every byte; one that would begin before the
-    document, or end after it, counts as zero.
+    ASCII letters are folded to lower case. One n-gram of each length ends at every byte; n-grams that would start
+    before the document or end after it count as zero.
 
     Shape:      document (B, T p) uint8, zero-padded; lengths (B,) int32; returns (B, T, C).
     Reference:  hashed n-gram features: Joulin et al. 2017, arXiv:1607.01759, sec. 2; not in the S3Attention paper,
@@ -41,17 +41,17 @@ class NgramStem(nn.Module):
         self.register_buffer("positions", torch.arange(num_tokens * config.patch_length), persistent=False)
 
     def buckets(self, document: Tensor, lengths: Tensor) -> Tensor:
-        """Row of the table for every n-gram: (B, N) bytes -> (B, N, k), 0 where there is none."""
+        """Table row of every n-gram, 0 for none: (B, N) bytes -> (B, N, k)."""
         config = self.config
         letters = self.fold[document.long()] + 1  # (B, N)
         positions = self.positions[: document.shape[1]]
         rows, value = [], letters
         for n in range(1, config.longest + 1):
-            if n > 1:  # hash of bytes i-n+1 ... i from that of i-n+1 ... i-1
+            if n > 1:  # hash of bytes i-n+1 ... i from that of bytes i-n+1 ... i-1
                 value = nn.functional.pad(value, (1, 0))[:, :-1]
                 value = (value * BASE + letters) % MODULUS
             if n >= config.shortest:
-                spread = (value * SPREAD + n * BASE) % 2**32
+                spread = (value * HASH_MULTIPLIER + n * BASE) % 2**32
                 is_real = (positions >= n - 1) & (positions < lengths.unsqueeze(1))  # (B, N)
                 rows.append((spread // (2**32 // config.num_buckets) + 1) * is_real)
         return torch.stack(rows, dim=-1)
@@ -62,7 +62,7 @@ class NgramStem(nn.Module):
         batch, _, count = rows.shape
         size = self.config.patch_length * count
         rows = rows.reshape(-1, size)  # (B T, p k)
-        if self.training:  # the same sum, without the gradient of each row in memory
+        if self.training:  # same sum, without storing the gradient of each row
             summed = nn.functional.embedding_bag(rows, self.weight, mode="sum", padding_idx=0)
         else:
             summed = nn.functional.embedding(rows, self.weight).float().sum(1)
@@ -70,25 +70,26 @@ class NgramStem(nn.Module):
 
     @torch.no_grad()
     def quantise(self) -> None:
-        """Keep the table in 8 bits from now on, for export: each column in steps of 1/127 of its largest value."""
-        table, step = in_steps(self.weight)
+        """Quantise the table to int8 for export, with one step per column: 1/127 of its largest absolute value."""
+        table, step = quantize_int8(self.weight)
         self.weight = nn.Parameter(table, requires_grad=False)
         self.scale.copy_(step)
 
     @torch.no_grad()
     def initialise(self, frequencies: Tensor, count: int) -> None:
-        """Start as a random projection of TF-IDF: row h ~ N(0, idf_h^2), idf_h = log((1 + D) / (1 + D_h)).
+        """Initialise with a random projection of TF-IDF: row h ~ N(0, idf_h^2), idf_h = log((1 + D) / (1 + D_h)).
 
-        The inner product of two sums of rows is then close to that of their TF-IDF vectors.
+        The inner product of two sums of rows then approximates that of their TF-IDF vectors.
 
-        Shape:      frequencies (buckets,): documents D_h that hold an n-gram of the row; count: documents D.
-        Reference:  Achlioptas 2003, doi:10.1016/S0022-0000(03)00025-4 (random projections keep inner products).
+        Shape:      frequencies (buckets,): number D_h of documents with an n-gram in the row; count: number D of
+                    documents.
+        Reference:  Achlioptas 2003, doi:10.1016/S0022-0000(03)00025-4 (random projections preserve inner products).
         """
         idf = torch.log((1 + count) / (1 + frequencies.float()))
         self.weight[1:] = torch.randn_like(self.weight[1:]) * idf.unsqueeze(1)
 
 
-def in_steps(table: Tensor) -> tuple[Tensor, Tensor]:
-    """A table (R, C) in 8 bits, and the step of each column (C,): 1/127 of its largest value."""
+def quantize_int8(table: Tensor) -> tuple[Tensor, Tensor]:
+    """Quantise a table (R, C) to int8; returns it and the step (C,), 1/127 of each column's largest absolute value."""
     step = table.abs().amax(0).clamp(min=1e-12) / 127
     return (table / step).round().to(torch.int8), step

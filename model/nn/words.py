@@ -1,4 +1,4 @@
-"""Words and runs of words, read from raw bytes: documents -> tokens. Used by `model.nn.classifier`."""
+"""Stem of words and word n-grams, parsed from raw bytes: documents -> tokens. Used by `model.nn.classifier`."""
 
 from collections.abc import Iterator
 
@@ -8,43 +8,44 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from model.config.models import WordStemConfig
-from model.nn.stem import in_steps
+from model.nn.stem import quantize_int8
 
 MODULUS = 2**31 - 1
 BASE = 1_000_003
-"""Of the polynomial hash of a word."""
+"""Base of the polynomial hash of a word."""
 JOIN = 69_621
-"""Of the polynomial hash of a run of words."""
-SPREAD = 2654435761
-"""Knuth's multiplicative hash: 2^32 over the golden ratio."""
+"""Base of the polynomial hash of a word n-gram."""
+HASH_MULTIPLIER = 2654435761
+"""Multiplier of Knuth's multiplicative hash: 2^32 / golden ratio."""
 APOSTROPHE = ord("'")
 FOLDS = 5
-"""Parts that training documents are divided into."""
+"""Number of folds of the training documents."""
 LEADING = 0xE0
-"""First byte of a character of three or four bytes in UTF-8: a word of its own in scripts without spaces."""
+"""Smallest first byte of a 3- or 4-byte UTF-8 character. Each starts a new word: many such scripts use no spaces."""
 
 
 class WordStem(nn.Module):
-    """Sum of the rows of the words, and of the runs of words, that end in each patch of a document.
+    """Sum of the table rows of all word n-grams that end in each patch of a document.
 
-    x_t = sum over the words i that end in patch t and n = 1 ... longest of row(run of the n words up to i)
+    x_t = sum over words i that end in patch t and n = 1 ... longest of row(n-gram of the n words up to i)
     row(h) = E[h] + evidence_f[h] D
 
-    The evidence of a run is what naive Bayes makes of it, in the directions D of the classes; E is learned. Training
-    documents are in FOLDS folds, and each sees what the other folds say (f = its fold), as a new document would:
-    a document's own words would tell its class by heart. After training, the evidence of all is added to E (`fuse`).
+    D are the directions of the classes, E is learned, and evidence_f is the naive Bayes evidence of an n-gram, computed
+    without fold f. A training document of fold f uses evidence_f: evidence from the document itself would leak its
+    label. New documents use the evidence of all folds; `fuse` adds it to E after training.
 
-    A word is a run of letters, digits and bytes above 127, or a punctuation mark; a character of three or four bytes
-    begins a new one. ASCII letters are folded to lower case, apostrophes are left out. A row of the table belongs to
-    one run alone, whose hash is its tag; runs without a row count as zero.
+    A word is a sequence of letters, digits and bytes above 127, or a punctuation mark; every 3- or 4-byte UTF-8
+    character starts a new word. ASCII letters are folded to lower case, apostrophes are dropped. Each row of the table
+    belongs to one n-gram, whose hash is stored as the row's tag; n-grams without a row count as zero.
 
     Shape:      document (B, N) uint8, zero-padded, N a multiple of patch_length and at most max_length;
-                lengths (B,) int32; folds (B,) int64, of training documents; returns tokens (B, N / patch_length, C)
-                and the number of rows summed (B,).
-    Reference:  n-gram features hashed into a table: Joulin et al. 2017, arXiv:1607.01759, sec. 2; which of them get a
-                row, and their evidence: `choose`; evidence from the other folds: stacked generalisation, Wolpert 1992.
-                Not in the S3Attention paper, whose stem is one embedding a byte.
-    Note:       The hash of a word is the difference of two prefix sums, so that all words are found at once.
+                lengths (B,) int32; folds (B,) int64, given for training documents only; returns tokens
+                (B, N / patch_length, C) and the number of rows summed (B,).
+    Reference:  n-gram features hashed into a table: Joulin et al. 2017, arXiv:1607.01759, sec. 2; selection of the
+                n-grams and their evidence: `choose_ngrams`; evidence from the other folds: stacked generalisation,
+                Wolpert 1992.
+                Not in the S3Attention paper, whose stem is one embedding per byte.
+    Note:       The hash of a word is the difference of two prefix sums, so that all words are hashed in parallel.
     """
 
     value: Tensor
@@ -63,7 +64,7 @@ class WordStem(nn.Module):
         super().__init__()
         self.config = config
         self.is_fused = False
-        self.table = nn.Parameter(torch.zeros(1 + config.num_slots, dim))  # row 0 stays zero: no run
+        self.table = nn.Parameter(torch.zeros(1 + config.num_slots, dim))  # row 0 stays zero: no n-gram
         self.register_buffer("evidence", torch.zeros(FOLDS + 1, 1 + config.num_slots, num_classes))
         self.register_buffer("directions", torch.zeros(num_classes, dim))
         self.register_buffer("scale", torch.ones(dim))
@@ -86,52 +87,59 @@ class WordStem(nn.Module):
         for name, tensor in tables.items():
             self.register_buffer(name, tensor, persistent=False)
 
-    def runs(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Hashes of the runs that end at each word, of all documents together.
+    def ngrams(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Hashes of the n-grams that end at each word, for all documents.
 
-        Shape:  returns hashes (M, longest) int64, -1 where a run would begin before its document; document (M,) and
-                position (M,) of the last byte of each of the M words.
+        Shape:  returns hashes (M, longest) int64, -1 if the n-gram would start before the document; index (M,) of the
+                document and position (M,) of the last byte of each of the M words.
         """
         code = document.long()
         is_part = self.is_part[code] & (self.positions[: document.shape[1]] < lengths.unsqueeze(1))  # (B, N)
         goes_on = nn.functional.pad(is_part & ~self.is_start[code], (0, 1))[:, 1:]
         ends = (is_part & ~(goes_on & ~self.is_mark[code])).nonzero()  # (M, 2)
-        which, where = ends.unbind(1)
+        doc_index, where = ends.unbind(1)
 
         value = self.value[code] * is_part  # (B, N)
         exponent = (value > 0).long().cumsum(1)
         sums = (value * self.powers[exponent] % MODULUS).cumsum(1)
-        at = which * document.shape[1] + where
+        at = doc_index * document.shape[1] + where
         end_sum, end_exponent = sums.flatten()[at], exponent.flatten()[at]  # (M,)
-        follows = nn.functional.pad(which[1:] == which[:-1], (1, 0))  # (M,), a word of the same document is before
+        # (M,): whether the previous word is in the same document
+        follows = nn.functional.pad(doc_index[1:] == doc_index[:-1], (1, 0))
         start_sum, start_exponent = _previous(end_sum) * follows, _previous(end_exponent) * follows
         word = (end_sum - start_sum) % MODULUS * self.inverses[start_exponent] % MODULUS
 
-        run, is_whole, hashes = word, torch.ones_like(follows), []
+        ngram, is_complete, hashes = word, torch.ones_like(follows), []
         for n in range(1, self.config.longest + 1):
             if n > 1:
-                is_whole = _previous(is_whole) & follows
-                run = (_previous(run) * JOIN + word + n) % MODULUS
-            hashes.append(torch.where(is_whole, run, -1))
-        return torch.stack(hashes, dim=1), which, where
+                is_complete = _previous(is_complete) & follows
+                ngram = (_previous(ngram) * JOIN + word + n) % MODULUS
+            hashes.append(torch.where(is_complete, ngram, -1))
+        return torch.stack(hashes, dim=1), doc_index, where
 
     def rows(self, hashes: Tensor) -> Tensor:
-        """Row of the table for each hash, 0 if it has none."""
+        """Table row of each hash, 0 if it has none."""
         slots = self.slots(hashes)
         return (slots + 1) * (self.tags[slots] == hashes) * (hashes >= 0)
 
     def slots(self, hashes: Tensor) -> Tensor:
         """Slot of each hash, in 0 ... num_slots - 1."""
-        return hashes * SPREAD % 2**32 // (2**32 // self.config.num_slots)
+        return hashes * HASH_MULTIPLIER % 2**32 // (2**32 // self.config.num_slots)
 
     def forward(self, document: Tensor, lengths: Tensor, folds: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Embed (B, N) bytes -> (B, T, C), and the number of rows (B,)."""
-        hashes, which, where = self.runs(document, lengths)
+        return self.embed(self.ngrams(document, lengths), document, folds)
+
+    def embed(
+        self, ngrams: tuple[Tensor, Tensor, Tensor], document: Tensor, folds: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Embed the n-grams that `ngrams` found in a document (B, N) -> (B, T, C), and the number of rows (B,)."""
+        hashes, doc_index, where = ngrams
         rows = self.rows(hashes)  # (M, longest)
         batch, patches = document.shape[0], document.shape[1] // self.config.patch_length
-        patch = which * patches + where // self.config.patch_length  # (M,), ascending
+        patch = doc_index * patches + where // self.config.patch_length  # (M,), ascending
         hits = (rows > 0).sum(1)
-        count = torch.zeros(batch, dtype=hits.dtype, device=hits.device).index_add(0, which, hits)
+        count = torch.zeros(batch, dtype=hits.dtype, device=hits.device).index_add(0, doc_index, hits)
         if self.is_fused:
             summed = self.table[rows].float().sum(1)  # (M, C)
             tokens = torch.zeros(batch * patches, summed.shape[1], device=summed.device).index_add(0, patch, summed)
@@ -140,7 +148,7 @@ class WordStem(nn.Module):
             rows = rows * (torch.rand(rows.shape, device=rows.device) >= self.config.dropout)
         sizes = torch.bincount(patch, minlength=batch * patches) * rows.shape[1]
         starts = sizes.cumsum(0) - sizes
-        fold = torch.full_like(which, FOLDS) if folds is None else folds[which]
+        fold = torch.full_like(doc_index, FOLDS) if folds is None else folds[doc_index]
         said = rows + fold.unsqueeze(1) * len(self.table)
         evidence = nn.functional.embedding_bag(said.flatten(), self.evidence.flatten(0, 1), starts, mode="sum")
         learned = nn.functional.embedding_bag(rows.flatten(), self.table, starts, mode="sum", padding_idx=0)
@@ -150,36 +158,38 @@ class WordStem(nn.Module):
         return tokens.reshape(batch, patches, -1), count
 
     @torch.no_grad()
-    def fuse(self) -> None:
-        """One table from now on, in 8 bits: each column in steps of 1/127 of its largest value. For export."""
+    def fuse(self, projection: Tensor | None = None) -> None:
+        """Merge evidence into the table and quantise it to int8, one step per column. For export; ends training.
+
+        With a projection (K, C), each row is replaced by its projection first, so that tokens have K channels.
+        """
         table = self.table + self.evidence[FOLDS] @ self.directions
-        steps, step = in_steps(table)
-        self.scale.copy_(step)
+        steps, self.scale = quantize_int8(table if projection is None else table @ projection.T)
         self.table = nn.Parameter(steps, requires_grad=False)
         self.is_fused = True
         del self.evidence, self.directions
 
     @torch.no_grad()
     def fill(self, hashes: NDArray[np.int64], evidence: Tensor) -> None:
-        """Give runs their rows, the first of those that share a slot: hashes (R,), evidence (FOLDS + 1, R, classes)."""
+        """Assign rows to n-grams, one per slot, the first wins: hashes (R,), evidence (FOLDS + 1, R, classes)."""
         slots = self.slots(torch.from_numpy(hashes)).numpy()
         chosen, first = np.unique(slots, return_index=True)
         self.tags[chosen] = torch.from_numpy(hashes[first]).to(self.tags)
         self.evidence[:, chosen + 1] = evidence[:, first].to(self.evidence)
 
 
-def choose(
+def choose_ngrams(
     counts: Iterator[tuple[NDArray[np.int64], int, int]], num_classes: int, limit: int
 ) -> tuple[NDArray[np.int64], Tensor]:
-    """Order runs by how much they tell about the class, and say what: the evidence of naive Bayes.
+    """Select the n-grams that are most informative about the class, and compute their naive Bayes evidence.
 
-    Runs are ordered by G^2 = 2 sum_c n_hc log(n_hc N / (n_h N_c)), n_hc documents of class c that hold run h. Their
-    evidence is r_hc = log((n_hc + a_c) / N_c) less its mean over classes, with a_c = classes N_c / N, so that a run
-    seen nowhere says nothing. Evidence without a fold counts the other folds alone, and is zero for runs that those
-    would not have chosen.
+    N-grams are ordered by G^2 = 2 sum_c n_hc log(n_hc N / (n_h N_c)), where n_hc documents of class c contain n-gram h.
+    The evidence is r_hc = log((n_hc + a_c) / N_c) minus its mean over classes, with a_c = classes N_c / N, so that an
+    n-gram without occurrences has evidence zero. Evidence without a fold is computed from the other folds alone, and is
+    zero for n-grams that those folds would not have selected.
 
     Shape:      counts: (distinct hashes of a document, its class, its fold); returns hashes (R,), R <= limit, and
-                evidence (FOLDS + 1, R, classes), without each fold and last of all.
+                evidence (FOLDS + 1, R, classes): without each fold, then of all folds.
     Reference:  G^2: Dunning 1993, "Accurate Methods for the Statistics of Surprise and Coincidence"; log-count ratios
                 as features: Wang and Manning 2012, "Baselines and Bigrams", sec. 2.
     """
@@ -202,7 +212,7 @@ def choose(
     evidence = []
     for f in range(FOLDS + 1):
         rest, documents = table.sum(0) - (table[f] if f < FOLDS else 0), sizes.sum(0) - (sizes[f] if f < FOLDS else 0)
-        documents = np.maximum(documents, 1)  # a small class may lie in one fold altogether
+        documents = np.maximum(documents, 1)  # all documents of a small class may be in one fold
         ratio = np.log((rest + documents / documents.mean()) / documents)
         needed = told[order[-1]] * documents.sum() / sizes.sum() if f < FOLDS else 0.0
         evidence.append((ratio - ratio.mean(1, keepdims=True)) * (_told(rest, documents) >= needed)[:, None])
@@ -210,7 +220,7 @@ def choose(
 
 
 def _told(counts: NDArray[np.float64], documents: NDArray[np.float64]) -> NDArray[np.float64]:
-    """G^2 of runs: counts (R, classes) of documents that hold them, documents (classes,) in all."""
+    """G^2 of n-grams: counts (R, classes) of documents that contain them, documents (classes,) in total."""
     expected = counts.sum(1, keepdims=True) * documents / documents.sum()
     ratio = np.divide(counts, expected, out=np.ones_like(counts), where=counts > 0)
     told: NDArray[np.float64] = 2 * (counts * np.log(ratio)).sum(1)
@@ -218,12 +228,12 @@ def _told(counts: NDArray[np.float64], documents: NDArray[np.float64]) -> NDArra
 
 
 def _previous(x: Tensor) -> Tensor:
-    """Each element's predecessor; zero for the first."""
+    """Shift by one: the previous element, zero for the first."""
     return nn.functional.pad(x[:-1], (1, 0))
 
 
 def _powers(base: int, count: int) -> Tensor:
-    """Powers 0 ... count of a base, modulo MODULUS."""
+    """Powers 0 ... count of `base` modulo MODULUS, shape (count + 1,)."""
     powers = [1]
     for _ in range(count):
         powers.append(powers[-1] * base % MODULUS)

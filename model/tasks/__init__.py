@@ -1,4 +1,4 @@
-"""What each task adds to training, evaluation and export; `task_of` picks the one a recipe names."""
+"""The tasks: their parts of training, evaluation and export. `task_of` selects the task of a recipe."""
 
 from typing import Any
 
@@ -16,5 +16,5 @@ TASKS: dict[str, type[Task[Any]]] = {
 
 
 def task_of(config: RunConfig) -> Task[Any]:
-    """The task of a recipe."""
+    """Create the task of a recipe."""
     return TASKS[config.task](config)

@@ -1,5 +1,6 @@
-"""The interface between the commands and the tasks."""
+"""Interface between commands and tasks."""
 
+import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,108 +16,182 @@ from artifact.backends import create_backend
 from artifact.backends.base import Device
 from artifact.manifest import Graph, Result
 from model.config.run import RunConfig
+from model.data.own import NO_FILES, HeldOut
+from model.errors import UserError
+from model.tasks.tfidf import Baseline
 
 Batch = tuple[Tensor, ...]
 Arrays = dict[str, NDArray[Any]]
 Facts = dict[str, Any]
-"""What a model needs beside its recipe, in plain values: labels, or channels and scaler. Stored in checkpoints."""
+"""Plain values that a model needs besides its recipe, such as labels or scaler; stored in checkpoints."""
 Run = Callable[[Mapping[str, NDArray[Any]]], NDArray[np.float32]]
-"""One graph: inputs by name -> its output."""
+"""A function that computes one graph: inputs by name -> its output."""
 
+
+FINGERPRINT = "data_sha256"
+"""Fact: fingerprint of the user data."""
+BASELINE = "baseline"
+"""Fact: name, setting and validation value of the baseline."""
 
 R = TypeVar("R", bound=RunConfig)
 
 
 @dataclass(frozen=True)
-class GraphSource:
-    """A module to be exported as one graph."""
+class ExportGraph:
+    """A module that is exported as one graph."""
 
     name: str
-    """Of its files: NAME.onnx, NAME.ts."""
+    """Base name of its files: NAME.onnx, NAME.ts."""
     module: nn.Module
     golden: Arrays
     """Synthetic inputs, in the order of the module's arguments."""
     output: str
     buckets: tuple[int, ...]
-    """Lengths of the inputs' second axis that it computes, ascending; the golden inputs have the last."""
+    """Supported lengths of the inputs' second axis, ascending; the golden inputs have the last."""
 
 
-class Task(ABC, Generic[R]):
-    """One task with one recipe; `load` or `restore` gives it its facts."""
+class Learner(ABC):
+    """The part of a task that the training loop uses."""
 
     metric: str
-    """What validation measures."""
+    """Validation metric."""
     is_error: ClassVar[bool] = False
-    """Whether smaller is better."""
+    """Whether a smaller value is better."""
     starts_useful: bool = False
-    """Whether the model before the first step may turn out to be the best."""
+    """Whether the initial model is validated and may be saved as the best."""
     unit: ClassVar[str]
-    """Of progress bars and speeds: doc, pair, window."""
+    """Unit of progress bars and throughput: doc, pair or window."""
 
     facts: Facts
+    held_out: HeldOut = NO_FILES
+    """Files of user data besides the one that `load` is given."""
+    test_file: Path | None = None
+    """File of user data to measure all rows of, instead of the test split."""
+    notes: tuple[str, ...] = ()
+    """Notes about the last measurement to print, one per line."""
+
+    @property
+    @abstractmethod
+    def examples_per_epoch(self) -> int:
+        """Number of examples per epoch, in whole batches."""
+
+    @abstractmethod
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        """Training batches of one epoch, deterministic; tensors on the CPU."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Loss of a batch that is on the model's device."""
+
+    @abstractmethod
+    def validate(self, model: nn.Module, device: torch.device) -> float:
+        """Metric on the validation data; the model is in evaluation mode."""
+
+
+class Task(Learner, Generic[R]):
+    """One task with one recipe. `load` or `restore` sets its facts."""
 
     def __init__(self, config: R) -> None:
         self.config = config
 
     @abstractmethod
     def load(self, data_dir: Path) -> None:
-        """Read what training may see, and set the facts. Raises: UserError naming file and line."""
+        """Read training and validation data and set the facts. Raises: UserError naming file and line."""
 
     def restore(self, facts: Facts) -> None:
-        """Take the facts of a checkpoint or a manifest instead of reading the training data."""
+        """Set the facts from a checkpoint or a manifest, without reading the training data."""
         self.facts = facts
 
     @abstractmethod
     def describe(self) -> str:
-        """One line about the data that was read."""
+        """One-line summary of the loaded data."""
 
     @abstractmethod
     def build(self) -> nn.Module:
-        """The model, not initialised from data."""
+        """Create the model, without data-dependent initialisation."""
+
+    def fingerprint(self, path: Path) -> str:
+        """Fingerprint of a file or folder of user data, to recognise the training data; empty if there is none.
+
+        Raises: UserError naming file and line.
+        """
+        del path
+        return ""
+
+    def baseline(self, *settings: str) -> Baseline | None:
+        """Fit the baseline of user data to the loaded data with the settings that are best on validation.
+
+        `settings` are the candidates; by default all. Returns None if there is nothing to compare with.
+        """
+        del settings
+        return None
+
+    def note_baseline(self) -> None:
+        """Fit the baseline once and note its name, setting and validation value in the facts."""
+        if BASELINE not in self.facts and (found := self.baseline()) is not None:
+            self.facts[BASELINE] = {"name": found.name, "setting": found.setting, "value": found.value}
+
+    def check_fingerprint(self, fingerprint: str, path: Path) -> None:
+        """Check that the loaded user data is what the model was trained on; store its fingerprint in the facts.
+
+        Raises: UserError if the facts hold another fingerprint: the splits would differ from those of training.
+        """
+        if self.facts.setdefault(FINGERPRINT, fingerprint) != fingerprint:
+            raise UserError(f"{path} is not what {self.config.name} was trained on: its rows differ from those of then")
 
     @abstractmethod
     def initialise(self, model: nn.Module, device: torch.device) -> None:
-        """Start a new model from the training data."""
+        """Initialise a new model from the training data."""
 
-    @property
-    @abstractmethod
-    def examples_per_epoch(self) -> int:
-        """Examples of an epoch, whole batches only."""
+    def compare(self, model: nn.Module, device: torch.device) -> str:
+        """Compare a trained model with baselines on validation data: a table, empty for tasks without baselines."""
+        del model, device
+        return ""
 
-    @abstractmethod
-    def batches(self, epoch: int) -> Iterator[Batch]:
-        """Training batches of one epoch, the same each time; tensors on the CPU."""
-
-    @abstractmethod
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Loss of a batch that lies where the model does."""
+    def finish(self, model: nn.Module, data_dir: Path) -> None:  # a no-op for most tasks
+        """Post-process a trained model before evaluation and export: calibrate on validation data, quantise."""
 
     @abstractmethod
-    def validate(self, model: nn.Module, device: torch.device) -> float:
-        """Value of the metric on validation data; the model is in evaluation mode."""
-
-    def finish(self, model: nn.Module, data_dir: Path) -> None:  # most tasks serve what they trained
-        """Turn a trained model into what is measured and exported: calibrate on validation data, round."""
-
-    @abstractmethod
-    def graphs(self, model: nn.Module) -> Sequence[GraphSource]:
-        """What is exported; the first is the model itself."""
+    def graphs(self, model: nn.Module) -> Sequence[ExportGraph]:
+        """Graphs to export; the first is the main model."""
 
     @abstractmethod
     def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
-        """Results on the test split, the only place that reads it. `runs` compute the graphs, in their order."""
+        """Evaluate on the test split, which is read only here. `runs` compute the graphs, in the same order."""
 
     @abstractmethod
     def manifest(self, runs: Sequence[Run], results: Sequence[Result], data_dir: Path, folder: Path) -> dict[str, Any]:
-        """Keys of the manifest that only this task has; further archives are written into `folder`."""
+        """Task-specific keys of the manifest; additional archives are written to `folder`."""
 
     @abstractmethod
     def terms(self) -> tuple[str, bool]:
         """Terms of use of the data, and whether they forbid commercial use."""
 
 
-def module_runs(sources: Sequence[GraphSource], device: torch.device) -> list[Run]:
-    """PyTorch modules as `Run`s; moves them to `device` and to evaluation mode."""
+class TextTask(Task[R]):
+    """A task whose user data is split by text, so that a final model can be trained on all of it."""
+
+    @abstractmethod
+    def finish_again(self, model: nn.Module) -> None:
+        """Post-process another model as `finish` did, with the calibration that it found."""
+
+    @abstractmethod
+    def join_splits(self, data_dir: Path) -> str:
+        """Make the user data of all splits the training data; returns its size in words.
+
+        Raises: UserError naming file and line.
+        """
+
+
+def write_arrays(path: Path, arrays: Arrays) -> None:
+    """Write an .npz file in one go: NumPy's own writer raises a second error on closing after the disk is full."""
+    archive = io.BytesIO()
+    np.savez_compressed(archive, allow_pickle=False, **arrays)
+    path.write_bytes(archive.getbuffer())
+
+
+def module_runs(sources: Sequence[ExportGraph], device: torch.device) -> list[Run]:
+    """PyTorch modules as `Run`s; moves them to `device` and sets evaluation mode."""
     return [_module_run(source.module.eval().to(device), list(source.golden), device) for source in sources]
 
 
@@ -130,7 +205,7 @@ def _module_run(module: nn.Module, names: Sequence[str], device: torch.device) -
 
 
 def backend_run(graph: Graph, folder: Path, device: Device) -> Run:
-    """A graph of an export, computed by the backend that serves it."""
+    """A graph of an export as a `Run`, computed by the backend that serves it."""
     backend = create_backend(graph, folder, device=device)
     output = graph.outputs[0].name
     return lambda inputs: backend.run(inputs)[output]

@@ -1,32 +1,94 @@
-"""What a forecaster has to beat: repeat the last value, and a linear map solved in closed form."""
+"""Baselines of the forecasters: repeating the last value or season, and a linear map solved by least squares."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.data.series import Floats
+from artifact.series import IRREGULAR, parse_frequency
+from model.data.series import Doubles, Floats
 
 CHUNK = 2000
-"""Windows handled at once."""
+"""Windows per chunk of the computation."""
 RIDGE = 1e-6
-"""Added to the diagonal of the normal equations, times the number of rows: for solvability, not tuned."""
-
-Doubles = NDArray[np.float64]
+"""Ridge term relative to the number of rows; only makes the normal equations solvable, not tuned."""
+SEASONS = (
+    (timedelta(minutes=1), timedelta(hours=1)),
+    (timedelta(days=1), timedelta(days=1)),
+    (timedelta(weeks=1), timedelta(weeks=1)),
+    (timedelta.max, timedelta(weeks=52)),
+)
+"""Season of the steps that are shorter than a time; weeks are steps of a year."""
+MONTHS_A_YEAR, BUSINESS_DAYS_A_WEEK = 12, 5
 
 
 @dataclass(frozen=True)
 class LinearMap:
-    """forecast = last + W (series - last) + b, one map for all channels."""
+    """forecast = last + W (series - last) + b, with W and b shared by all channels."""
 
     weight: Doubles
     """(context, prediction)."""
     bias: Doubles
     """(prediction,)."""
 
+    def forecast(self, context: Floats) -> Floats:
+        """Forecast (B, context, C) -> (B, prediction, C)."""
+        series = context.astype(np.float64)
+        last = series[:, -1:]
+        forecast: Floats = (last + np.einsum("bnc,no->boc", series - last, self.weight) + self.bias[:, None]).astype(
+            np.float32
+        )
+        return forecast
+
+
+def season_of(frequency: str) -> int:
+    """Number of steps in a season; 1 if the frequency has none or is irregular.
+
+    An hour for steps below a minute, a day below a day, a week below a week, a year of 52 weeks or 12 months above; the
+    table is in docs/train/own-series.md.
+    """
+    if frequency == IRREGULAR:
+        return 1
+    step = parse_frequency(frequency)
+    if step.months:
+        return _whole(MONTHS_A_YEAR, step.months)
+    if step.business_days:
+        return _whole(BUSINESS_DAYS_A_WEEK, step.business_days)
+    season = next(season for limit, season in SEASONS if step.time < limit)
+    return 1 if season % step.time else season // step.time
+
+
+def _whole(season: int, step: int) -> int:
+    """Number of steps in a season; 1 if it is not whole."""
+    return 1 if season % step else season // step
+
+
+def seasonal_naive(values: Floats, origins: NDArray[np.int64], horizon: int, season: int) -> Floats:
+    """Repeat the last season before each origin, the row of the first forecast step.
+
+    Shape:  values (rows, C); origins (B,), at least `season`; returns (B, horizon, C).
+    """
+    steps = np.arange(horizon) % season - season
+    forecast: Floats = values[origins[:, None] + steps]
+    return forecast
+
+
+def seasonal_error(values: Floats, season: int) -> Doubles:
+    """Mean absolute error (C,) of repeating the season before, over all rows (rows, C); MASE divides by it.
+
+    A channel that repeats its season exactly gets the error of repeating its last value.
+
+    Reference:  Hyndman & Koehler 2006, Another look at measures of forecast accuracy, International Journal of
+                Forecasting 22(4), 679-688, sec. 3; with a season as in Hyndman & Athanasopoulos 2021, sec. 5.8.
+    """
+    error, last = (np.abs(values[n:] - values[:-n]).mean(axis=0, dtype=np.float64) for n in (season, 1))
+    scale: Doubles = np.where(error > 0, error, last)
+    return scale
+
 
 def solve_linear_map(windows: Floats, context_length: int) -> LinearMap:
-    """Least squares over every window and channel.
+    """Least squares over all windows and channels.
 
     Shape:  windows (W, C, context + prediction), in scaled units.
     """
@@ -43,7 +105,7 @@ def solve_linear_map(windows: Floats, context_length: int) -> LinearMap:
 
 
 def errors(windows: Floats, context_length: int, linear: LinearMap | None) -> tuple[float, float]:
-    """MSE and MAE over all windows, channels and steps; None repeats the last value."""
+    """MSE and MAE over all windows, channels and steps; without `linear`, of repeating the last value."""
     squared = absolute = 0.0
     for first in range(0, len(windows), CHUNK):
         rows = _centred(windows[first : first + CHUNK], context_length)
@@ -57,6 +119,6 @@ def errors(windows: Floats, context_length: int, linear: LinearMap | None) -> tu
 
 
 def _centred(windows: Floats, context_length: int) -> Doubles:
-    """Rows (W C, context + prediction) in float64, minus the last value of the context."""
+    """Rows (W C, context + prediction) in float64, minus the last value of each context."""
     rows = windows.reshape(-1, windows.shape[2]).astype(np.float64)
     return rows - rows[:, context_length - 1 : context_length]

@@ -1,8 +1,9 @@
-"""Documents -> labels. Used by the commands through `model.tasks`."""
+"""Text classification: documents -> labels. Used by the commands through `model.tasks`."""
 
 import math
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,34 +16,48 @@ from tqdm import tqdm
 from artifact.documents import pad_rows, softmax
 from artifact.manifest import ReliabilityBin, Result
 from model.config.run import ClassificationRun
-from model.data.documents import Documents, DocumentSet, check_labels, data_terms, load_test, load_training
+from model.data.documents import (
+    Documents,
+    DocumentSet,
+    check_labels,
+    data_terms,
+    fingerprint,
+    load_test,
+    load_training,
+)
 from model.errors import UserError
 from model.nn.classifier import ByteClassifier, WordClassifier
-from model.nn.words import FOLDS, WordStem, choose
-from model.tasks.base import Batch, Facts, GraphSource, Run, Task, module_runs
+from model.nn.views import ViewClassifier
+from model.nn.words import FOLDS, WordStem, choose_ngrams
+from model.tasks import tfidf
+from model.tasks.base import BASELINE, Batch, ExportGraph, Facts, Run, TextTask, module_runs
 from model.tasks.golden import golden_documents
 from model.tasks.rows import of_windows
 
-FIRST_DOCUMENTS = 256
-"""Documents that the model's scales are initialised from."""
+INITIAL_DOCUMENTS = 256
+"""Number of documents for the data-dependent initialisation."""
 COUNTED_DOCUMENTS = 50_000
-"""Documents whose words are counted; what is counted lies in memory."""
+"""Maximum number of documents whose words are counted, which bounds memory."""
 IMBALANCE = 3
-"""Ratio of class sizes beyond which accuracy would hide the small ones."""
+"""Ratio of the largest to the smallest class above which macro F1 replaces accuracy for validation."""
 BINS = 15
-"""Of the reliability diagram."""
+"""Number of bins of the reliability diagram."""
 GROUPED_BATCHES = 32
-"""Batches whose documents are sorted by length among themselves."""
+"""Number of batches whose documents are sorted by length together."""
 CANDIDATES = 4
-"""Runs of words that compete for each row of the table."""
-PUBLISHED = {"imdb": "S3Attention at 4,096 bytes, r = s1 = s2 = 8: 69.27 (paper, Table 1)"}
+"""Candidate word n-grams per row of the stem's table."""
+PUBLISHED = {
+    "imdb": "S3Attention at 4,096 bytes, r = s1 = s2 = 8: 69.27, validated on the test reviews as in Long Range Arena "
+    "(paper, Table 1)"
+}
+"""Published accuracy by data set."""
 
 
-Logits = NDArray[np.float32]
+Logits = NDArray[np.float32] | NDArray[np.float64]
 
 
-class Classification(Task[ClassificationRun]):
-    """Text classification from raw bytes, longer documents in windows."""
+class Classification(TextTask[ClassificationRun]):
+    """Text classification from raw bytes; longer documents are split into windows."""
 
     metric = "accuracy"
     unit = "doc"
@@ -57,13 +72,16 @@ class Classification(Task[ClassificationRun]):
         self.starts_useful = config.model.kind == "words"
 
     def load(self, data_dir: Path) -> None:
-        self.data = load_training(self.config.data, data_dir)
+        self.data = load_training(self.config.data, data_dir, self.held_out)
         size = self.config.training.batch_size
         if len(self.data.train) < size:
             raise UserError(f"{len(self.data.train)} training documents are fewer than one batch, {size}")
         sizes = np.bincount(self.data.train.labels, minlength=len(self.data.labels))
         is_imbalanced = sizes.max() > IMBALANCE * sizes.min()
-        self.restore({"labels": self.data.labels, "metric": "macro_f1" if is_imbalanced else "accuracy"})
+        metric = "macro_f1" if is_imbalanced else "accuracy"
+        self.restore({**getattr(self, "facts", {}), "labels": self.data.labels, "metric": metric})
+        if self.data.fingerprint:
+            self.check_fingerprint(self.data.fingerprint, data_dir)
 
     def restore(self, facts: Facts) -> None:
         super().restore(facts)
@@ -72,30 +90,54 @@ class Classification(Task[ClassificationRun]):
     def describe(self) -> str:
         found = f"{len(self.data.train)} training and {len(self.data.validation)} validation documents"
         if self.metric != "accuracy":
-            found += f"; the largest class is over {IMBALANCE} times the smallest: macro F1 chooses the epoch"
+            found += (
+                f"; the largest class is over {IMBALANCE} times the smallest: the epoch with the best macro F1 is kept"
+            )
         return "\n".join((found, *self.data.notes))
+
+    def fingerprint(self, path: Path) -> str:
+        return fingerprint(self.config.data, path)
+
+    def baseline(self, *settings: str) -> tfidf.Baseline | None:
+        if self.config.data.name != "own":
+            return None
+        train, validation = self.data.train, self.data.validation
+        return tfidf.fit_classifier(
+            (train.texts, train.labels),
+            (validation.texts, validation.labels),
+            len(self.data.labels),
+            METRICS[self.metric],
+            settings or tuple(tfidf.VECTORIZERS),
+        )
 
     def build(self) -> nn.Module:
         config, num_classes = self.config.model, len(self.facts["labels"])
         if config.kind == "words":
             return WordClassifier(config, num_classes)
+        if config.kind == "views":
+            model = ViewClassifier(config, num_classes)
+            model.has_branch = self.facts.get("has_branch", True)
+            return model
         return ByteClassifier(config.encoder, num_classes)
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
-        count = min(FIRST_DOCUMENTS, len(self.data.train))
-        documents, lengths, *_ = (part.to(device) for part in next(self._batches(count, -1)))
+        count = min(INITIAL_DOCUMENTS, len(self.data.train))
+        batch = next(self._batches(count, epoch=-1))  # an epoch that training does not use: its own random order
+        documents, lengths, *_ = (part.to(device) for part in batch)
         if isinstance(model, ByteClassifier):
             model.standardise_head(documents, lengths)
             return
         assert isinstance(model, WordClassifier)
         num_classes = len(self.data.labels)
-        hashes, evidence = choose(self._runs(model.stem), num_classes, CANDIDATES * self.config.model.stem.num_slots)
+        hashes, evidence = choose_ngrams(
+            self._ngrams(model.stem), num_classes, CANDIDATES * self.config.model.stem.num_slots
+        )
         priors = torch.bincount(torch.tensor(self.data.train.labels), minlength=num_classes) / len(self.data.train)
         model.initialise(hashes, evidence, priors.clamp(min=0.5 / len(self.data.train)))
         model.eval().standardise(documents, lengths)
 
-    def _runs(self, stem: WordStem) -> Iterator[tuple[NDArray[np.int64], int, int]]:
-        """Distinct runs of words in the heads of the training documents, with the documents' labels."""
+    def _ngrams(self, stem: WordStem) -> Iterator[tuple[NDArray[np.int64], int, int]]:
+        """Yield the distinct word n-grams in the first `length` bytes of each training document, label and fold."""
         documents = self.data.train
         order = list(range(len(documents)))
         random.Random(self.config.seed).shuffle(order)
@@ -103,7 +145,7 @@ class Classification(Task[ClassificationRun]):
             text = documents.texts[i][: self.length]
             document, lengths = pad_rows([text], len(text))
             device = stem.tags.device
-            hashes, _, _ = stem.runs(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
+            hashes, _, _ = stem.ngrams(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
             yield np.unique(hashes.cpu().numpy()), documents.labels[i], i % FOLDS
 
     @property
@@ -119,7 +161,7 @@ class Classification(Task[ClassificationRun]):
             yield batch
 
     def _batches(self, batch_size: int, epoch: int) -> Iterator[Batch]:
-        """Shuffled batches, of documents of about one length; the last, smaller one is dropped.
+        """Yield shuffled batches of documents of similar length; a last, smaller batch is dropped.
 
         Shape:  yields documents (B, bucket) uint8, lengths (B,) int32, labels (B,) int64,
                 folds (B,) int64.
@@ -153,43 +195,58 @@ class Classification(Task[ClassificationRun]):
 
     def validate(self, model: nn.Module, device: torch.device) -> float:
         logits, labels = self._validation_logits(model, device)
-        return FIGURES[self.metric](logits, labels)
+        return METRICS[self.metric](logits, labels)
 
     def _validation_logits(self, model: nn.Module, device: torch.device) -> tuple[Logits, NDArray[np.int64]]:
-        """Logits (documents, classes) and labels of the validation documents."""
+        """Logits (documents, classes) and labels on the validation documents."""
         documents = self.data.validation
         logits = self.logits(module_runs(self.graphs(model), device)[0], documents)
         return np.stack([rows.mean(0) for rows in logits]), np.array(documents.labels)
 
     def finish(self, model: nn.Module, data_dir: Path) -> None:
-        """Keep the table of words in 8 bits; divide the logits by the temperature that fits validation best."""
-        assert isinstance(model, WordClassifier | ByteClassifier)
+        """Quantise the table of words, and divide the logits by the temperature with the lowest validation loss."""
+        assert isinstance(model, WordClassifier | ByteClassifier | ViewClassifier)
         if not hasattr(self, "data"):
             labels = self.facts["labels"]
             self.load(data_dir)
             check_labels(self.data.labels, labels, data_dir)
-        if isinstance(model, WordClassifier):
-            model.stem.fuse()
+        if not isinstance(model, ByteClassifier):
+            model.quantise()
         self.temperature = temperature(*self._validation_logits(model, torch.device("cpu")))
         model.divide_logits(self.temperature)
 
-    def graphs(self, model: nn.Module) -> Sequence[GraphSource]:
-        return [GraphSource("model", model, golden_documents(self.length), "logits", self.config.model.buckets)]
+    def finish_again(self, model: nn.Module) -> None:
+        assert isinstance(model, WordClassifier | ByteClassifier)
+        if isinstance(model, WordClassifier):
+            model.stem.fuse()
+        model.divide_logits(self.temperature)
+
+    def join_splits(self, data_dir: Path) -> str:
+        test = load_test(self.config.data, data_dir, self.data.labels, self.held_out)
+        parts = (self.data.train, self.data.validation, test)
+        joined = Documents([text for part in parts for text in part.texts], [i for part in parts for i in part.labels])
+        self.data = replace(self.data, train=joined)
+        return f"{len(joined)} documents"
+
+    def graphs(self, model: nn.Module) -> Sequence[ExportGraph]:
+        return [ExportGraph("model", model, golden_documents(self.length), "logits", self.config.model.buckets)]
 
     def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
-        """Figures with windows, as served by default, and with the head alone, from one pass; long documents apart."""
-        documents = load_test(self.config.data, data_dir, self.facts["labels"])
+        """Test metrics with all windows (the serving default); accuracy also with the first one, and on long texts."""
+        held_out = replace(self.held_out, test=self.test_file or self.held_out.test)
+        documents = load_test(self.config.data, data_dir, self.facts["labels"], held_out)
         rows, labels = self.logits(runs[0], documents), np.array(documents.labels)
         windows, head = np.stack([part.mean(0) for part in rows]), np.stack([part[0] for part in rows])
         is_long = np.array([len(text) > self.length for text in documents.texts])
         self.reliability = reliability(windows, labels)
-        figures = [(metric, "windows", figure(windows, labels), len(labels)) for metric, figure in FIGURES.items()]
+        figures = [(metric, "windows", figure(windows, labels), len(labels)) for metric, figure in METRICS.items()]
         figures.append(("ece", "windows", calibration_error(self.reliability), len(labels)))
         figures.append(("accuracy", "head", accuracy(head, labels), len(labels)))
         if is_long.any():
             for condition, logits in (("windows", windows), ("head", head)):
                 value = accuracy(logits[is_long], labels[is_long])
                 figures.append(("accuracy", f"{condition}, over {self.length:,} bytes", value, int(is_long.sum())))
+        compared = self._compared(documents, labels, is_long)
         return tuple(
             Result(
                 metric=metric,
@@ -198,10 +255,28 @@ class Classification(Task[ClassificationRun]):
                 examples=examples,
                 condition=condition,
                 seeds=(self.config.seed,),
-                compared_with=PUBLISHED.get(self.config.data.name, "nothing"),
+                compared_with=compared.get((metric, condition), PUBLISHED.get(self.config.data.name, "nothing")),
             )
             for metric, condition, value, examples in figures
         )
+
+    def _compared(
+        self, documents: Documents, labels: NDArray[np.int64], is_long: NDArray[np.bool_]
+    ) -> dict[tuple[str, str], str]:
+        """Metric and condition -> name and value of the baseline, if one was fitted in training."""
+        if BASELINE not in self.facts or not hasattr(self, "data"):
+            return {}
+        baseline = self.baseline(self.facts[BASELINE]["setting"])
+        assert baseline is not None
+        scores = baseline.scores(documents.texts)
+        values = {(metric, "windows"): figure(scores, labels) for metric, figure in METRICS.items()}
+        if is_long.any():
+            long = accuracy(scores[is_long], labels[is_long])
+            values["accuracy", f"windows, over {self.length:,} bytes"] = long
+        seen = {*self.data.train.texts, *self.data.validation.texts}
+        if known := sum(text in seen for text in documents.texts):
+            self.notes = (f"{known} of the measured texts are also in training or validation",)
+        return {key: tfidf.note(baseline.name, value) for key, value in values.items()}
 
     def manifest(self, runs: Sequence[Run], results: Sequence[Result], data_dir: Path, folder: Path) -> dict[str, Any]:
         del runs, results, data_dir, folder
@@ -217,47 +292,47 @@ class Classification(Task[ClassificationRun]):
         return data_terms(self.config.data.name)
 
     def logits(self, run: Run, documents: Documents) -> list[NDArray[np.float32]]:
-        """Logits (rows, classes) of the windows of every document; the first window is its head."""
+        """Logits (windows, classes) of every document; the first window is the document's head."""
         return of_windows(run, documents.texts, self.length, self.overlap, self.config.model.buckets)
 
 
 def accuracy(logits: Logits, labels: NDArray[np.int64]) -> float:
-    """Share of right answers."""
+    """Fraction of correct answers."""
     return float((logits.argmax(1) == labels).mean())
 
 
 def macro_f1(logits: Logits, labels: NDArray[np.int64]) -> float:
-    """Mean over the classes of 2 right / (said + true), 0 for a class that is neither."""
+    """Mean F1 over the classes; 0 for a class that is neither predicted nor present."""
     answers, classes = logits.argmax(1), logits.shape[1]
     right = np.bincount(labels[answers == labels], minlength=classes)
     either = np.bincount(answers, minlength=classes) + np.bincount(labels, minlength=classes)
     return float((2 * right / np.maximum(either, 1)).mean())
 
 
-FIGURES = {"accuracy": accuracy, "macro_f1": macro_f1}
+METRICS = {"accuracy": accuracy, "macro_f1": macro_f1}
 
 
 def temperature(logits: Logits, labels: NDArray[np.int64]) -> float:
-    """The T that makes softmax(logits / T) likeliest, within a factor of 20 of 1.
+    """Temperature T that minimises the cross-entropy of softmax(logits / T), between 1/20 and 20.
 
-    One document more, classified by chance, is assumed: that all answers are right is no reason to be certain.
+    One pseudo-document with uniform label probabilities is added, which keeps T finite if all answers are correct.
 
     Reference:  Guo et al. 2017, arXiv:1706.04599, sec. 4.2; the added document: Platt 1999, sec. 2.2.
     """
     inputs, target = torch.from_numpy(logits.astype(np.float64)), torch.from_numpy(labels)
     low, high = -math.log(20), math.log(20)
-    doubt = 1 / (len(labels) + 1)
-    for _ in range(60):  # the loss is convex in 1 / T, so its slope has one sign on either side of the best T
+    smoothing = 1 / (len(labels) + 1)
+    for _ in range(60):  # the loss is convex in 1 / T, so bisection on its slope finds the minimum
         middle = torch.tensor((low + high) / 2, dtype=torch.float64, requires_grad=True)
         (slope,) = torch.autograd.grad(
-            nn.functional.cross_entropy(inputs / middle.exp(), target, label_smoothing=doubt), middle
+            nn.functional.cross_entropy(inputs / middle.exp(), target, label_smoothing=smoothing), middle
         )
         low, high = (middle.item(), high) if slope < 0 else (low, middle.item())
     return math.exp((low + high) / 2)
 
 
 def reliability(logits: Logits, labels: NDArray[np.int64]) -> tuple[ReliabilityBin, ...]:
-    """Documents by the score of their answer, in BINS equal steps; empty ones left out."""
+    """Documents grouped by top score into BINS equal bins; empty bins are dropped."""
     scores, right = softmax(logits.astype(np.float64)).max(1), logits.argmax(1) == labels
     place = np.minimum((scores * BINS).astype(int), BINS - 1)
     return tuple(
@@ -268,7 +343,7 @@ def reliability(logits: Logits, labels: NDArray[np.int64]) -> tuple[ReliabilityB
 
 
 def calibration_error(bins: tuple[ReliabilityBin, ...]) -> float:
-    """Expected calibration error: mean distance of score and accuracy, bins weighted by their documents.
+    """Expected calibration error: mean |score - accuracy| over the bins, weighted by their number of documents.
 
     Reference:  Guo et al. 2017, arXiv:1706.04599, eq. (5).
     """

@@ -1,4 +1,4 @@
-"""Windows of a series -> their continuation. Used by the commands through `model.tasks`."""
+"""Forecasting: windows of a series -> forecasts. Used by the commands through `model.tasks`."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,26 +14,27 @@ from artifact.manifest import ArrayFile, CalibrationSource, Result, sha256_of
 from artifact.series import Calibration, calibrate
 from model.config.data import SeriesName
 from model.config.run import ForecastingRun
-from model.data.series import Floats, Series, SplitName, data_terms, infer_frequency, load_series
+from model.data.series import BATCH, Doubles, Floats, Series, SplitName, data_terms, load_series
 from model.errors import UserError
 from model.nn.forecaster import PaperForecaster, ResidualForecaster
-from model.tasks.base import Batch, GraphSource, Run, Task, module_runs
-from model.tasks.baselines import LinearMap, solve_linear_map
+from model.tasks.base import Batch, ExportGraph, Run, Task, module_runs, write_arrays
+from model.tasks.baselines import LinearMap, season_of, seasonal_error, seasonal_naive, solve_linear_map
 from model.tasks.golden import golden_windows
 
 HORIZONS = (24, 36, 48, 60, 96, 192, 336, 720)
-"""Those of the published tables; a model is measured at each that it reaches, of the first four only below 96."""
+"""Horizons of the published tables. A model is evaluated at those it reaches; the first four only if below 96."""
 LEVELS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975, 0.99)
 BAND = (0.1, 0.9)
 SMALLEST_HALF = 9
-"""Errors without which the levels of BAND cannot be bounded."""
+"""Minimum number of errors that bounds the levels of BAND."""
 HISTORY_ROWS = 6000
-"""Rows before the test split whose errors may calibrate; at least all of validation."""
+"""Maximum number of rows before the test split used for calibration; at least all of validation."""
 RELIABLE = (0.70, 0.90)
-"""Coverage of the 80 % band on test beyond which its quantiles are not to be relied on."""
-FIGURES = ("mse", "mae", "coverage_80", "last", "linear")
-"""What is summed over the test windows: ours, then the squared errors of the baselines."""
-BATCH = 128
+"""Range of the 80 % band's test coverage in which its quantiles count as reliable."""
+METRICS = ("mse", "mae", "mase")
+"""Errors of the model and the baselines."""
+BEHIND = 1.001
+"""Ratio of the model's MSE to that of a baseline above which the user is warned."""
 PUBLISHED: dict[SeriesName, dict[int, tuple[float, float]]] = {
     "ettm2": {96: (0.192, 0.203), 192: (0.255, 0.269), 336: (0.324, 0.325), 720: (0.431, 0.421)},
     "exchange": {96: (0.086, 0.139), 192: (0.188, 0.256), 336: (0.356, 0.426), 720: (0.727, 1.090)},
@@ -44,7 +45,7 @@ PUBLISHED: dict[SeriesName, dict[int, tuple[float, float]]] = {
 
 
 class Forecasting(Task[ForecastingRun]):
-    """One model for every horizon up to its longest; the first half of validation chooses its epoch."""
+    """One model for all horizons up to its longest; the first half of validation selects the epoch."""
 
     metric = "mse_to_linear"
     is_error = True
@@ -53,9 +54,13 @@ class Forecasting(Task[ForecastingRun]):
     series: Series
     linear: LinearMap
     shipped: Calibration | None = None
-    """That of the export which is measured; otherwise it is computed."""
+    """Calibration of the evaluated export; None computes it."""
     step_mse: NDArray[np.float64]
-    """(prediction,): of the linear map, on the first half of validation."""
+    """(prediction,): MSE of the linear map per step, on the first half of validation."""
+    season: int
+    """Steps of the seasonal naive baseline; 1 if the series has no season."""
+    seasonal_error: Doubles
+    """(C,): error of the seasonal naive forecast in training, the unit of MASE."""
 
     def __init__(self, config: ForecastingRun) -> None:
         super().__init__(config)
@@ -71,8 +76,8 @@ class Forecasting(Task[ForecastingRun]):
                 f"{', '.join(known['channels'])}"
             )
         windows = self._training_windows()
-        series.windows("test", self.context, _horizons(self.horizon)[0])  # raises where there is none
-        start, middle, end = *self.validation_half(0), self.validation_half(1)[1]
+        series.windows("test", self.context, _horizons(self.horizon)[0])  # raises UserError if there are none
+        start, middle, end = *series.validation_half(0), series.validation_half(1)[1]
         if min(middle - start, end - middle) < SMALLEST_HALF:
             raise UserError(
                 f"validation has {end - start} rows; {2 * SMALLEST_HALF} are needed, to choose an epoch and to "
@@ -82,27 +87,20 @@ class Forecasting(Task[ForecastingRun]):
             "channels": list(series.channels),
             "mean": series.mean.tolist(),
             "scale": series.scale.tolist(),
-            "frequency": self._frequency(data_dir),
+            "frequency": series.frequency,
         }
+        season, trained = season_of(series.frequency), series.values[:start]
+        self.season = season if season + self.horizon <= len(trained) else 1
+        self.seasonal_error = seasonal_error(trained, self.season)
         self.linear = solve_linear_map(windows, self.context)
-        self.step_mse = self._step_mse(_linear_run(self.linear), *self.validation_half(0))
-        trained = _linear_run(self.linear)
+        self.step_mse = self._step_mse(_linear_run(self.linear), series.validation_half(0))
         sample = windows[:: max(1, len(windows) // 2000)].transpose(0, 2, 1)
-        squared = (trained({"series": sample[:, : self.context]}) - sample[:, self.context :]) ** 2
+        squared = (self.linear.forecast(sample[:, : self.context]) - sample[:, self.context :]) ** 2
         inverse = 1 / squared.mean(axis=(0, 2), dtype=np.float64)
         self.weights = torch.from_numpy((inverse / inverse.mean()).astype(np.float32))
 
-    def _frequency(self, data_dir: Path) -> str:
-        """Step of the series. Raises: UserError naming the file."""
-        try:
-            return infer_frequency(self.series.timestamps)
-        except UserError as error:
-            raise UserError(
-                f"{data_dir if self.config.data.name == 'csv' else self.config.data.name}: {error}"
-            ) from None
-
     def _training_windows(self) -> Floats:
-        """Windows (W, C, context + prediction) of the training rows. Raises: UserError if they make no batch."""
+        """Windows (W, C, context + prediction) of the training rows. Raises: UserError if they fill no batch."""
         windows = self.series.windows("train", self.context, self.horizon)
         if len(windows) < self.config.training.batch_size:
             raise UserError(
@@ -111,19 +109,14 @@ class Forecasting(Task[ForecastingRun]):
             )
         return windows
 
-    def validation_half(self, half: int) -> tuple[int, int]:
-        """Rows of the first or second half of validation: the first chooses the epoch, the second calibrates."""
-        start, end, _ = self.series.boundaries
-        middle = (start + end) // 2
-        return (start, middle) if half == 0 else (middle, end)
-
     def describe(self) -> str:
         series, facts = self.series, self.facts
         ends = series.boundaries
-        return (
+        summary = (
             f"{len(series.values)} rows of {len(series.channels)} channels, step {facts['frequency']}; training to row "
             f"{ends[0]}, validation to {ends[1]}, test to {ends[2]}; {self.context} steps in, {self.horizon} out"
         )
+        return "; ".join((*series.notes, summary))
 
     def build(self) -> nn.Module:
         kind = PaperForecaster if self.config.model.kind == "paper" else ResidualForecaster
@@ -145,7 +138,10 @@ class Forecasting(Task[ForecastingRun]):
         return wanted // size * size
 
     def batches(self, epoch: int) -> Iterator[Batch]:
-        """Shape:  yields context (B, N, C), truth (B, O, C), both scaled."""
+        """Yield training batches of one epoch.
+
+        Shape:  context (B, N, C), truth (B, O, C), both scaled.
+        """
         windows = self.series.windows("train", self.context, self.horizon)
         order = np.random.default_rng([self.config.seed, epoch]).permutation(len(windows))
         size = self.config.training.batch_size
@@ -154,24 +150,51 @@ class Forecasting(Task[ForecastingRun]):
             yield rows[:, : self.context].contiguous(), rows[:, self.context :]
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Squared error, each step over that of the linear map, so that near steps count as much as far ones."""
+        """Squared error of each step divided by the linear map's, so that all steps have equal weight."""
         context, truth = batch
         squared = (model(context).float() - truth).square().mean(dim=(0, 2))  # (O,)
         return torch.mean(squared * self.weights.to(squared.device))
 
     def validate(self, model: nn.Module, device: torch.device) -> float:
         run = module_runs(self.graphs(model), device)[0]
-        return float((self._step_mse(run, *self.validation_half(0)) / self.step_mse).mean())
+        return float((self._step_mse(run, self.series.validation_half(0)) / self.step_mse).mean())
 
-    def graphs(self, model: nn.Module) -> Sequence[GraphSource]:
+    def compare(self, model: nn.Module, device: torch.device) -> str:
+        """Errors of the model and the baselines on the second half of validation, which selected no epoch."""
+        start, end = self.series.validation_half(1)
+        truth, steps = self.series.values[start:end, None], np.arange(self.horizon)
+        errors = {"model": truth - self.by_target(module_runs(self.graphs(model), device)[0], start, end)}
+        errors["linear map"] = truth - self.by_target(_linear_run(self.linear), start, end)
+        for name, season in self._naive().items():
+            rows = np.arange(start, end)[:, None] - season * (steps // season + 1)
+            errors[name] = truth - self.series.values[rows]
+        means = {name: self._figures(error).mean(axis=(0, 1)) for name, error in errors.items()}
+        width = max(map(len, means))
+        lines = ["Errors on the second half of validation, which selected no epoch:"]
+        lines.append(f"{'':<{width}}" + "".join(f"  {metric.upper():>8}" for metric in METRICS))
+        lines += [f"{name:<{width}}" + "".join(f"  {value:>8.4f}" for value in row) for name, row in means.items()]
+        mse = {name: float(row[0]) for name, row in means.items()}
+        return "\n".join((*lines, *_warnings(mse.pop("model"), mse, "the second half of validation")))
+
+    def _naive(self) -> dict[str, int]:
+        """Names of the naive baselines -> number of steps that they repeat."""
+        seasonal = {f"seasonal naive ({self.season} steps)": self.season} if self.season > 1 else {}
+        return {"repeat-last": 1, **seasonal}
+
+    def _figures(self, error: Floats) -> Doubles:
+        """METRICS (B, O, 3) of errors (B, O, C), means over channels."""
+        size = np.abs(error, dtype=np.float64)
+        return np.stack([(size**2).mean(axis=2), size.mean(axis=2), (size / self.seasonal_error).mean(axis=2)], axis=2)
+
+    def graphs(self, model: nn.Module) -> Sequence[ExportGraph]:
         golden = golden_windows(self.context, len(self.facts["channels"]))
-        return [GraphSource("model", model, golden, "forecast", (self.context,))]
+        return [ExportGraph("model", model, golden, "forecast", (self.context,))]
 
     def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
-        """MSE, MAE and coverage of the 80 % band on scaled data over all test windows, by horizon.
+        """MSE, MAE, MASE and coverage of the 80 % band on scaled data over all test windows, by horizon.
 
-        Horizons longer than the test split are left out. Repeat-last and the linear map go through the same windows, to
-        be compared with.
+        Horizons longer than the test split are left out. The baselines are evaluated on the same windows; prints a
+        warning for each that has a lower MSE than the model.
         """
         if not hasattr(self, "series"):
             self.load(data_dir)
@@ -180,59 +203,67 @@ class Forecasting(Task[ForecastingRun]):
         known = _horizons(self.horizon)
         windows = self._windows_with_truth("test", known[0])
         counts = {horizon: count for horizon in known if (count := len(windows) + known[0] - horizon) > 0}
-        sums = {horizon: np.zeros(len(FIGURES)) for horizon in counts}
+        naive = self._naive()
+        sums = {horizon: np.zeros((2 + len(naive), len(METRICS))) for horizon in counts}
+        covered = dict.fromkeys(counts, 0.0)
         first = 0
         for part, forecast in self._forecasts(runs[0], windows):
             context, truth = part[:, : self.context], part[:, self.context :]
-            linear = _linear_run(self.linear)({"series": context})
+            origins = self.series.boundaries[1] + np.arange(first, first + len(part))
+            forecasts = [
+                forecast,
+                *(seasonal_naive(self.series.values, origins, self.horizon, n) for n in naive.values()),
+            ]
+            forecasts.append(self.linear.forecast(context))
+            figures = np.stack([self._figures(truth - other).cumsum(axis=1) for other in forecasts])  # (F, B, O, 3)
+            error = truth - forecast
+            hits = ((low <= error) & (error <= high)).mean(axis=2).cumsum(axis=1)  # (B, O)
             for horizon in counts:
-                valid = slice(0, max(0, counts[horizon] - first)), slice(0, horizon)
-                error = truth[valid] - forecast[valid]
-                sums[horizon] += (
-                    np.square(error, dtype=np.float64).sum(),
-                    np.abs(error).sum(dtype=np.float64),
-                    ((low[:horizon] <= error) & (error <= high[:horizon])).sum(),
-                    np.square(truth[valid] - context[valid[0], -1:], dtype=np.float64).sum(),
-                    np.square(truth[valid] - linear[valid], dtype=np.float64).sum(),
-                )
+                whole = max(0, counts[horizon] - first)  # windows whose horizon is within the split
+                sums[horizon] += figures[:, :whole, horizon - 1].sum(axis=1)
+                covered[horizon] += float(hits[:whole, horizon - 1].sum())
             first += len(part)
-        channels = windows.shape[2]
-        return tuple(
-            result
-            for horizon in counts
-            for result in self._results(
-                horizon, counts[horizon], sums[horizon] / (counts[horizon] * horizon * channels)
-            )
-        )
+        results = list[Result]()
+        for horizon, count in counts.items():
+            model, *others = (sums[horizon] / (count * horizon)).tolist()
+            baselines = dict(zip((*naive, "linear map"), others, strict=True))
+            results += self._results(horizon, count, (*model, covered[horizon] / (count * horizon)), baselines)
+            for line in _warnings(
+                model[0], {name: row[0] for name, row in baselines.items()}, f"test, horizon {horizon}"
+            ):
+                print(line)
+        return tuple(results)
 
-    def _results(self, horizon: int, windows: int, means: NDArray[np.float64]) -> list[Result]:
-        """The figures of one horizon; `means` are those of FIGURES."""
-        values = dict(zip(FIGURES, means.tolist(), strict=True))
+    def _results(
+        self, horizon: int, windows: int, values: Sequence[float], baselines: dict[str, list[float]]
+    ) -> list[Result]:
+        """Results of one horizon: METRICS and coverage of the model, METRICS of the baselines."""
+        notes = [
+            ", ".join(f"{name} {row[place]:.3f}" for name, row in baselines.items()) for place in range(len(METRICS))
+        ]
         published = PUBLISHED.get(self.config.data.name, {}).get(horizon)
-        compared = f"repeat-last {values['last']:.3f}, linear map {values['linear']:.3f}"
         if published is not None:
-            compared += f"; S3Attention {published[0]:.3f}, FEDformer {published[1]:.3f} (paper, Table 2)"
-        notes = {"mse": compared, "mae": "nothing", "coverage_80": "0.8"}
+            notes[0] += f"; S3Attention {published[0]:.3f}, FEDformer {published[1]:.3f} (paper, Table 2)"
         return [
             Result(
                 metric=metric,
-                value=round(values[metric], 6),
+                value=round(value, 6),
                 split="test",
                 examples=windows,
                 condition=f"horizon {horizon}",
                 seeds=(self.config.seed,),
                 compared_with=note,
             )
-            for metric, note in notes.items()
+            for metric, value, note in zip((*METRICS, "coverage_80"), values, (*notes, "0.8"), strict=True)
         ]
 
     def _windows_with_truth(self, split: SplitName, shortest: int) -> Floats:
-        """Every window of a split whose first `shortest` steps have happened, NaN after the split's end.
+        """Windows of a split whose first `shortest` steps are known; NaN after the end of the split.
 
         Shape:  returns (windows, context + prediction, C), a view.
         """
         rows = self.series.windows(split, self.context, shortest)
-        values = np.concatenate([rows[0].T, rows[1:, :, -1]])  # the split with its context
+        values = np.concatenate([rows[0].T, rows[1:, :, -1]])  # the split, preceded by its context
         missing = np.full((self.horizon - shortest, values.shape[1]), np.nan, np.float32)
         padded = np.concatenate([values, missing])
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.context + self.horizon, axis=0)
@@ -243,7 +274,7 @@ class Forecasting(Task[ForecastingRun]):
             self.load(data_dir)
         calibration, source = self.calibration(runs[0])
         path = folder / "calibration.npz"
-        np.savez_compressed(path, allow_pickle=False, levels=calibration.levels, errors=calibration.errors)
+        write_arrays(path, {"levels": calibration.levels, "errors": calibration.errors})
         return {
             **self.facts,
             "context_length": self.context,
@@ -256,14 +287,14 @@ class Forecasting(Task[ForecastingRun]):
         }
 
     def calibration(self, run: Run) -> tuple[Calibration, CalibrationSource]:
-        """Quantiles of the errors on the second half of validation, which chose no epoch, or on a longer history.
+        """Error quantiles on the second half of validation, which did not select the epoch, or on a longer history.
 
-        Half a validation split holds one regime of a series that drifts. The history ends with it too but begins
-        earlier, in rows that chose the epoch or were trained on, whose errors are a little too small. Which of the two
-        is taken is decided on the second half alone: by which of first half and history before it the 80 % band covers
-        it better.
+        If a series drifts, half a validation split covers only one regime. The history starts earlier and also ends
+        with that half, but includes rows that selected the epoch or were trained on, whose errors are slightly too
+        small. To choose, the 80 % band is calibrated once on the first half and once on the history before the second
+        half; the one whose coverage of the second half is closer to 80 % wins.
         """
-        start, middle, end = *self.validation_half(0), self.validation_half(1)[1]
+        start, middle, end = *self.series.validation_half(0), self.series.validation_half(1)[1]
         first = max(self.context + self.horizon, min(start, end - HISTORY_ROWS))
         error = self.series.values[first:end, None] - self.by_target(run, first, end)  # (rows, O, C)
         recent = error[middle - first :]
@@ -281,67 +312,44 @@ class Forecasting(Task[ForecastingRun]):
     def terms(self) -> tuple[str, bool]:
         return data_terms(self.config.data.name), False
 
-    def _step_mse(self, run: Run, start: int, end: int) -> NDArray[np.float64]:
-        """Mean squared error (prediction,) of the forecasts for rows start to end."""
-        error = self.by_target(run, start, end) - self.series.values[start:end, None]
+    def _step_mse(self, run: Run, rows: tuple[int, int]) -> NDArray[np.float64]:
+        """MSE (prediction,) of the forecasts of the rows from `rows[0]` to `rows[1]`, by step ahead."""
+        error = self.by_target(run, *rows) - self.series.values[slice(*rows), None]
         step_mse: NDArray[np.float64] = np.square(error, dtype=np.float64).mean(axis=(0, 2))
         return step_mse
 
     def by_target(self, run: Run, start: int, end: int) -> Floats:
-        """What was forecast for each row, at every distance.
-
-        Windows may begin before `start`: so every distance gets the same number of targets, which whole windows within
-        half a validation split would not.
-
-        Shape:  returns (end - start, O, C).
-        """
-        values, horizon = self.series.values, self.horizon
-        first = max(0, start - horizon - self.context + 1)
-        windows = np.lib.stride_tricks.sliding_window_view(values[first : end - 1], self.context, axis=0)
-        found = np.zeros((end - start, horizon, values.shape[1]), np.float32)
-        is_missing = np.ones((end - start, horizon), np.bool_)
-        origin = first + self.context  # row that the first forecast step is for
-        for part, forecast in self._forecasts(run, windows.transpose(0, 2, 1)):
-            for number in range(len(part)):
-                low, high = max(start, origin), min(end, origin + horizon)
-                steps = np.arange(low, high)
-                found[steps - start, steps - origin] = forecast[number, steps - origin]
-                is_missing[steps - start, steps - origin] = False
-                origin += 1
-        if is_missing.any():
-            raise UserError(
-                f"validation begins at row {start}; {self.context} + {horizon} rows are needed before it to calibrate"
-            )
-        return found
+        """Forecasts (end - start, O, C) of each row, by number of steps ahead."""
+        return self.series.by_target(lambda rows: run({"series": rows}), self.context, self.horizon, (start, end))
 
     def _forecasts(self, run: Run, windows: Floats) -> Iterator[tuple[Floats, Floats]]:
-        """Windows (B, at least N, C) in parts, with their forecasts (B, O, C)."""
+        """Yield windows (B, at least N, C) in chunks, with their forecasts (B, O, C)."""
         for first in tqdm(range(0, len(windows), BATCH), unit="batch", leave=False):
             part = windows[first : first + BATCH]
             yield part, run({"series": np.ascontiguousarray(part[:, : self.context])})
 
 
 def quantiles_are_reliable(results: Sequence[Result]) -> bool:
-    """Whether the 80 % band covers within RELIABLE at every horizon that was measured."""
+    """Whether the coverage of the 80 % band is within RELIABLE at every evaluated horizon."""
     coverage = [result.value for result in results if result.metric == "coverage_80"]
     return all(RELIABLE[0] <= value <= RELIABLE[1] for value in coverage)
 
 
 def _horizons(longest: int) -> list[int]:
-    """Horizons to measure a model at."""
+    """Horizons at which to evaluate a model."""
     known = [horizon for horizon in HORIZONS if horizon <= longest and (horizon >= 96 or longest < 96)]
     return known or [longest]
 
 
 def _linear_run(linear: LinearMap) -> Run:
-    """The linear map as a graph."""
+    """The linear map as a `Run`."""
+    return lambda inputs: linear.forecast(inputs["series"])
 
-    def run(inputs: Any) -> Floats:
-        series = inputs["series"].astype(np.float64)
-        last = series[:, -1:]
-        forecast: Floats = (
-            last + np.einsum("bnc,no->boc", series - last, linear.weight) + linear.bias[:, None]
-        ).astype(np.float32)
-        return forecast
 
-    return run
+def _warnings(mse: float, baselines: dict[str, float], place: str) -> list[str]:
+    """A line for each baseline with a lower MSE than the model."""
+    return [
+        f"warning: the model is behind {name} on {place}: MSE {mse:.4f}, {name} {other:.4f}"
+        for name, other in baselines.items()
+        if mse > BEHIND * other
+    ]

@@ -1,4 +1,4 @@
-"""Synthetic inputs that exports are checked with, by `model.cli.export` and again when they are loaded to serve."""
+"""Synthetic inputs that check exports, in `model.cli.export` and whenever they are loaded."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from artifact.documents import pad_rows
 
 
 def golden_documents(length: int) -> dict[str, NDArray[Any]]:
-    """Synthetic documents: every length's edge, NUL bytes, text-like and arbitrary bytes.
+    """Synthetic documents: minimum and maximum lengths, NUL bytes, text-like and random bytes.
 
     Shape:  bytes (8, length) uint8, lengths (8,) int32.
     """
@@ -22,13 +22,13 @@ def golden_documents(length: int) -> dict[str, NDArray[Any]]:
 
 
 def golden_vectors(width: int) -> dict[str, NDArray[Any]]:
-    """Pairs of random vectors: a and b (8, width) float32."""
+    """Random vectors: a and b, both (8, width) float32."""
     vectors = np.random.default_rng(0).standard_normal((2, 8, width)).astype(np.float32)
     return dict(zip("ab", vectors, strict=True))
 
 
 def golden_windows(length: int, channels: int) -> dict[str, NDArray[Any]]:
-    """Random walks, one of them constant and one zero but for its end: series (3, length, channels) float32."""
+    """Random walks, including a constant one and one that is zero except at its end: (3, length, channels) float32."""
     generator = np.random.default_rng(0)
     series = generator.standard_normal((3, length, channels)).cumsum(axis=1).astype(np.float32)
     series[0], series[1, :-1] = 3.0, 0.0

@@ -1,4 +1,4 @@
-"""Pairs of documents -> scores. Used by the commands through `model.tasks`."""
+"""Text matching: pairs of documents -> scores. Used by the commands through `model.tasks`."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,26 +12,28 @@ from torch import Tensor, nn
 from artifact.documents import pad_rows, pool, sigmoid
 from artifact.manifest import Result
 from model.config.run import MatchingRun
-from model.data.pairs import Pairs, data_terms, load_pairs
+from model.data.pairs import Pairs, data_terms, fingerprint, load_pairs, load_test_pairs
 from model.nn.matcher import Matcher
-from model.tasks.base import Batch, GraphSource, Run, Task, module_runs
+from model.tasks import tfidf
+from model.tasks.base import BASELINE, Batch, ExportGraph, Run, TextTask, module_runs
 from model.tasks.golden import golden_documents, golden_vectors
 from model.tasks.rows import of_windows
 
-FIRST_DOCUMENTS = 512
-"""Training documents the encoder is standardised by."""
+INITIAL_DOCUMENTS = 512
+"""Number of training documents for the data-dependent initialisation."""
 FREQUENCY_DOCUMENTS = 3000
-"""Training documents that n-grams are counted in."""
+"""Number of training documents in which n-grams are counted, for their initial weights."""
 VALIDATION_PAIRS = 1500
-"""Pairs that choose the best epoch; all would take minutes each time."""
+"""Maximum number of validation pairs that select the best epoch; all pairs would take minutes per epoch."""
 CONTRAST = 1.0
 """Weight of the contrastive loss."""
 HEAD_ROWS = 256
+"""Number of pairs that the head scores at once."""
 PUBLISHED = {"aan": "S3Attention on LRA's own pairs, not these: accuracy 83.26 (paper, Table 1)"}
 
 
-class Matching(Task[MatchingRun]):
-    """Dual encoder, trained to tell pairs apart and to find the partner of a document among those of its batch."""
+class Matching(TextTask[MatchingRun]):
+    """Dual encoder, trained on pairs and with in-batch negatives."""
 
     metric = "auc"
     unit = "pair"
@@ -44,17 +46,28 @@ class Matching(Task[MatchingRun]):
         self.facts = {}
 
     def load(self, data_dir: Path) -> None:
-        self.data = load_pairs(self.config.data, data_dir)
+        self.data = load_pairs(self.config.data, data_dir, self.held_out)
+        if self.data.fingerprint:
+            self.check_fingerprint(self.data.fingerprint, data_dir)
         self.texts = [text[: self.config.data.max_bytes] for text in self.data.texts]
         self.train, self.validation = (self._pairs(split) for split in ("train", "val"))
-        self.known = {(a, b) for x, y, label in self.train.tolist() if label for a, b in ((x, y), (y, x))}
+        self.known = _known(self.train)
 
     def _pairs(self, split: str) -> NDArray[np.int64]:
-        """Pairs (M, 3) of a split, all or the disjoint ones."""
+        """Pairs (M, 3) of a split, as two document indices and a label; only disjoint ones if the recipe says so."""
         return self.data.disjoint(split) if self.config.data.disjoint else self.data.table[split]
 
     def describe(self) -> str:
-        return f"{len(self.train)} training and {len(self.validation)} validation pairs"
+        return "\n".join((f"{len(self.train)} training and {len(self.validation)} validation pairs", *self.data.notes))
+
+    def fingerprint(self, path: Path) -> str:
+        return fingerprint(self.config.data, path)
+
+    def baseline(self, *settings: str) -> tfidf.Baseline | None:
+        if self.config.data.name != "own":
+            return None
+        settings = settings or tuple(tfidf.VECTORIZERS)
+        return tfidf.fit_matcher(self.data.texts, self.train, self.validation, area_under_roc, settings)
 
     def build(self) -> nn.Module:
         return Matcher(self.config.model)
@@ -67,13 +80,13 @@ class Matching(Task[MatchingRun]):
         counted = chosen[:FREQUENCY_DOCUMENTS]
         for document in counted:
             rows = torch.unique(model.encoder.stem.buckets(*(part.to(device) for part in self._padded([document]))))
-            frequencies[rows[rows > 0] - 1] += 1
+            frequencies[rows[rows > 0] - 1] += 1  # row 0 stands for no n-gram
         model.encoder.stem.initialise(frequencies, len(counted))
-        documents, lengths = self._padded(chosen[:FIRST_DOCUMENTS])
+        documents, lengths = self._padded(chosen[:INITIAL_DOCUMENTS])
         model.encoder.standardise(documents.to(device), lengths.to(device))
 
     def _padded(self, documents: Sequence[int] | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Heads of documents: bytes (B, length) uint8, lengths (B,) int32."""
+        """The first `length` bytes of documents, padded: bytes (B, length) uint8, lengths (B,) int32."""
         padded, lengths = pad_rows([self.texts[document][: self.length] for document in documents], self.length)
         return torch.from_numpy(padded), torch.from_numpy(lengths)
 
@@ -83,10 +96,11 @@ class Matching(Task[MatchingRun]):
         return (self.config.training.examples_per_epoch or len(self.train)) // size * size
 
     def batches(self, epoch: int) -> Iterator[Batch]:
-        """Half positive, half negative pairs, each document once.
+        """Yield batches with one half positive and one half negative pairs; documents are deduplicated.
 
         Shape:  yields documents (U, length) uint8, lengths (U,) int32, a and b (M,) indices of documents, labels (M,),
-                is_known (M/2, M/2): whether a_i and b_j, of positive pairs, are no pair of opposites.
+                        is_known (M/2, M/2): whether a_i and b_j, of positive pairs i and j, are known to match;
+                        they are then not used as negatives.
         """
         generator = np.random.default_rng([self.config.seed, epoch])
         half = self.config.training.batch_size // 2
@@ -107,7 +121,7 @@ class Matching(Task[MatchingRun]):
             )
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy of the pairs, and of finding b_i among all b_j of the batch for every positive a_i.
+        """Cross-entropy of the pairs, plus a contrastive loss: find b_i among all b_j for each positive pair.
 
         Reference:  van den Oord et al. 2018, arXiv:1807.03748, eq. (4) (contrastive loss with in-batch negatives).
         """
@@ -120,8 +134,8 @@ class Matching(Task[MatchingRun]):
         right = vectors[b[:half]].unsqueeze(0).expand(half, -1, -1)
         logits = model.head(left, right).squeeze(-1)  # (P, P)
         target = torch.arange(half, device=logits.device)
-        is_other = is_known & (target != target.unsqueeze(1))
-        contrast = nn.functional.cross_entropy(logits.masked_fill(is_other, -1e9), target)
+        is_excluded = is_known & (target != target.unsqueeze(1))
+        contrast = nn.functional.cross_entropy(logits.masked_fill(is_excluded, -1e9), target)
         return pairs + CONTRAST * contrast
 
     def validate(self, model: nn.Module, device: torch.device) -> float:
@@ -129,31 +143,42 @@ class Matching(Task[MatchingRun]):
         return area_under_roc(logits, labels)
 
     def finish(self, model: nn.Module, data_dir: Path) -> None:
-        """Keep the table in 8 bits; calibrate the head, so that 0.5 is where validation is split best."""
+        """Quantise the n-gram table; calibrate the head on the validation pairs by Platt scaling."""
         assert isinstance(model, Matcher)
         if not hasattr(self, "data"):
             self.load(data_dir)
         model.encoder.stem.quantise()
         logits, labels = self._logits(module_runs(self.graphs(model), torch.device("cpu")), self.validation)
-        model.head.rescale(*platt(logits, labels))
+        self.scaling = platt(logits, labels)
+        model.head.rescale(*self.scaling)
 
-    def graphs(self, model: nn.Module) -> Sequence[GraphSource]:
+    def finish_again(self, model: nn.Module) -> None:
+        assert isinstance(model, Matcher)
+        model.encoder.stem.quantise()
+        model.head.rescale(*self.scaling)
+
+    def join_splits(self, data_dir: Path) -> str:
+        del data_dir
+        self.train = np.concatenate([self._pairs(split) for split in ("train", "val", "test")])
+        self.known = _known(self.train)
+        return f"{len(self.train)} pairs"
+
+    def graphs(self, model: nn.Module) -> Sequence[ExportGraph]:
         assert isinstance(model, Matcher)
         dim = self.config.model.encoder.dim
         return [
-            GraphSource("model", model.encoder, golden_documents(self.length), "vectors", self.config.model.buckets),
-            GraphSource("head", model.head, golden_vectors(dim), "logits", (dim,)),
+            ExportGraph("model", model.encoder, golden_documents(self.length), "vectors", self.config.model.buckets),
+            ExportGraph("head", model.head, golden_vectors(dim), "logits", (dim,)),
         ]
 
     def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
-        """Accuracy at a score of 0.5, which is what is served, and area under the ROC curve."""
-        if not hasattr(self, "data"):
-            self.load(data_dir)
-        pairs = self._pairs("test")
-        logits, labels = self._logits(runs, pairs)
+        """Accuracy at a score of 0.5, the served threshold, and area under the ROC curve."""
+        texts, pairs = self._test(data_dir)
+        logits, labels = self._logits(runs, pairs, texts)
         scores = sigmoid(logits)
         which = "paper-disjoint" if self.config.data.disjoint else "all"
         figures = {"accuracy": float(((scores >= 0.5) == labels).mean()), "auc": area_under_roc(scores, labels)}
+        compared = self._compared(texts, pairs)
         return tuple(
             Result(
                 metric=metric,
@@ -162,17 +187,51 @@ class Matching(Task[MatchingRun]):
                 examples=len(pairs),
                 condition=f"{which} pairs, first {self.config.data.max_bytes} bytes",
                 seeds=(self.config.seed,),
-                compared_with=PUBLISHED.get(self.config.data.name, "nothing"),
+                compared_with=compared.get(metric, PUBLISHED.get(self.config.data.name, "nothing")),
             )
             for metric, value in figures.items()
         )
 
-    def _logits(self, runs: Sequence[Run], pairs: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Logits and labels of pairs; each document is encoded once, in windows where it is longer than the model."""
+    def _test(self, data_dir: Path) -> tuple[list[bytes], NDArray[np.int64]]:
+        """Whole texts and test pairs (M, 3)."""
+        if self.test_file is not None:
+            data = load_test_pairs(self.config.data, self.test_file)
+            return data.texts, data.table["test"]
+        if not hasattr(self, "data"):
+            self.load(data_dir)
+        return self.data.texts, self._pairs("test")
+
+    def _compared(self, texts: list[bytes], pairs: NDArray[np.int64]) -> dict[str, str]:
+        """Metric -> name and value of the baseline, if one was fitted in training."""
+        if BASELINE not in self.facts or not hasattr(self, "train"):
+            return {}
+        baseline = self.baseline(self.facts[BASELINE]["setting"])
+        assert baseline is not None
+        scores, labels = baseline.scores(texts, pairs[:, :2]), pairs[:, 2]
+        seen = {
+            (self.data.texts[a], self.data.texts[b])
+            for part in (self.train, self.validation)
+            for a, b, _ in part.tolist()
+        }
+        if known := sum((texts[a], texts[b]) in seen for a, b, _ in pairs.tolist()):
+            self.notes = (f"{known} of the measured pairs are also in training or validation",)
+        return {
+            "accuracy": tfidf.note(baseline.name, float(((scores >= baseline.threshold) == labels).mean())),
+            "auc": tfidf.note(baseline.name, area_under_roc(scores, labels)),
+        }
+
+    def _logits(
+        self, runs: Sequence[Run], pairs: NDArray[np.int64], documents: Sequence[bytes] | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Logits and labels of pairs of documents, by default of the loaded ones.
+
+        Each document is cut to `data.max_bytes` and encoded once, in windows if it is longer than `max_length`.
+        """
         encode, compare = runs
+        documents = self.texts if documents is None else documents
         needed, index = np.unique(pairs[:, :2], return_inverse=True)
         index = index.reshape(-1, 2)
-        texts = [self.texts[i] for i in needed]
+        texts = [documents[i][: self.config.data.max_bytes] for i in needed]
         encoded = of_windows(encode, texts, self.length, self.overlap, self.config.model.buckets)
         vectors = np.stack([pool(part) for part in encoded])
         logits = [
@@ -193,10 +252,16 @@ class Matching(Task[MatchingRun]):
         return data_terms(self.config.data.name)
 
 
-def platt(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> tuple[float, float]:
-    """Scale and shift of logits that make sigmoid(scale * logit + shift) the likeliest.
+def _known(pairs: NDArray[np.int64]) -> set[tuple[int, int]]:
+    """Pairs of documents that match, in both orders."""
+    return {(a, b) for x, y, label in pairs.tolist() if label for a, b in ((x, y), (y, x))}
 
-    The targets are those of section 2.2, a little inside 0 and 1, so that perfectly split pairs have an answer too.
+
+def platt(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> tuple[float, float]:
+    """Fit Platt scaling: scale and shift that maximise the likelihood of sigmoid(scale * logit + shift).
+
+    The targets (sec. 2.2 of the reference) are slightly inside (0, 1), so that a solution exists even for perfectly
+    separated pairs.
 
     Reference:  Platt 1999, "Probabilistic outputs for support vector machines".
     """
@@ -219,10 +284,10 @@ def platt(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> tuple[float
 
 
 def area_under_roc(scores: NDArray[np.floating[Any]], labels: NDArray[np.int64]) -> float:
-    """Probability that a positive pair scores above a negative one, ties counting half."""
+    """Probability that a positive pair scores above a negative one; ties count half."""
     _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
-    ranks = (ends - (counts - 1) / 2)[inverse]  # mean rank of equal scores, from 1
+    ranks = (ends - (counts - 1) / 2)[inverse]  # mean rank of ties, from 1
     positive = labels == 1
     count = int(positive.sum())
     excess = ranks[positive].sum() - count * (count + 1) / 2

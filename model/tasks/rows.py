@@ -1,4 +1,4 @@
-"""Rows of many documents through one graph, on all cores. Used by the tasks that read text."""
+"""Runs a graph over the rows of many documents, on all cores. Used by the tasks that read text."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,14 +20,14 @@ Padded = tuple[NDArray[np.uint8], NDArray[np.int32]]
 def of_windows(
     run: Run, texts: Sequence[bytes], length: int, overlap: int, buckets: Sequence[int]
 ) -> list[NDArray[np.float32]]:
-    """Outputs (windows, ...) of a graph for each document, of the windows that cover it; the first one is its head.
+    """Outputs (windows, ...) of a graph for each document, one per window; the first window is the document's head.
 
     Args:
-        run: a graph of bytes and lengths.
+        run: graph with inputs bytes and lengths.
         texts: documents.
-        length: bytes of a window at most.
-        overlap: bytes that neighbouring windows share at least.
-        buckets: lengths that the graph computes, ascending; the last holds a window.
+        length: maximum length of a window in bytes.
+        overlap: minimum overlap of neighbouring windows in bytes.
+        buckets: lengths that the graph supports, ascending; the last is at least `length`.
 
     """
     cuts = [cut(len(text), length, overlap, "windows") for text in texts]
@@ -37,9 +37,9 @@ def of_windows(
 
 
 def in_parallel(run: Callable[[Padded], NDArray[Any]], rows: Sequence[bytes], buckets: Sequence[int]) -> NDArray[Any]:
-    """Outputs (rows, ...) of a graph, in the order of the rows; those of one length bucket are computed together.
+    """Outputs (rows, ...) of a graph, in the order of the rows. Rows are batched by bucket.
 
-    `buckets` are the lengths that the graph computes, ascending; no row is longer than the last.
+    `buckets` are the lengths that the graph supports, ascending; no row is longer than the last.
     """
 
     def outputs_of(batch: tuple[NDArray[np.int64], int]) -> NDArray[Any]:

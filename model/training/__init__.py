@@ -1,1 +1,1 @@
-"""One run, from recipe to run folder: loop, checkpoints, device, provenance. Nothing here is about one model."""
+"""Training runs, from recipe to run folder: loop, checkpoints, device, provenance. Independent of the model."""

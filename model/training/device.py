@@ -1,4 +1,4 @@
-"""Where a command computes. Used by the commands."""
+"""Choice of the device. Used by the commands."""
 
 import torch
 
@@ -6,7 +6,7 @@ from model.errors import UserError
 
 
 def choose_device(name: str) -> torch.device:
-    """Resolve `auto`; refuse `cuda` where there is none. Raises: UserError."""
+    """Resolve `auto`. Raises: UserError if `cuda` is not available."""
     if name == "cuda" and not torch.cuda.is_available():
         raise UserError("--device cuda: no CUDA device is available")
     if name == "auto":

@@ -1,4 +1,4 @@
-"""Fit a model on batches: optimiser, schedule, validation, checkpoints. Called by `model.training.run`."""
+"""Training loop: optimiser, schedule, validation, checkpoints. Called by `model.training.run`."""
 
 import json
 import math
@@ -17,30 +17,34 @@ from torch import nn
 from tqdm import tqdm
 
 from model.config.run import RunConfig
-from model.errors import UserError
-from model.tasks.base import Batch, Task
+from model.errors import UserError, writing
+from model.tasks.base import Batch, Learner
 from model.training import checkpoint
 from model.training.checkpoint import Progress
+
+TIMED_STEPS = 5
+"""Number of steps, after the first one, from which the duration of a run is estimated."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained, and where its files go."""
+    """A model, its task and recipe, and the run folder."""
 
     config: RunConfig
-    task: Task[Any]
+    task: Learner
     model: nn.Module
     folder: Path
     device: torch.device
 
 
-class Fit:
-    """One run: call it to train to the end; interrupt it and `last.pt` goes on from the same step."""
+class Trainer:
+    """One training run. Call it to train to the end; after an interruption, `last.pt` resumes from the same step."""
 
     def __init__(self, job: Job, progress: Progress, state: dict[str, Any] | None = None) -> None:
         training = job.config.training
         self.job = job
         self.progress = progress
+        self.step_seconds = list[float]()
         self.steps_per_epoch = job.task.examples_per_epoch // training.batch_size
         self.optimiser = torch.optim.AdamW(
             parameter_groups(job.model, training.learning_rate), weight_decay=training.weight_decay
@@ -53,7 +57,7 @@ class Fit:
             torch.set_rng_state(state["generator"])
 
     def _rate(self, step: int) -> float:
-        """Learning rate as a share of its maximum: linear warm-up, then cosine to zero."""
+        """Learning rate relative to its maximum: linear warm-up, then cosine decay to zero."""
         training = self.job.config.training
         total = training.epochs * self.steps_per_epoch
         if step < training.warmup_steps:
@@ -62,7 +66,7 @@ class Fit:
         return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
     def __call__(self) -> Progress:
-        """Train to the last epoch; Ctrl-C saves a checkpoint before it propagates, and says so."""
+        """Train to the last epoch. On Ctrl-C, save a checkpoint and raise KeyboardInterrupt with a hint at --resume."""
         try:
             if self.job.task.starts_useful and self.progress.best is None:
                 self._validate_start()
@@ -70,31 +74,45 @@ class Fit:
                 self._epoch()
         except KeyboardInterrupt:
             self._save("last.pt")
-            raise KeyboardInterrupt("--resume goes on") from None
+            raise KeyboardInterrupt("resume with --resume") from None
         return self.progress
 
+    def fit(self, epochs: int) -> None:
+        """Train the first epochs of the schedule without validation and checkpoints."""
+        batch_size = self.job.config.training.batch_size
+        self.job.model.train()
+        for epoch in range(epochs):
+            with tqdm(
+                total=self.steps_per_epoch * batch_size,
+                desc=f"all rows, epoch {epoch + 1}/{epochs}",
+                unit=self.job.task.unit,
+            ) as bar:
+                for batch in self.job.task.batches(epoch):
+                    self._step(batch)
+                    bar.update(batch_size)
+
     def _is_stuck(self) -> bool:
-        """Whether the last `patience` epochs have brought nothing better than what was before them."""
+        """Whether the last `patience` epochs did not improve on the best value before them."""
         patience, history = self.job.config.training.patience, self.progress.history
         if not patience or len(history) <= patience:
             return False
-        values = [record[f"validation_{self.job.task.metric}"] for record in history]
+        values: list[float] = [record[f"validation_{self.job.task.metric}"] for record in history]
         if self.job.task.is_error:
             return min(values[-patience:]) >= min(values[:-patience])
         return max(values[-patience:]) <= max(values[:-patience])
 
     def _validate_start(self) -> None:
-        """Let the untrained model compete."""
+        """Validate and save the initial model, which may stay the best."""
         job = self.job
         job.model.eval()
         value = job.task.validate(job.model, job.device)
-        with undivided():
+        with defer_interrupt():
             self.progress.best = value
             self._save("best.pt")
         tqdm.write(f"start: validation {job.task.metric} {value:.4f}")
 
     def _epoch(self) -> None:
-        """Finish the current epoch, validate, record, save."""
+        """Run the rest of the current epoch, validate, record and save."""
         job, progress = self.job, self.progress
         job.model.train()
         batch_size = job.config.training.batch_size
@@ -108,19 +126,32 @@ class Fit:
                 if index < progress.step:
                     continue
                 started = time.perf_counter()
-                with undivided():
+                with defer_interrupt():
                     progress.loss_sum += self._step(batch)
                     progress.step += 1
-                    progress.seconds += time.perf_counter() - started
+                    seconds = time.perf_counter() - started
+                    progress.seconds += seconds
+                self._estimate(seconds)
                 bar.update(batch_size)
                 bar.set_postfix(loss=f"{progress.loss_sum / progress.step:.4f}", refresh=False)
         job.model.eval()
         value = job.task.validate(job.model, job.device)
-        with undivided():
+        with defer_interrupt():
             self._finish_epoch(value)
 
+    def _estimate(self, seconds: float) -> None:
+        """Print the expected duration of the run once TIMED_STEPS have been timed; the first step is slower."""
+        if len(self.step_seconds) > TIMED_STEPS:
+            return
+        self.step_seconds.append(seconds)
+        if len(self.step_seconds) > TIMED_STEPS:
+            training = self.job.config.training
+            left = (training.epochs - self.progress.epoch) * self.steps_per_epoch - self.progress.step
+            mean = sum(self.step_seconds[1:]) / TIMED_STEPS
+            tqdm.write(f"{duration(left * mean)} to train {training.epochs} epochs at most, plus validation")
+
     def _finish_epoch(self, value: float) -> None:
-        """Record the epoch in metrics.jsonl and save the checkpoints. Raises: UserError if training has diverged."""
+        """Append the epoch to metrics.jsonl and save the checkpoints. Raises: UserError if training has diverged."""
         job, progress = self.job, self.progress
         if not math.isfinite(value):
             raise UserError(
@@ -146,11 +177,12 @@ class Fit:
             self._save("best.pt")
         self._save("last.pt")
         lines = "".join(json.dumps(record) + "\n" for record in progress.history)
-        (job.folder / "metrics.jsonl").write_text(lines)
+        with writing(path := job.folder / "metrics.jsonl"):
+            path.write_text(lines)
         tqdm.write(f"epoch {progress.epoch}: training loss {loss:.4f}, validation {job.task.metric} {value:.4f}")
 
     def _step(self, batch: Batch) -> float:
-        """One optimiser step; returns the loss."""
+        """Run one optimiser step; returns the loss."""
         on_device = tuple(tensor.to(self.job.device, non_blocking=True) for tensor in batch)
         with torch.autocast(self.job.device.type, torch.bfloat16, enabled=self.job.device.type == "cuda"):
             loss = self.job.task.loss(self.job.model, on_device)
@@ -162,7 +194,7 @@ class Fit:
         return float(loss.detach())
 
     def _save(self, name: str) -> None:
-        """Write a checkpoint of this moment into the run folder."""
+        """Write a checkpoint of the current state to the run folder."""
         state = {
             "model": self.job.model.state_dict(),
             "optimiser": self.optimiser.state_dict(),
@@ -172,8 +204,16 @@ class Fit:
         checkpoint.save(self.job.folder / name, self.job.config, self.progress, self.job.task.facts, state)
 
 
+def duration(seconds: float) -> str:
+    """Rounded duration in words."""
+    minutes = math.ceil(seconds / 60)
+    if minutes <= 1:
+        return "about a minute or less"
+    return f"about {minutes} minutes" if minutes < 120 else f"about {minutes / 60:.0f} hours"
+
+
 def parameter_groups(model: nn.Module, learning_rate: float) -> list[dict[str, Any]]:
-    """Parameters with the learning rate of the recipe, times what the model's `rates` say of their names."""
+    """Parameter groups with the recipe's learning rate times the model's `rates` (multiplier by name prefix)."""
     rates: dict[str, float] = getattr(model, "rates", {})
     groups: dict[float, list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
@@ -183,9 +223,9 @@ def parameter_groups(model: nn.Module, learning_rate: float) -> list[dict[str, A
 
 
 @contextmanager
-def undivided() -> Iterator[None]:
-    """Hold Ctrl-C back until the block ends: no checkpoint could go on from half a step."""
-    is_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
+def defer_interrupt() -> Iterator[None]:
+    """Defer Ctrl-C to the end of the block; a checkpoint in the middle of a step could not be resumed."""
+    is_main = threading.current_thread() is threading.main_thread()  # only it can set signal handlers
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
@@ -200,7 +240,7 @@ def undivided() -> Iterator[None]:
 
 
 def peak_memory_bytes(device: torch.device) -> int:
-    """Peak memory: allocated on the GPU, or resident of this process."""
+    """Peak memory in bytes: allocated on the GPU, or resident memory of this process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,78 +1,145 @@
-"""One training run: a recipe -> a run folder with checkpoints, metrics and a learning curve."""
+"""One training run: recipe -> run folder with checkpoints, metrics and a learning curve."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from artifact.provenance import git_revision
+from model.config.data import OWN
 from model.config.run import RunConfig
-from model.errors import UserError
+from model.data.own import NO_FILES, HeldOut
+from model.errors import UserError, writing
 from model.tasks import task_of
+from model.tasks.base import BASELINE, FINGERPRINT, Task, TextTask
+from model.tasks.classification import Classification
 from model.training import checkpoint
-from model.training.checkpoint import Progress
-from model.training.loop import Fit, Job
-from model.training.plot import learning_curve
+from model.training.checkpoint import FINAL, Progress
+from model.training.loop import Job, Trainer
+from model.training.plot import learning_curve, stages
 from model.training.provenance import hardware
+from model.training.views import ViewTraining
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be trained."""
+    """Inputs of a training run."""
 
     recipe: RunConfig
     data: Path
-    """Folder of the data sets, or a file or folder of one's own."""
+    """Folder of the data sets, or a file or folder of user data."""
     runs: Path
-    """Folder of run folders."""
+    """Parent folder of the run folders."""
     device: torch.device
     is_resumed: bool
-    """Whether to go on from the run's last checkpoint."""
+    """Whether to resume from the run's last checkpoint."""
+    held_out: HeldOut = NO_FILES
+    """Files of validation and test, for user data."""
 
     @property
     def folder(self) -> Path:
-        """Run folder."""
+        """Folder of this run."""
         return self.runs / f"{self.recipe.name}-seed{self.recipe.seed}"
 
 
 def train(request: Request) -> Path:
-    """Start or resume a run and train it to its end; returns its folder. Raises: UserError."""
+    """Start or resume a run and train it to the end; returns its folder. Raises: UserError."""
     config, folder, device = request.recipe, request.folder, request.device
-    progress, state = _resumed(request) if request.is_resumed else (None, None)
-    if progress is None and folder.exists():
+    progress, facts, state = _resumed(request) if request.is_resumed else (None, {}, None)
+    if progress is None and folder.exists() and any(folder.iterdir()):
         raise UserError(
-            f"{folder} exists; give --resume to go on with it, another name or place (--set name=..., --runs ...), or "
+            f"{folder} exists; resume it with --resume, choose another name or folder (--set name=..., --runs ...), or "
             "remove it"
         )
     task = task_of(config)
+    task.held_out = request.held_out
+    if FINGERPRINT in facts:
+        task.restore(facts)
     task.load(request.data)
     if task.examples_per_epoch < config.training.batch_size:
         raise UserError(
-            f"an epoch holds fewer than one batch, {config.training.batch_size}; lower training.batch_size or raise "
-            "training.examples_per_epoch"
+            f"an epoch has fewer than {config.training.batch_size} examples, one batch; lower "
+            "training.batch_size or raise training.examples_per_epoch"
         )
-    print(f"{task.describe()}, on {device}")
-    torch.manual_seed(config.seed)
+    summary, *notes = task.describe().splitlines()
+    print("\n".join((f"{summary}, on {device}", *notes)))
+    task.note_baseline()
+    if baseline := task.facts.get(BASELINE):
+        print(f"{baseline['name']}: validation {task.metric} {baseline['value']:.4f}")
+    elif config.data.name == "own":
+        print("no TF-IDF baseline: scikit-learn finds no words in the texts")
     torch.use_deterministic_algorithms(device.type == "cpu")
-    model = task.build().to(device)
-    if state is None:
-        task.initialise(model, device)
-    folder.mkdir(parents=True, exist_ok=True)
-    progress = progress or Progress(device=hardware(device), revision=git_revision())
-    result = Fit(Job(config, task, model, folder, device), progress, state)()
-    learning_curve(result.history, task.metric, folder / "learning_curve.png")
+    progress = progress or _new_progress(request)
+    if isinstance(task, Classification) and task.config.model.kind == "views":
+        result = ViewTraining(task.config, task, folder, device, request.data)(progress)
+        with writing(path := folder / "stages.png"):
+            stages(result.history, task.metric, path)
+    else:
+        result = _train(request, task, progress, state)
+        with writing(path := folder / "learning_curve.png"):
+            learning_curve(result.history, task.metric, path)
     last = result.history[-1]
     print(
         f"{folder}: best validation {task.metric} {result.best:.4f}, {last['examples_per_second']:.1f} {task.unit}/s, "
         f"peak memory {last['peak_memory_bytes'] / 2**20:.0f} MiB"
     )
+    if baseline and result.best is not None and result.best < baseline["value"]:
+        print(
+            f"warning: validation {task.metric} {result.best:.4f} is below that of {baseline['name']}, "
+            f"{baseline['value']:.4f}"
+        )
     return folder
 
 
-def _resumed(request: Request) -> tuple[Progress, dict[str, object]]:
-    """Progress and state of the last checkpoint. Raises: UserError if it is of another recipe."""
+def _train(request: Request, task: Task[Any], progress: Progress, state: dict[str, Any] | None) -> Progress:
+    """Train a model with one stage, and again on the rows of all splits if the recipe asks for it."""
+    config, folder, device = request.recipe, request.folder, request.device
+    torch.manual_seed(config.seed)
+    model = task.build().to(device)
+    if state is None:
+        task.initialise(model, device)
+    folder.mkdir(parents=True, exist_ok=True)
+    job = Job(config, task, model, folder, device)
+    result = Trainer(job, progress, state)()
+    best = folder / "best.pt"
+    checkpoint.load_weights(model, checkpoint.load(best)[3], best)
+    if comparison := task.compare(model.eval(), device):
+        print(comparison)
+    if isinstance(task, TextTask) and task.config.data.final_fit and not (folder / FINAL).exists():
+        _fit_on_all(job, task, result, request.data)
+    return result
+
+
+def _fit_on_all(job: Job, task: TextTask[Any], progress: Progress, data: Path) -> None:
+    """Train a new model on the rows of all splits, for as many epochs as the best model had; writes final.pt.
+
+    Raises: UserError.
+    """
+    key = f"validation_{task.metric}"
+    epochs = next((int(record["epoch"]) for record in progress.history if record[key] == progress.best), 0)
+    joined = task.join_splits(data)
+    torch.manual_seed(job.config.seed)
+    model = task.build().to(job.device)
+    task.initialise(model, job.device)
+    Trainer(replace(job, model=model), Progress()).fit(epochs)
+    checkpoint.save(job.folder / FINAL, job.config, progress, task.facts, {"model": model.state_dict()})
+    print(f"{job.folder / FINAL}: trained on all {joined}, {epochs} epochs")
+
+
+def _new_progress(request: Request) -> Progress:
+    """Progress of a run that starts; it keeps the absolute paths of user data."""
+    progress = Progress(device=hardware(request.device), revision=git_revision())
+    if request.recipe.data.name in OWN:
+        paths = (request.data, request.held_out.validation, request.held_out.test)
+        progress.data, progress.validation, progress.test = (str(path.absolute()) if path else "" for path in paths)
+    return progress
+
+
+def _resumed(request: Request) -> tuple[Progress, dict[str, Any], dict[str, Any]]:
+    """Progress, facts and state of the last checkpoint. Raises: UserError if its recipe differs."""
     path = request.folder / "last.pt"
-    config, progress, _, state = checkpoint.load(path)
+    config, progress, facts, state = checkpoint.load(path)
     if config != request.recipe:
-        raise UserError(f"{path} was trained with another recipe; resume with that one or start anew")
-    return progress, state
+        raise UserError(f"{path} was trained with another recipe; resume with that recipe or start a new run")
+    return progress, facts, state

@@ -1,9 +1,10 @@
-"""The application in front of routes that a test writes."""
+"""An application that serves the routes of a test."""
 
 from starlette.responses import Response
 
 from service.app import create_app
 from service.engine.engine import Engine
+from service.engine.reload import Reloader
 from service.http.application import Application
 from service.metrics import Metrics
 from service.parser import Parser
@@ -13,13 +14,14 @@ from service.wire.route import Route, Table
 
 
 def application(*routes: Route, settings: Settings | None = None, metrics: Metrics | None = None) -> Application:
-    """An application without models."""
+    """Return an application without models."""
     chosen, counted = settings or Settings(), metrics or Metrics()
-    return create_app(Engine([], chosen, counted), Parser(), chosen, counted, Table(routes))
+    engine = Engine([], chosen, counted)
+    return create_app(engine, Reloader(engine, chosen, counted), Parser(), chosen, counted, Table(routes))
 
 
 async def fail(call: Call) -> Response:
-    """Fail, as a route with a fault does."""
+    """Raise an error, as a faulty route does."""
     del call
     raise RuntimeError("secret cause")
 

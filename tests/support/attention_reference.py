@@ -1,7 +1,7 @@
-"""Slow float64 versions of the attentions other than s3, one token and one head at a time, with exact inverses.
+"""Slow float64 versions of all attentions except s3: one token and one head at a time, with exact inverses.
 
-A document comes without padding: tokens (l, C). `state` holds a layer's parameters and buffers by name; options are
-the layer's. Equations: see the docstrings in model/nn/attention.
+A document has no padding: tokens (l, C). `state` holds the parameters and buffers of a layer by name; options are those
+of the layer. The equations are in the docstrings of model/nn/attention.
 """
 
 import math
@@ -18,14 +18,14 @@ from tests.support.reference import Array, State, below, linear, softmax
 
 @dataclass(frozen=True)
 class Layer:
-    """What a head is computed with."""
+    """What a head needs besides its queries, keys and values."""
 
     state: State
     options: dict[str, Any]
     n: int
     """seq_len."""
     h: int
-    """Number of the head."""
+    """Index of the head."""
 
 
 def gaussian(a: Array, b: Array) -> float:
@@ -104,7 +104,7 @@ HEADS: dict[str, Head] = {
 
 
 def headed(x: Array, state: State, config: EncoderConfig) -> Array:
-    """Attention of one of HEADS on x (l, C)."""
+    """Multi-head attention on x (l, C), with the head function of HEADS that the config names."""
     parts = np.split(linear(x, below(state, "qkv")), 3, axis=1)
     q, k, v = (np.split(part, config.num_heads, axis=1) for part in parts)
     head = HEADS[config.attention]

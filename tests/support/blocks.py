@@ -1,4 +1,4 @@
-"""Code blocks of README and docs, and how they are run."""
+"""Run the code blocks of README and docs."""
 
 import os
 import re
@@ -12,7 +12,7 @@ BLOCK = re.compile(r"(?:<!-- test: (?P<mark>[a-z-]+) -->\n)?```(?P<language>\w*)
 
 
 def environment() -> dict[str, str]:
-    """`python` is the one that runs the tests; the packages come from the checkout."""
+    """Variables that make `python` the interpreter of the tests and import the packages of the checkout."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
 

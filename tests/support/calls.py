@@ -1,4 +1,4 @@
-"""A request as a route sees it, without an application."""
+"""A request as a route gets it, without an application."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ from starlette.types import Message, Receive
 
 from artifact.loading import LoadedModel
 from service.engine.engine import Engine
+from service.engine.reload import Reloader
 from service.metrics import Metrics
 from service.parser import Parser
 from service.settings import Settings
@@ -18,7 +19,7 @@ from service.wire.media import NDJSON
 
 
 def receive_of(*parts: bytes, leaves: bool = True) -> Receive:
-    """The messages of a client: a body in parts, then it leaves, or stays and sends nothing more."""
+    """Messages of a client that sends a body in parts, then disconnects or stays connected without sending more."""
     messages: list[Message] = [
         {"type": "http.request", "body": part, "more_body": number < len(parts)} for number, part in enumerate(parts, 1)
     ]
@@ -44,7 +45,7 @@ def call(
     settings: Settings | None = None,
     started: float = 0.0,
 ) -> Call:
-    """A `POST /asked`; `Call.engine` has to be closed if models compute."""
+    """Return a `POST /asked`; close `Call.engine` if its models compute."""
     chosen, metrics = settings or Settings(), Metrics()
     scope = {
         "type": "http",
@@ -52,15 +53,17 @@ def call(
         "path": "/asked",
         "query_string": query.encode(),
         "headers": [(name.encode(), value.encode()) for name, value in (headers or {}).items()],
-        "path_params": path_params or {},
     }
+    engine = Engine(models, chosen, metrics)
     bodies = HeldBodies(chosen.max_body_bytes, chosen.max_held_bytes)
     has_lines = Headers(scope=scope).get("content-type") == NDJSON
-    counted = Body(bodies, Headers(scope=scope), receive or receive_of(body), is_whole=not has_lines)
+    counted = Body(bodies, Headers(scope=scope), receive or receive_of(body), is_buffered=not has_lines)
     return Call(
         Request(scope, counted),
         counted,
-        engine=Engine(models, chosen, metrics),
+        path_params=path_params or {},
+        engine=engine,
+        reloader=Reloader(engine, chosen, metrics),
         parser=Parser(),
         settings=chosen,
         metrics=metrics,

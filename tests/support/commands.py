@@ -1,4 +1,4 @@
-"""`python -m model` inside the test process, which spares every test the seconds of importing PyTorch."""
+"""Run `python -m model` inside the test process, which saves the seconds that each import of PyTorch takes."""
 
 import sys
 from pathlib import Path
@@ -10,14 +10,14 @@ from model.config.recipes import find_recipe, load_recipe
 
 
 def call(*arguments: object) -> int:
-    """Run one command; returns its exit code."""
+    """Run one command and return its exit code."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["model", *map(str, arguments)])
         return main()
 
 
 def train(recipe: str | Path, runs: Path, *settings: str) -> Path:
-    """Train on the CPU; returns the folder of the run."""
+    """Train on the CPU and return the folder of the run."""
     config = load_recipe(find_recipe(str(recipe)), list(settings))
     words = [word for setting in settings for word in ("--set", setting)]
     assert call("train", recipe, "--runs", runs, "--device", "cpu", *words) == 0
@@ -25,7 +25,7 @@ def train(recipe: str | Path, runs: Path, *settings: str) -> Path:
 
 
 def export(run: Path, out: Path) -> Path:
-    """Export a run on the CPU as version 1; returns the folder of the export."""
+    """Export a run on the CPU as version 1 and return the folder of the export."""
     assert call("export", run, "--out", out, "--device", "cpu") == 0
     (folder,) = out.glob("*/1")
     return folder

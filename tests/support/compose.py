@@ -1,4 +1,4 @@
-"""The compose project under a name of its own."""
+"""Run the compose project under a unique name."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ HEALTHY_S = 120
 
 @dataclass(frozen=True)
 class Project:
-    """One compose project, apart from any other on the machine: name and image of its own, free ports."""
+    """A compose project with a unique name and image and with free ports, separate from any other on the machine."""
 
     name: str = field(default_factory=lambda: f"longdoc-test-{uuid.uuid4().hex[:12]}")
     variables: dict[str, str] = field(default_factory=dict)
@@ -43,21 +43,21 @@ class Project:
         return self.run("exec", "--no-TTY", *options, "service", "python", "-c", code)
 
     def inspect(self, service: str) -> dict[str, Any]:
-        """Docker's view of a container, running or not."""
+        """Return what `docker inspect` says about a container, running or not."""
         container = self.output("ps", "--all", "--quiet", service)
         done = subprocess.run(["docker", "inspect", container], capture_output=True, text=True, check=True)
         found: list[dict[str, Any]] = json.loads(done.stdout)
         return found[0]
 
     def client(self, service: str, port: int) -> httpx.Client:
-        """Through the published port, and through no proxy."""
+        """Return a client of the published port; it uses no proxy."""
         address = self.output("port", service, str(port))
         return httpx.Client(base_url=f"http://{address}", timeout=30, trust_env=False)
 
 
 @contextlib.contextmanager
 def started(*services: str) -> Iterator[Project]:
-    """Build, start, wait for health; remove everything at the end, whatever happened."""
+    """Build, start and wait until healthy; always remove everything at the end."""
     project = Project()
     try:
         project.output("build", *services, timeout=BUILD_S)

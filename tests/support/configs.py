@@ -1,4 +1,4 @@
-"""Sections of recipes with other values, checked as recipes are."""
+"""Sections of recipes with changed values, validated as recipes are."""
 
 from typing import Any, TypeVar
 
@@ -9,15 +9,15 @@ S = TypeVar("S", bound=Section)
 
 
 def changed(section: S, **values: Any) -> S:
-    """A copy with other values."""
+    """Return a copy with other values."""
     return type(section).model_validate({**dict(section), **values})
 
 
 def with_options(config: EncoderConfig, **options: Any) -> EncoderConfig:
-    """A copy whose attention has other options."""
+    """Return a copy whose attention has other options."""
     return changed(config, options={**config.options.model_dump(), **options})
 
 
 def with_attention(config: EncoderConfig, name: str, **values: Any) -> EncoderConfig:
-    """A copy with another attention, whose options are at their defaults unless given."""
+    """Return a copy with another attention; options that are not given have their defaults."""
     return changed(config, **{"attention": name, "options": {}, **values})

@@ -1,4 +1,4 @@
-"""Metrics of the service with their labels: an interface, since dashboards and alerts are written against it."""
+"""Metrics of the service and their labels: an interface, because dashboards and alerts depend on it."""
 
 CONTRACT = {
     "longdoc_http_requests": {"route", "method", "code"},

@@ -1,14 +1,14 @@
-"""The service, with its batches and its clock controlled by a test.
+"""The service with batches and a clock that the test controls.
 
 `tests.support.server.ControlledServer` runs it as `python -m tests.support.controlled DESCRIPTOR [FLAGS]`. Each line on
-the socket DESCRIPTOR is a command; it is answered once it has taken effect:
+the socket DESCRIPTOR is a command; the reply is sent once the command has taken effect:
 
 - `hold`: batches that start from now on wait;
 - `release`: they continue;
-- `advance SECONDS`: the clock of the event loop jumps ahead, and timers that have run out are called.
+- `advance SECONDS`: the clock of the event loop jumps ahead, and timers that are due fire.
 
-A batch that contains the text of a fault raises it. Requests have hours, a batch an hour, and a batch holds as many
-rows as the limits allow, however long they take, so that what a test sees does not depend on the machine.
+A batch that contains the text of a fault raises that fault. Deadlines are hours away, a batch may take an hour, and
+batches are as large as the limits allow however long they take: results do not depend on the speed of the machine.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from service.batching import batcher, cost
 from tests.support.waiting import PATIENCE_S
 
 STUCK_S = 3600.0
-"""A batch that computes for longer is stuck."""
+"""A batch that computes for longer counts as stuck."""
 TICK_S = 900.0
-"""Its time is counted in these: a jump of the clock counts as one at most."""
+"""Unit in which that time is counted: a jump of the clock counts as one tick at most."""
 DEADLINE_S = 36_000.0
-"""Longer than a batch may take: a stuck batch ends its requests before their deadline."""
+"""Longer than STUCK_S: a stuck batch fails its requests before their deadline."""
 LAST_REQUESTS_S = 60.0
-"""Time for the first request of a connection made just before listening ended."""
+"""Time for the first request on a connection that was accepted just before listening ended."""
 FAULTS: dict[bytes, type[BaseException]] = {
     b"please exit": SystemExit,
     b"please fail": RuntimeError,
@@ -48,16 +48,16 @@ class ControlledLoop(asyncio.SelectorEventLoop):
     ahead_s = 0.0
 
     def time(self) -> float:
-        """Seconds, jumps included."""
+        """Return the time in seconds, jumps included."""
         return super().time() + self.ahead_s
 
     def advance(self, seconds: float) -> None:
-        """Jump."""
+        """Make the clock jump ahead."""
         self.ahead_s += seconds
 
 
 class Control:
-    """Carries out the commands that come on a socket."""
+    """Carries out the commands that arrive on a socket."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -71,7 +71,7 @@ class Control:
         return self._loop
 
     def wrap(self, run: Callable[[LoadedModel, Sequence[bytes], int], Floats]) -> Any:
-        """Wrap what computes batches: they wait at the gate, and may raise a fault."""
+        """Wrap the function that computes batches: batches wait at the gate and raise the fault that they contain."""
 
         def controlled_run(model: LoadedModel, rows: Sequence[bytes], bucket: int) -> Floats:
             self._gate.wait()
@@ -105,14 +105,14 @@ class Control:
 
         def advance() -> None:
             loop.advance(float(seconds))
-            loop.call_soon(loop.call_soon, done.set)  # timers are called in the turn between
+            loop.call_soon(loop.call_soon, done.set)  # timers fire in the iteration between the two
 
         loop.call_soon_threadsafe(advance)
         done.wait(PATIENCE_S)
 
 
 def run(descriptor: int, flags: Sequence[str]) -> int:
-    """Serve under control; the exit code."""
+    """Serve under control and return the exit code."""
     control = Control(socket.socket(fileno=descriptor))
     threading.Thread(target=control.obey, daemon=True).start()
     with (

@@ -1,4 +1,4 @@
-"""The dashboard and the alerts that are shipped."""
+"""The dashboard and alerts of the repository."""
 
 import json
 from typing import Any

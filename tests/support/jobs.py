@@ -1,11 +1,11 @@
-"""What tests have the process for large bodies do."""
+"""Functions that tests run in the parser process."""
 
 import os
 import threading
 
 
 def process(body: bytes) -> int:
-    """Tell the process."""
+    """Return the process ID."""
     del body
     return os.getpid()
 
@@ -17,6 +17,12 @@ def wait(body: bytes) -> None:
 
 
 def die(body: bytes) -> None:
-    """End the process, as a lack of memory does."""
+    """Abort the process, as it ends when memory runs out."""
     del body
     os.abort()
+
+
+def large(body: bytes) -> bytes:
+    """Return more bytes than a socket buffer holds."""
+    del body
+    return bytes(2**24)

@@ -1,4 +1,4 @@
-"""Clients that ask until something happens."""
+"""Clients that send requests until something happens."""
 
 import asyncio
 from collections import Counter
@@ -11,11 +11,11 @@ from tests.support.wire import request
 
 
 async def until_refused(server: Server, answers: Counter[str]) -> None:
-    """Ask on new connections until none is accepted; count what came of each request that was sent."""
+    """Send requests on new connections until the server refuses one; count the outcomes."""
     while True:
         try:
             reader, writer = await asyncio.open_connection(server.host, server.port)
-        except ConnectionError:  # also reset, if the kernel was still connecting it when listening ended
+        except ConnectionError:  # a reset too: listening ended while the kernel was connecting
             answers["refused"] += 1
             return
         with closing(writer):
@@ -23,11 +23,11 @@ async def until_refused(server: Server, answers: Counter[str]) -> None:
             head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         answers[head.split()[1]] += 1
         if "\r\nconnection: close\r\n" in head:
-            answers["told to close"] += 1
+            answers["connection: close"] += 1
 
 
 async def until_answered(answers: Counter[str], kind: str, count: int) -> None:
-    """Wait until clients have counted that many answers."""
+    """Wait until that many answers of a kind are counted."""
     async with asyncio.timeout(PATIENCE_S):
-        while answers[kind] < count:  # noqa: ASYNC110  # counted by tasks that know of no event
+        while answers[kind] < count:  # noqa: ASYNC110  # other tasks count; there is no event to wait for
             await asyncio.sleep(0.01)

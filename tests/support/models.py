@@ -1,7 +1,7 @@
-"""Exports in memory whose answers can be computed by hand, and the application in front of them, without a socket.
+"""Models in memory whose answers can be computed by hand, and the application that serves them without a socket.
 
-- `classifier`: each "+" in a document speaks for `positive`, each "-" for `negative`; the scores of a row are
-  (1 + pluses) / (2 + pluses + minuses) and the rest.
+- `classifier`: each "+" in a document counts for `positive`, each "-" for `negative`; the scores of a row are
+  (1 + pluses) / (2 + pluses + minuses) and 1 minus that.
 - `matcher`: the vector of a row counts its "+" and "-"; a pair whose vectors have the dot product d scores
   (1 + d) / (2 + d).
 - `forecaster`: repeats the last value; the errors behind its bands are -1, 0 and 2 deviations at every step.
@@ -25,6 +25,7 @@ from artifact.manifest import ClassifierManifest, ForecasterManifest, MatcherMan
 from artifact.series import Calibration
 from service.app import create_api
 from service.engine.engine import Engine
+from service.engine.reload import Reloader
 from service.http.application import Application
 from service.metrics import Metrics
 from service.parser import Parser
@@ -35,15 +36,15 @@ from tests.support.waiting import PATIENCE_S
 
 BUCKETS = (8, 16)
 MAX_LENGTH, OVERLAP = 16, 4
-"""Of a document's rows, in bytes."""
+"""Lengths of the rows of a classifier, in bytes."""
 LABELS = ("negative", "positive")
 MIN_LENGTH = 2
-"""Of a document to match, in bytes."""
+"""Lengths of the rows of a matcher, in bytes."""
 CHANNELS = ("load", "heat")
 CONTEXT, HORIZON = 4, 3
 MEAN, SCALE = 10.0, 2.0
 LEVELS, ERRORS = (0.1, 0.5, 0.9), (-1.0, 0.0, 2.0)
-"""Of nine calibration errors: the quantiles that are stored, in deviations."""
+"""Levels of the stored quantiles of nine calibration errors."""
 SHA256 = "0" * 64
 TEXT_INPUTS = [
     {"name": "bytes", "datatype": "UINT8", "shape": [-1, -1]},
@@ -63,11 +64,11 @@ class Backend:
     def __init__(self, output: str, compute: Callable[[Tensors], Array]) -> None:
         self.device: Literal["cpu", "cuda"] = "cpu"
         self.error: BaseException | None = None
-        """What the next batches raise instead."""
+        """If set, the next batches raise it."""
         self.batches: list[int] = []
-        """Rows of each batch that was computed."""
+        """Number of rows of each computed batch."""
         self.gate = threading.Event()
-        """Batches wait while it is not set."""
+        """Batches wait until it is set."""
         self.gate.set()
         self._output = output
         self._compute = compute
@@ -82,19 +83,19 @@ class Backend:
 
 
 def backend_of(model: LoadedModel) -> Backend:
-    """The backend of a model made here."""
+    """Return the backend of a model of this module."""
     assert isinstance(model.backend, Backend)
     return model.backend
 
 
 def head_of(model: LoadedModel) -> Backend:
-    """The head of a matcher made here."""
+    """Return the head of a matcher of this module."""
     assert isinstance(model.head, Backend)
     return model.head
 
 
 def classifier(name: str = "mood", version: int = 1) -> LoadedModel:
-    """A classifier of documents."""
+    """Return a classifier of documents."""
     manifest = ClassifierManifest.model_validate(
         {
             **_common(name, version),
@@ -112,7 +113,7 @@ def classifier(name: str = "mood", version: int = 1) -> LoadedModel:
 
 
 def matcher(name: str = "twins", version: int = 1) -> LoadedModel:
-    """A matcher of documents."""
+    """Return a matcher of documents."""
     manifest = MatcherManifest.model_validate(
         {
             **_common(name, version),
@@ -134,8 +135,10 @@ def matcher(name: str = "twins", version: int = 1) -> LoadedModel:
     return LoadedModel(manifest, Backend("vectors", _counts), "onnx", 0.5, head)
 
 
-def forecaster(name: str = "naive", version: int = 1, channels: Sequence[str] = CHANNELS) -> LoadedModel:
-    """A forecaster of series."""
+def forecaster(
+    name: str = "naive", version: int = 1, channels: Sequence[str] = CHANNELS, frequency: str = "1h"
+) -> LoadedModel:
+    """Return a forecaster of series."""
     count = len(channels)
     manifest = ForecasterManifest.model_validate(
         {
@@ -150,7 +153,7 @@ def forecaster(name: str = "naive", version: int = 1, channels: Sequence[str] = 
             "context_length": CONTEXT,
             "horizon": HORIZON,
             "min_observations": 2,
-            "frequency": "1h",
+            "frequency": frequency,
             "calibration": {"path": "calibration.npz", "sha256": SHA256},
             "calibration_source": "validation",
             "calibration_examples": 9,
@@ -162,20 +165,28 @@ def forecaster(name: str = "naive", version: int = 1, channels: Sequence[str] = 
 
 
 def answer(response: httpx.Response) -> Any:
-    """The JSON of an answer, its numbers rounded to 6 places: the models compute in float32."""
+    """Return the JSON of a response with numbers rounded to 6 places: the models compute in float32."""
     assert response.status_code == 200, response.text
     return response.json(parse_float=lambda text: round(float(text), 6))
 
 
 class ServingClient(httpx.AsyncClient):
-    """A client of the application in front of models; an engine that ends with it."""
+    """A client of the application and its models; it closes the engine when it is closed."""
 
     def __init__(self, engine: Engine, metrics: Metrics, settings: Settings, table: Table) -> None:
         self.engine = engine
         self.metrics = metrics
         api = _api(table, has_keys=bool(settings.api_keys))
         self.parser = Parser()
-        self.app = Application(api, table, engine=engine, parser=self.parser, settings=settings, metrics=metrics)
+        self.app = Application(
+            api,
+            table,
+            engine=engine,
+            reloader=Reloader(engine, settings, metrics),
+            parser=self.parser,
+            settings=settings,
+            metrics=metrics,
+        )
         super().__init__(transport=httpx.ASGITransport(self.app, raise_app_exceptions=False), base_url="http://x")
 
     @override
@@ -185,30 +196,30 @@ class ServingClient(httpx.AsyncClient):
         exc_value: BaseException | None = None,
         traceback: TracebackType | None = None,
     ) -> None:
-        """End."""
+        """Close the client and the engine."""
         await super().__aexit__(exc_type, exc_value, traceback)
         self.engine.close()
         self.parser.close()
 
     def count(self, name: str, **labels: str) -> float:
-        """A sample of a metric; 0 if there is none."""
+        """Return a sample of a metric; 0 if there is none."""
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
 def serving(*models: LoadedModel, settings: Settings | None = None, table: Table = TABLE) -> ServingClient:
-    """Serve models without a socket."""
+    """Return a client of an application that serves models without a socket."""
     chosen, metrics = settings or Settings(), Metrics()
     return ServingClient(Engine(models, chosen, metrics), metrics, chosen, table)
 
 
 @cache
 def _api(table: Table, *, has_keys: bool) -> FastAPI:
-    """What does not depend on models or limits; made once, since that takes longer than most tests."""
+    """Return the API, which depends on neither models nor limits; cached, since building it is slow."""
     return create_api(Settings(api_keys=(SecretStr("key"),) if has_keys else ()), table)
 
 
 def _common(name: str, version: int) -> dict[str, Any]:
-    """What every manifest has."""
+    """Return the fields that every manifest has."""
     return {
         "schema_version": 2,
         "name": name,
@@ -236,12 +247,12 @@ def _file(path: str, bucket: int) -> dict[str, Any]:
 
 
 def _counts(inputs: Tensors) -> Array:
-    """Pluses and minuses (rows, 2) within the lengths of rows."""
+    """Count pluses and minuses (rows, 2) within the lengths of rows."""
     is_inside = np.arange(inputs["bytes"].shape[1]) < inputs["lengths"][:, None]
     return np.stack([((inputs["bytes"] == ord(sign)) & is_inside).sum(axis=1) for sign in "+-"], axis=1)
 
 
 def _calibration(channels: int) -> Calibration:
-    """Errors of `forecaster`."""
+    """Return the errors of `forecaster`."""
     errors = np.broadcast_to(np.array(ERRORS, np.float32)[:, None, None], (len(LEVELS), HORIZON, channels))
     return Calibration(np.array(LEVELS), errors, 9)

@@ -1,4 +1,4 @@
-"""Bodies that are almost right."""
+"""Request bodies with a few random faults."""
 
 import random
 
@@ -6,7 +6,7 @@ PIECES = b'{}[]",:0\\u\xff\x00e-\xf0\x9f'
 
 
 def mutate(body: bytes, generator: random.Random) -> bytes:
-    """Change some bytes."""
+    """Return a copy with a few random changes."""
     result = bytearray(body)
     for _ in range(generator.randint(1, 5)):
         at = generator.randrange(len(result) + 1)

@@ -1,4 +1,4 @@
-"""A forecaster that repeats the last value, as an export on disk: every answer can be computed by hand."""
+"""An export of a forecaster that repeats the last value: every answer can be computed by hand."""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from tests.support.models import CONTEXT, HORIZON, forecaster
 
 
 def write_naive_forecaster(exports: Path, name: str, channels: Sequence[str]) -> None:
-    """Write `tests.support.models.forecaster` below a folder of exports."""
+    """Write `tests.support.models.forecaster` to a folder of exports."""
     model, folder, count = forecaster(name, channels=channels), exports / name / "1", len(channels)
     assert model.calibration is not None
     folder.mkdir(parents=True)

@@ -1,17 +1,18 @@
-"""What the comparisons with `reference` share."""
+"""Helpers for comparisons with `reference`."""
 
 import numpy as np
 import torch
 from torch import nn
 
 from model.nn.attention.s3 import Smoother
+from model.nn.branch import Branch
 from model.nn.ops.fourier import FactoredFourierConvolution, dft_matrices
 from model.nn.stem import NgramStem
 from model.nn.words import WordStem
 
-# Both sides in float64: sums of at most some hundred terms of order one.
+# Both sides are float64: sums of at most a few hundred terms of order one.
 RELATIVE = 1e-12
-# Also float64: answers of one document in two buckets differ by the rounding of their sums, relative to the largest.
+# Also float64: answers for one document in two buckets differ by rounding of sums, relative to the largest value.
 ROUNDING = 1e-13
 
 
@@ -21,16 +22,16 @@ def close(ours: torch.Tensor, theirs: np.ndarray) -> bool:
 
 
 def same(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
-    """Whether two answers of modules differ by rounding alone."""
+    """Return whether two outputs differ by rounding only."""
     difference = (ours - theirs).detach().abs().max()
     return bool(difference <= ROUNDING * max(1.0, float(theirs.detach().abs().max())))
 
 
 def randomise(module: nn.Module) -> dict[str, np.ndarray]:
-    """Give every parameter and statistic a random value, so that none can be left out unnoticed; returns the state.
+    """Set every parameter and statistic to a random value, so that a test notices if one is ignored; return the state.
 
     The row of a stem that stands for no n-gram or run stays zero. Matrices of the Fourier transform, which modules
-    hold in single precision, become exact.
+    store in single precision, become exact.
     """
     generator = torch.Generator().manual_seed(1)
     module.double().eval()
@@ -42,6 +43,9 @@ def randomise(module: nn.Module) -> dict[str, np.ndarray]:
     for layer in module.modules():
         if isinstance(layer, NgramStem):
             layer.weight.data[0] = 0.0
+        if isinstance(layer, Branch):
+            layer.vectors.data[0] = 0.0
+            layer.scale.fill_(1.0)
         if isinstance(layer, WordStem):
             layer.table.data[0] = 0.0
             layer.evidence[:, 0] = 0.0

@@ -1,4 +1,4 @@
-"""Answers computed without the service: one row at a time."""
+"""Compute answers without the service, one row at a time."""
 
 import math
 import random

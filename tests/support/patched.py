@@ -1,6 +1,6 @@
-"""The service with other constants, in its workers too: `python -m tests.support.patched ASSIGNMENTS [FLAGS]`.
+"""The service and its workers with changed constants: `python -m tests.support.patched ASSIGNMENTS [FLAGS]`.
 
-ASSIGNMENTS is `module.NAME=VALUE`, several separated by commas. The code below runs again in each worker, since a new
+ASSIGNMENTS is `module.NAME=VALUE`, several separated by commas. The code below runs again in each worker, because a new
 process imports the main module of its parent.
 """
 

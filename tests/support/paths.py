@@ -1,4 +1,4 @@
-"""Places in the repository."""
+"""Folders of the repository."""
 
 from pathlib import Path
 

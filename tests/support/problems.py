@@ -1,4 +1,4 @@
-"""Errors as the native routes write them."""
+"""Check errors of the native routes."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ SECRET = "my secret document, never to be echoed"
 
 
 def check_problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
-    """What every error of a native route has; its fields."""
+    """Check the fields that every error of a native route has, and return all fields."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     body: dict[str, Any] = response.json()

@@ -1,4 +1,4 @@
-"""Records of benchmarks that nobody ran, and the check of what is written of them."""
+"""Made-up records of benchmarks, and a check of the report that is rendered from one."""
 
 import re
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ MEASURED = Record(
 
 
 def made_up(data: Data, **settings: Any) -> Record:
-    """A record of these figures."""
+    """Return a record of these data."""
     return Record("made_up", "", "", "2026-01-31", "", {"cpu": "abacus"}, {}, settings, data)
 
 
 def expect_in_report(benchmark: Benchmark, measured: Record, expected: Sequence[str], folder: Path) -> None:
-    """Render a record; its report holds these lines, and there is a chart if the benchmark draws one."""
+    """Render a record and check that its report has these lines, and a chart if the benchmark draws one."""
     benchmark.render(measured, folder)
     report = re.sub(" +", " ", (folder / "report.md").read_text())
     for part in expected:

@@ -1,11 +1,12 @@
-"""Slow float64 versions of the paper's equations, written with loops over what they index.
+"""Slow float64 versions of the paper's equations, written as loops.
 
-`state` holds a layer's parameters and buffers under the names of its state_dict.
+`state` holds the parameters and buffers of a layer under the names of its state_dict.
 
-Length-aware layers get one document without padding, tokens (l, C); as published, they get it padded to seq_len.
+Length-aware layers get one document without padding, tokens (l, C); in the other modes, they get it padded to seq_len.
+`length` is its number of real tokens, which only mode `paper-masked` reads; default: all.
 
-Reference: Wang et al. 2024, arXiv:2408.08567, eqs. (1) to (4), Algorithms 1 and 2, Figure 1, sec. IV-A. N-gram stem,
-words, matcher and residual forecaster: the equations in their docstrings.
+Reference: Wang et al. 2024, arXiv:2408.08567, eqs. (1) to (4), Algorithms 1 and 2, Figure 1, sec. IV-A. The equations
+of n-gram stem, words, matcher and residual forecaster are in their docstrings.
 """
 
 import math
@@ -23,7 +24,7 @@ State = Mapping[str, Array]
 
 
 def below(state: State, prefix: str) -> State:
-    """The part of a state that belongs to one sub-layer."""
+    """Return the part of a state that belongs to one sub-layer, without the prefix."""
     return {name.removeprefix(prefix + "."): array for name, array in state.items() if name.startswith(prefix + ".")}
 
 
@@ -42,10 +43,11 @@ def fourier_convolution(x: Array, kernel: Array, num_segments: int) -> Array:
 
 
 def conv1d(x: Array, weight: Array, bias: Array) -> Array:
-    """Convolution over positions of x (N, I) with weight (O, I, 3), one zero on each side."""
-    n = len(x)
-    padded = np.vstack([np.zeros((1, x.shape[1])), x, np.zeros((1, x.shape[1]))])
-    return np.array([bias + sum(weight[:, :, tap] @ padded[t + tap] for tap in range(3)) for t in range(n)])
+    """Convolution over positions of x (N, I) with weight (O, I, k), k odd, (k - 1) / 2 zeros on each side."""
+    size = weight.shape[2]
+    zeros = np.zeros((size // 2, x.shape[1]))
+    padded = np.vstack([zeros, x, zeros])
+    return np.array([bias + sum(weight[:, :, tap] @ padded[t + tap] for tap in range(size)) for t in range(len(x))])
 
 
 def softmax(scores: Array) -> Array:
@@ -74,9 +76,9 @@ def gelu(x: Array) -> Array:
 
 
 def smoother(x: Array, state: State, config: EncoderConfig) -> Array:
-    """Algorithm 2 on x (N, C), with BatchNorm's running statistics of each position; Table 7's without a kernel.
+    """Algorithm 2 on x (N, C), with BatchNorm's running statistics of each position, or Table 7 without a kernel.
 
-    Length-aware: the convolution is that of the document and as many zeros as make seq_len, LayerNorm of each token.
+    Length-aware: convolution over the document padded with zeros to seq_len, and LayerNorm of each token.
     """
     padded = np.vstack([x, np.zeros((config.seq_len - len(x), x.shape[1]))])
     smooth = []
@@ -111,55 +113,67 @@ def skeleton_head(q: Array, k: Array, v: Array, rows: Iterable[int], columns: It
 
 
 def sampled_rows(length: int, config: EncoderConfig) -> list[int]:
-    """Tokens of a length-aware document that row attention looks at: the middles of s1 equal parts."""
+    """Indices of the tokens that row attention samples in a length-aware document: the middles of s1 equal parts."""
     num_rows = config.options_of(S3Options).num_rows
     return [math.floor((k + 0.5) * length / num_rows) for k in range(num_rows)]
 
 
-def skeleton_attention(h: Array, state: State, config: EncoderConfig) -> Array:
-    """Algorithm 1 on h (N, C): projections, then half of each part, normalised over all heads together."""
+def skeleton_attention(h: Array, state: State, config: EncoderConfig, length: int | None = None) -> Array:
+    """Algorithm 1 on h (N, C): projections, then half of each part, normalised over all heads together.
+
+    Masked: keys and values are zero at padding, the sampled ones included; their scores are zero, too.
+    """
     rows = sampled_rows(len(h), config) if config.is_length_aware else state["rows"]
-    q, k, v = (np.split(x, config.num_heads, axis=1) for x in np.split(linear(h, below(state, "qkv")), 3, axis=1))
-    heads = [skeleton_head(*head, rows, state["columns"]) for head in zip(q, k, v, strict=True)]
+    q, k, v = np.split(linear(h, below(state, "qkv")), 3, axis=1)
+    if config.mode == "paper-masked":
+        k[length:], v[length:] = 0.0, 0.0
+    of_heads = (np.split(x, config.num_heads, axis=1) for x in (q, k, v))
+    heads = [skeleton_head(q, k, v, rows, state["columns"]) for q, k, v in zip(*of_heads, strict=True)]
     row, column = (np.hstack([head[part] for head in heads]) for part in (0, 1))
     return layer_norm(row, below(state, "row_norm")) / 2 + layer_norm(column, below(state, "column_norm")) / 2
 
 
-def attention(x: Array, state: State, config: EncoderConfig) -> Array:
-    """Smoother, skeleton attention, output projection on x (N, C)."""
+def attention(x: Array, state: State, config: EncoderConfig, length: int | None = None) -> Array:
+    """Smoother, skeleton attention, output projection on x (N, C). The smoother reads padding, masked or not."""
     h = smoother(x, below(state, "smoother"), config)
-    return linear(skeleton_attention(h, below(state, "skeleton"), config), below(state, "out"))
+    options = config.options_of(S3Options)
+    if options.use_rows or options.use_columns:
+        h = skeleton_attention(h, below(state, "skeleton"), config, length)
+    return linear(h, below(state, "out"))
 
 
-def block(x: Array, state: State, config: EncoderConfig) -> Array:
+def block(x: Array, state: State, config: EncoderConfig, length: int | None = None) -> Array:
     """Pre-norm block on x (N, C)."""
-    x = x + attention(layer_norm(x, below(state, "attention_norm")), below(state, "attention"), config)
+    x = x + attention(layer_norm(x, below(state, "attention_norm")), below(state, "attention"), config, length)
     hidden = gelu(linear(layer_norm(x, below(state, "mlp_norm")), below(state, "mlp.0")))
     return x + linear(hidden, below(state, "mlp.3"))
 
 
 def encoder(document: bytes, state: State, config: EncoderConfig) -> Array:
-    """Token vectors (N, C) of one document, as published padded here to seq_len."""
+    """Token vectors (N, C) of one document, padded here to seq_len unless length-aware."""
     padding = 0 if config.is_length_aware else config.seq_len - len(document)
     tokens = [byte + 1 for byte in document] + [0] * padding
     x = np.array(
         [state["byte_embedding.weight"][token] + state["position_embedding"][t] for t, token in enumerate(tokens)]
     )
     for i in range(config.num_layers):
-        x = block(x, below(state, f"blocks.{i}"), config)
+        x = block(x, below(state, f"blocks.{i}"), config, len(document))
     return layer_norm(x, below(state, "norm"))
 
 
 def classifier(document: bytes, state: State, config: EncoderConfig) -> Array:
-    """Logits (classes,) of one document."""
-    pooled = encoder(document, below(state, "encoder"), config).mean(axis=0)
+    """Logits (classes,) of one document. Masked: padding counts as zero in the mean."""
+    tokens = encoder(document, below(state, "encoder"), config)
+    if config.mode == "paper-masked":
+        tokens[len(document) :] = 0.0
+    pooled = tokens.mean(axis=0)
     hidden = np.maximum(linear(pooled[None], below(state, "head.0")), 0)
     logits: Array = linear(hidden, below(state, "head.2"))[0]
     return logits
 
 
 def ngram_row(gram: bytes, num_buckets: int) -> int:
-    """Row of the table for one n-gram, from 1: polynomial hash, then the upper bits of a multiplicative one."""
+    """Row of the table for one n-gram, from 1: polynomial hash, then the upper bits of a multiplicative hash."""
     letters = [byte + (32 if 65 <= byte <= 90 else 0) + 1 for byte in gram]
     value: int = sum(letter * 257**power for power, letter in enumerate(reversed(letters))) % (2**31 - 1)
     spread = (value * 2654435761 + len(gram) * 257) % 2**32
@@ -167,7 +181,7 @@ def ngram_row(gram: bytes, num_buckets: int) -> int:
 
 
 def ngram_rows(document: bytes, config: StemConfig) -> dict[tuple[int, int], int]:
-    """(end, length) of every n-gram of a document -> its row of the table."""
+    """Map (end, length) of every n-gram of a document to its row of the table."""
     return {
         (end, n): ngram_row(document[end - n + 1 : end + 1], config.num_buckets)
         for end in range(len(document))
@@ -186,9 +200,9 @@ def stem(document: bytes, state: State, config: StemConfig, num_tokens: int) -> 
 
 
 def words(document: bytes) -> list[tuple[bytes, int]]:
-    """Words of a document as they are hashed, and the position of the last byte of each."""
+    """Words of a document in the form that is hashed, each with the position of its last byte."""
     found: list[tuple[bytes, int]] = []
-    is_open = False  # whether the next byte may go on with the last word
+    is_open = False  # whether the next byte may continue the last word
     for position, byte in enumerate(document):
         letter = bytes([byte]).lower()
         is_letter = byte > 127 or letter.isalnum() or letter == b"'"
@@ -216,7 +230,7 @@ def run_hash(run: list[bytes]) -> int:
 
 
 def word_runs(document: bytes, longest: int) -> dict[tuple[int, int], int]:
-    """(end, number of words) of every run of a document -> its hash."""
+    """Map (end, number of words) of every run of a document to its hash."""
     found = words(document)
     return {
         (end, n): run_hash([word for word, _ in found[i + 1 - n : i + 1]])
@@ -227,12 +241,12 @@ def word_runs(document: bytes, longest: int) -> dict[tuple[int, int], int]:
 
 
 def slot_of(value: int, num_slots: int) -> int:
-    """Slot of a hash: the upper bits of a multiplicative one."""
+    """Slot of a hash: the upper bits of a multiplicative hash."""
     return value * 2654435761 % 2**32 * num_slots // 2**32
 
 
 def word_stem(document: bytes, state: State, config: WordStemConfig, num_tokens: int, fold: int) -> tuple[Array, int]:
-    """Tokens (T, C) of one document that sees the evidence of a fold, and the number of its runs that have a row."""
+    """Tokens (T, C) of one document with the evidence of a fold, and the number of its runs that have a row."""
     tags, table = state["tags"].tolist(), state["table"]
     tokens, count = np.zeros((num_tokens, table.shape[1])), 0
     for (end, _), value in word_runs(document, config.longest).items():
@@ -246,7 +260,7 @@ def word_stem(document: bytes, state: State, config: WordStemConfig, num_tokens:
 
 
 def word_classifier(document: bytes, state: State, config: ClassifierConfig, fold: int) -> Array:
-    """Logits (classes,) of one document that sees the evidence of a fold."""
+    """Logits (classes,) of one document with the evidence of a fold."""
     length = math.ceil(len(document) / config.stem.patch_length)
     x, count = word_stem(document, below(state, "stem"), config.stem, length, fold)
     pooled = x.sum(axis=0) / math.sqrt(max(1, count))
@@ -259,8 +273,25 @@ def word_classifier(document: bytes, state: State, config: ClassifierConfig, fol
     return logits
 
 
+def branch(rows: list[int], length: int, state: State, config: EncoderConfig, bytes_per_token: int) -> Array:
+    """Logits (classes,) of a branch for one document of `length` bytes, given the rows of its words."""
+    known = [row for row in rows if row]
+    count = max(1, min(len(known), math.ceil(length / bytes_per_token), config.seq_len))
+    groups: list[list[Array]] = [[] for _ in range(count)]
+    for i, row in enumerate(known):
+        groups[i * count // len(known)].append(state["vectors"][row])
+    zero = np.zeros_like(state["vectors"][0])
+    x = layer_norm(np.array([sum(group, zero) / max(1, len(group)) for group in groups]), below(state, "input_norm"))
+    for i in range(config.num_layers):
+        x = block(x, below(state, f"blocks.{i}"), config)
+    x = layer_norm(x, below(state, "norm"))
+    pooled = np.concatenate((x.mean(axis=0), x.max(axis=0)))
+    logits: Array = linear(pooled[None], below(state, "head"))[0]
+    return logits
+
+
 def g_square(held: list[int], documents: list[int]) -> float:
-    """G^2 of a run: documents of each class that hold it, of how many."""
+    """G^2 of a run: in each class, how many documents contain it, and how many documents there are."""
     total = 0.0
     for count, size in zip(held, documents, strict=True):
         if count:
@@ -269,7 +300,7 @@ def g_square(held: list[int], documents: list[int]) -> float:
 
 
 def log_ratios(held: list[int], documents: list[int]) -> list[float]:
-    """Evidence of a run for each class, less its mean."""
+    """Evidence of a run for each class, minus its mean."""
     classes = len(held)
     logs = [
         math.log((count + classes * size / sum(documents)) / size) for count, size in zip(held, documents, strict=True)
@@ -283,7 +314,7 @@ def document_vector(document: bytes, state: State, config: MatcherConfig) -> Arr
     count = math.ceil(len(document) / config.stem.patch_length)
     context = x[:count] if config.encoder.is_length_aware else x
     for i in range(config.encoder.num_layers):
-        context = block(context, below(state, f"blocks.{i}"), config.encoder)
+        context = block(context, below(state, f"blocks.{i}"), config.encoder, count)
     context = layer_norm(context, below(state, "norm"))
     v: Array = sum(x[t] + state["gate"] * context[t] for t in range(count)) / count
     v = (v - state["mean"]) / state["deviation"]

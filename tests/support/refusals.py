@@ -1,4 +1,4 @@
-"""`python -m service` run to its end, and how it refuses to start."""
+"""Run `python -m service` until it exits, and check how it refuses to start."""
 
 import os
 import subprocess

@@ -23,17 +23,17 @@ UNLIMITED = httpx.Limits(max_connections=None, max_keepalive_connections=None)
 
 
 class Server:
-    """`python -m service` on a free port; it listens once this is constructed.
+    """`python -m service` on a free port; it is listening once the constructor returns.
 
     Args:
-        log: file for what it writes.
-        flags: of the server.
-        constants: names of the service's constants, with their modules, and other values for them.
-        program: arguments of the interpreter, by default `-m service`, or what changes the constants.
-        variables: for its environment, which holds no other variable LONGDOC_...
+        log: file for its output.
+        flags: command line of the server.
+        constants: new values of constants of the service, by module and name.
+        program: arguments of the interpreter, by default `-m service`, or a program that changes the constants.
+        variables: added to its environment, which has no other LONGDOC_... variable.
         descriptors: open files that it inherits.
 
-    Raises: AssertionError, with its log, if it ends instead.
+    Raises: AssertionError, with its log, if it exits instead of listening.
 
     """
 
@@ -63,17 +63,17 @@ class Server:
 
     def _address(self) -> str | None:
         assert self.process.poll() is None, self.text()
-        found = re.search(r"listening on (http://\S+)", self.text())
+        found = re.search(r'listening on (http://[^\s"]+)', self.text())
         return found[1] if found else None
 
     @property
     def host(self) -> str:
-        """Address that it listens on."""
+        """Address it listens on."""
         return self.url.removeprefix("http://").rpartition(":")[0]
 
     @property
     def port(self) -> int:
-        """Port that it listens on."""
+        """Port it listens on."""
         return int(self.url.rpartition(":")[2])
 
     def __enter__(self) -> Self:
@@ -83,7 +83,7 @@ class Server:
         self.kill()
 
     def text(self) -> str:
-        """What it has written."""
+        """Return its output so far."""
         return self.log.read_text() if self.log.exists() else ""
 
     def send_signal(self, number: Signals = Signals.SIGTERM) -> None:
@@ -91,11 +91,11 @@ class Server:
         self.process.send_signal(number)
 
     def exit_code(self) -> int:
-        """Wait for the process to end; its exit code."""
+        """Wait for the process to exit and return its exit code."""
         return self.process.wait(PATIENCE_S)
 
     def stop(self, number: Signals = Signals.SIGTERM) -> int:
-        """Send a signal and wait until it has ended; the exit code."""
+        """Send a signal, wait for the process to exit and return the exit code."""
         self.send_signal(number)
         return self.exit_code()
 
@@ -105,38 +105,38 @@ class Server:
         wait_until(lambda: "SIGTERM: draining" in self.text(), self.text)
 
     def kill(self) -> None:
-        """End it at once, if it still runs."""
+        """Kill the process if it still runs."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
 
     def client(self) -> httpx.Client:
-        """A client with connections of its own, as many as are needed."""
+        """Return a client with its own connections, without a limit on their number."""
         return httpx.Client(base_url=self.url, timeout=PATIENCE_S, limits=UNLIMITED)
 
     def async_client(self) -> httpx.AsyncClient:
-        """The same for asyncio."""
+        """Return such a client for asyncio."""
         return httpx.AsyncClient(base_url=self.url, timeout=PATIENCE_S, limits=UNLIMITED)
 
     def get(self, path: str, **options: Any) -> httpx.Response:
-        """GET on a connection of its own."""
+        """Send GET on a new connection."""
         return httpx.get(f"{self.url}{path}", timeout=PATIENCE_S, **options)
 
     def post(self, path: str, **options: Any) -> httpx.Response:
-        """POST on a connection of its own."""
+        """Send POST on a new connection."""
         return httpx.post(f"{self.url}{path}", timeout=PATIENCE_S, **options)
 
     def begin(self, body: bytes, **headers: str) -> Wire:
-        """Post a document to be classified, and do not wait for its answer."""
+        """Post a document to classify without waiting for the answer."""
         return Wire(self.url).send(request(body=body, **headers))
 
     def metric(self, name: str, **labels: str) -> float:
-        """Sum of the samples of that name with these labels; 0 if there is none."""
+        """Return the sum of the samples of a metric with these labels; 0 if there is none."""
         with self.client() as client:
             return sample(client, name, **labels)
 
     def wait_for(self, value: float, name: str, **labels: str) -> None:
-        """Wait until a metric has a value; it has to stay at that."""
+        """Wait until a metric has a value; it must not change after that."""
         wait_until(lambda: self.metric(name, **labels) == value, lambda: f"{name} = {self.metric(name, **labels)}")
 
     def wait_for_batches(self, count: float) -> None:
@@ -144,18 +144,18 @@ class Server:
         wait_until(lambda: self.metric("longdoc_batch_size_count") >= count)
 
     def rss_bytes(self) -> int:
-        """Memory that it has now."""
+        """Return its resident memory."""
         found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text())
         assert found is not None
         return int(found[1]) * 1024
 
     def descriptors(self) -> int:
-        """Files and connections that it has open."""
+        """Return the number of its open files and connections."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
 
 class ControlledServer(Server):
-    """A server whose batches and clock the test controls; see `tests.support.controlled`."""
+    """A server whose batches and clock are controlled by the test; see `tests.support.controlled`."""
 
     def __init__(self, log: Path, *flags: str, variables: Mapping[str, str] | None = None) -> None:
         self._channel, theirs = socket.socketpair()
@@ -169,17 +169,17 @@ class ControlledServer(Server):
         self._command("hold")
 
     def release(self) -> None:
-        """Unblock them."""
+        """Unblock the batches."""
         self._command("release")
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Block batches inside."""
+        """Block batches that start inside the context."""
         self.hold()
         try:
             yield
         finally:
-            with suppress(OSError):  # the server may have ended
+            with suppress(OSError):  # the server may have exited
                 self.release()
 
     def advance(self, seconds: float) -> None:
@@ -187,17 +187,17 @@ class ControlledServer(Server):
         self._command(f"advance {seconds}")
 
     def kill(self) -> None:
-        """End it at once, if it still runs."""
+        """Kill the process if it still runs."""
         super().kill()
         self._channel.close()
 
     def _command(self, line: str) -> None:
         self._channel.sendall(line.encode() + b"\n")
-        self._channel.recv(16)  # nothing, if the command has ended the server
+        self._channel.recv(16)  # empty if the command ended the server
 
 
 def sample(client: httpx.Client, name: str, **labels: str) -> float:
-    """Sum of the samples of a metric with these labels; 0 if there is none."""
+    """Return the sum of the samples of a metric with these labels; 0 if there is none."""
     families = text_string_to_metric_families(client.get("/metrics").text)
     samples = (sample for family in families for sample in family.samples)
     return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())

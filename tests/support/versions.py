@@ -1,4 +1,4 @@
-"""Copies of the repository's exports, changed, damaged or published as new versions."""
+"""Copies of the repository's exports: changed, damaged or published as new versions."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ NEW = OLD + 1
 
 
 def prepare(exports: Path, source: str = NAME, name: str = NAME, version: int = NEW, **changes: object) -> Path:
-    """An export under a name that no look finds."""
+    """Write an export to a folder that the service ignores until it is renamed."""
     folder = exports / name / f".partial-{version}"
     shutil.copytree(newest_version(EXPORTS / source), folder)
     edit_manifest(folder, name=name, version=version, **changes)
@@ -37,5 +37,5 @@ def publish(folder: Path) -> Path:
 
 
 def new_version(exports: Path) -> Path:
-    """As the one served, but for its labels, which tell which of them answered."""
+    """Prepare a copy of the newest version whose labels differ, so that an answer shows which version computed it."""
     return prepare(exports, labels=["bad", "good"])

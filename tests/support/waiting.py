@@ -1,4 +1,4 @@
-"""Wait for events. No test measures time: the one limit here only ends a test whose event never comes."""
+"""Wait for events; no test measures time. The only limit here ends a test whose event never happens."""
 
 import time
 from collections.abc import Callable
@@ -7,22 +7,22 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PATIENCE_S = 120.0
-"""Limit of every wait; far above what the slowest machine needs."""
+"""Limit of every wait; far more than the slowest machine needs."""
 
 
 def wait_until(condition: Callable[[], T | None], describe: Callable[[], object] = lambda: "") -> T:
-    """Poll until a condition is true; what it returned.
+    """Poll until a condition is true and return its value.
 
     Args:
         condition: cheap; once true, it stays true.
-        describe: what to show if it never is.
+        describe: returns what to show if the condition never becomes true.
 
     Raises: AssertionError after PATIENCE_S.
 
     """
     end, pause_s = time.monotonic() + PATIENCE_S, 0.001
     while not (found := condition()):
-        assert time.monotonic() < end, f"never came true: {describe()}"
+        assert time.monotonic() < end, f"condition never became true: {describe()}"
         time.sleep(pause_s)
         pause_s = min(0.05, 1.5 * pause_s)
     return found

@@ -1,4 +1,4 @@
-"""A client that shows what goes over the wire: it writes any bytes, and reads answers one by one, as they come."""
+"""A client of raw connections: it writes any bytes and reads responses one by one."""
 
 import socket
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class Wire:
     """One connection."""
 
     def __init__(self, url: str, timeout: float = PATIENCE_S, window: int | None = None) -> None:
-        """Args: address; seconds to wait for anything; bytes that the kernel takes in before somebody reads them."""
+        """Args: address; timeout of each read and write in seconds; size of the kernel's receive buffer in bytes."""
         host, port = url.removeprefix("http://").split(":")
         self.socket = socket.socket()
         if window is not None:
@@ -46,13 +46,19 @@ class Wire:
         self.socket.close()
 
     def send(self, *parts: bytes) -> "Wire":
-        """Write parts, each as a packet of its own as far as the network lets one choose."""
+        """Write parts, each as a separate packet where the network allows it."""
         for part in parts:
             self.socket.sendall(part)
         return self
 
+    def send_last(self, *parts: bytes) -> "Wire":
+        """Write parts and close the sending half of the connection."""
+        self.send(*parts)
+        self.socket.shutdown(socket.SHUT_WR)
+        return self
+
     def head(self) -> tuple[int, dict[str, str]]:
-        """Status and headers of the next response."""
+        """Read the status and headers of the next response."""
         status = self._stream.readline()
         assert status.startswith(b"HTTP/1.1 "), status
         headers = {}
@@ -62,14 +68,14 @@ class Wire:
         return int(status.split()[1]), headers
 
     def chunks(self) -> Iterator[bytes]:
-        """A chunked body as it comes; fails if it ends too early."""
+        """Yield a chunked body as it arrives; fail if it ends too early."""
         while size := int(self._stream.readline(), 16):
             yield self._stream.read(size)
             assert self._stream.read(2) == b"\r\n"
         assert self._stream.readline() == b"\r\n"
 
     def answer(self, *, has_body: bool = True) -> Answer:
-        """The next response, complete; interim ones (100 Continue) are not skipped."""
+        """Read the next response completely; interim responses (100 Continue) are not skipped."""
         status, headers = self.head()
         if not has_body or status == 100:
             return Answer(status, headers, NOTHING)
@@ -77,15 +83,15 @@ class Wire:
             return Answer(status, headers, b"".join(self.chunks()))
         length = int(headers["content-length"])
         body = self._stream.read(length)
-        assert len(body) == length, "the body was cut"
+        assert len(body) == length, "the body was truncated"
         return Answer(status, headers, body)
 
     def read(self, size: int) -> bytes:
-        """A part of a body."""
+        """Read a part of a body."""
         return self._stream.read(size)
 
     def has_ended(self) -> bool:
-        """Whether the server has closed the connection; waits until it does or sends."""
+        """Return whether the server closed the connection; waits until it does so or sends something."""
         try:
             return self._stream.read(1) == NOTHING
         except ConnectionResetError:
@@ -95,7 +101,7 @@ class Wire:
 def request(
     target: str = "/v1/classify", body: bytes | None = b"x", method: str = "POST", version: str = "1.1", **headers: str
 ) -> bytes:
-    """Bytes of a request; `_` in the name of a header stands for `-`."""
+    """Return the bytes of a request; `_` in the name of a header stands for `-`."""
     fields = {"host": "x", "content-type": "text/plain"}
     if body is not None:
         fields["content-length"] = str(len(body))
@@ -105,7 +111,7 @@ def request(
 
 
 def chunked(*parts: bytes) -> bytes:
-    """Parts of a body in the chunked coding, without the end."""
+    """Encode parts of a body in the chunked coding, without the last chunk."""
     return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts)
 
 

@@ -1,4 +1,4 @@
-"""Documents of words, for a stem of few of them."""
+"""Documents of words, for a word stem with few slots."""
 
 import torch
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ LENGTH = NUM_TOKENS * CONFIG.patch_length
 
 
 ODD = b"abAZ09'' ..!\x00\n\x1f\x7f\x80\xc3\xa9\xdf\xe0\xe6\x97\xa5\xf0\xff"
-"""A byte of every kind, some of them on the edges."""
+"""At least one byte of every kind, some at the edges of their range."""
 Odd = st.lists(st.sampled_from(ODD), min_size=1, max_size=LENGTH).map(bytes)
 Texts = st.lists(st.one_of(Odd, st.binary(min_size=1, max_size=LENGTH)), min_size=1, max_size=5)
 
@@ -24,6 +24,6 @@ def padded(*texts: bytes, length: int = LENGTH) -> tuple[torch.Tensor, torch.Ten
 
 
 def every_second_run(*texts: bytes) -> list[int]:
-    """Hashes of about half of the runs, and of one that no text has."""
+    """Return hashes of about half of the runs, and one hash of no run."""
     hashes = sorted({value for text in texts for value in reference.word_runs(text, CONFIG.longest).values()})
     return [12345, *hashes[::2]]

@@ -1,4 +1,4 @@
-"""Attention layers, one file a paper, under the names that recipes give them. Used by `model.nn.encoder`."""
+"""Attention layers, one module per paper, by their names in recipes. Used by `model.nn.encoder`."""
 
 import torch
 
@@ -26,5 +26,5 @@ ATTENTIONS: dict[str, type[Attention]] = {
 
 
 def create_attention(config: EncoderConfig, generator: torch.Generator) -> Attention:
-    """The layer that a recipe names."""
+    """Create the attention layer that a recipe selects."""
     return ATTENTIONS[config.attention](config, generator)

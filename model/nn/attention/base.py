@@ -1,4 +1,4 @@
-"""What every attention layer has: a mask of real tokens, heads, a place in the stack. Used by its siblings."""
+"""Base classes and helpers of all attention layers: padding masks, heads. Used by the sibling modules."""
 
 from abc import abstractmethod
 
@@ -9,29 +9,30 @@ from model.config.encoder import EncoderConfig
 
 
 class Attention(nn.Module):
-    """A layer that mixes tokens; what recipes may set of it alone is in model.config.attentions.
+    """Base class of the attention layers. Options of each layer are in model.config.attentions.
 
-    Shape:      x (B, N, C), N <= seq_len; lengths (B,), real tokens of each, at least 1, by default all; returns
-                (B, N, C), length-aware of no meaning where there is no token. As published, lengths are not looked at.
+    Shape:      x (B, N, C), N <= seq_len; lengths (B,), number of real tokens in each row, at least 1, default N;
+                returns (B, N, C). In mode `paper`, lengths are ignored and padding is treated like real tokens. In the
+                other modes, it is masked; in length-aware mode, the output at padding positions is undefined.
     """
 
     positions: Tensor
 
     def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
-        """Build the layer; what is drawn for it once, and then is part of the model, comes from the generator."""
+        """Create the layer. Sampled indices and random features are drawn from `generator` and become buffers."""
         del generator
         super().__init__()
-        self.is_length_aware = config.is_length_aware
+        self.masks_padding = config.masks_padding
         self.register_buffer("positions", torch.arange(config.seq_len), persistent=False)
 
     def share(self, below: "Attention") -> None:
-        """Take over what the layers of one encoder have in common; called with the layer one block below."""
+        """Share parameters with `below`, the attention layer one block below."""
 
     def real_tokens(self, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Lengths (B,) that count, and the mask (B, N) of real tokens; as published all are real, and there is none."""
-        if lengths is None or not self.is_length_aware:
+        """Lengths (B,) and mask (B, N) of the real tokens. In mode `paper`, all N are real and the mask is None."""
+        if lengths is None or not self.masks_padding:
             lengths = torch.full((x.shape[0],), x.shape[1], device=x.device)
-        if not self.is_length_aware:
+        if not self.masks_padding:
             return lengths, None
         return lengths, self.positions[: x.shape[1]] < lengths.unsqueeze(1)
 
@@ -41,11 +42,11 @@ class Attention(nn.Module):
 
 
 class HeadedAttention(Attention):
-    """Queries, keys and values of each head linear in the input, mixed by `mix`, joined by one matrix.
+    """Multi-head attention with linear queries, keys and values; subclasses implement `mix`.
 
     out = W_o [mix(Q_1, K_1, V_1), ..., mix(Q_H, K_H, V_H)],  Q, K, V = W x
 
-    Reference:  Vaswani et al. 2017, arXiv:1706.03762; all papers here put their attention in this place.
+    Reference:  Vaswani et al. 2017, arXiv:1706.03762; every paper here replaces its `mix`.
     """
 
     def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
@@ -65,23 +66,23 @@ class HeadedAttention(Attention):
 
     @abstractmethod
     def mix(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, mask: Tensor | None) -> Tensor:
-        """Mix tokens head by head.
+        """Attend within each head.
 
         Shape:  q, k, v (B, H, N, D); lengths (B,); mask (B, N) or None; returns (B, H, N, D).
         """
 
 
 def zero_padding(x: Tensor, mask: Tensor | None) -> Tensor:
-    """Zero where there is no token: x (B, H, N, D), mask (B, N) or None."""
+    """Set padding positions to zero: x (B, H, N, D), mask (B, N) or None."""
     return x if mask is None else x * mask[:, None, :, None]
 
 
 def hide_padding(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Minus infinity where the last axis is no token: scores (B, H, M, N), mask (B, N) or None."""
+    """Set the scores of padding keys to minus infinity: scores (B, H, M, N), mask (B, N) or None."""
     return scores if mask is None else scores.masked_fill(~mask[:, None, None, :], float("-inf"))
 
 
 def take_tokens(x: Tensor, tokens: Tensor) -> Tensor:
-    """Tokens of each sequence: x (B, H, N, D), tokens (B, m) -> (B, H, m, D)."""
+    """Gather tokens by index: x (B, H, N, D), tokens (B, m) -> (B, H, m, D)."""
     index = tokens[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
     return x.gather(2, index)

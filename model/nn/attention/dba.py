@@ -1,4 +1,4 @@
-"""DBA: dynamic bilinear low-rank attention, to itself and to another sequence. Used through `model.nn.attention`."""
+"""DBA: dynamic bilinear low-rank self- and cross-attention. Used through `model.nn.attention`."""
 
 import math
 
@@ -11,16 +11,16 @@ from model.nn.attention.base import Attention, hide_padding, zero_padding
 
 
 class DynamicBilinearAttention(Attention):
-    """Attention among d_p weighted sums of tokens, whose weights depend on the sequence; then back to all tokens.
+    """Attention among d_p weighted sums of tokens, projected back to all tokens. The weights depend on the sequence.
 
     out = W_o W'_r softmax((W_r Q R) (W_c K R)^T / sqrt(d_in)) W'_c^T V    O(N d_p C)
     W_r = softmax(Z Q^T), W_c = softmax(Z K^T) over tokens; Q, K, V, W'_r, W'_c linear in x
 
     Shape:      Z (H, d_p, D); R (D, d_in), shared by the heads; W'_r, W'_c (B, H, N, d_p).
     Reference:  Qin et al. 2022, arXiv:2211.16368, eqs. (8), (10) to (12), sec. 3.3.
-    Deviates:   W'_c^T V, a sum over tokens, is divided by the square root of their number, or outputs would grow with
-                the length. Z, which "propagates through different attention layers", is one parameter that all layers
-                of an encoder share: test_layers_share_the_latent_sequence.
+    Deviates:   W'_c^T V, a sum over tokens, is divided by the square root of the length; otherwise outputs would grow
+                with the length. Z, which "propagates through different attention layers", is one parameter that
+                all layers of an encoder share; test_layers_share_the_latent_sequence.
     """
 
     def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
@@ -36,7 +36,7 @@ class DynamicBilinearAttention(Attention):
         self.dropout = nn.Dropout(config.dropout.attention)
 
     def share(self, below: Attention) -> None:
-        """Have the same Z as the layer below."""
+        """Share Z with the layer below."""
         assert isinstance(below, DynamicBilinearAttention)
         self.latent = below.latent
 
@@ -53,7 +53,7 @@ class DynamicBilinearAttention(Attention):
 
 
 class DynamicBilinearCrossAttention(nn.Module):
-    """Tokens of one sequence attend to another one, which is compressed first and guides how they are compressed.
+    """Cross-attention to a compressed sequence x_2. The compressed x_2 also determines how x_1 is compressed.
 
     S = softmax(Z Q_2^T) x_2;  out = W_o W'_r softmax((W_r Q R) (K R)^T / sqrt(d_in)) V,  W_r = softmax(Z_1 Q^T)
     Q_2 linear in x_2; Z_1, K, V linear in S; Q, W'_r linear in x_1    O((N + M) d_p C)
@@ -61,7 +61,7 @@ class DynamicBilinearCrossAttention(nn.Module):
     Shape:      x_1 (B, N, C), x_2 (B, M, C); masks (B, N), (B, M) of real tokens, or None; returns (B, N, C).
     Reference:  Qin et al. 2022, arXiv:2211.16368, sec. 3.4, eq. (14).
 
-    A layer for models of one's own: none here attends to another sequence.
+    No model of this project uses this layer; it is provided for custom models.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -79,7 +79,7 @@ class DynamicBilinearCrossAttention(nn.Module):
         self.dropout = nn.Dropout(config.dropout.attention)
 
     def forward(self, x: Tensor, other: Tensor, mask: Tensor | None = None, other_mask: Tensor | None = None) -> Tensor:
-        """Attend from (B, N, C) to (B, M, C) -> (B, N, C)."""
+        """Attend from x (B, N, C) to other (B, M, C) -> (B, N, C)."""
         scores = self.latent @ self.other(other).transpose(1, 2)  # (B, d_p, M)
         if other_mask is not None:
             scores = scores.masked_fill(~other_mask.unsqueeze(1), float("-inf"))
@@ -102,10 +102,10 @@ def compress(latent: Tensor, x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: nn.Module) -> Tensor:
-    """Softmax attention among compressed rows: q, k (B, H, d_p, d_in), v (B, H, d_p, D) -> (B, H, d_p, D)."""
+    """Softmax attention among compressed tokens: q, k (B, H, d_p, d_in), v (B, H, d_p, D) -> (B, H, d_p, D)."""
     return dropout(torch.softmax(q @ k.transpose(2, 3) * scale, dim=-1)) @ v  # type: ignore[no-any-return]
 
 
 def _heads(x: Tensor, parts: int, num_heads: int) -> tuple[Tensor, ...]:
-    """Split (B, N, parts * H * D) into that many (B, H, N, D)."""
+    """Split (B, N, parts * H * D) into `parts` tensors (B, H, N, D)."""
     return x.unflatten(-1, (parts, num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Linformer: keys and values projected to a fixed number of rows. Used through `model.nn.attention`."""
+"""Linformer: keys and values projected to a fixed length. Used through `model.nn.attention`."""
 
 import math
 
@@ -11,15 +11,15 @@ from model.nn.attention.base import HeadedAttention, zero_padding
 
 
 class Linformer(HeadedAttention):
-    """Every token attends to k learned mixtures of all tokens.
+    """Attention of every token to k learned linear combinations of all tokens.
 
     out = softmax(Q (E K)^T / sqrt(D)) F V    O(N k C)
 
-    E and F are shared by the heads. A shorter sequence uses their first columns.
+    E and F are shared by the heads. Shorter sequences use their first columns.
 
     Shape:      E, F (k, seq_len).
     Reference:  Wang et al. 2020, arXiv:2006.04768, sec. 4.
-    Deviates:   E and F start at a standard deviation of 1 / sqrt(seq_len), so that projected rows have that of tokens.
+    Deviates:   E and F are initialised with standard deviation 1 / sqrt(seq_len), which keeps the scale of the tokens.
     """
 
     def __init__(self, config: EncoderConfig, generator: torch.Generator) -> None:
@@ -31,7 +31,7 @@ class Linformer(HeadedAttention):
         self.scale = 1 / math.sqrt(config.head_dim)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, mask: Tensor | None) -> Tensor:
-        """Mix (B, H, N, D) three times -> (B, H, N, D)."""
+        """Attend within each head: q, k, v (B, H, N, D) -> (B, H, N, D)."""
         del lengths
         length = q.shape[2]
         k = self.key_projection[:, :length] @ zero_padding(k, mask)  # (B, H, k, D)

@@ -1,4 +1,4 @@
-"""Nystromformer: softmax attention through means of segments. Used through `model.nn.attention`."""
+"""Nystromformer: Nystrom approximation of softmax attention. Used through `model.nn.attention`."""
 
 import math
 
@@ -12,13 +12,14 @@ from model.nn.ops.inverse import apply_iterative_inverse, identity_like
 
 
 class Nystromformer(HeadedAttention):
-    """Softmax attention whose matrix is approximated from landmarks L_Q, L_K, the means of m segments.
+    """Softmax attention approximated with landmarks L_Q and L_K, the means of m segments of Q and K.
 
     out = s(Q L_K^T) s(L_Q L_K^T)^+ s(L_Q K^T) V + conv(V),  s(x) = softmax(x / sqrt(D))    O(N m C)
 
     Reference:  Xiong et al. 2021, arXiv:2102.03902; described in Chen et al. 2021, arXiv:2111.00035, sec. 2.
-    Deviates:   segments divide the real tokens; with fewer tokens than landmarks, neighbours share one. The iteration
-                starts from A^T / (|A|_1 |A|_inf) of each matrix, not of the largest of the batch:
+    Deviates:   segments divide the real tokens; with fewer tokens than landmarks, neighbouring landmarks share a token.
+                The iteration starts from A^T / (|A|_1 |A|_inf) with the norms of each matrix instead of the largest
+                norms in the batch, so that outputs do not depend on the other documents of a batch;
                 test_answer_does_not_depend_on_neighbours.
     """
 
@@ -32,7 +33,7 @@ class Nystromformer(HeadedAttention):
         self.conv = nn.Conv2d(heads, heads, (size, 1), padding=(size // 2, 0), groups=heads, bias=False)
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, mask: Tensor | None) -> Tensor:
-        """Mix (B, H, N, D) three times -> (B, H, N, D)."""
+        """Attend within each head: q, k, v (B, H, N, D) -> (B, H, N, D)."""
         means = self._segments(q, lengths)  # (B, 1, m, N)
         v = zero_padding(v, mask)
         q_marks, k_marks = means @ q, means @ k  # (B, H, m, D)
@@ -40,12 +41,12 @@ class Nystromformer(HeadedAttention):
         middle = torch.softmax(q_marks @ k_marks.transpose(2, 3) * self.scale, dim=-1)  # (B, H, m, m)
         scores = hide_padding(q_marks @ k.transpose(2, 3) * self.scale, mask)
         values = torch.softmax(scores, dim=-1) @ v  # (B, H, m, D)
-        exact = middle.double()  # small singular values become large ones
+        exact = middle.double()  # float64: the inverse amplifies small singular values
         values = apply_pseudo_inverse(exact, values.double(), self.num_steps).to(q.dtype)
         return self.dropout(to_marks) @ values + self.conv(v)  # type: ignore[no-any-return]
 
     def _segments(self, q: Tensor, lengths: Tensor) -> Tensor:
-        """Weights (B, 1, m, N) that take the means of m segments of the real tokens, each of at least one."""
+        """Averaging weights (B, 1, m, N) of m segments of the real tokens; each segment has at least one token."""
         count = self.num_landmarks
         mark = torch.arange(count, device=q.device)
         length = lengths.long().unsqueeze(1)  # (B, 1)
@@ -57,9 +58,9 @@ class Nystromformer(HeadedAttention):
 
 
 def apply_pseudo_inverse(a: Tensor, values: Tensor, num_steps: int) -> Tensor:
-    """Approximate A^+ x, A (..., m, m) with rows that sum to one, A^+ its Moore-Penrose inverse; values x (..., m, D).
+    """Approximate A^+ x for row-stochastic A (..., m, m), with A^+ its Moore-Penrose inverse; x `values` (..., m, D).
 
-    Reference:  Razavi et al. 2014; the start is that of Xiong et al. 2021, matrix by matrix.
+    Reference:  Razavi et al. 2014; initial value of Xiong et al. 2021, for each matrix separately.
     """
     norms = a.abs().sum(-2).amax(-1) * a.abs().sum(-1).amax(-1)  # |A|_1 |A|_inf
     start = a.transpose(-2, -1) / norms[..., None, None]

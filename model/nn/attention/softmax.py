@@ -1,4 +1,4 @@
-"""Softmax attention, the baseline of all papers. Used through `model.nn.attention`."""
+"""Softmax attention, the common baseline. Used through `model.nn.attention`."""
 
 from torch import Tensor, nn
 
@@ -6,18 +6,18 @@ from model.nn.attention.base import HeadedAttention
 
 
 class SoftmaxAttention(HeadedAttention):
-    """Every token attends to every token.
+    """Full softmax attention.
 
     out = softmax(Q K^T / sqrt(D)) V    O(N^2 C)
 
-    PyTorch's fused kernel computes it block by block, so that its memory does not grow with N^2, as it does in the
-    papers' comparisons.
+    Uses PyTorch's fused kernel, whose memory is not quadratic in N, unlike the implementations that the papers compare
+    with.
 
     Reference:  Vaswani et al. 2017, arXiv:1706.03762; Chen et al. 2021, arXiv:2111.00035, sec. 3.1.
     """
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, mask: Tensor | None) -> Tensor:
-        """Mix (B, H, N, D) three times -> (B, H, N, D)."""
+        """Attend within each head: q, k, v (B, H, N, D) -> (B, H, N, D)."""
         del lengths
         allowed = None if mask is None else mask[:, None, None, :]
         dropout = self.dropout.p if self.training else 0.0

@@ -1,1 +1,1 @@
-"""Tensor operations shared by the encoders."""
+"""Tensor operations of the encoder and the attention layers."""

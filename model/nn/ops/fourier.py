@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 def segment_means(x: Tensor, num_segments: int) -> Tensor:
-    """Mean over each of r equal segments of the width: the distinct columns of X S.
+    """Mean over each of r equal segments of the channels: the distinct columns of X S.
 
     Shape:      x (B, N, C); returns (B, N, r).
     Reference:  Wang et al. 2024, arXiv:2408.08567, sec. III-B, eq. (4).
@@ -16,23 +16,23 @@ def segment_means(x: Tensor, num_segments: int) -> Tensor:
 
 
 def fourier_convolution(segments: Tensor, kernel: Tensor, seq_len: int) -> Tensor:
-    """Circular convolution with a kernel learned in the frequency domain: irfft(rfft(X S) * L), at length n = seq_len.
+    """Circular convolution of length n = seq_len with a kernel learned in the frequency domain: irfft(rfft(X S) * L).
 
-    Channel c is convolved with the mean of **its own** segment, segment floor(c r / C). A sequence of b < n tokens
-    counts as followed by n - b zeros, of which the convolution only sees the lags -(b - 1) ... b - 1 of the kernel:
-    an FFT of 2 b points gives the first b of the n outputs. O(b log b * (r + C)), and O(n log n * C) for the lags.
+    Channel c is convolved with the mean of **its own** segment, segment floor(c r / C). A sequence of b < n tokens is
+    treated as zero-padded to n. Its first b outputs only depend on the lags -(b - 1) ... b - 1 of the kernel, so that
+    an FFT of 2 b points suffices. O(b log b * (r + C)), plus O(n log n * C) for the lags.
 
     Shape:      segments (B, b, r), b <= n; kernel (n/2 + 1, C, 2), real and imaginary parts of L; returns (B, b, C).
     Reference:  Wang et al. 2024, arXiv:2408.08567, sec. III-B, eqs. (2) to (4), Algorithm 2.
-    Deviates:   the published code tiles the segments, so that channel c gets segment c mod r; here eq. (4),
-                test_fourier_convolution_uses_each_channels_own_segment. Computed in float32 under autocast. Shorter
-                sequences are not in the paper, test_shorter_sequences_are_convolved_as_if_padded.
+    Deviates:   the published code tiles the segments, so that channel c gets segment c mod r; this follows eq. (4),
+                test_fourier_convolution_uses_each_channels_own_segment. Computed in float32 under autocast. Sequences
+                shorter than n are not in the paper; test_shorter_sequences_are_convolved_as_if_padded.
     """
     with torch.autocast(segments.device.type, enabled=False):
         length = segments.shape[1]
         segments = segments.to(kernel.dtype)
         size, response = seq_len, torch.view_as_complex(kernel)  # (F, C)
-        # A traced graph serves every length: no branch of it may depend on one.
+        # A traced graph serves every length, so no branch may depend on the length.
         if not torch.jit.is_tracing() and length < seq_len:  # type: ignore[attr-defined,no-untyped-call]
             size = 2 * length
             taps = torch.fft.irfft(response, n=seq_len, dim=0)  # (n, C)
@@ -44,7 +44,7 @@ def fourier_convolution(segments: Tensor, kernel: Tensor, seq_len: int) -> Tenso
 
 
 def dense_fourier_convolution(segments: Tensor, kernel: Tensor, forward: Tensor, inverse: Tensor) -> Tensor:
-    """The same by matrix products, O(b n (r + C)): cheaper than an FFT while n is small, and on every runtime.
+    """Same as `fourier_convolution`, by matrix products: O(b n (r + C)), faster for small n, without a DFT operator.
 
     Shape:      segments (B, b, r); kernel (n/2 + 1, C, 2); forward, inverse: of `dft_matrices(n)`; returns (B, b, C).
     """
@@ -57,7 +57,7 @@ def dense_fourier_convolution(segments: Tensor, kernel: Tensor, forward: Tensor,
 
 
 def _product(real: Tensor, imag: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
-    """Each segment's spectrum (B, F, r) times the kernel (F, C, 2) of its channels: real and imaginary (B, F, C)."""
+    """Real and imaginary parts (B, F, C) of the segments' spectra (B, F, r) times their channels' kernels (F, C, 2)."""
     real, imag = real.unsqueeze(-1), imag.unsqueeze(-1)  # (B, F, r, 1)
     kernel_real, kernel_imag = kernel.reshape(kernel.shape[0], real.shape[2], -1, 2).unbind(-1)  # (F, r, C/r)
     return (
@@ -67,25 +67,25 @@ def _product(real: Tensor, imag: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor
 
 
 def dft_matrices(n: int) -> tuple[Tensor, Tensor]:
-    """Real transforms as matrices: rfft(x) = forward @ x, real parts above imaginary ones, and irfft = inverse @ it.
+    """Real DFT as matrices: forward @ x stacks real and imaginary parts of rfft(x); inverse @ that is irfft.
 
     Shape:      forward (2F, n), inverse (n, 2F), F = n/2 + 1, float64; n even.
     """
     frequency = torch.arange(n // 2 + 1, dtype=torch.float64).unsqueeze(1)
     angle = 2 * math.pi / n * (frequency * torch.arange(n, dtype=torch.float64) % n)  # (F, n)
     forward = torch.cat((torch.cos(angle), -torch.sin(angle)))
-    weight = torch.full((n // 2 + 1, 1), 2.0, dtype=torch.float64)  # each frequency stands for its conjugate too
+    weight = torch.full((n // 2 + 1, 1), 2.0, dtype=torch.float64)  # each frequency also stands for its conjugate
     weight[0] = weight[-1] = 1.0
     inverse = torch.cat((weight * torch.cos(angle), -weight * torch.sin(angle))).T / n
     return forward, inverse.contiguous()
 
 
 class FactoredFourierConvolution(nn.Module):
-    """The same by small matrix products: what ONNX graphs take, whose DFT is slow on CPU and not there on GPU.
+    """Same as `fourier_convolution`, by small matrix products: ONNX's DFT operator is slow on CPU and missing on GPU.
 
-    n = n1 n2, best both about sqrt(n): a transform of n1 points, a twiddle, one of n2 points, and back the same way.
-    With t = n2 a + b and k = c + n1 d, X[k] = sum_b W^(b k) (sum_a x[t] W^(n2 a c)), W = exp(-2 pi i / n). Real input
-    needs c <= n1/2 only, what is left is its conjugate. O(n sqrt(n) (r + C)).
+    n = n1 n2, ideally both near sqrt(n): DFTs of n1 points, twiddle factors, DFTs of n2 points, and the inverse
+    likewise. With t = n2 a + b and k = c + n1 d, X[k] = sum_b W^(b k) (sum_a x[t] W^(n2 a c)), W = exp(-2 pi i / n).
+    For real input only c <= n1/2 is computed; the rest is conjugate. O(n sqrt(n) (r + C)).
 
     Shape:      segments (B, b, r), b <= n; kernel (n/2 + 1, C, 2); returns (B, b, C).
     Reference:  Cooley and Tukey, "An algorithm for the machine calculation of complex Fourier series", 1965.
@@ -101,7 +101,7 @@ class FactoredFourierConvolution(nn.Module):
     sign: Tensor
 
     def __init__(self, n1: int, n2: int) -> None:
-        """Hold what is constant, in double precision."""
+        """Precompute the constant matrices in float64."""
         super().__init__()
         n = n1 * n2
         self.n1, self.n2 = n1, n2
@@ -110,7 +110,8 @@ class FactoredFourierConvolution(nn.Module):
         outer = 2 * math.pi / n1 * (c.unsqueeze(1) * a % n1)  # (F1, n1)
         inner = 2 * math.pi / n2 * (b.unsqueeze(1) * b % n2)  # (n2, n2)
         twiddle = 2 * math.pi / n * (c.unsqueeze(1) * b)  # (F1, n2)
-        weight = (2.0 - ((c == 0) | (2 * c == n1)).double()).unsqueeze(1) / n  # others stand for their conjugates, too
+        # All frequencies but c = 0 and c = n1/2 also stand for their conjugates.
+        weight = (2.0 - ((c == 0) | (2 * c == n1)).double()).unsqueeze(1) / n
         cos, sin = torch.cos(inner), torch.sin(inner)
         k = (c.long().unsqueeze(1) + n1 * b.long()).flatten()  # (F1 n2,)
         for name, matrix in {
@@ -144,12 +145,13 @@ class FactoredFourierConvolution(nn.Module):
 
 
 def extrapolation_matrix(context_length: int, prediction_length: int, num_harmonics: int) -> Tensor:
-    """Fourier extrapolation as one linear map: the lowest frequencies of a window, evaluated after its end.
+    """Fourier extrapolation as a linear map: the lowest frequencies of a window, evaluated after its end.
 
-    The kept frequencies lie on the grid k / n, so that the forecast is the low-passed window, repeated with period n.
+    The kept frequencies lie on the grid k / n, so that the forecast is the low-pass filtered window, repeated with
+    period n.
 
     Shape:      returns (O, n) float64; forecast = matrix @ window.
-    Reference:  Wang et al. 2024, arXiv:2408.08567, sec. III-C, Algorithm 4.
+    Reference:  Wang et al. 2024, arXiv:2408.08567, sec. IV-B and supplement A, Algorithm 4.
     Deviates:   pi is exact (3.1415 in the listing); test_extrapolation_equals_the_listing.
     """
     n = context_length

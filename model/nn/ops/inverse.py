@@ -1,16 +1,17 @@
-"""Inverses by matrix products, which every runtime has. Used by `model.nn.attention`."""
+"""Iterative matrix inverse by matrix products, which every runtime supports. Used by `model.nn.attention`."""
 
 import torch
 from torch import Tensor
 
 
 def apply_iterative_inverse(residual: Tensor, x: Tensor, steps: int) -> Tensor:
-    """Apply what the iteration Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4 makes of its start: Z_0^-1 Z x.
+    """Compute Z_0^-1 Z x, where Z approximates A^-1 after `steps` of Z <- Z (13 I - A Z (15 I - A Z (7 I - A Z))) / 4.
 
-    Of R = I - A Z a step makes R^3 (3 I + R) / 4, and of Z, Z (I + R + R^2 + R^3 / 4). All R commute, being
-    polynomials of the first one, so that the factors are applied to x as they come and Z is never formed: two products
-    of (m, m) a step instead of four. Converges cubically where |R| < 1. Small singular values are inverted last: each
-    step multiplies what is found of them by 13/4 at most, so that few steps also keep the inverse small.
+    With R = I - A Z, one step maps R to R^3 (3 I + R) / 4 and Z to Z (I + R + R^2 + R^3 / 4). All R commute, because
+    they are polynomials of the first one. The factors are therefore applied to x directly and Z is never formed: two
+    products of (m, m) matrices per step instead of four. Converges cubically if |R| < 1. Small singular values converge
+    last. Each step multiplies their approximate inverse by at most 13/4, so few steps also bound the norm of the
+    inverse.
 
     Shape:      residual I - A Z_0 (..., m, m); x (..., m, D); returns (..., m, D).
     Reference:  Razavi et al. 2014, Theorem 2, as used by Chen et al. 2021, arXiv:2111.00035, sec. 4.4.
@@ -25,5 +26,5 @@ def apply_iterative_inverse(residual: Tensor, x: Tensor, steps: int) -> Tensor:
 
 
 def identity_like(a: Tensor) -> Tensor:
-    """I (m, m) for A (..., m, m)."""
+    """Identity matrix (m, m) for A (..., m, m)."""
     return torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)

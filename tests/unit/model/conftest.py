@@ -7,7 +7,7 @@ from model.config.encoder import EncoderConfig
 
 @pytest.fixture
 def config() -> EncoderConfig:
-    """A small encoder as published, whose every size differs from the others."""
+    """A small encoder as published; all its sizes differ."""
     return EncoderConfig(
         mode="paper",
         seq_len=24,
@@ -21,7 +21,7 @@ def config() -> EncoderConfig:
 
 @pytest.fixture
 def documents(config: EncoderConfig) -> tuple[torch.Tensor, torch.Tensor]:
-    """Five documents of 1 byte to full length, zero-padded."""
+    """Five documents, from 1 byte to the full length, padded with zeros."""
     lengths = torch.tensor([1, 7, 24, 13, 24], dtype=torch.int32)
     document = torch.randint(0, 256, (5, config.seq_len), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
     return document * (torch.arange(config.seq_len) < lengths[:, None]), lengths

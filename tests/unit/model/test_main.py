@@ -14,7 +14,7 @@ from model.cli import train
     ("program", "shown"),
     [("/x/model/__main__.py", "python -m model"), ("/x/bin/longdoc-train", "longdoc-train")],
 )
-def test_help_names_the_program_as_it_was_called(
+def test_help_names_the_called_program(
     program: str, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", [program, "--help"])
@@ -31,22 +31,22 @@ def test_every_command_has_the_shared_arguments(command: str, capsys: pytest.Cap
     assert re.search(r"--data-dir .*--data .*--device", capsys.readouterr().out, re.DOTALL)
 
 
-def test_command_that_is_none_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["tune"])
     assert caught.value.code == 2
     assert "invalid choice: 'tune'" in capsys.readouterr().err
 
 
-def test_command_exits_2_with_one_line_for_a_mistake(tmp_path: Path) -> None:
+def test_wrong_arguments_print_one_line_and_exit_with_2(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "model", "train", "nosuch", "--runs", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 2
-    assert re.fullmatch(r"error: no recipe 'nosuch'; known: .*synthetic.*\n", done.stderr)
+    assert re.fullmatch(r"error: no recipe 'nosuch'; expected one of .*synthetic.*\n", done.stderr)
     assert done.stdout == ""
 
 
-def test_missing_library_is_an_error_that_names_the_extra(
+def test_error_about_a_missing_library_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def without_torch(name: str) -> None:
@@ -58,18 +58,18 @@ def test_missing_library_is_an_error_that_names_the_extra(
 
 
 @pytest.mark.parametrize(
-    ("interruption", "told"),
+    ("interruption", "message"),
     [
         (KeyboardInterrupt(), "interrupted\n"),
-        (KeyboardInterrupt("--resume goes on"), "interrupted; --resume goes on\n"),
+        (KeyboardInterrupt("resume with --resume"), "interrupted; resume with --resume\n"),
     ],
 )
-def test_interruption_promises_no_more_than_there_is(
-    interruption: KeyboardInterrupt, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_interruption_mentions_resume_only_if_possible(
+    interruption: KeyboardInterrupt, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(_: object) -> None:
         raise interruption
 
     monkeypatch.setattr(train, "run", run)
     assert main(["train", "synthetic"]) == 130
-    assert capsys.readouterr().err == told
+    assert capsys.readouterr().err == message

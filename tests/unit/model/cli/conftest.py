@@ -1,4 +1,4 @@
-"""A run, its export, and their manifest."""
+"""A run, its export and its manifest."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ from tests.support.commands import export, train
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder of one short training."""
+    """The folder of a short training run."""
     return train("synthetic", tmp_path_factory.mktemp("runs"), "training.epochs=1")
 
 
 @pytest.fixture(scope="module")
 def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its export, version 1."""
+    """The export of the run as version 1."""
     return export(run, tmp_path_factory.mktemp("exports"))
 
 

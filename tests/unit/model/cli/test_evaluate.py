@@ -1,4 +1,4 @@
-"""Measuring a run, and an export as it is served."""
+"""Evaluating a run, and an export as it is served."""
 
 import json
 import re
@@ -29,13 +29,12 @@ def test_evaluate_reproduces_the_results_in_the_manifest(
     assert 0.6 < results[0]["value"] <= 1
     out = capsys.readouterr().out
     for result in results:
-        assert re.search(
-            rf"{result['condition']} +test +{result['examples']} +{result['value']:.4f} +{result['value']:.4f}\n", out
-        )
+        values = rf"{result['value']:.4f} +{result['value']:.4f}"
+        assert re.search(rf"{result['condition']} +test +{result['examples']} +{values}\n", out)
     assert f"written to {target}" in out
 
 
-def test_evaluate_takes_the_newest_version_of_a_name(
+def test_evaluate_uses_the_newest_version_of_a_name(
     exported: Path, manifest: ClassifierManifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in (2, 10):
@@ -47,7 +46,9 @@ def test_evaluate_takes_the_newest_version_of_a_name(
     assert (tmp_path / "evaluation-synthetic-10.json").is_file()
 
 
-def test_evaluate_works_inside_the_export(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluate_works_in_the_folder_of_the_export(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(exported)
     assert call("evaluate", ".", "--out", tmp_path / "out.json", "--device", "cpu") == 0
     assert (tmp_path / "out.json").is_file()

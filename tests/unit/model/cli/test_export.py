@@ -3,6 +3,7 @@ import os
 import re
 import shutil
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,30 +20,31 @@ from artifact.manifest import ClassifierManifest, Format, read_manifest
 from model.config.run import from_dict
 from model.errors import ExportMismatch
 from model.nn.classifier import ByteClassifier
-from model.tasks.base import GraphSource
+from model.tasks.base import ExportGraph
 from model.tasks.golden import golden_documents
 from model.training import checkpoint
 from model.training.trained import load_trained
 from tests.support.commands import call
+from tests.support.disk import full_beyond
 
 Inputs = dict[str, np.ndarray]
 
 ROUNDING = 1e-6
-"""Of single precision: the last bits depend on where arrays lie in memory."""
+"""Single-precision rounding: the last bits depend on where arrays are in memory."""
 FORMATS = ["onnx", "torchscript"]
 FILES = ["golden.npz", "manifest.json", "model.onnx", "model.ts"]
 
 
 @pytest.fixture(scope="module")
 def classifier(run: Path) -> ByteClassifier:
-    """What was exported: the best checkpoint, calibrated."""
+    """The exported model: the best checkpoint, calibrated."""
     classifier = load_trained(run, Path("absent")).model
     assert isinstance(classifier, ByteClassifier)
     return classifier
 
 
 def eager(classifier: ByteClassifier, inputs: Inputs) -> np.ndarray:
-    return model.cli.export.eager(GraphSource("model", classifier, inputs, "logits", (inputs["bytes"].shape[1],)))
+    return model.cli.export.eager(ExportGraph("model", classifier, inputs, "logits", (inputs["bytes"].shape[1],)))
 
 
 def random_documents(count: int, seq_len: int) -> Inputs:
@@ -52,17 +54,15 @@ def random_documents(count: int, seq_len: int) -> Inputs:
     return {"bytes": padded, "lengths": lengths}
 
 
-def test_export_writes_four_files_that_the_manifest_names(exported: Path, manifest: ClassifierManifest) -> None:
+def test_export_writes_four_files_and_lists_them_in_the_manifest(exported: Path, manifest: ClassifierManifest) -> None:
     assert sorted(path.name for path in exported.iterdir()) == FILES
     assert {file.format: file.path for file in manifest.files} == {"onnx": "model.onnx", "torchscript": "model.ts"}
     assert manifest.golden.path == "golden.npz"
     assert [path.name for path in exported.parent.iterdir()] == ["1"]
 
 
-def test_export_beside_another_one_takes_the_next_version(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both see the same versions when they begin."""
+def test_concurrent_exports_get_different_versions(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another export publishes versions 1 and 2 after this one has started."""
     rename, versions = os.rename, tmp_path / "synthetic"
 
     def rename_late(source: Path, target: Path) -> None:
@@ -77,7 +77,7 @@ def test_export_beside_another_one_takes_the_next_version(
     assert sorted(path.name for path in versions.iterdir()) == ["1", "2", "3"]
 
 
-def test_export_that_cannot_be_placed_leaves_nothing(
+def test_export_that_cannot_be_renamed_leaves_no_files(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: Path) -> None:
@@ -87,6 +87,38 @@ def test_export_that_cannot_be_placed_leaves_nothing(
     assert call("export", run, "--out", tmp_path, "--device", "cpu") == 2
     assert "Read-only file system" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_export_to_a_full_disk_leaves_no_files(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with full_beyond(1000):
+        assert call("export", run, "--out", tmp_path, "--device", "cpu") == 2
+    assert re.search(rf"(^|\r)error: {tmp_path}/synthetic cannot be written: .*\n$", capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["model.ts", "golden.npz", "manifest.json"])
+def test_disk_that_becomes_full_does_not_change_other_versions(
+    run: Path,
+    exported: Path,
+    tmp_path: Path,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def when_full(write: Any) -> Any:
+        def write_or_fail(path: Path, *arguments: Any) -> Any:
+            with full_beyond(100) if path.name == name else nullcontext():
+                return write(path, *arguments)
+
+        return write_or_fail
+
+    shutil.copytree(exported, tmp_path / "synthetic" / "1")
+    for method in ("write_bytes", "write_text"):
+        monkeypatch.setattr(Path, method, when_full(getattr(Path, method)))
+    assert call("export", run, "--out", tmp_path, "--device", "cpu") == 2
+    assert "synthetic cannot be written: " in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "synthetic").iterdir()] == ["1"]
+    read_manifest(tmp_path / "synthetic" / "1")
 
 
 def test_export_manifest_describes_the_run(run: Path, manifest: ClassifierManifest) -> None:
@@ -105,7 +137,7 @@ def test_export_manifest_describes_the_run(run: Path, manifest: ClassifierManife
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.parametrize("format", FORMATS)
-def test_backend_agrees_with_eager_at_other_batch_sizes(
+def test_backend_agrees_with_pytorch_at_other_batch_sizes(
     exported: Path, manifest: ClassifierManifest, classifier: ByteClassifier, format: Format, count: int
 ) -> None:
     inputs = random_documents(count, manifest.max_length)
@@ -114,7 +146,7 @@ def test_backend_agrees_with_eager_at_other_batch_sizes(
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_backend_answer_does_not_depend_on_batch_mates(
+def test_backend_output_does_not_depend_on_the_rest_of_the_batch(
     exported: Path, manifest: ClassifierManifest, format: Format
 ) -> None:
     backend = create_backend(manifest, exported, format=format, device="cpu")
@@ -126,7 +158,7 @@ def test_backend_answer_does_not_depend_on_batch_mates(
         assert largest_error(alone, together[i : i + 1]) <= manifest.tolerance
 
 
-def test_export_golden_outputs_are_those_of_eager(exported: Path, classifier: ByteClassifier) -> None:
+def test_golden_outputs_of_the_export_equal_those_of_pytorch(exported: Path, classifier: ByteClassifier) -> None:
     with np.load(exported / "golden.npz", allow_pickle=False) as golden:
         assert sorted(golden) == ["bytes", "lengths", "logits"]
         inputs = {name: golden[name] for name in ("bytes", "lengths")}
@@ -141,7 +173,7 @@ def test_export_onnx_is_self_contained_standard_operators(exported: Path) -> Non
     assert all(tensor.data_location == onnx.TensorProto.DEFAULT for tensor in graph.graph.initializer)
 
 
-def test_export_holds_no_code_but_torchscript(exported: Path) -> None:
+def test_export_has_no_code_except_torchscript(exported: Path) -> None:
     with zipfile.ZipFile(exported / "model.ts") as archive:
         names = [name.partition("/")[2] for name in archive.namelist()]
     tables = {"data.pkl", "constants.pkl", "byteorder", ".data/version", ".data/serialization_id"}
@@ -152,7 +184,7 @@ def test_export_holds_no_code_but_torchscript(exported: Path) -> None:
         assert sorted(archive.namelist()) == ["bytes.npy", "lengths.npy", "logits.npy"]
 
 
-def test_export_tells_nothing_of_the_machine(exported: Path) -> None:
+def test_export_contains_no_paths_of_the_machine(exported: Path) -> None:
     contents = [path.read_bytes() for path in exported.iterdir()]
     with zipfile.ZipFile(exported / "model.ts") as archive:
         contents += [archive.read(name) for name in archive.namelist()]
@@ -160,7 +192,7 @@ def test_export_tells_nothing_of_the_machine(exported: Path) -> None:
         assert not any(str(place).encode() in content for content in contents)
 
 
-def test_export_again_becomes_the_next_version(run: Path, exported: Path, tmp_path: Path) -> None:
+def test_second_export_is_the_next_version(run: Path, exported: Path, tmp_path: Path) -> None:
     shutil.copytree(exported, tmp_path / "synthetic" / "9")
     (tmp_path / "synthetic" / "notes").mkdir()
     assert call("export", run, "--out", tmp_path, "--device", "cpu") == 0
@@ -168,7 +200,7 @@ def test_export_again_becomes_the_next_version(run: Path, exported: Path, tmp_pa
     assert sorted(path.name for path in (tmp_path / "synthetic").iterdir()) == ["10", "9", "notes"]
 
 
-def test_check_agreement_gives_the_measured_error(
+def test_check_agreement_returns_the_measured_error(
     exported: Path, manifest: ClassifierManifest, classifier: ByteClassifier
 ) -> None:
     golden = golden_documents(manifest.max_length)
@@ -181,7 +213,7 @@ def test_check_agreement_gives_the_measured_error(
         model.cli.export.check_agreement(manifest, exported, golden, tampered)
 
 
-def test_export_that_does_not_agree_is_refused_and_leaves_nothing(
+def test_export_that_disagrees_with_pytorch_is_rejected_and_leaves_no_files(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     right = model.cli.export.eager
@@ -193,7 +225,7 @@ def test_export_that_does_not_agree_is_refused_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_export_interrupted_leaves_older_versions_alone(
+def test_interrupted_export_does_not_change_older_versions(
     run: Path, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(_: Any, __: Any, folder: Path) -> None:
@@ -215,7 +247,7 @@ def test_export_of_a_folder_without_checkpoint_is_an_error(tmp_path: Path, capsy
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 @pytest.mark.parametrize("command", ["evaluate run", "evaluate export", "export run"])
-def test_cuda_where_there_is_none_is_an_error(
+def test_unavailable_cuda_is_an_error(
     command: str, run: Path, exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name, what = command.split()
@@ -225,9 +257,7 @@ def test_cuda_where_there_is_none_is_an_error(
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_folder_that_cannot_be_written_is_an_error(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_read_only_folder_is_an_error(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     for command in (["export", run, "--out"], ["train", "synthetic", "--device", "cpu", "--runs"]):
         assert call(*command, tmp_path / "file") == 2

@@ -1,4 +1,4 @@
-"""The exports of the repository are what the present code writes: they have the operators of their recipe's graphs."""
+"""The graphs of the repository's exports have the operators that the current code writes for their recipes."""
 
 import json
 import warnings
@@ -22,7 +22,7 @@ SHIPPED = sorted(path.name for path in EXPORTS.iterdir() if path.is_dir())
 
 
 def operators(path: Path) -> Counter[str]:
-    """How often each operator stands in a graph, and in the functions it calls."""
+    """Count the operators of a graph and of the functions it calls."""
     model = onnx.load(path)
     return Counter(node.op_type for part in (model.graph, *model.functions) for node in part.node)
 
@@ -33,7 +33,7 @@ def facts_of(manifest: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", SHIPPED)
-def test_graphs_have_the_operators_that_the_recipe_gives(name: str, tmp_path: Path) -> None:
+def test_graphs_have_the_operators_that_the_recipe_produces(name: str, tmp_path: Path) -> None:
     folder = newest_version(EXPORTS / name)
     manifest = json.loads((folder / "manifest.json").read_text())
     task = task_of(from_stored(manifest["training"]["recipe"]))
@@ -41,9 +41,9 @@ def test_graphs_have_the_operators_that_the_recipe_gives(name: str, tmp_path: Pa
     model = task.build().eval()
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
-            if tensor.is_floating_point():  # an exporter leaves out a product with the ones of an untrained model
+            if tensor.is_floating_point():  # the exporter would remove the multiplication by ones of an untrained model
                 tensor.add_(0.25)
-    if isinstance(model, WordClassifier):  # tables are kept in 8 bits once they are trained
+    if isinstance(model, WordClassifier):  # tables are stored in 8 bits after training
         model.stem.fuse()
     if isinstance(model, Matcher):
         model.encoder.stem.quantise()
@@ -55,6 +55,6 @@ def test_graphs_have_the_operators_that_the_recipe_gives(name: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("path", sorted(EXPORTS.glob("*/*/*.onnx")), ids=lambda path: f"{path.parts[-3]}-{path.stem}")
-def test_no_graph_has_the_operator_dft(path: Path) -> None:
-    """It is slow on CPU, and CUDA does not have it."""
+def test_no_graph_contains_the_dft_operator(path: Path) -> None:
+    """The operator is slow on CPUs, and CUDA does not support it."""
     assert not operators(path)["DFT"]

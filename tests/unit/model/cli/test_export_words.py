@@ -1,4 +1,4 @@
-"""A model of several length buckets from recipe to export: one file of each format for all of them."""
+"""A model with several length buckets, from recipe to export: one file per format for all buckets."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from artifact.loading import load_export
 from artifact.manifest import ClassifierManifest, Format, read_manifest, sha256_of
 from model.config.recipes import load_recipe
 from model.tasks import task_of
-from model.tasks.base import GraphSource
+from model.tasks.base import ExportGraph
 from model.tasks.classification import Classification
 from model.tasks.golden import golden_documents
 from model.training.trained import load_trained
@@ -64,7 +64,7 @@ FORMATS: tuple[Format, ...] = ("onnx", "torchscript")
 
 
 def trained(folder: Path, kind: str, seq_len: int) -> Path:
-    """A run folder of one short training."""
+    """Train briefly and return the folder of the run."""
     recipe = folder / "tiny.toml"
     recipe.write_text(RECIPE.format(kind=kind, seq_len=seq_len))
     return train(recipe, folder)
@@ -89,7 +89,7 @@ def manifest(exported: Path) -> ClassifierManifest:
 
 @pytest.fixture(scope="module")
 def classifier(run: Path) -> nn.Module:
-    """What is exported, in PyTorch."""
+    """The exported model in PyTorch."""
     return load_trained(run, Path("absent")).model
 
 
@@ -97,11 +97,11 @@ Inputs = dict[str, np.ndarray]
 
 
 def eager(classifier: nn.Module, inputs: Inputs) -> np.ndarray:
-    return model.cli.export.eager(GraphSource("model", classifier, inputs, "logits", BUCKETS))
+    return model.cli.export.eager(ExportGraph("model", classifier, inputs, "logits", BUCKETS))
 
 
 def prose(count: int, bucket: int) -> Inputs:
-    """Documents that are like those of the training, from one byte to a whole bucket."""
+    """Return documents similar to the training documents, from one byte to a full bucket."""
     generator = np.random.default_rng(count)
     lengths = [1, bucket, *generator.integers(1, bucket + 1, count).tolist()][:count]
     rows = [generator.choice(list(b"+-+-ab cdh "), length).astype(np.uint8).tobytes() for length in lengths]
@@ -126,7 +126,7 @@ def test_manifest_lists_a_file_for_each_bucket_and_format(exported: Path, manife
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_backend_agrees_with_eager_in_every_bucket(
+def test_backend_agrees_with_pytorch_in_every_bucket(
     exported: Path, manifest: ClassifierManifest, classifier: nn.Module, format: Format
 ) -> None:
     backend = create_backend(manifest, exported, format=format, device="cpu")
@@ -137,7 +137,7 @@ def test_backend_agrees_with_eager_in_every_bucket(
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_backend_gives_a_document_the_same_answer_in_every_bucket(
+def test_backend_output_is_the_same_in_every_bucket(
     exported: Path, manifest: ClassifierManifest, format: Format
 ) -> None:
     backend = create_backend(manifest, exported, format=format, device="cpu")
@@ -149,7 +149,7 @@ def test_backend_gives_a_document_the_same_answer_in_every_bucket(
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_backend_answers_documents_without_words(
+def test_backend_handles_documents_without_words(
     exported: Path, manifest: ClassifierManifest, classifier: nn.Module, format: Format
 ) -> None:
     backend = create_backend(manifest, exported, format=format, device="cpu")
@@ -159,7 +159,7 @@ def test_backend_answers_documents_without_words(
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_backend_refuses_a_length_that_is_no_bucket(
+def test_backend_rejects_a_length_that_is_no_bucket(
     exported: Path, manifest: ClassifierManifest, format: Format
 ) -> None:
     backend = create_backend(manifest, exported, format=format, device="cpu")
@@ -177,21 +177,21 @@ def test_export_can_be_served(exported: Path, format: Format) -> None:
         assert largest_error(loaded.backend.run(golden)["logits"], stored["logits"]) <= loaded.manifest.tolerance
 
 
-def test_golden_documents_reach_every_bucket() -> None:
+def test_golden_documents_cover_every_bucket() -> None:
     _, lengths = golden_documents(512).values()
     assert {int(length > 256) for length in lengths} == {0, 1}
     assert {256, 257, 511, 512} <= set(lengths.tolist())
 
 
 @pytest.mark.parametrize("row", [0, 3, 4, 7])
-def test_altered_golden_output_is_refused(exported: Path, tmp_path: Path, row: int) -> None:
+def test_changed_golden_output_is_rejected(exported: Path, tmp_path: Path, row: int) -> None:
     folder = with_golden(exported, tmp_path, lambda arrays: arrays["logits"][row].__iadd__(np.float32(0.01)))
     with pytest.raises(BadExport, match=r"golden\.npz: logits is \d\.\d\de-0\d from its golden output; allowed 1e-05$"):
         load_export(folder, device="cpu")
 
 
 def test_short_golden_row_is_checked_in_the_short_bucket_too(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that answers rightly in the longest bucket alone is refused."""
+    """A file that is correct in the longest bucket only is rejected."""
 
     def backend_that_is_wrong_in(bucket: int) -> Any:
         def create(*arguments: Any, **options: Any) -> InferenceBackend:
@@ -218,7 +218,7 @@ def test_short_golden_row_is_checked_in_the_short_bucket_too(exported: Path, mon
 
 
 def with_golden(exported: Path, tmp_path: Path, alter: object) -> Path:
-    """A copy of an export whose golden tensors are altered, with the right hash."""
+    """Return a copy of an export with changed golden tensors and the matching hash."""
     folder = shutil.copytree(exported, tmp_path / exported.parent.name / "1")
     with np.load(folder / "golden.npz", allow_pickle=False) as stored:
         arrays = dict(stored)
@@ -232,7 +232,7 @@ def with_golden(exported: Path, tmp_path: Path, alter: object) -> Path:
     return folder
 
 
-def test_export_that_disagrees_in_the_short_bucket_alone_is_refused(
+def test_export_that_disagrees_in_the_short_bucket_only_is_rejected(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     right = model.cli.export.fitting
@@ -255,7 +255,7 @@ def test_evaluate_reproduces_the_results_in_the_manifest(run: Path, exported: Pa
     assert json.loads((run / "evaluation.json").read_text()) == stated
 
 
-def test_bytes_beyond_dense_lengths_are_exported_in_every_bucket(tmp_path: Path) -> None:
+def test_byte_classifier_beyond_dense_lengths_is_exported_in_every_bucket(tmp_path: Path) -> None:
     run = trained(tmp_path, "bytes", 512)
     assert call("export", run, "--out", tmp_path, "--device", "cpu") == 0
     loaded = load_export(tmp_path / "tiny-bytes" / "1", device="cpu")

@@ -1,4 +1,4 @@
-"""What is refused before anything is trained."""
+"""Errors before any training starts."""
 
 from pathlib import Path
 
@@ -9,26 +9,26 @@ from model.config.run import RUNS
 from tests.support.commands import call
 
 
-def test_train_refuses_a_recipe_beside_a_file_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_rejects_a_recipe_together_with_an_own_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "rows.csv").write_text("date,a\n" + "".join(f"2024-01-01T00:{i:02},{i % 7}\n" for i in range(60)))
     arguments = ["--task", "forecasting", "--data", tmp_path / "rows.csv", "--set", "training.epochs=1"]
     assert call("train", "weather-s3", "--runs", tmp_path / "runs", "--device", "cpu", *arguments) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_train_refuses_a_recipe_of_another_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_rejects_a_recipe_of_another_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["train", "synthetic", "--device", "cpu", "--set", "training.epochs=1", "--runs"]
     assert call(*command, tmp_path, "--task", "text-matching") == 2
     assert capsys.readouterr().err == "error: recipe synthetic is for text-classification, not text-matching\n"
     assert call(*command, tmp_path / "same", "--task", "text-classification") == 0
 
 
-def test_train_refuses_a_file_without_a_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_rejects_a_file_without_a_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("train", "--data", tmp_path / "rows.csv", "--runs", tmp_path, "--device", "cpu") == 2
-    assert capsys.readouterr().err == f"error: --data goes with --task ({', '.join(RUNS)}), and without a recipe\n"
+    assert capsys.readouterr().err == f"error: --data needs --task ({', '.join(RUNS)}) and no recipe\n"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_train_on_cuda_without_one_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_on_unavailable_cuda_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("train", "synthetic", "--runs", tmp_path, "--device", "cuda") == 2
     assert capsys.readouterr().err == "error: --device cuda: no CUDA device is available\n"

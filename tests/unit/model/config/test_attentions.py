@@ -9,7 +9,15 @@ from model.config.recipes import find_recipe, load_recipe
 from model.errors import UserError
 
 
-def test_smoother_of_nothing_is_an_error() -> None:
+def test_attention_without_any_part_is_an_error() -> None:
+    sets = [f"model.encoder.options.{part}=false" for part in ("use_smoother", "use_rows", "use_columns")]
+    with pytest.raises(UserError, match="use_smoother, use_rows and use_columns must not all be false"):
+        load_recipe(find_recipe("synthetic"), sets)
+    for part in sets:
+        load_recipe(find_recipe("synthetic"), [other for other in sets if other != part])
+
+
+def test_smoother_without_any_part_is_an_error() -> None:
     sets = ["model.encoder.options.use_fourier=false", "model.encoder.options.use_stem=false"]
     with pytest.raises(UserError, match="use_fourier and use_stem must not both be false"):
         load_recipe(find_recipe("synthetic"), sets)
@@ -21,11 +29,12 @@ def test_length_that_does_not_factor_is_an_error() -> None:
     assert fourier_factors(2046) == (33, 62)
     with pytest.raises(ValueError, match=r"two numbers of at most 1,024, as .*; 4,078 = 2 x 2,039"):
         EncoderConfig(seq_len=4078)
+    assert EncoderConfig(seq_len=2**20).seq_len == 2**20
     assert EncoderConfig(seq_len=4078, options=S3Options(use_fourier=False)).seq_len == 4078
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_options_are_all_recorded_though_none_is_set(name: str, recipe: Path) -> None:
+def test_default_options_are_all_recorded(name: str, recipe: Path) -> None:
     encoder = load_recipe(recipe, [f"model.encoder.attention={name}", "model.encoder.dim=64"]).model.encoder
     assert type(encoder.options) is OPTIONS[encoder.attention]
     assert encoder.model_dump()["options"].keys() == OPTIONS[encoder.attention].model_fields.keys()
@@ -50,16 +59,14 @@ def test_options_are_all_recorded_though_none_is_set(name: str, recipe: Path) ->
         ("s3", "use_stem=1", "{} must be true or false, not 1"),
     ],
 )
-def test_option_that_cannot_be_is_an_error_that_names_it(
-    recipe: Path, attention: str, option: str, message: str
-) -> None:
+def test_error_names_the_invalid_option(recipe: Path, attention: str, option: str, message: str) -> None:
     key = f"model.encoder.options.{option}"
     with pytest.raises(UserError) as caught:
         load_recipe(recipe, [f"model.encoder.attention={attention}", key])
     assert str(caught.value) == f"{recipe}: {message.format(key.partition('=')[0])}"
 
 
-def test_unknown_attention_is_an_error_that_lists_all(recipe: Path) -> None:
+def test_error_about_an_unknown_attention_lists_all(recipe: Path) -> None:
     with pytest.raises(UserError, match=r"model\.encoder\.attention must be 'dba', .* or 'softmax', not 'sky'$"):
         load_recipe(recipe, ["model.encoder.attention=sky"])
 
@@ -67,9 +74,7 @@ def test_unknown_attention_is_an_error_that_lists_all(recipe: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "owners"), [("num_rows", "s3"), ("use_stem", "s3"), ("num_landmarks", "nystrom, skyformer")]
 )
-def test_option_beside_the_attention_is_an_error_that_says_where_it_belongs(
-    recipe: Path, key: str, owners: str
-) -> None:
+def test_error_about_a_misplaced_option_names_its_section(recipe: Path, key: str, owners: str) -> None:
     message = f"model.encoder.{key} must be in [model.encoder.options]; it is an option of {owners}"
     with pytest.raises(UserError, match=re.escape(message)):
         load_recipe(recipe, [f"model.encoder.{key}=4"])

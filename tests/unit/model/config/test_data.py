@@ -1,4 +1,4 @@
-"""Which data are read, and how they are split."""
+"""Configuration of data and splits."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from model.errors import UserError
         ("data.split_seed", "-9223372036854775809"),
     ],
 )
-def test_value_out_of_range_is_an_error_that_names_the_key(recipe: Path, key: str, value: str) -> None:
+def test_error_names_the_key_of_a_value_out_of_range(recipe: Path, key: str, value: str) -> None:
     with pytest.raises(UserError, match=rf"tiny\.toml: {key} must "):
         load_recipe(recipe, [f"{key}={value}"])
 
@@ -34,17 +34,17 @@ def test_value_out_of_range_is_an_error_that_names_the_key(recipe: Path, key: st
         ("synthetic-series", "data.validation_fraction", "nan"),
     ],
 )
-def test_value_out_of_range_in_another_task_is_an_error_that_names_the_key(name: str, key: str, value: str) -> None:
+def test_error_names_the_key_of_a_value_out_of_range_in_another_task(name: str, key: str, value: str) -> None:
     with pytest.raises(UserError, match=rf"{name}\.toml: .*\b{key.rpartition('.')[2]}\b.* must "):
         load_recipe(find_recipe(name), [f"{key}={value}"])
 
 
-def test_shares_that_leave_nothing_for_training_are_an_error(recipe: Path) -> None:
+def test_fractions_without_training_data_are_an_error(recipe: Path) -> None:
     overrides = ["data.validation_fraction=0.4", "data.test_fraction=0.6"]
     with pytest.raises(UserError, match="must leave documents for training"):
         load_recipe(recipe, overrides)
 
 
-def test_own_pairs_have_no_disjoint_ones() -> None:
-    with pytest.raises(UserError, match=r"data\.disjoint must be false for pairs of one's own"):
+def test_own_pairs_have_no_disjoint_split() -> None:
+    with pytest.raises(UserError, match=r"data\.disjoint must be false for data.name 'own'"):
         load_recipe(find_recipe("synthetic-pairs"), ["data.name=own", "data.disjoint=true"])

@@ -1,3 +1,5 @@
+from typing import Literal
+
 import pytest
 
 from model.config.encoder import EncoderConfig
@@ -13,7 +15,7 @@ from model.errors import UserError
         ("model.kind=paper", r"model\.patch_length must be 1 in the paper's forecaster, not 8"),
     ],
 )
-def test_patches_that_do_not_fit_the_window_are_an_error(override: str, message: str) -> None:
+def test_patch_length_that_does_not_fit_the_window_is_an_error(override: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         load_recipe(find_recipe("synthetic-series"), [override])
 
@@ -35,8 +37,9 @@ def test_buckets_are_powers_of_two_and_the_longest(max_length: int, multiple: in
     assert buckets_of(max_length, multiple) == buckets
 
 
-def test_buckets_of_a_model_are_those_that_its_patches_fill() -> None:
-    encoder, paper = EncoderConfig(seq_len=64), EncoderConfig(seq_len=64, mode="paper")
+@pytest.mark.parametrize("mode", ["paper", "paper-masked"])
+def test_buckets_of_a_model_are_those_that_its_patches_fill(mode: Literal["paper", "paper-masked"]) -> None:
+    encoder, paper = EncoderConfig(seq_len=64), EncoderConfig(seq_len=64, mode=mode)
     words, ngrams = WordStemConfig(patch_length=16), StemConfig(patch_length=16)
     assert ClassifierConfig(kind="words", encoder=encoder, stem=words).buckets == (256, 512, 1024)
     assert ClassifierConfig(kind="words", encoder=paper, stem=words).buckets == (1024,)
@@ -46,7 +49,7 @@ def test_buckets_of_a_model_are_those_that_its_patches_fill() -> None:
     assert MatcherConfig(stem=ngrams, encoder=paper).buckets == (1024,)
 
 
-def test_published_forecaster_has_its_own_attention() -> None:
+def test_paper_forecaster_has_its_own_attention() -> None:
     sets = [
         "model.kind=paper",
         "model.patch_length=1",
@@ -57,12 +60,13 @@ def test_published_forecaster_has_its_own_attention() -> None:
         load_recipe(find_recipe("synthetic-series"), sets)
 
 
-def test_forecaster_that_is_length_aware_is_an_error() -> None:
-    with pytest.raises(UserError, match=r"model\.encoder\.mode must be 'paper', for windows have one length"):
-        load_recipe(find_recipe("synthetic-series"), ["model.encoder.mode=length-aware"])
+@pytest.mark.parametrize("mode", ["length-aware", "paper-masked"])
+def test_forecaster_in_another_mode_is_an_error(mode: str) -> None:
+    with pytest.raises(UserError, match=r"model\.encoder\.mode must be 'paper', because windows have no padding, not"):
+        load_recipe(find_recipe("synthetic-series"), [f"model.encoder.mode={mode}"])
 
 
 @pytest.mark.parametrize("recipe_name", ["synthetic-pairs", "synthetic-series"])
-def test_encoder_of_another_task_is_named_in_full(recipe_name: str) -> None:
+def test_error_in_the_encoder_names_the_full_key(recipe_name: str) -> None:
     with pytest.raises(UserError, match=r"toml: model\.encoder\.num_heads must divide"):
         load_recipe(find_recipe(recipe_name), ["model.encoder.num_heads=3"])

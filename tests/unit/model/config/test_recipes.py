@@ -17,6 +17,12 @@ def test_recipe_parses(path: Path) -> None:
     assert from_dict(config.to_dict()) == config
 
 
+def test_names_of_recipes_are_unique() -> None:
+    """Otherwise runs and exports would overwrite each other."""
+    names = [load_recipe(path).name for path in RECIPES.glob("*.toml")]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_paper_recipe_has_the_values_of_table_8() -> None:
     """Wang et al. 2024, arXiv:2408.08567, Table 8, column Text."""
     config = load_recipe(RECIPES / "imdb-paper.toml")
@@ -27,7 +33,7 @@ def test_paper_recipe_has_the_values_of_table_8() -> None:
     options = encoder.options_of(S3Options)
     assert (options.num_segments, options.num_rows, options.num_columns) == (8, 8, 8)
     assert (encoder.dropout.embedding, encoder.dropout.attention, encoder.dropout.smoother) == (0.5, 0.1, 0.5)
-    assert (encoder.attention, encoder.mode) == ("s3", "paper")
+    assert (encoder.attention, encoder.mode) == ("s3", "paper-masked")
 
 
 @pytest.mark.parametrize(
@@ -53,26 +59,26 @@ def test_last_override_of_a_key_wins(recipe: Path) -> None:
 
 
 @pytest.mark.parametrize("override", ["seed", "", "seed.low=1", "data.name.first=1"])
-def test_override_that_cannot_be_applied_is_an_error_that_quotes_it(recipe: Path, override: str) -> None:
+def test_error_quotes_an_invalid_override(recipe: Path, override: str) -> None:
     with pytest.raises(UserError, match=rf"--set '{override}'"):
         load_recipe(recipe, [override])
 
 
-def test_recipe_that_is_not_toml_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+def test_error_names_a_recipe_that_is_not_toml(tmp_path: Path) -> None:
     path = tmp_path / "broken.toml"
     path.write_text("name = 'x'\nseed = ?\n")
     with pytest.raises(UserError, match=r"broken\.toml: .*line 2"):
         load_recipe(path)
 
 
-def test_recipe_that_does_not_exist_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_error_names_a_missing_recipe(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"absent\.toml does not exist"):
         load_recipe(find_recipe(str(tmp_path / "absent.toml")))
-    with pytest.raises(UserError, match=r"no recipe 'absent'; known: .*synthetic"):
+    with pytest.raises(UserError, match=r"no recipe 'absent'; expected one of .*synthetic"):
         find_recipe("absent")
 
 
-def test_settings_come_before_overrides(recipe: Path) -> None:
+def test_overrides_take_precedence_over_settings(recipe: Path) -> None:
     config = load_recipe(recipe, ["seed=7"], {"seed": 5, "data.text_column": 'the "text" \\ column'})
     assert isinstance(config, ClassificationRun)
     assert (config.seed, config.data.text_column) == (7, 'the "text" \\ column')
@@ -80,7 +86,7 @@ def test_settings_come_before_overrides(recipe: Path) -> None:
 
 @pytest.mark.parametrize("overrides", [["options.num_landmarks=16", "attention=skyformer"], ["attention=skyformer"]])
 def test_another_attention_starts_from_its_own_options(overrides: list[str]) -> None:
-    """Those of the recipe are forgotten, those of overrides are not, in whichever order."""
+    """The recipe's options are dropped; options of overrides are kept, in any order."""
     config = load_recipe(find_recipe("synthetic"), [f"model.encoder.{override}" for override in overrides])
     expected = {"num_landmarks": 16 if len(overrides) == 2 else 128, "gamma": 0.01, "num_steps": 6}
     assert config.model.encoder.options.model_dump() == expected
@@ -89,13 +95,13 @@ def test_another_attention_starts_from_its_own_options(overrides: list[str]) -> 
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONS.keys() - {"s3"}))
-def test_every_attention_has_a_recipe_that_differs_by_it_alone(name: str) -> None:
+def test_recipes_of_attentions_differ_only_in_the_attention(name: str) -> None:
     overrides = [f"name=lra-text-{name}", f"model.encoder.attention={name}"]
     assert load_recipe(find_recipe(f"lra-text-{name}")) == load_recipe(find_recipe("lra-text"), overrides)
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED.items())
-def test_old_name_of_a_recipe_is_answered_by_the_new_one(
+def test_error_about_an_old_recipe_name_gives_the_new_one(
     old: str, new: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call("train", old) == 2
@@ -109,7 +115,7 @@ def based(folder: Path, text: str) -> Path:
     return path
 
 
-def test_base_gives_what_the_recipe_does_not_set(tmp_path: Path) -> None:
+def test_base_supplies_the_values_that_a_recipe_does_not_set(tmp_path: Path) -> None:
     path = based(
         tmp_path,
         'base = "synthetic"\nname = "other"\n[model.encoder]\nffn_dim = 8\n[model.encoder.options]\nnum_rows = 2\n',
@@ -119,7 +125,7 @@ def test_base_gives_what_the_recipe_does_not_set(tmp_path: Path) -> None:
     assert load_recipe(path, ["model.encoder.ffn_dim=9"]).model.encoder.ffn_dim == 9
 
 
-def test_base_with_another_attention_does_not_give_its_options(tmp_path: Path) -> None:
+def test_base_with_another_attention_does_not_supply_its_options(tmp_path: Path) -> None:
     path = based(tmp_path, 'base = "synthetic"\n[model.encoder]\nattention = "softmax"\n')
     assert load_recipe(path) == load_recipe(find_recipe("synthetic"), ["model.encoder.attention=softmax"])
 
@@ -128,16 +134,16 @@ def test_base_with_another_attention_does_not_give_its_options(tmp_path: Path) -
     ("base", "message"),
     [
         ("3", "base must be the name of a recipe, not 3"),
-        ('"nosuch"', "no recipe 'nosuch'; known: "),
+        ('"nosuch"', "no recipe 'nosuch'; expected one of "),
         ('"lra-text-dba"', "base must be a recipe without a base of its own, not 'lra-text-dba'"),
     ],
 )
-def test_base_that_cannot_be_is_an_error(base: str, message: str, tmp_path: Path) -> None:
+def test_invalid_base_is_an_error(base: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
         load_recipe(based(tmp_path, f"base = {base}\n"))
 
 
-def test_recipe_of_a_task_is_chosen_by_what_is_given() -> None:
+def test_default_recipe_depends_on_task_and_data() -> None:
     assert choose_recipe(None, None, []).name == "imdb-s3"
     assert choose_recipe(None, "forecasting", []).name == "ettm2"
     assert choose_recipe(None, "forecasting", [], {}).name == "series"
@@ -146,7 +152,7 @@ def test_recipe_of_a_task_is_chosen_by_what_is_given() -> None:
 
 
 def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested sections as one dict with dotted keys."""
+    """Flatten nested sections into one dict with dotted keys."""
     rows: dict[str, Any] = {}
     for key, value in table.items():
         rows |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
@@ -154,6 +160,6 @@ def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("task", RUNS)
-def test_default_recipes_of_a_task_are_of_that_task(task: str) -> None:
+def test_default_recipes_belong_to_their_task(task: str) -> None:
     for recipe in (DEFAULTS[task], OWN[task]):
         assert load_recipe(find_recipe(recipe)).task == task

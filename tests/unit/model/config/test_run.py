@@ -10,7 +10,7 @@ from model.errors import UserError
 from tests.support.configs import changed
 
 
-def test_recipe_sets_what_it_names_and_defaults_give_the_rest(recipe: Path) -> None:
+def test_missing_keys_of_a_recipe_get_their_defaults(recipe: Path) -> None:
     config = load_recipe(recipe)
     assert isinstance(config, ClassificationRun)
     assert (config.name, config.seed, config.model.encoder.seq_len, config.model.encoder.dropout.hidden) == (
@@ -64,7 +64,7 @@ def test_dict_round_trip_keeps_every_field(table: dict[str, Any]) -> None:
         ("training.warmup_steps", "-1"),
     ],
 )
-def test_value_out_of_range_is_an_error_that_names_the_key(recipe: Path, key: str, value: str) -> None:
+def test_error_names_the_key_of_a_value_out_of_range(recipe: Path, key: str, value: str) -> None:
     with pytest.raises(UserError, match=rf"tiny\.toml: {key} must "):
         load_recipe(recipe, [f"{key}={value}"])
 
@@ -94,16 +94,14 @@ def test_value_out_of_range_is_an_error_that_names_the_key(recipe: Path, key: st
         ("synthetic-series", "training.examples_per_epoch", "-1"),
     ],
 )
-def test_value_out_of_range_in_another_task_is_an_error_that_names_the_key(
-    recipe_name: str, key: str, value: str
-) -> None:
+def test_error_names_the_key_of_a_value_out_of_range_in_another_task(recipe_name: str, key: str, value: str) -> None:
     full = f"model.{key}" if key.startswith("stem.") else key
     with pytest.raises(UserError, match=rf"{recipe_name}\.toml: .*\b{key.rpartition('.')[2]}\b.* must "):
         load_recipe(find_recipe(recipe_name), [f"{full}={value}"])
 
 
 @pytest.mark.parametrize("task", ["translation", 3, None, ["forecasting"]])
-def test_task_that_is_none_of_ours_is_an_error_that_lists_them(table: dict[str, Any], task: object) -> None:
+def test_error_about_an_unknown_task_lists_the_tasks(table: dict[str, Any], task: object) -> None:
     with pytest.raises(ValueError, match=r"^task must be one of text-classification, text-matching, forecasting, not"):
         from_dict(table | {"task": task})
     del table["task"]
@@ -118,3 +116,17 @@ def test_sections_of_another_task_are_an_error(recipe: Path, task: str) -> None:
         match=r"tiny\.toml: (unknown|missing) key model\.|data\.name must be 'aan'|data\.name must be 'ettm2'",
     ):
         load_recipe(recipe, [f"task={task}"])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "override", "message"),
+    [
+        ("imdb-s3", "data.unlabelled=true", "data.unlabelled must be false for model.kind 'words'"),
+        ("synthetic", "data.unlabelled=true", "data.unlabelled must be false for model.kind 'bytes'"),
+        ("imdb-views", "data.final_fit=true", "data.final_fit must be false for model.kind 'views'"),
+    ],
+)
+def test_option_that_the_kind_of_model_would_ignore_is_an_error(recipe: str, override: str, message: str) -> None:
+    sets = [override, 'data.name="own"'] if "final_fit" in override else [override]
+    with pytest.raises(UserError, match=message):
+        load_recipe(find_recipe(recipe), sets)

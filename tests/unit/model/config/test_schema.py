@@ -1,4 +1,4 @@
-"""What every section refuses."""
+"""Validation that all sections share."""
 
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,12 @@ from model.config.run import from_dict
 from model.errors import UserError
 
 
-def test_integer_is_read_as_float_where_one_is_wanted(recipe: Path) -> None:
+def test_integer_is_accepted_as_a_float(recipe: Path) -> None:
     assert type(load_recipe(recipe).training.learning_rate) is float
 
 
 @pytest.mark.parametrize("key", ["colour", "data.colour", "model.encoder.dropout.colour", "training.learning_rates"])
-def test_unknown_key_is_an_error_that_names_it(recipe: Path, key: str) -> None:
+def test_error_names_an_unknown_key(recipe: Path, key: str) -> None:
     with pytest.raises(UserError, match=rf"tiny\.toml: unknown key {key}; known: \w+"):
         load_recipe(recipe, [f"{key}=1"])
 
@@ -33,7 +33,7 @@ def test_unknown_key_is_an_error_that_names_it(recipe: Path, key: str) -> None:
         "training.learning_rate",
     ],
 )
-def test_missing_key_is_an_error_that_names_it(table: dict[str, Any], key: str) -> None:
+def test_error_names_a_missing_key(table: dict[str, Any], key: str) -> None:
     *sections, last = key.split(".")
     section = table
     for name in sections:
@@ -57,12 +57,12 @@ def test_missing_key_is_an_error_that_names_it(table: dict[str, Any], key: str) 
         ("training.learning_rate", '"fast"'),
     ],
 )
-def test_value_of_the_wrong_type_is_an_error_that_names_the_key(recipe: Path, key: str, value: str) -> None:
+def test_error_names_the_key_of_a_value_of_the_wrong_type(recipe: Path, key: str, value: str) -> None:
     with pytest.raises(UserError, match=rf"tiny\.toml: {key} must be (a section|an integer|a number|a string)"):
         load_recipe(recipe, [f"{key}={value}"])
 
 
-def test_sections_cannot_be_changed(recipe: Path) -> None:
+def test_sections_are_immutable(recipe: Path) -> None:
     config = load_recipe(recipe)
     with pytest.raises(ValueError, match="frozen"):
         config.seed = 4

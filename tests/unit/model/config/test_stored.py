@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 
 
 def older(name: str, *overrides: str) -> dict[str, Any]:
-    """A recipe as it was recorded when the options of s3 stood beside the attention, whatever that was."""
+    """Return a recipe in the old format, with the options of s3 directly in the encoder for every attention."""
     recipe = load_recipe(find_recipe(name), list(overrides)).to_dict()
     encoder = recipe["model"]["encoder"]
     if encoder["attention"] == "s3":
@@ -25,7 +25,7 @@ def older(name: str, *overrides: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["synthetic", "synthetic-pairs", "synthetic-series"])
 @pytest.mark.parametrize("overrides", [(), ("model.encoder.options.use_stem=false",), ("model.encoder.attention=dba",)])
-def test_older_recipe_is_read_as_what_it_was(name: str, overrides: tuple[str, ...]) -> None:
+def test_recipe_in_the_old_format_is_converted(name: str, overrides: tuple[str, ...]) -> None:
     expected = load_recipe(find_recipe(name), list(overrides))
     recipe = older(name, *overrides)
     assert from_stored(recipe) == expected
@@ -36,13 +36,13 @@ def test_older_recipe_is_read_as_what_it_was(name: str, overrides: tuple[str, ..
 
 
 @pytest.mark.parametrize("recipe", [{}, {"model": 3}, {"task": "forecasting", "model": {"encoder": 3}}])
-def test_what_is_no_recipe_is_an_error(recipe: dict[str, Any]) -> None:
+def test_invalid_stored_recipe_is_an_error(recipe: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"task must be|missing key|must be a section"):
         from_stored(recipe)
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("exports/*/*/manifest.json")), ids=lambda path: path.parts[-3])
-def test_recipe_of_a_shipped_manifest_is_read(path: Path) -> None:
+def test_recipes_of_the_repositorys_manifests_are_read(path: Path) -> None:
     recipe = json.loads(path.read_text())["training"]["recipe"]
     config = from_stored(recipe)
     encoder = config.model.encoder

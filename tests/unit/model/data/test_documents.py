@@ -10,7 +10,7 @@ from model.errors import UserError
 from tests.support.reviews import review, write_reviews
 
 Write = Callable[[list[object]], Path]
-"""Rows -> the folder that holds them as the IMDb file."""
+"""Writes rows as an IMDb file and returns the folder."""
 
 IMDB = DocumentsConfig(name="imdb", validation_fraction=0.3)
 TEST_ROW = {"split": "test", "text": "seen by nobody", "label": 1}
@@ -29,14 +29,14 @@ def test_load_training_drops_every_copy_of_a_test_text(write: Write) -> None:
     assert sorted(data.train.texts + data.validation.texts) == sorted(str(row["text"]).encode() for row in kept)
 
 
-def test_load_training_cuts_by_text_so_that_copies_stay_together(write: Write) -> None:
-    rows = [review(f"text {i % 100}", i // 100 % 2) for i in range(300)]  # copies differ in their labels
+def test_load_training_splits_by_text_so_that_copies_stay_together(write: Write) -> None:
+    rows = [review(f"text {i % 100}", i // 100 % 2) for i in range(300)]  # copies have different labels
     data = load_training(IMDB, write([*rows, TEST_ROW]))
     train, validation = set(data.train.texts), set(data.validation.texts)
     assert len(data.train) + len(data.validation) == 300
     assert len(train) + len(validation) == 100
     assert not train & validation
-    assert 15 <= len(validation) <= 45  # 30 expected, deviation 4.6
+    assert 15 <= len(validation) <= 45  # 30 expected, standard deviation 4.6
 
 
 def test_load_training_keeps_labels_with_their_texts(write: Write) -> None:
@@ -47,7 +47,7 @@ def test_load_training_keeps_labels_with_their_texts(write: Write) -> None:
     assert data.labels == ["negative", "positive"]
 
 
-def test_load_training_split_depends_on_its_seed_only(write: Write) -> None:
+def test_load_training_split_depends_only_on_its_seed(write: Write) -> None:
     folder = write([*(review(f"text {i}") for i in range(60)), TEST_ROW])
     first, again = load_training(IMDB, folder), load_training(IMDB, folder)
     other = load_training(DocumentsConfig(name="imdb", validation_fraction=0.3, split_seed=-1), folder)

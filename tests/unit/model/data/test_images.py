@@ -1,4 +1,4 @@
-"""Gray images."""
+"""Grey images."""
 
 import lzma
 from pathlib import Path
@@ -19,7 +19,7 @@ def test_images_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"no archive", lzma.compress(b"\x03" * 1024), lzma.compress(b"\x0a" * 1025), lzma.compress(b"")]
 )
-def test_damaged_images_are_named(tmp_path: Path, content: bytes) -> None:
+def test_error_names_a_damaged_image_file(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "cifar10_gray_from_jpeg_train.bin.xz"
     path.write_bytes(content)
     with pytest.raises(UserError, match="cifar10_gray_from_jpeg_train"):

@@ -1,4 +1,4 @@
-"""Reading the reviews."""
+"""Reading IMDb reviews."""
 
 import lzma
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from model.errors import UserError
 from tests.support.reviews import review, write_reviews
 
 Write = Callable[[list[object]], Path]
-"""Rows -> the folder that holds them as the IMDb file."""
+"""Writes rows as an IMDb file and returns the folder."""
 
 
 TEST_ROW = {"split": "test", "text": "seen by nobody", "label": 1}
@@ -23,7 +23,7 @@ def write(tmp_path: Path) -> Write:
     return partial(write_reviews, tmp_path)
 
 
-def test_read_gives_utf8_bytes_and_labels_of_one_split(write: Write) -> None:
+def test_read_returns_utf8_bytes_and_labels_of_one_split(write: Write) -> None:
     folder = write([review("naïve", 0), review("fine"), review("other", 0, "test")])
     assert imdb.read(folder, "train") == [("naïve".encode(), 0), (b"fine", 1)]
     assert imdb.read(folder, "test") == [(b"other", 0)]
@@ -48,40 +48,40 @@ def test_read_gives_utf8_bytes_and_labels_of_one_split(write: Write) -> None:
         (review(label="1"), "label must be 0 or 1, not '1'"),
     ],
 )
-def test_bad_row_is_an_error_that_names_file_and_line(write: Write, row: object, message: str) -> None:
+def test_error_about_a_bad_row_names_file_and_line(write: Write, row: object, message: str) -> None:
     folder = write([review(), review("second"), row, TEST_ROW])
     with pytest.raises(UserError) as caught:
         imdb.read(folder, "train")
     assert str(caught.value).startswith(f"{folder / imdb.FILE}:3: {message}")
 
 
-def test_bad_row_of_another_split_is_not_overlooked(write: Write) -> None:
+def test_bad_row_of_another_split_is_an_error_too(write: Write) -> None:
     folder = write([review(), review(label=5, split="test")])
     with pytest.raises(UserError, match=r"xz:2: label"):
         imdb.read(folder, "train")
 
 
-def test_row_that_is_not_utf8_is_an_error_that_names_file_and_line(tmp_path: Path) -> None:
+def test_error_about_a_row_that_is_not_utf8_names_file_and_line(tmp_path: Path) -> None:
     (tmp_path / imdb.FILE).write_bytes(lzma.compress(b'{"split": "train", "text": "\xff", "label": 1}\n'))
     with pytest.raises(UserError, match=r"xz:1: not JSON"):
         imdb.read(tmp_path, "train")
 
 
 def test_file_without_rows_of_the_split_is_an_error(write: Write) -> None:
-    with pytest.raises(UserError, match=r"xz has no row of split 'test'"):
+    with pytest.raises(UserError, match=r"xz has no rows of split 'test'"):
         imdb.read(write([review()]), "test")
-    with pytest.raises(UserError, match=r"xz has no row of split 'train'"):
+    with pytest.raises(UserError, match=r"xz has no rows of split 'train'"):
         imdb.read(write([]), "train")
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda _: b"", lambda _: b"plain text\n" * 9])
-def test_damaged_file_is_an_error_that_names_it(write: Write, damage: Callable[[bytes], bytes]) -> None:
+def test_error_names_a_damaged_file(write: Write, damage: Callable[[bytes], bytes]) -> None:
     path = write([review(f"number {i}") for i in range(2000)]) / imdb.FILE
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UserError, match=rf"^{path}: \S"):
         imdb.read(path.parent, "train")
 
 
-def test_file_that_does_not_exist_is_an_error_that_says_where_it_was_sought(tmp_path: Path) -> None:
+def test_error_about_a_missing_file_names_its_path(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"{tmp_path}/\S+ does not exist; --data-dir"):
         imdb.read(tmp_path, "train")

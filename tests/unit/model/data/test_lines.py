@@ -1,4 +1,4 @@
-"""Compressed lines of JSON."""
+"""Compressed JSON lines."""
 
 import lzma
 from pathlib import Path
@@ -9,13 +9,13 @@ from model.data.lines import encode, read_lines
 from model.errors import UserError
 
 
-def test_each_object_comes_with_its_place(tmp_path: Path) -> None:
+def test_each_object_has_its_location(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl.xz"
     path.write_bytes(lzma.compress('{"a": 1}\n{"b": "naïve"}'.encode()))
     assert list(read_lines(path)) == [(f"{path}:1", {"a": 1}), (f"{path}:2", {"b": "naïve"})]
 
 
-def test_lines_before_a_bad_one_are_given(tmp_path: Path) -> None:
+def test_lines_before_a_bad_line_are_yielded(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl.xz"
     path.write_bytes(lzma.compress(b'{"a": 1}\n[2]\n'))
     lines = read_lines(path)
@@ -24,12 +24,12 @@ def test_lines_before_a_bad_one_are_given(tmp_path: Path) -> None:
         next(lines)
 
 
-def test_folder_in_the_place_of_a_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_error_names_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"^{tmp_path}: "):
         list(read_lines(tmp_path))
 
 
-def test_text_is_encoded_or_its_place_is_named() -> None:
+def test_text_is_encoded_or_the_error_names_its_location() -> None:
     assert encode("naïve", "rows:1") == b"na\xc3\xafve"
     with pytest.raises(UserError, match=r"^rows:1: text is not valid Unicode: "):
         encode("half a pair \ud800", "rows:1")

@@ -1,4 +1,4 @@
-"""Generated expressions: values, shape and splits."""
+"""Generated ListOps expressions: values, shape and splits."""
 
 import random
 from pathlib import Path
@@ -11,7 +11,7 @@ from model.data import listops
 
 
 def value_of(expression: str) -> int:
-    """Evaluate from the innermost brackets outwards, by rewriting: another way than the generator's."""
+    """Evaluate by rewriting the innermost brackets, unlike the generator."""
     while len(expression) > 1:
         end = expression.index("]")
         start = max(expression.rfind(operator, 0, end) for operator in "XNDS")
@@ -27,14 +27,14 @@ def value_of(expression: str) -> int:
 
 
 @given(seed=st.integers(0, 2**32))
-def test_values_are_right_and_lengths_within_bounds(seed: int) -> None:
+def test_values_are_correct_and_lengths_within_bounds(seed: int) -> None:
     text, value = listops.expression(random.Random(seed), 20, 200)
     assert 20 <= len(text) <= 200
     assert value == value_of(text.decode())
 
 
-def test_known_values() -> None:
-    """[MAX 4 3 [MIN 2 3] 1 0 [MEDIAN 1 5 8 9 2]], the example of the Long Range Arena paper, among them."""
+def test_known_expressions_have_their_values() -> None:
+    """Includes [MAX 4 3 [MIN 2 3] 1 0 [MEDIAN 1 5 8 9 2]], the example of the Long Range Arena paper."""
     assert value_of("X43N23]10D15892]]") == 5
     assert value_of("D1234]") == 2
     assert value_of("S99X05]]") == 3

@@ -1,4 +1,4 @@
-"""20 Newsgroups: reading, and leaving the body of a post."""
+"""20 Newsgroups: reading posts and reducing them to their body."""
 
 import json
 import lzma
@@ -31,7 +31,7 @@ def post(text: object = HEAD + "Body.", label: object = 3, split: object = "trai
     return {"split": split, "text": text, "label": label}
 
 
-def test_read_gives_utf8_bytes_and_labels_of_one_split(write: Write) -> None:
+def test_read_returns_utf8_bytes_and_labels_of_one_split(write: Write) -> None:
     folder = write([post("naïve", 0), post("other", 19, "test"), post("fine")])
     assert newsgroups.read(folder, "train") == [("naïve".encode(), 0), (b"fine", 3)]
     assert newsgroups.read(folder, "test") == [(b"other", 19)]
@@ -44,9 +44,9 @@ def test_read_gives_utf8_bytes_and_labels_of_one_split(write: Write) -> None:
     [
         ('{"split": "train", "te', "not JSON"),
         ([1, 2], "expected an object, not list"),
-        (post(split="dev"), "expected split train or test"),
-        (post(text=""), "expected split train or test, and a text that is not empty"),
-        (post(text=7), "expected split train or test, and a text that is not empty"),
+        (post(split="dev"), "split must be train or test"),
+        (post(text=""), "split must be train or test, and text must not be empty"),
+        (post(text=7), "split must be train or test, and text must not be empty"),
         ({"split": "train", "text": "fine"}, "label must be in 0..19, not None"),
         (post(label=20), "label must be in 0..19, not 20"),
         (post(label=-1), "label must be in 0..19, not -1"),
@@ -54,7 +54,7 @@ def test_read_gives_utf8_bytes_and_labels_of_one_split(write: Write) -> None:
         (post(label="3"), "label must be in 0..19, not '3'"),
     ],
 )
-def test_bad_row_is_an_error_that_names_file_and_line(write: Write, row: object, message: str) -> None:
+def test_error_about_a_bad_row_names_file_and_line(write: Write, row: object, message: str) -> None:
     folder = write([post(), row, post(split="test")])
     for split in ("train", "test"):
         with pytest.raises(UserError) as caught:
@@ -63,17 +63,17 @@ def test_bad_row_is_an_error_that_names_file_and_line(write: Write, row: object,
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda _: b"", lambda _: b"plain text\n" * 9])
-def test_damaged_file_is_an_error_that_names_it(write: Write, damage: Callable[[bytes], bytes]) -> None:
+def test_error_names_a_damaged_file(write: Write, damage: Callable[[bytes], bytes]) -> None:
     path = write([post(f"number {i}") for i in range(2000)]) / newsgroups.FILE
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UserError, match=rf"^{path}: \S"):
         newsgroups.read(path.parent, "train")
 
 
-def test_file_that_is_missing_or_without_the_split_is_an_error(write: Write, tmp_path: Path) -> None:
+def test_missing_file_or_split_is_an_error(write: Write, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"^{tmp_path}/\S+ does not exist; --data-dir or LONGDOC_DATA"):
         newsgroups.read(tmp_path, "train")
-    with pytest.raises(UserError, match=r"xz has no row of split 'test'"):
+    with pytest.raises(UserError, match=r"xz has no rows of split 'test'"):
         newsgroups.read(write([post()]), "test")
 
 
@@ -95,11 +95,11 @@ def test_file_that_is_missing_or_without_the_split_is_an_error(write: Write, tmp
         (HEAD + "--\nName", "--\nName"),
     ],
 )
-def test_strip_leaves_the_body(text: str, body: str) -> None:
+def test_strip_keeps_the_body(text: str, body: str) -> None:
     assert newsgroups.strip(text) == body
 
 
-def test_strip_removes_no_more_than_scikit_learn_does_of_posts_without_quotes() -> None:
+def test_strip_equals_scikit_learn_on_posts_without_quotes() -> None:
     reference = pytest.importorskip("sklearn.datasets._twenty_newsgroups")
     for text in (
         "One.",
@@ -113,7 +113,7 @@ def test_strip_removes_no_more_than_scikit_learn_does_of_posts_without_quotes() 
         assert newsgroups.strip(HEAD + text) == expected.strip()
 
 
-def test_stripped_posts_that_are_empty_are_left_out(write: Write) -> None:
+def test_posts_that_are_empty_after_stripping_are_dropped(write: Write) -> None:
     rows = [post(f"{HEAD}Text {i}.\n\nName", i % 20) for i in range(40)]
     folder = write([*rows, post(HEAD + "> quoted"), post(HEAD + "Test.\n--\nMe", 7, "test"), post(HEAD, 7, "test")])
     config = DocumentsConfig(name="20newsgroups-stripped", validation_fraction=0.3)

@@ -1,20 +1,31 @@
-"""Documents and pairs of one's own: reading, splits, and the whole way to an answer."""
+"""Own documents and pairs: reading, splits, and the whole way from a file to an answer."""
 
+import gzip
 import json
+import lzma
 import random
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow
 import pytest
+import torch
+from pyarrow import parquet
 
 from artifact.manifest import ClassifierManifest, MatcherManifest, read_manifest
 from model.config.data import DocumentsConfig, PairsConfig
 from model.data import own
 from model.data.documents import DocumentSet, load_test, load_training
+from model.data.own import NO_FILES, Columns, HeldOut
 from model.data.pairs import SPLITS, load_pairs
 from model.errors import UserError
+from model.tasks.base import backend_run, module_runs
+from model.tasks.tfidf import value_of
 from model.training import checkpoint
+from model.training.trained import find_run, load_trained
 from service.__main__ import main as service
 from tests.support.commands import call
 
@@ -29,7 +40,7 @@ SMALL_PAIRS = [
 ]
 
 Write = Callable[[str, bytes | str], Path]
-"""Name and content -> a file below tmp_path."""
+"""Writes content to a file below tmp_path, given its name."""
 
 
 @pytest.fixture
@@ -45,7 +56,7 @@ def write(tmp_path: Path) -> Write:
 
 def read(path: Path, *columns: str) -> list[tuple[tuple[bytes, ...], str]]:
     """Texts and labels, without their places."""
-    return [(texts, label) for _, texts, label in own.read(path, columns or ("text",), "label")]
+    return [(row.texts, row.label) for row in own.read(path, Columns(columns or ("text",), "label"))]
 
 
 def json_lines(rows: list[dict[str, object]]) -> str:
@@ -53,7 +64,7 @@ def json_lines(rows: list[dict[str, object]]) -> str:
 
 
 def table(labels: str) -> str:
-    """A CSV file with a text of its own for every letter, which is its label; a dot is a row without one."""
+    """Return a CSV file with a different text for every letter, which is its label; a dot is a row without a label."""
     return "text,label\n" + "".join(f"text {i},{label.strip('.')}\n" for i, label in enumerate(labels))
 
 
@@ -75,6 +86,10 @@ def train(path: Path, runs: Path, *arguments: object, task: str = "text-classifi
         ("a.csv", 'text,label\none "1", x \n na\0ïve ,1\n', [('one "1"', "x"), (" na\0ïve ", "1")]),
         ("a.csv", "text,label\n" + "x" * 200_000 + ",x\n", [("x" * 200_000, "x")]),
         ("A.TSV", "text\tlabel\none, 1\tx\n", [("one, 1", "x")]),
+        ("A.TSV.GZ", gzip.compress(b"text\tlabel\none, 1\tx\n", mtime=0), [("one, 1", "x")]),
+        ("a.csv.xz", lzma.compress(b"\xef\xbb\xbftext,label\none,x\n"), [("one", "x")]),
+        ("a.jsonl.gz", gzip.compress(b'{"text": "one", "label": "x"}\n', mtime=0), [("one", "x")]),
+        ("a.ndjson.xz", lzma.compress(b'{"text": "one", "label": "x"}\n'), [("one", "x")]),
         ("a.jsonl", '{"text": "a\\n1", "label": "x"}\n\n{"label": 7, "text": "é"}', [("a\n1", "x"), ("é", "7")]),
         ("a.ndjson", b'\xef\xbb\xbf{"text": "one", "label": " x "}\r\n', [("one", "x")]),
     ],
@@ -90,8 +105,45 @@ def test_file_is_read(write: Write, name: str, content: bytes | str, expected: l
         ("a.jsonl", '{"text": "one"}\n{"text": "two", "label": null}\n{"text": "three", "label": "x"}\n'),
     ],
 )
-def test_label_that_is_not_there_is_empty(write: Write, name: str, content: str) -> None:
+def test_missing_label_is_empty(write: Write, name: str, content: str) -> None:
     assert [label for _, label in read(write(name, content))] == ["", "", "x"]
+
+
+def test_nearest_columns_of_many_are_named(write: Write) -> None:
+    names = ["label", *(f"q{i}" for i in range(205)), "full_text", "Text"]
+    path = write("a.csv", ",".join(names) + "\n")
+    with pytest.raises(UserError) as caught:
+        read(path)
+    listed = str(caught.value).partition("columns: ")[2].partition(" and ")[0].split(", ")
+    assert len(listed) == 8
+    assert {"Text", "full_text"} <= set(listed)
+    assert str(caught.value).endswith(" and 200 more; --text-column names another one")
+
+
+def test_parquet_needs_its_package(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(
+        UserError, match=r"a\.parquet: reading \.parquet needs the package pyarrow: `pip install pyarrow`$"
+    ):
+        read(write("a.parquet", b"PAR1"))
+
+
+def test_parquet_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"label": ["x", None], "id": [1, 2], "text": ["one", "two"]}), path)
+    assert read(path) == [((b"one",), "x"), ((b"two",), "")]
+    with pytest.raises(UserError, match=rf"^{path}: no column 'body'; columns: label, id, text; --text-column names"):
+        read(path, "body")
+    path.write_bytes(b"PAR1")
+    with pytest.raises(UserError, match=rf"^{path}: "):
+        read(path)
+
+
+def test_folder_of_splits_is_no_folder_of_labels(write: Write, tmp_path: Path) -> None:
+    for name in ("train", "test"):
+        write(f"texts/{name}/good/1.txt", "one")
+    with pytest.raises(UserError, match="its subfolders test, train are splits, not labels; name each with --data, "):
+        read(tmp_path / "texts")
 
 
 def test_folder_holds_a_folder_of_files_in_any_encoding_for_each_class(write: Write, tmp_path: Path) -> None:
@@ -115,7 +167,7 @@ def test_folder_holds_a_folder_of_files_in_any_encoding_for_each_class(write: Wr
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
-def test_columns_are_those_named(write: Write, suffix: str) -> None:
+def test_named_columns_are_read(write: Write, suffix: str) -> None:
     path = write("a.csv", "b,a,label\ntwo,one,1\n")
     if suffix == "jsonl":
         path = write("a.jsonl", json_lines([{"b": "two", "a": "one", "label": 1}]))
@@ -124,17 +176,33 @@ def test_columns_are_those_named(write: Write, suffix: str) -> None:
 
 NOT_UTF8 = "byte 6 of the line is not UTF-8; convert the file first, as in `iconv -f latin1 -t utf-8`"
 TABLE_ERRORS: list[tuple[str, bytes | str, str]] = [
-    ("a.csv", "body,label\none,x\n", ":1: no column 'text'; there are: body, label"),
-    ("a.csv", "text,class\none,x\n", ":1: no column 'label'; there are: text, class"),
-    ("a.tsv", "text,label\none,x\n", ":1: no column 'text'; there are: text,label"),
-    ("a.csv", "", ":1: no column 'text'; there are: none"),
-    ("a.csv", "text,label\n", " holds no row"),
+    ("a.csv", "body,label\none,x\n", ":1: no column 'text'; columns: body, label; --text-column names another one\n"),
+    ("a.csv", "text,class\none,x\n", ":1: no column 'label'; columns: text, class; --label-column names another one\n"),
+    (
+        "a.tsv",
+        "text,label\none,x\n",
+        ":1: no column 'text'; columns: text,label; --text-column names another one; the columns seem to be "
+        "separated by commas: give the file a name that ends in .csv\n",
+    ),
+    (
+        "a.csv",
+        "text;label\none;x\n",
+        ":1: no column 'text'; columns: text;label; --text-column names another one; the columns seem to be "
+        "separated by semicolons: save the table with commas\n",
+    ),
+    (
+        "a.csv",
+        ",".join(["label", *(f"q{i}" for i in range(205)), "full_text"]) + "\n",
+        ":1: no column 'text'; columns: full_text, ",
+    ),
+    ("a.csv", "", ":1: no column 'text'; columns: none"),
+    ("a.csv", "text,label\n", " has no rows"),
     ("a.csv", "text,label\none,x\ntwo\n", ":3: expected 2 columns, not 1"),
     ("a.csv", 'text,label\n"one\n\n1",x\ntwo,y,z\n', ":5: expected 2 columns, not 3"),
     ("a.csv", "text,label\n\n\none,x\n\ntwo,y,z\n", ":6: expected 2 columns, not 3"),
     ("a.csv", 'text,label\none,x\n"two\n\n2",y,z\n', ":3: expected 2 columns, not 3"),
-    ("a.csv", "text,label\none,x\n,y\n", ":3: text must be a text that is not empty"),
-    ("a.csv", "text,label\n\n,y\n", ":3: text must be a text that is not empty"),
+    ("a.csv", "text,label\none,x\n,y\n", ":3: text must be a non-empty string"),
+    ("a.csv", "text,label\n\n,y\n", ":3: text must be a non-empty string"),
     ("a.csv", b"text,label\none,x\ncaf\x82\xe9,y\n", ":3: " + NOT_UTF8.replace("6", "4")),
     ("a.csv", b'text,label\none,x\n"two\nthree\xe9",y\n', ":4: " + NOT_UTF8),
     ("a.csv", "text,label".encode("utf-16"), ":1: " + NOT_UTF8.replace("6", "1")),
@@ -147,22 +215,32 @@ LINES_ERRORS: list[tuple[str, bytes | str, str]] = [
     ("a.jsonl", "[" * 100_000, ":1: not JSON: "),
     ("a.jsonl", '["one", 1]\n', ":1: expected an object, not list"),
     ("a.jsonl", "null\n", ":1: expected an object, not NoneType"),
-    ("a.jsonl", '{"body": "one", "label": 1}\n', ":1: no 'text'; there are: body, label"),
-    ("a.jsonl", "{}\n", ":1: no 'text'; there are: none"),
-    ("a.jsonl", '{"text": "", "label": 1}\n', ":1: text must be a text that is not empty"),
-    ("a.jsonl", '{"text": null, "label": 1}\n', ":1: text must be a text that is not empty"),
-    ("a.jsonl", '{"text": ["one"], "label": 1}\n', ":1: text must be a text that is not empty"),
+    ("a.jsonl", '{"body": "one", "label": 1}\n', ":1: no 'text'; columns: body, label"),
+    ("a.jsonl", "{}\n", ":1: no 'text'; columns: none"),
+    ("a.jsonl", '{"text": "", "label": 1}\n', ":1: text must be a non-empty string"),
+    ("a.jsonl", '{"text": null, "label": 1}\n', ":1: text must be a non-empty string"),
+    ("a.jsonl", '{"text": ["one"], "label": 1}\n', ":1: text must be a non-empty string"),
     ("a.jsonl", '{"text": "\\ud800", "label": 1}\n', ":1: text is not valid Unicode: surrogates not allowed"),
-    ("a.jsonl", '{"text": "one", "label": 1.0}\n', ":1: label must be a text or an integer, not float"),
-    ("a.jsonl", '{"text": "one", "label": true}\n', ":1: label must be a text or an integer, not bool"),
-    ("a.jsonl", '{"text": "one", "label": ["x"]}\n', ":1: label must be a text or an integer, not list"),
+    ("a.jsonl", '{"text": "one", "label": 1.0}\n', ":1: label must be a string or an integer, not float"),
+    ("a.jsonl", '{"text": "one", "label": true}\n', ":1: label must be a string or an integer, not bool"),
+    ("a.jsonl", '{"text": "one", "label": ["x"]}\n', ":1: label must be a string or an integer, not list"),
     ("a.jsonl", b'{"text": "one"}\n{"t\x82\xe9"}\n', ":2: " + NOT_UTF8.replace("6", "4")),
-    ("a.jsonl", "\n\n", " holds no row"),
+    ("a.jsonl", "\n\n", " has no rows"),
 ]
 OTHER_ERRORS: list[tuple[str, bytes | str, str]] = [
-    ("a.txt", "text", ": expected a file that ends in .csv, .tsv, .jsonl, .ndjson, or a folder with a folder for each"),
+    (
+        "a.txt",
+        "text",
+        ": expected a file that ends in .csv, .tsv, .jsonl, .ndjson (also with .gz or .xz) or .parquet, or a folder "
+        "with one subfolder per class",
+    ),
     ("a", "text", ": expected a file that ends in"),
-    ("a.csv.gz", "text", ": expected a file that ends in"),
+    ("a.csv.zip", "text", ": expected a file that ends in"),
+    ("a.parquet.gz", "text", ": expected a file that ends in"),
+    ("a.csv.gz", "text", ": Not a gzipped file"),
+    ("a.csv.gz", gzip.compress(b"text,label\none,x\n", mtime=0)[:-9], ": Compressed file ended before"),
+    ("a.jsonl.xz", "text", ": Input format not supported"),
+    ("a.jsonl.xz", lzma.compress(b'{"text": "one", "label": 1}\n' * 99)[:-9], ": Compressed file ended before"),
     ("a.csv", table("xxxx"), ": only the label 'x' in column 'label'; at least two are needed"),
     ("a.csv", table("...."), ": no label in column 'label'; at least two are needed"),
     ("a.csv", table("xyx.xyx"), ":3: label 'y' has 2 different texts; at least 3 are needed"),
@@ -172,7 +250,7 @@ OTHER_ERRORS: list[tuple[str, bytes | str, str]] = [
 
 
 @pytest.mark.parametrize(("name", "content", "message"), [*TABLE_ERRORS, *LINES_ERRORS, *OTHER_ERRORS])
-def test_what_cannot_be_used_is_one_line_that_names_the_place(
+def test_error_about_unusable_data_is_one_line_with_the_location(
     write: Write, name: str, content: bytes | str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(name, content)
@@ -184,17 +262,15 @@ def test_what_cannot_be_used_is_one_line_that_names_the_place(
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
-def test_file_that_does_not_exist_is_named(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_names_a_missing_file(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path / name, tmp_path / "runs") == 2
     assert capsys.readouterr().err == f"error: {tmp_path / name} does not exist\n"
 
 
-def test_empty_folder_and_empty_file_within_are_named(
-    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_error_names_an_empty_folder_or_file(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "texts" / "x").mkdir(parents=True)
     assert train(tmp_path / "texts", tmp_path / "runs") == 2
-    assert capsys.readouterr().err == f"error: {tmp_path}/texts holds no row\n"
+    assert capsys.readouterr().err == f"error: {tmp_path}/texts has no rows\n"
     write("texts/x/1.txt", b"")
     assert train(tmp_path / "texts", tmp_path / "runs") == 2
     assert capsys.readouterr().err == f"error: {tmp_path}/texts/x/1.txt: the file is empty\n"
@@ -217,14 +293,14 @@ def test_wrong_number_of_text_columns_is_an_error(
 
 
 def parts_of(path: Path, config: DocumentsConfig = CONFIG) -> tuple[DocumentSet, dict[str, list[tuple[bytes, int]]]]:
-    """What training sees, and the rows of every split."""
+    """Return the training data and the rows of every split."""
     data = load_training(config, path)
     splits = {"train": data.train, "validation": data.validation, "test": load_test(config, path, data.labels)}
     return data, {name: list(zip(part.texts, part.labels, strict=True)) for name, part in splits.items()}
 
 
 @pytest.mark.parametrize("counts", [(3, 3), (3, 400), (10, 20, 30), (57, 4, 8)])
-def test_every_label_is_in_every_split_in_its_share(write: Write, counts: tuple[int, ...]) -> None:
+def test_every_split_has_every_label_in_its_share(write: Write, counts: tuple[int, ...]) -> None:
     labels = [label for label, count in zip("cab", counts, strict=False) for _ in range(count)]
     random.Random(0).shuffle(labels)
     data, parts = parts_of(write("a.csv", table("".join(labels))))
@@ -239,7 +315,7 @@ def test_every_label_is_in_every_split_in_its_share(write: Write, counts: tuple[
     assert sorted(rows) == sorted((f"text {i}", label) for i, label in enumerate(labels))
 
 
-def test_fractions_of_the_splits_are_settings_and_leave_something_to_train_on(write: Write) -> None:
+def test_fractions_of_the_splits_are_settings_and_keep_training_rows(write: Write) -> None:
     path = write("a.csv", table("x" * 100 + "y" * 4))
     _, parts = parts_of(path, DocumentsConfig(name="own", validation_fraction=0.5, test_fraction=0.4))
     assert {name: [label for _, label in rows].count(0) for name, rows in parts.items()} == {
@@ -247,10 +323,10 @@ def test_fractions_of_the_splits_are_settings_and_leave_something_to_train_on(wr
         "validation": 50,
         "test": 40,
     }
-    assert [label for _, label in parts["train"]].count(1) == 2  # 2 and 2 of 4 would leave none
+    assert [label for _, label in parts["train"]].count(1) == 2  # 2 and 2 of 4 would leave none for training
 
 
-def test_splits_depend_on_the_texts_and_their_seed_alone(write: Write) -> None:
+def test_splits_depend_only_on_the_texts_and_their_seed(write: Write) -> None:
     rows = table("xy" * 40).splitlines()
     first = parts_of(write("a.csv", "\n".join(rows) + "\n"))[1]
     other_order = parts_of(write("b.csv", "\n".join([rows[0], *reversed(rows[1:])]) + "\n"))[1]
@@ -258,6 +334,141 @@ def test_splits_depend_on_the_texts_and_their_seed_alone(write: Write) -> None:
     assert parts_of(tmp)[1] == first
     assert {name: sorted(found) for name, found in other_order.items()} == {n: sorted(f) for n, f in first.items()}
     assert set(other_seed["test"]) != set(first["test"])
+
+
+def splits_of(path: Path, held_out: HeldOut = NO_FILES, **settings: Any) -> dict[str, list[str]]:
+    """Texts of every split."""
+    config = DocumentsConfig(name="own", **settings)
+    data = load_training(config, path, held_out)
+    test = load_test(config, path, data.labels, held_out)
+    parts = {"train": data.train, "validation": data.validation, "test": test}
+    return {name: [text.decode() for text in part.texts] for name, part in parts.items()}
+
+
+def test_files_of_their_own_are_the_splits(write: Write) -> None:
+    """Training texts that are in another file are left out of training."""
+    path = write("train.csv", table("xy" * 20) + "same,x\nother,y\n")
+    held_out = HeldOut(
+        write("val.csv", "text,label\nv1,x\nother,y\nsame,x\n"), write("test.csv", "text,label\nt1,y\nsame,x\nt2,\n")
+    )
+    parts = splits_of(path, held_out)
+    assert parts == {"train": [f"text {i}" for i in range(40)], "validation": ["v1", "other"], "test": ["t1", "same"]}
+    notes = load_training(CONFIG, path, held_out).notes
+    assert notes == (
+        f"1 rows without a label are left out, the first at {held_out.test}:4",
+        "3 rows are left out of training or validation: their text is also in a later split",
+    )
+    alone = splits_of(path, HeldOut(test=held_out.test))
+    assert alone["test"] == ["t1", "same"]
+    assert len(alone["validation"]) == 4
+    assert sorted(alone["train"] + alone["validation"]) == sorted([*(f"text {i}" for i in range(40)), "other"])
+
+
+def test_column_assigns_rows_to_splits(write: Write) -> None:
+    values = {"train": "train", "Training": "train", "val": "validation", "dev": "validation", "TEST": "test"}
+    rows = "".join(f"{value} {label},{label},{value}\n" for value in values for label in "xy")
+    path = write("a.csv", "text,label,fold\n" + rows)
+    parts = splits_of(path, split_column="fold")
+    assert {text.split()[0]: name for name, found in parts.items() for text in found} == values
+    with pytest.raises(UserError, match=r"a.csv:2: fold must be one of train, training, validation, .*, not 'tran'; "):
+        splits_of(write("a.csv", path.read_text().replace(",train", ",tran")), split_column="fold")
+
+
+@pytest.mark.parametrize("given", ["validation", "test"])
+def test_split_without_rows_is_taken_from_training(write: Write, given: str) -> None:
+    rows = "".join(f"text {i},{'xy'[i % 2]},train\n" for i in range(40))
+    path = write("a.csv", f"text,label,split\n{rows}more,x,{given}\n")
+    (missing,) = {"validation", "test"} - {given}
+    parts = splits_of(path, split_column="split")
+    assert (parts[given], len(parts[missing]), len(parts["train"])) == (["more"], 4, 36)
+
+
+def test_label_that_training_lacks_is_named(write: Write) -> None:
+    test = write("test.csv", "text,label\none,x\ntwo,z\n")
+    with pytest.raises(UserError, match=rf"^{test}:3: the label 'z' is not in training; known: x, y$"):
+        splits_of(write("a.csv", table("xy" * 20)), HeldOut(test=test))
+
+
+def test_held_out_file_is_measured_whole(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not a tenth of its rows, as of the file that was trained on."""
+    generator = random.Random(3)
+    rows = [f"{sentence(generator, topic)},{topic}\n" for topic in TOPICS]
+    path = write("topics.csv", "text,label\n" + "".join(rows))
+    held = write("held.csv", "text,label\n" + f"{rows[0]}unlabelled,\n" + "".join(f"tea {i},tea\n" for i in range(36)))
+    assert train(path, tmp_path / "runs") == 0
+    run, exports = tmp_path / "runs" / "topics-seed0", tmp_path / "exports"
+    assert call("export", run, "--out", exports, "--device", "cpu") == 0
+    results = {(r.metric, r.condition): r for r in read_manifest(exports / "topics" / "1").results}
+    assert value_of(results["accuracy", "windows"].compared_with) is not None
+    found = {}
+    for folder in (run, exports / "topics"):
+        capsys.readouterr()
+        target = tmp_path / "out.json"
+        assert call("evaluate", folder, "--data", held, "--out", target, "--device", "cpu") == 0
+        out = capsys.readouterr().out
+        assert out.startswith(f"{held}, which is not the training data: all 37 labelled rows\n")
+        assert ("no TF-IDF baseline: an export holds no training data" in out) == (folder != run)
+        found[folder] = json.loads((target if folder != run else run / "evaluation.json").read_text())
+        assert {(result["split"], result["examples"]) for result in found[folder]} == {("held-out", 37)}
+        assert ("1 of the measured texts are also in training or validation\n" in out) == (folder == run)
+    for results in found.values():
+        for result in results:
+            del result["compared_with"]  # an export has nothing to fit a baseline to
+    assert found[run] == found[exports / "topics"]
+
+
+def test_run_of_several_files_measures_its_test_file(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, test = write("reviews/train.csv", table("xy" * 20)), write("test.csv", "text,label\none,x\ntwo,y\nthree,y\n")
+    assert train(path, tmp_path / "runs", "--test", test) == 0
+    run, exports = tmp_path / "runs" / "reviews", tmp_path / "exports"
+    capsys.readouterr()
+    assert call("evaluate", run, "--device", "cpu") == 0
+    assert capsys.readouterr().out.startswith(f"{test}: 3 rows of the test split\n")
+    assert call("export", run, "--out", exports, "--device", "cpu") == 0
+    results = read_manifest(exports / "reviews" / "1").results
+    assert {result.examples for result in results} == {3}
+    capsys.readouterr()
+    assert call("evaluate", exports / "reviews", "--data", path, "--device", "cpu") == 2
+    told = f"error: reviews was trained on {path}; give its test file, or evaluate the run\n"
+    assert capsys.readouterr().err == told
+    test.unlink()
+    assert call("export", run, "--out", exports, "--device", "cpu") == 2
+    assert f"trained on {test}, which does not exist; give its new place with --test" in capsys.readouterr().err
+
+
+def test_split_column_is_found_by_its_name(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f"text {i},{'xy'[i % 2]},{'dev' if i < 6 else 'train'}\n" for i in range(60))
+    path = write("a.csv", f"text,label,split\n{rows}one,x,test\n")
+    assert train(path, tmp_path / "runs") == 0
+    assert "54 training and 6 validation documents, on cpu\n" in capsys.readouterr().out
+    other = write("b.csv", path.read_text().replace("dev", "oak"))
+    assert train(other, tmp_path / "runs") == 2
+    assert f"error: {other}:2: split must be one of train," in capsys.readouterr().err
+    assert train(other, tmp_path / "runs", "--set", "data.split_column=") == 0
+
+
+def test_baseline_is_compared_and_stored(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model that has not learned is behind, and the command says so."""
+    generator = random.Random(3)
+    path = write("topics.csv", "text,label\n" + "".join(f"{sentence(generator, t)},{t}\n" for t in TOPICS))
+    weak = ["--set", "model.stem.longest=1", "--set", "training.learning_rate=1e-9", "--set", "training.patience=0"]
+    assert train(path, tmp_path / "runs", *weak) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"\nTF-IDF and logistic regression \(.*\): validation accuracy \d\.\d{4}\n", out)
+    run = tmp_path / "runs" / "topics-seed0"
+    assert call("evaluate", run, "--device", "cpu") == 0
+    printed = capsys.readouterr().out
+    results = {(r["metric"], r["condition"]): r for r in json.loads((run / "evaluation.json").read_text())}
+    theirs = value_of(results["accuracy", "windows"]["compared_with"])
+    assert theirs is not None
+    assert theirs >= 0.9
+    assert value_of(results["macro_f1", "windows"]["compared_with"]) is not None
+    assert results["ece", "windows"]["compared_with"] == "nothing"
+    ours = results["accuracy", "windows"]["value"]
+    assert re.search(rf"accuracy +windows +test +12 +{ours:.4f} +{theirs:.4f}\n", printed)
+    assert ("warning: this model is behind TF-IDF and logistic regression" in printed) == (round(ours, 4) < theirs)
 
 
 def test_copies_are_in_one_split_and_conflicts_are_noted(write: Write) -> None:
@@ -274,13 +485,13 @@ def test_copies_are_in_one_split_and_conflicts_are_noted(write: Write) -> None:
     )
 
 
-def test_rows_without_a_label_are_left_out_and_counted(
+def test_rows_without_a_label_are_dropped_and_counted(
     write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write("a.csv", table("xy" * 20 + "." * 1000))
     assert train(path, tmp_path / "runs") == 0
     out = capsys.readouterr().out
-    assert "32 training and 4 validation documents\n" in out
+    assert "32 training and 4 validation documents, on cpu\n" in out
     assert f"1000 rows without a label are left out, the first at {path}:42" in out
     data, parts = parts_of(path)
     assert sum(map(len, parts.values())) == 40
@@ -290,16 +501,16 @@ def test_rows_without_a_label_are_left_out_and_counted(
 @pytest.mark.parametrize(
     ("labels", "metric"), [("xy" * 20, "accuracy"), ("xxxy" * 10, "accuracy"), ("xxxxy" * 10, "macro_f1")]
 )
-def test_imbalance_makes_macro_f1_choose_the_epoch(
+def test_imbalanced_data_select_the_epoch_by_macro_f1(
     write: Write, labels: str, metric: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train(write("a.csv", table(labels)), tmp_path / "runs") == 0
     out = capsys.readouterr().out
-    assert ("the largest class is over 3 times the smallest: macro F1 chooses the epoch" in out) == (
+    assert ("the largest class is over 3 times the smallest: the epoch with the best macro F1 is kept" in out) == (
         metric != "accuracy"
     )
     _, progress, facts, _ = checkpoint.load(tmp_path / "runs" / "a-seed0" / "last.pt")
-    assert facts == {"labels": ["x", "y"], "metric": metric}
+    assert (facts["labels"], facts["metric"]) == (["x", "y"], metric)
     assert list(progress.history[0])[2] == f"validation_{metric}"
 
 
@@ -307,7 +518,7 @@ WORDS = {"tea": "kettle leaf pot steep cup", "rail": "track station signal sleep
 
 
 def sentence(generator: random.Random, topic: str) -> str:
-    """Mostly words of all topics, at least three of its own."""
+    """Return mostly words of all topics and at least three words of one topic."""
     words = [
         *generator.choices(["the", "a", "of", "and", "in", "with", "some", "over"], k=9),
         *generator.choices(WORDS[topic].split(), k=3),
@@ -325,7 +536,7 @@ def predicted(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[di
 TOPICS = list(WORDS) * 60
 
 
-def test_documents_in_a_table_are_learned(write: Write, tmp_path: Path) -> None:
+def test_classifier_learns_documents_of_a_table(write: Write, tmp_path: Path) -> None:
     generator = random.Random(3)
     rows = "".join(f'1,"{sentence(generator, topic)}\n",{topic}\n' for topic in TOPICS)
     path = write("topics.csv", 'id,"the ""body""",größe\n' + rows)
@@ -340,7 +551,7 @@ def test_documents_in_a_table_are_learned(write: Write, tmp_path: Path) -> None:
     assert figures["accuracy", "windows"]["value"] >= 0.9
 
 
-def test_documents_go_from_a_folder_to_an_answer(
+def test_folder_of_documents_is_trained_exported_and_served(
     write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     generator = random.Random(3)
@@ -348,6 +559,7 @@ def test_documents_go_from_a_folder_to_an_answer(
     for i, topic in enumerate(TOPICS):
         write(f"topics/{topic}/{i}.txt", sentence(generator, topic).encode("utf-16"))
     assert train(path, tmp_path / "runs", "--set", "training.epochs=3") == 0
+    assert "no TF-IDF baseline: scikit-learn finds no words in the texts\n" in capsys.readouterr().out  # UTF-16
     run, exports = tmp_path / "runs" / "topics-seed0", tmp_path / "exports"
     assert call("export", run, "--data", path, "--out", exports, "--device", "cpu") == 0
     manifest = read_manifest(exports / "topics" / "1")
@@ -368,31 +580,109 @@ def test_documents_go_from_a_folder_to_an_answer(
     assert [answer["label"] for answer in answers] == list(WORDS)
 
 
-def test_export_without_its_file_is_an_error(
+def test_run_remembers_its_file_and_an_export_does_not(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("LONGDOC_DATA", raising=False)
+    path, exports = write("a.csv", table("xxxyyy")), tmp_path / "exports"
+    run = tmp_path / "runs" / "a"
     monkeypatch.chdir(tmp_path)
-    assert train(write("a.csv", table("xxxyyy")), tmp_path / "runs") == 0
+    assert train(Path("a.csv"), tmp_path / "runs") == 0
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(elsewhere)
     capsys.readouterr()
-    assert call("export", tmp_path / "runs" / "a-seed0", "--out", tmp_path / "exports", "--device", "cpu") == 2
-    assert re.fullmatch(r"error: data: expected a file that ends in .*\n", capsys.readouterr().err)
-    assert not (tmp_path / "exports").exists()
+    assert call("evaluate", run, "--device", "cpu") == 0
+    assert capsys.readouterr().out.startswith(f"{path}: 2 rows of the test split\n")
+    moved = path.rename(tmp_path / "moved.csv")
+    for command in (("export", run, "--out", exports), ("evaluate", run)):
+        capsys.readouterr()
+        assert call(*command, "--device", "cpu") == 2
+        told = f"error: a was trained on {path}, which does not exist; give its new place with --data\n"
+        assert capsys.readouterr().err == told
+    assert not exports.exists()
+    assert call("export", run, "--out", exports, "--data", moved, "--device", "cpu") == 0
+    capsys.readouterr()
+    assert call("evaluate", exports / "a", "--device", "cpu") == 2
+    told = "error: a was trained on data of your own; pass it, or a held-out file, with --data\n"
+    assert capsys.readouterr().err == told
+    moved.write_text(table("xxxyyyx"))
+    assert call("export", run, "--out", exports, "--data", moved, "--device", "cpu") == 2
+    told = f"error: {moved} is not what a was trained on: its rows differ from those of then\n"
+    assert capsys.readouterr().err == told
 
 
-def test_resumed_training_of_a_file_goes_on(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_is_found_without_its_seed_if_there_is_one(tmp_path: Path) -> None:
+    for name in ("a-seed0", "b-seed0", "b-seed1", "c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "best.pt").touch()
+    assert find_run(tmp_path / "a") == tmp_path / "a-seed0"
+    for name in ("c", "b-seed1", "none"):
+        assert find_run(tmp_path / name) == tmp_path / name
+    with pytest.raises(UserError, match=f"^{tmp_path}/b has several runs; choose one of {tmp_path}/b-seed0, "):
+        find_run(tmp_path / "b")
+
+
+def test_final_fit_is_exported_with_the_results_of_the_split(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generator = random.Random(3)
+    path = write("topics.csv", "text,label\n" + "".join(f"{sentence(generator, t)},{t}\n" for t in TOPICS))
+    run, exports = tmp_path / "runs" / "topics-seed0", tmp_path / "exports"
+    assert train(path, tmp_path / "runs", "--set", "data.final_fit=true") == 0
+    assert "topics-seed0/final.pt: trained on all 120 documents" in capsys.readouterr().out
+    assert call("evaluate", run, "--device", "cpu") == 0
+    assert call("export", run, "--out", exports, "--device", "cpu") == 0
+    manifest = read_manifest(exports / "topics" / "1")
+    assert isinstance(manifest, ClassifierManifest)
+    assert json.loads((run / "evaluation.json").read_text()) == json.loads(manifest.model_dump_json())["results"]
+    best = load_trained(run, path)
+    assert best.final is not None
+    differences = [
+        (a - b).abs().max().item()
+        for a, b in zip(best.final.state_dict().values(), best.model.state_dict().values(), strict=True)
+    ]
+    assert max(differences) > 0
+    exported = module_runs(best.task.graphs(best.final), torch.device("cpu"))[0]
+    served = backend_run(manifest, exports / "topics" / "1", "cpu")
+    inputs = best.task.graphs(best.model)[0].golden
+    assert served(inputs) == pytest.approx(exported(inputs), abs=1e-4)
+    capsys.readouterr()
+    assert call("evaluate", exports / "topics", "--data", path, "--device", "cpu") == 2
+    told = f"error: topics was trained on all rows of {path}; give a held-out file, or evaluate the run\n"
+    assert capsys.readouterr().err == told
+    (run / "final.pt").unlink()
+    assert call("export", run, "--out", exports, "--device", "cpu") == 2
+    assert capsys.readouterr().err.endswith(f"error: {run}/final.pt does not exist; train with --resume to fit it\n")
+    assert train(path, tmp_path / "runs", "--set", "data.final_fit=true", "--resume") == 0
+    assert (run / "final.pt").is_file()
+
+
+def test_final_fit_of_pairs_is_beside_the_best_model(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write("links.jsonl", json_lines(pair_rows(200)))
+    settings = ["--text-column", "a", "b", "--set", "data.final_fit=true"]
+    assert train(path, tmp_path / "runs", *settings, task="text-matching") == 0
+    assert "links-seed0/final.pt: trained on all 200 pairs" in capsys.readouterr().out
+    best = load_trained(tmp_path / "runs" / "links-seed0", path)
+    assert best.final is not None
+    runs = module_runs(best.task.graphs(best.model), torch.device("cpu"))
+    (result, _) = best.task.measure(runs, best.data)
+    assert 0 < result.examples < 50
+
+
+def test_training_on_a_file_is_resumed(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write("a.csv", table("xxxyyy"))
     assert train(path, tmp_path / "runs") == 0
     assert train(path, tmp_path / "runs", "--resume") == 0
     assert train(path, tmp_path / "runs") == 2
-    assert "a-seed0 exists; give --resume" in capsys.readouterr().err
+    assert "a-seed0 exists; resume it with --resume" in capsys.readouterr().err
     path.write_text(table("xxxyyy").replace("text,", "body,"))
     assert train(path, tmp_path / "runs", "--resume", "--text-column", "body") == 2
     assert "was trained with another recipe" in capsys.readouterr().err
 
 
 def pair_rows(count: int, seed: int = 1) -> list[dict[str, object]]:
-    """Pairs that belong together if they are of one topic; every first text is in two of them."""
+    """Return pairs that match if they have the same topic; every first text is in two pairs."""
     generator = random.Random(seed)
     rows: list[dict[str, object]] = []
     for i in range(count // 2):
@@ -429,15 +719,15 @@ def test_pairs_are_split_by_their_first_text(write: Write) -> None:
     [
         ("a.csv", "a,b,label\none,two,1\none,three,yes\n", ":3: label must be 0 or 1, not 'yes'"),
         ("a.csv", "a,b,label\none,two,\n", ":2: label must be 0 or 1, not ''"),
-        ("a.csv", "a,c,label\none,two,1\n", ":1: no column 'b'; there are: a, c, label"),
-        ("a.csv", "a,b,label\none,,1\n", ":2: b must be a text that is not empty"),
+        ("a.csv", "a,c,label\none,two,1\n", ":1: no column 'b'; columns: a, c, label"),
+        ("a.csv", "a,b,label\none,,1\n", ":2: b must be a non-empty string"),
         ("a.jsonl", '{"a": "one", "b": "two", "label": 2}\n', ":1: label must be 0 or 1, not '2'"),
-        ("a.jsonl", '{"a": "one", "b": 2, "label": 1}\n', ":1: b must be a text that is not empty"),
-        ("a.jsonl", '{"a": "one", "b": "two", "label": true}\n', ":1: label must be a text or an integer, not bool"),
+        ("a.jsonl", '{"a": "one", "b": 2, "label": 1}\n', ":1: b must be a non-empty string"),
+        ("a.jsonl", '{"a": "one", "b": "two", "label": true}\n', ":1: label must be a string or an integer, not bool"),
         ("a.csv", "a,b,label\none,two,1\n", ": the "),
     ],
 )  # fmt: skip
-def test_pairs_that_cannot_be_used_are_one_line_that_names_the_place(
+def test_error_about_unusable_pairs_is_one_line_with_the_location(
     write: Write, name: str, content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(name, content)
@@ -450,19 +740,60 @@ def test_pairs_that_cannot_be_used_are_one_line_that_names_the_place(
 
 def test_split_without_pairs_of_both_labels_is_an_error(write: Write) -> None:
     rows = [{**row, "label": 1} for row in pair_rows(100)]
-    with pytest.raises(UserError, match=r"the train split, .* has \d+ pairs of label 1, 0 of label 0; it needs both"):
+    with pytest.raises(
+        UserError, match=r"the train split .* has \d+ pairs of label 1, 0 of label 0; both labels are needed"
+    ):
         load_pairs(PAIRS, write("a.jsonl", json_lines(rows)))
+
+
+def test_pairs_may_have_files_or_a_column_of_splits(write: Write) -> None:
+    rows = pair_rows(100)
+    path = write("train.jsonl", json_lines([*rows, rows[0]]))
+    test = write("test.jsonl", json_lines([*rows[:2], {"a": "new", "b": "pair", "label": 1}]))
+    pairs = load_pairs(PAIRS, path, HeldOut(test=test))
+    sizes = {split: len(table) for split, table in pairs.table.items()}
+    assert sizes["test"] == 3
+    assert sizes["train"] + sizes["val"] == 98
+    assert pairs.notes == ("3 pairs are left out of training or validation: they are also in a later split",)
+    values = ["train"] * 80 + ["dev"] * 10 + ["test"] * 10
+    split = write("a.jsonl", json_lines([{**row, "fold": value} for row, value in zip(rows, values, strict=True)]))
+    table = load_pairs(PairsConfig(name="own", text_column="a", other_column="b", split_column="fold"), split).table
+    assert {name: len(found) for name, found in table.items()} == {"train": 80, "val": 10, "test": 10}
+
+
+def test_held_out_pairs_are_measured_whole(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, held = (
+        write("links.jsonl", json_lines(pair_rows(200))),
+        write("held.jsonl", json_lines(pair_rows(40, seed=2))),
+    )
+    assert train(path, tmp_path / "runs", "--text-column", "a", "b", task="text-matching") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"\nTF-IDF cosine \(.*\): validation auc \d\.\d{4}\n", out)
+    run, exports = tmp_path / "runs" / "links-seed0", tmp_path / "exports"
+    assert call("export", run, "--out", exports, "--device", "cpu") == 0
+    figures = []
+    for folder in (run, exports / "links"):
+        capsys.readouterr()
+        assert call("evaluate", folder, "--data", held, "--out", tmp_path / "out.json", "--device", "cpu") == 0
+        assert capsys.readouterr().out.startswith(f"{held}, which is not the training data: all 40 labelled rows\n")
+        results = json.loads((run / "evaluation.json" if folder == run else tmp_path / "out.json").read_text())
+        assert {result["examples"] for result in results} == {40}
+        figures.append([result["value"] for result in results])
+    assert figures[0] == pytest.approx(figures[1], abs=1e-6)
 
 
 def test_folder_of_pairs_is_an_error(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write("texts/x/1", "one")
     assert train(tmp_path / "texts", tmp_path / "runs", task="text-matching") == 2
     assert (
-        capsys.readouterr().err == f"error: {tmp_path}/texts: a folder holds no pairs; give a CSV or JSON Lines file\n"
+        capsys.readouterr().err
+        == f"error: {tmp_path}/texts: pairs cannot be read from a folder; give a CSV or JSON Lines file\n"
     )
 
 
-def test_pairs_go_from_a_file_to_an_answer(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_file_of_pairs_is_trained_exported_and_served(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = write("links.jsonl", json_lines(pair_rows(400)))
     settings = ["--text-column", "a", "b", "--set", "training.epochs=6", "--set", "model.encoder.dim=16"]
     assert train(path, tmp_path / "runs", *settings, task="text-matching") == 0
@@ -472,6 +803,8 @@ def test_pairs_go_from_a_file_to_an_answer(write: Write, tmp_path: Path, capsys:
     assert isinstance(manifest, MatcherManifest)
     assert (manifest.max_length, manifest.data_terms, manifest.non_commercial) == (512, "Own data.", False)
     assert {result.metric: result.value for result in manifest.results}["auc"] > 0.9
+    assert all(value_of(result.compared_with) is not None for result in manifest.results)
+    assert all(result.compared_with.startswith("TF-IDF cosine (") for result in manifest.results)
     target = tmp_path / "evaluation.json"
     assert call("evaluate", exports / "links", "--data", path, "--out", target, "--device", "cpu") == 0
     assert json.loads(target.read_text()) == json.loads(manifest.model_dump_json())["results"]
@@ -482,7 +815,7 @@ def test_pairs_go_from_a_file_to_an_answer(write: Write, tmp_path: Path, capsys:
     assert float(str(alike["score"])) > float(str(different["score"]))
 
 
-def test_data_with_other_labels_than_the_model_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_with_labels_unknown_to_the_model_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [
         {"text": f"{word} number {i}", "label": label} for i in range(20) for word, label in (("a", "x"), ("b", "y"))
     ]
@@ -492,15 +825,18 @@ def test_data_with_other_labels_than_the_model_are_refused(tmp_path: Path, capsy
     common = ["--task", "text-classification", "--device", "cpu", "--runs", tmp_path, "--set", "training.epochs=1"]
     assert call("train", "--data", first, *common) == 0
     run = tmp_path / "first-seed0"
-    for command in (["export", run, "--out", tmp_path / "exports"], ["evaluate", run]):
+    for command, told in (
+        (["export", run, "--out", tmp_path / "exports"], f"{second} is not what first was trained on"),
+        (["evaluate", run], f"{second}:1: the label 'z' is not in training; known: x, y"),
+    ):
         capsys.readouterr()
         assert call(*command, "--data", second, "--device", "cpu") == 2
-        assert "has the labels y, z; the model knows x, y" in capsys.readouterr().err
+        assert f"error: {told}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["t.jsonl", "t.csv", "folder/\x1b[2J/a.txt"])
-def test_label_with_a_control_character_is_refused_before_training(write: Write, name: str) -> None:
+def test_label_with_a_control_character_is_rejected_before_training(write: Write, name: str) -> None:
     rows = json_lines([{"text": "a", "label": "\x1b[2J"}]) if name.endswith("jsonl") else "text,label\na,\x1b[2J\n"
     path = write(name, rows)
-    with pytest.raises(UserError, match=r"the label '\\x1b\[2J' holds a control character"):
+    with pytest.raises(UserError, match=r"the label '\\x1b\[2J' contains a control character"):
         read(path.parent.parent if "folder" in name else path)

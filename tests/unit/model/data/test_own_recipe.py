@@ -14,21 +14,13 @@ def documents(folder: Path, texts: list[str], name: str = "a.jsonl") -> OwnData:
     return OwnData(path)
 
 
-def series(folder: Path, rows: int) -> OwnData:
-    path = folder / "load.csv"
-    path.write_text(
-        "at,a,b\n" + "".join(f"2024-01-{1 + i // 24:02}T{i % 24:02}:00,{i % 7},{i % 5}\n" for i in range(rows))
-    )
-    return OwnData(path, time_column="at")
-
-
 @pytest.mark.parametrize(
     ("size", "length"), [(10, 512), (512, 512), (513, 1024), (2000, 2048), (2049, 4096), (9000, 4096)]
 )
-def test_length_read_at_once_covers_most_documents(
+def test_max_length_covers_most_documents(
     size: int, length: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nine of ten documents are short, and one of a hundred is far longer than all."""
+    """Nine of ten documents are short, and one of a hundred is far longer than the others."""
     texts = [
         f"{i} " + "x" * ((90_000 if i % 100 == 7 else size if i % 10 == 3 else 9) - len(f"{i} ")) for i in range(200)
     ]
@@ -38,9 +30,7 @@ def test_length_read_at_once_covers_most_documents(
 
 
 @pytest.mark.parametrize(("count", "batch", "epochs"), [(10, 2, 20), (200, 10, 20), (4000, 64, 14), (50_000, 64, 2)])
-def test_small_files_are_gone_through_more_often_in_smaller_batches(
-    count: int, batch: int, epochs: int, tmp_path: Path
-) -> None:
+def test_small_files_get_more_epochs_and_smaller_batches(count: int, batch: int, epochs: int, tmp_path: Path) -> None:
     settings = settings_for("text-classification", documents(tmp_path, ["text"] * count))
     assert (settings["training.batch_size"], settings["training.epochs"]) == (batch, epochs)
 
@@ -53,17 +43,6 @@ def test_model_is_named_after_its_file(name: str, expected: str, tmp_path: Path)
     assert settings_for("text-classification", documents(tmp_path, ["a", "b"], name))["name"] == expected
 
 
-@pytest.mark.parametrize(
-    ("rows", "context", "validation"), [(100, 12, 0.2), (400, 24, 0.1), (720, 48, 0.1), (1440, 96, 0.1)]
-)
-def test_context_of_a_series_is_what_its_rows_allow(rows: int, context: int, validation: float, tmp_path: Path) -> None:
-    settings = settings_for("forecasting", series(tmp_path, rows))
-    lengths = [settings[f"model.{key}"] for key in ("context_length", "prediction_length")]
-    assert lengths == [context, context]
-    shares = [settings[f"data.{key}_fraction"] for key in ("train", "validation")]
-    assert shares == [pytest.approx(0.8 - validation), validation]
-
-
 def test_settings_make_the_recipe_of_each_task_valid(tmp_path: Path) -> None:
     """Columns whose names TOML would have to escape among them."""
     odd = 'a "quoted" \\ column'
@@ -72,13 +51,11 @@ def test_settings_make_the_recipe_of_each_task_valid(tmp_path: Path) -> None:
     of = {
         "text-classification": OwnData(pairs, (odd,), "l"),
         "text-matching": OwnData(pairs, (odd, "b"), "l"),
-        "forecasting": series(tmp_path, 300),
     }
     for task, data in of.items():
         config = load_recipe(find_recipe(OWN[task]), [], settings_for(task, data)).to_dict()
         assert config["task"] == task
         assert config["data"].get("text_column", odd) == odd
-        assert config["data"].get("time_column", "at") == "at"
 
 
 @pytest.mark.parametrize(

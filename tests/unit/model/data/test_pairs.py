@@ -1,4 +1,4 @@
-"""Pairs of papers: reading, and their disjoint splits."""
+"""Pairs of papers: reading, and disjoint splits."""
 
 import json
 import lzma
@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 Write = Callable[[list[Row | str], list[Row | str]], Path]
-"""Documents and pairs -> the folder that holds them as the AAN files."""
+"""Writes documents and pairs as AAN files and returns the folder."""
 
 
 def test_disjoint_splits_share_no_cited_paper() -> None:
@@ -56,7 +56,7 @@ def one_pair_a_split() -> list[Row | str]:
     return [pair(split) for split in SPLITS]
 
 
-def test_aan_gives_documents_folds_and_pairs_of_their_indices(write: Write) -> None:
+def test_aan_returns_documents_folds_and_pairs_of_indices(write: Write) -> None:
     rows: list[Row | str] = [pair("test", "P3", "P4", 0), pair("train", "P7", "P0"), pair("val"), pair("train")]
     pairs = load_pairs(PairsConfig(name="aan"), write(papers(), rows))
     assert pairs.texts == [f"naïve text {i}".encode() for i in range(8)]
@@ -68,7 +68,7 @@ def test_aan_gives_documents_folds_and_pairs_of_their_indices(write: Write) -> N
     }
 
 
-def test_aan_disjoint_pairs_are_chosen_by_the_fold_of_the_cited_paper() -> None:
+def test_aan_disjoint_pairs_depend_on_the_fold_of_the_cited_paper() -> None:
     table = np.array([[8, cited, 1] for cited in range(8)])
     folds = np.array([0, 1, 2, 3, 0, 1, 2, 3, 9])
     pairs = Pairs([b"text"] * 9, dict.fromkeys(SPLITS, table), folds)
@@ -80,14 +80,14 @@ def test_aan_disjoint_pairs_are_chosen_by_the_fold_of_the_cited_paper() -> None:
     ("row", "message"),
     [
         ([1, 2], "expected an object, not list"),
-        ({"text": "x", "fold": 1}, "expected id, a text that is not empty, and fold"),
-        ({"id": 3, "text": "x", "fold": 1}, "expected id, a text"),
-        ({"id": "x", "fold": 1}, "expected id, a text"),
-        ({"id": "x", "text": "", "fold": 1}, "expected id, a text"),
-        ({"id": "x", "text": 5, "fold": 1}, "expected id, a text"),
-        ({"id": "x", "text": "x"}, "expected id, a text"),
-        ({"id": "x", "text": "x", "fold": 1.0}, "expected id, a text"),
-        ({"id": "x", "text": "x", "fold": True}, "expected id, a text"),
+        ({"text": "x", "fold": 1}, "expected id, a non-empty text and fold"),
+        ({"id": 3, "text": "x", "fold": 1}, "expected id, a non-empty text"),
+        ({"id": "x", "fold": 1}, "expected id, a non-empty text"),
+        ({"id": "x", "text": "", "fold": 1}, "expected id, a non-empty text"),
+        ({"id": "x", "text": 5, "fold": 1}, "expected id, a non-empty text"),
+        ({"id": "x", "text": "x"}, "expected id, a non-empty text"),
+        ({"id": "x", "text": "x", "fold": 1.0}, "expected id, a non-empty text"),
+        ({"id": "x", "text": "x", "fold": True}, "expected id, a non-empty text"),
         pytest.param('{"id": "x", "te', "not JSON"),
         pytest.param(
             {"id": "x", "text": "half a pair \ud800", "fold": 1},
@@ -95,11 +95,11 @@ def test_aan_disjoint_pairs_are_chosen_by_the_fold_of_the_cited_paper() -> None:
         ),
         pytest.param(
             {"id": "P0", "text": "x", "fold": 1},
-            "'P0' is there twice",
+            "'P0' occurs twice",
         ),
     ],
 )
-def test_aan_bad_document_is_an_error_that_names_file_and_line(write: Write, row: Row, message: str) -> None:
+def test_aan_error_about_a_bad_document_names_file_and_line(write: Write, row: Row, message: str) -> None:
     folder = write([*papers()[:2], row, *papers()[2:]], one_pair_a_split())
     with pytest.raises(UserError) as caught:
         load_pairs(PairsConfig(name="aan"), folder)
@@ -124,7 +124,7 @@ def test_aan_bad_document_is_an_error_that_names_file_and_line(write: Write, row
         (pair(b=None), "None is not in aan_retrieval_docs"),
     ],
 )
-def test_aan_bad_pair_is_an_error_that_names_file_and_line(write: Write, row: Row | str, message: str) -> None:
+def test_aan_error_about_a_bad_pair_names_file_and_line(write: Write, row: Row | str, message: str) -> None:
     folder = write(papers(), [*one_pair_a_split(), row, pair()])
     with pytest.raises(UserError) as caught:
         load_pairs(PairsConfig(name="aan"), folder)
@@ -133,7 +133,7 @@ def test_aan_bad_pair_is_an_error_that_names_file_and_line(write: Write, row: Ro
 
 @pytest.mark.parametrize("name", [DOCUMENTS, PAIRS])
 @pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda _: b"", lambda _: b"plain text\n" * 9])
-def test_aan_damaged_file_is_an_error_that_names_it(write: Write, name: str, damage: Callable[[bytes], bytes]) -> None:
+def test_aan_error_names_a_damaged_file(write: Write, name: str, damage: Callable[[bytes], bytes]) -> None:
     path = write(papers(), one_pair_a_split() * 500) / name
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UserError, match=rf"^{path}: \S"):
@@ -141,7 +141,7 @@ def test_aan_damaged_file_is_an_error_that_names_it(write: Write, name: str, dam
 
 
 @pytest.mark.parametrize("name", [DOCUMENTS, PAIRS])
-def test_aan_file_that_does_not_exist_is_an_error_that_says_where_it_was_sought(write: Write, name: str) -> None:
+def test_aan_error_about_a_missing_file_names_its_path(write: Write, name: str) -> None:
     path = write(papers(), one_pair_a_split()) / name
     path.unlink()
     with pytest.raises(UserError, match=rf"^{path} does not exist; --data-dir"):
@@ -151,5 +151,5 @@ def test_aan_file_that_does_not_exist_is_an_error_that_says_where_it_was_sought(
 @pytest.mark.parametrize("missing", SPLITS)
 def test_aan_file_without_pairs_of_a_split_is_an_error(write: Write, missing: str) -> None:
     rows: list[Row | str] = [row for row in one_pair_a_split() if isinstance(row, dict) and row["split"] != missing]
-    with pytest.raises(UserError, match=f"has no row of split '{missing}'"):
+    with pytest.raises(UserError, match=f"has no rows of split '{missing}'"):
         load_pairs(PairsConfig(name="aan"), write(papers(), rows)).disjoint(missing)

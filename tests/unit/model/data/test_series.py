@@ -1,14 +1,15 @@
 import csv
 import gzip
-from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from artifact.series import Tails, parse_frequency, read_window
 from model.config.data import SeriesConfig
-from model.data.series import SOURCES, infer_frequency, load_series, read_csv
+from model.data.series import LISTED, SOURCES, Series, infer_frequency, load_series, read_csv
 from model.errors import UserError
 
 
@@ -21,22 +22,22 @@ def write(folder: Path, name: str, text: str) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """100 rows: a ramp and a square."""
-    rows = "".join(f"2020-01-{i},{i},{i * i}\n" for i in range(100))
+    rows = "".join(f"{date(2020, 1, 1) + timedelta(days=i)},{i},{i * i}\n" for i in range(100))
     write(tmp_path, "exchange", "date,ramp,square\n" + rows)
     return tmp_path
 
 
-def test_splits_are_in_order_and_scaled_by_training_alone(folder: Path) -> None:
+def test_splits_are_in_order_and_scaled_by_the_training_rows(folder: Path) -> None:
     series = load_series(SeriesConfig(name="exchange"), folder)
     assert series.boundaries == (70, 80, 100)
     assert series.channels == ("ramp", "square")
     ramp = np.arange(100.0)
     expected = (ramp - ramp[:70].mean()) / ramp[:70].std()
     assert series.values[:, 0] == pytest.approx(expected, rel=1e-6)
-    assert series.timestamps[99] == "2020-01-99"
+    assert series.frequency == "1d"
 
 
-def test_no_forecast_crosses_into_another_split(folder: Path) -> None:
+def test_forecasts_stay_within_their_split(folder: Path) -> None:
     series = load_series(SeriesConfig(name="exchange"), folder)
     bounds = {"train": (0, 70), "validation": (70, 80), "test": (80, 100)}
     for split, (first, end) in bounds.items():
@@ -45,36 +46,36 @@ def test_no_forecast_crosses_into_another_split(folder: Path) -> None:
         expected_first = max(first, 10)
         assert targets.min() == pytest.approx(expected_first, abs=1e-3)
         assert targets.max() == pytest.approx(end - 1, abs=1e-3)
-        assert len(windows) == end - expected_first - 3, "every window, the last one too"
+        assert len(windows) == end - expected_first - 3, "expected every window, including the last one"
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", ":1: expected a time column"),
-        ("date\n", ":1: expected a time column"),
+        ("", ":1: expected a line with the names of the columns"),
+        ("date\n", "has no rows"),
         ("date,a\n", "has no rows"),
-        ("date,a,b\n1,2,3\n2,3\n", ":3: 2 cells under 3 columns"),
-        ("date,a,b\n1,2,x\n", ":2: column b: not a number: 'x'"),
-        ("date,a,b\n1,2,\n", ":2: column b: not a number"),
-        ("date,a,b\n1,nan,3\n", ":2: column a: not a finite number"),
-        ("date,a,b\n1,2,3\n1,2,-inf\n", ":3: column b: not a finite number"),
+        ("date\n2024-01-01\n", ":1: expected at least one channel besides the time column"),
+        ("date,a,b\n1,2,3\n2,3\n", ":3: 2 cells, but 3 columns"),
+        ("date,a,b\n1,2,x\n", "cells that are not finite numbers (1): line 2 column b 'x'"),
+        ("date,a,b\n1,2,3\n1,2,-inf\n", "cells that are not finite numbers (1): line 3 column b '-inf'"),
         ("date,a,a\n1,2,3\n", ":1: two columns have the same name"),
-        ('date,"a\nb"\n1,2\n', r":1: the name 'a\nb' holds a control character"),
+        ("2024-01-01,1.5,2\n2024-01-02,2.5,3\n", ":1: expected a line with the names of the columns, not 2024-01-01"),
+        ('date,"a\nb"\n1,2\n', r":1: the name 'a\nb' contains a control character"),
     ],
 )
-def test_bad_cells_are_named_with_line_and_column(tmp_path: Path, text: str, words: str) -> None:
+def test_error_about_a_bad_cell_names_line_and_column(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "x.csv").write_text(text)
     with pytest.raises(UserError) as caught:
         read_csv(tmp_path / "x.csv")
     assert words in str(caught.value)
 
 
-def test_byte_order_mark_and_line_ends_of_windows_are_no_part_of_a_cell(tmp_path: Path) -> None:
+def test_byte_order_mark_and_windows_line_endings_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_bytes(b"\xef\xbb\xbftime,a\r\n2020-01-01,5\r\n")
-    names, timestamps, values = read_csv(path, "time")
-    assert (names, timestamps, values.tolist()) == (("a",), ("2020-01-01",), [[5.0]])
+    table = read_csv(path, "time")
+    assert (table.channels, table.stamps, table.values.tolist()) == (("a",), ("2020-01-01",), [[5.0]])
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_byte_order_mark_and_line_ends_of_windows_are_no_part_of_a_cell(tmp_path
     [lambda data: data[:-20], lambda data: data[: len(data) // 2] + b"\xff\xff" + data[len(data) // 2 :]],
     ids=["end missing", "damaged inside"],
 )
-def test_damaged_gzip_file_is_an_error_that_names_it(folder: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_error_names_a_damaged_gzip_file(folder: Path, damage: Callable[[bytes], bytes]) -> None:
     path = folder / SOURCES["exchange"].file
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UserError, match=rf"^{path}: \S"):
@@ -91,21 +92,21 @@ def test_damaged_gzip_file_is_an_error_that_names_it(folder: Path, damage: Calla
 
 @pytest.fixture
 def _usual_cells() -> Iterator[None]:
-    """The csv module's own limit, which `service.offline.predict` raises for the whole process."""
+    """Use the csv module's default limit, which `service.offline.predict` raises for the whole process."""
     previous = csv.field_size_limit(131_072)
     yield
     csv.field_size_limit(previous)
 
 
 @pytest.mark.usefixtures("_usual_cells")
-def test_cell_that_the_csv_reader_refuses_is_an_error_that_names_the_line(tmp_path: Path) -> None:
+def test_error_about_a_cell_over_the_csv_limit_names_the_line(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text('date,a\n1,2\n"' + "x" * 140_000 + '",3\n')
     with pytest.raises(UserError, match=rf"^{path}:\d"):
         read_csv(path)
 
 
-def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
+def test_error_names_a_missing_or_broken_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="exchange_rate"):
         load_series(SeriesConfig(name="exchange"), tmp_path)
     (tmp_path / "exchange_rate.csv.gz").write_bytes(b"not gzip")
@@ -113,7 +114,7 @@ def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
         load_series(SeriesConfig(name="exchange"), tmp_path)
 
 
-def test_short_series_are_refused(folder: Path) -> None:
+def test_short_series_are_rejected(folder: Path) -> None:
     with pytest.raises(UserError, match="90 are needed"):
         load_series(SeriesConfig(name="exchange"), folder).windows("validation", 40, 50)
 
@@ -123,7 +124,7 @@ def test_short_series_are_refused(folder: Path) -> None:
     ["5", "0", "0.1"],
 )
 def test_constant_channel_is_an_error_that_names_it(tmp_path: Path, value: str) -> None:
-    write(tmp_path, "ili", "date,a,b\n" + "".join(f"1,{i},{value}\n" for i in range(50)))
+    write(tmp_path, "ili", "date,a,b\n" + "".join(f"2024-01-01T{i // 2:02}:{i % 2}0,{i},{value}\n" for i in range(48)))
     with pytest.raises(UserError, match="column b is constant in training"):
         load_series(SeriesConfig(name="ili"), tmp_path)
 
@@ -131,23 +132,24 @@ def test_constant_channel_is_an_error_that_names_it(tmp_path: Path, value: str) 
 def test_time_column_is_the_first_or_the_named_one(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("a,when,b\n1,2020-01-01,2\n3,2020-01-02,4\n")
-    names, timestamps, values = read_csv(path, "when")
-    assert (names, timestamps, values.tolist()) == (("a", "b"), ("2020-01-01", "2020-01-02"), [[1, 2], [3, 4]])
+    table = read_csv(path, "when")
+    assert (table.channels, table.stamps) == (("a", "b"), ("2020-01-01", "2020-01-02"))
+    assert (table.values.tolist(), table.lines) == ([[1, 2], [3, 4]], (2, 3))
     path.write_text("1,a\n2020-01-01,5\n")
-    assert read_csv(path)[0] == ("a",)
-    with pytest.raises(UserError, match=rf"{path}:1: no column 'time'; there are: 1, a"):
+    assert read_csv(path).channels == ("a",)
+    with pytest.raises(UserError, match=rf"{path}:1: no column 'time'; columns: 1, a"):
         read_csv(path, "time")
 
 
-def test_own_file_is_split_by_the_shares_of_the_recipe(tmp_path: Path) -> None:
+def test_own_file_is_split_by_the_fractions_of_the_recipe(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text("t,a\n" + "".join(f"{i},{i % 7}\n" for i in range(50)))
     config = SeriesConfig(name="csv", train_fraction=0.5, validation_fraction=0.3)
     assert load_series(config, path).boundaries == (25, 40, 50)
 
 
-def every(step: timedelta, count: int = 20) -> list[str]:
-    return [(datetime(2024, 2, 25) + i * step).isoformat() for i in range(count)]
+def every(step: timedelta, count: int = 20) -> list[datetime]:
+    return [datetime(2024, 2, 25) + i * step for i in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -168,40 +170,222 @@ def test_frequency_is_the_step_in_its_largest_unit(step: timedelta, expected: st
     assert infer_frequency(every(step)) == expected
 
 
-def test_frequency_is_read_from_the_format_of_the_benchmarks_too() -> None:
-    assert infer_frequency([f"1990/1/{day} 0:00" for day in range(1, 30)]) == "1d"
+@pytest.mark.parametrize("frequency", ["1b", "1mo", "2mo", "1q", "1y"])
+@pytest.mark.parametrize("start", [datetime(2023, 1, 2), datetime(2023, 1, 31, 12), datetime(2023, 2, 28)])
+def test_frequency_is_a_calendar_step(frequency: str, start: datetime) -> None:
+    step = parse_frequency(frequency)
+    assert infer_frequency([step.add(start, i) for i in range(60)]) == frequency
+
+
+def test_frequency_of_business_days_allows_holidays() -> None:
+    days = [parse_frequency("1b").add(datetime(2024, 1, 1), i) for i in range(260)]
+    assert infer_frequency([day for day in days if (day.month, day.day) not in ((5, 1), (12, 25))]) == "1b"
 
 
 def test_frequency_allows_one_gap_in_twenty_steps() -> None:
-    assert infer_frequency([*every(timedelta(hours=1), 20), "2024-03-01"]) == "1h"
-    assert infer_frequency([*every(timedelta(hours=1), 19), "2024-03-01"]) == "irregular"
+    assert infer_frequency([*every(timedelta(hours=1), 20), datetime(2024, 3, 1)]) == "1h"
+    assert infer_frequency([*every(timedelta(hours=1), 19), datetime(2024, 3, 1)]) == "irregular"
 
 
 @pytest.mark.parametrize(
-    "timestamps",
+    "times",
     [
         [*every(timedelta(hours=1))[::2], *every(timedelta(hours=1))[1::2][::-1]],
-        ["2024-01-01"] * 20,
-        ["2024-01-01"],
-        [f"2024-{month:02}-01" for month in range(1, 13)],
+        every(timedelta(hours=1))[::-1],
+        [datetime(2024, 1, 1)] * 20,
+        [datetime(2024, 1, 1)],
+        [],
+        [datetime(2024, 1, 1) + timedelta(days=i * i) for i in range(40)],
     ],
-    ids=["shuffled", "standing still", "one row", "months"],
+    ids=["shuffled", "backwards", "standing still", "one row", "none", "squares"],
 )
-def test_frequency_of_anything_else_is_irregular(timestamps: list[str]) -> None:
-    assert infer_frequency(timestamps) == "irregular"
+def test_frequency_of_anything_else_is_irregular(times: list[datetime]) -> None:
+    assert infer_frequency(times) == "irregular"
 
 
-def test_rows_that_go_back_in_time_are_an_error() -> None:
-    with pytest.raises(UserError, match="oldest first"):
-        infer_frequency(every(timedelta(hours=1))[::-1])
+def own(path: Path, lines: Sequence[str], **settings: object) -> Series:
+    """A file of these lines, read as a user's series."""
+    path.write_text("\n".join(lines) + "\n")
+    return load_series(SeriesConfig.model_validate({"name": "csv", **settings}), path)
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "01.02.2024", "2024-13-01", "2024-02-30 00:00"])
-def test_time_stamp_of_an_unknown_format_is_an_error_that_names_its_row(text: str) -> None:
-    with pytest.raises(UserError, match=rf"^row 4: not a time: '{text}'; expected ISO 8601"):
-        infer_frequency(["2024-01-01", "2024-01-02", text])
+def refused(path: Path, lines: Sequence[str], **settings: object) -> str:
+    """The error of reading these lines, without the path that it starts with."""
+    with pytest.raises(UserError) as caught:
+        own(path, lines, **settings)
+    message = str(caught.value)
+    assert message.startswith(f"{path}")
+    return message.removeprefix(f"{path}")
 
 
-def test_time_stamps_with_and_without_a_zone_are_an_error() -> None:
-    with pytest.raises(UserError, match="row 3"):
-        infer_frequency(["2024-01-01T00:00:00", "2024-01-01T01:00:00Z", "2024-01-01T02:00:00"])
+def units(series: Series) -> list[list[float]]:
+    """The values in the units of the file."""
+    found: list[list[float]] = np.round(series.values * series.scale + series.mean, 4).tolist()
+    return found
+
+
+def hourly(count: int = 30) -> list[str]:
+    """A header, and rows whose two channels are the number of the row and its square."""
+    times = [datetime(2024, 1, 1) + timedelta(hours=i) for i in range(count)]
+    return ["time,a,b", *(f"{time.isoformat()},{i},{i * i}" for i, time in enumerate(times))]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "own.csv"
+
+
+@pytest.mark.parametrize(
+    ("form", "frequency"),
+    [
+        (lambda i: f"{1990 + i // 12}/{i % 12 + 1}/1 0:00", "1mo"),
+        (lambda i: f"{1990 + i // 12}/{i % 12 + 1}/1", "1mo"),
+        (lambda i: f"{1990 + i // 12}-{i % 12 + 1:02}", "1mo"),
+        (lambda i: f"{1990 + i // 4}Q{i % 4 + 1}", "1q"),
+        (lambda i: f"{1990 + i // 4}-Q{i % 4 + 1}", "1q"),
+        (lambda i: f"{1990 + i}-12-31", "1y"),
+        (lambda i: f"20240101T{i // 2:02}{3 * (i % 2)}0Z", "30min"),
+    ],
+)
+def test_time_stamps_have_many_formats(form: Callable[[int], str], frequency: str, path: Path) -> None:
+    series = own(path, ["time,a", *(f"{form(i)},{i}" for i in range(40))])
+    assert (series.frequency, series.channels, series.notes) == (frequency, ("a",), ())
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "01.02.2024", "2024-13-01", "2024-02-30 00:00", "0000Q1", "2024Q5"])
+def test_time_stamps_of_unknown_formats_are_named_at_once(text: str, path: Path) -> None:
+    lines = hourly()
+    lines[3], lines[7] = f"{text},1,2", f"{text},1,3"
+    message = refused(path, lines)
+    assert message.startswith(f": time stamps that cannot be read (2): line 4 {text!r}, line 8 {text!r}; expected ISO")
+
+
+def test_time_stamps_with_and_without_a_zone_are_named(path: Path) -> None:
+    lines = hourly()
+    lines[3] = lines[3].replace(",", "Z,", 1)
+    message = refused(path, lines)
+    assert message == ": time stamps with a time zone, unlike the others (1): line 4 '2024-01-01T02:00:00Z'"
+
+
+def test_repeated_unsorted_and_missing_time_stamps_are_named_at_once(path: Path) -> None:
+    lines = hourly(60)
+    lines[3] = lines[2]
+    lines[10], lines[11] = lines[11], lines[10]
+    del lines[20:22]
+    assert refused(path, lines) == (
+        ": repeated time stamps (1): line 4 '2024-01-01T01:00:00' as in line 3; keep one row of each; "
+        "time stamps before that of an earlier line (1): line 12 '2024-01-01T09:00:00'; sort the rows, oldest first; "
+        "3 missing time stamps at a step of 1h, gaps (2): 1 after line 3 '2024-01-01T01:00:00', "
+        "2 after line 20 '2024-01-01T18:00:00'; --fill interpolates them"
+    )
+
+
+def test_error_names_a_bounded_number_of_places_and_their_total(path: Path) -> None:
+    lines = hourly(60)
+    for i in range(10, 40):
+        lines[i] = lines[i].replace(",", ",x", 1)
+    message = refused(path, lines)
+    assert message.startswith(": cells that are not finite numbers (30): line 11 column a 'x9', ")
+    assert message.count("line") == LISTED
+    assert message.endswith(f", and {30 - LISTED} more")
+
+
+@pytest.mark.parametrize("cell", ["", " ", "NaN", "nan", "n/a", "N/A", "null", "NULL", "NA", "None"])
+def test_missing_cells_are_named_or_filled(cell: str, path: Path) -> None:
+    lines = hourly()
+    for i in (1, 10, 11, 30):
+        lines[i] = f"{lines[i].partition(',')[0]},{cell},{i - 1}"
+    message = refused(path, lines)
+    assert message.startswith(f": cells that are not finite numbers (4): line 2 column a {cell!r}, line 11 column a ")
+    assert "4 of them are missing" in message
+    assert "--fill" in message
+    series = own(path, lines, fill=True)
+    expected = [float(max(1, min(28, i))) for i in range(30)]
+    assert [row[0] for row in units(series)] == expected
+    assert series.notes == ("filled 4 values, 6.7% of all; 0 rows were missing",)
+
+
+def test_fill_does_not_hide_cells_that_are_no_numbers(path: Path) -> None:
+    lines = hourly()
+    lines[4], lines[5] = "2024-01-01T03:00:00,,1", "2024-01-01T04:00:00,five,1"
+    assert refused(path, lines, fill=True) == ": cells that are not finite numbers (1): line 6 column a 'five'"
+    assert "1 of them are missing" in refused(path, lines)
+
+
+def test_missing_rows_are_filled_as_serving_fills_them(path: Path) -> None:
+    lines = hourly()
+    del lines[10:13]
+    assert "3 missing time stamps" in refused(path, lines)
+    series = own(path, lines, fill=True)
+    squares = [float(i * i) for i in range(30)]
+    known = [None if 9 <= i < 12 else value for i, value in enumerate(squares)]
+    window = read_window(Tails.of([known], 30), ("b",), context_length=30, min_observations=2, mean=[0.0], scale=[1.0])
+    assert [row[1] for row in units(series)] == pytest.approx(window.values[:, 0].tolist(), abs=1e-3)
+    assert len(series.values) == 30
+    assert series.notes == ("filled 6 values, 10.0% of all; 3 rows were missing",)
+
+
+def test_missing_months_are_filled(path: Path) -> None:
+    lines = ["month,a", *(f"{2000 + i // 12}-{i % 12 + 1:02},{i}" for i in range(48))]
+    del lines[20]
+    assert "1 missing time stamps at a step of 1mo, gaps (1): 1 after line 20 '2001-07'" in refused(path, lines)
+    series = own(path, lines, fill=True)
+    assert [row[0] for row in units(series)] == [float(i) for i in range(48)]
+
+
+def test_more_missing_than_known_rows_are_not_filled(path: Path) -> None:
+    lines = hourly()
+    lines[-1] = lines[-1].replace("2024", "2204")
+    assert "too many to interpolate" in refused(path, lines, fill=True)
+
+
+def test_column_without_half_its_values_is_not_filled(path: Path) -> None:
+    lines = [line if i % 3 == 0 else line.rpartition(",")[0] + "," for i, line in enumerate(hourly())]
+    assert refused(path, lines, fill=True) == ": column b has 10 values in 30 time steps; at least half are needed"
+
+
+@pytest.mark.parametrize(
+    ("header", "form"),
+    [
+        ("a,b", "{i},{square}"),
+        ("a,b", "{i}.5,{square}"),
+        ("0,1", "-{i},{square}"),
+        ("b", "{square}"),
+    ],
+)
+def test_file_without_a_time_column_is_read_as_equal_steps(header: str, form: str, path: Path) -> None:
+    lines = [header, *(form.format(i=i * 7 % 30, square=i * i % 17) for i in range(30))]
+    series = own(path, lines)
+    assert (series.channels, series.frequency) == (tuple(header.split(",")), "irregular")
+    assert series.notes == ("no time column: rows are equally spaced",)
+    assert own(path, lines, frequency="1h").frequency == "1h"
+
+
+@pytest.mark.parametrize("first", [0, 1, 1467331200])
+@pytest.mark.parametrize("step", [1, 3600])
+def test_integers_in_equal_steps_count_the_rows(first: int, step: int, path: Path) -> None:
+    lines = [",a", *(f"{first + i * step},{i % 7}" for i in range(60))]
+    series = own(path, lines, frequency="1mo")
+    assert (series.channels, series.frequency) == (("a",), "1mo")
+    assert series.notes == ("the time column counts the steps",)
+    gapped, repeated = [*lines[:9], *lines[11:]], [*lines[:9], lines[8], *lines[9:]]
+    assert f"2 missing time stamps, gaps (1): 2 after line 9 '{first + 7 * step}'" in refused(path, gapped)
+    assert f"repeated time stamps (1): line 10 '{first + 7 * step}' as in line 9" in refused(path, repeated)
+    assert len(own(path, gapped, fill=True).values) == 60
+
+
+def test_given_frequency_is_checked_against_the_time_stamps(path: Path) -> None:
+    lines = [line for i, line in enumerate(hourly(40)) if i % 4 or i == 0]
+    assert own(path, lines).notes == ("the time stamps have no regular step: rows are read as equally spaced",)
+    assert "9 missing time stamps at a step of 1h" in refused(path, lines, frequency="1h")
+    series = own(path, lines, frequency="1h", fill=True)
+    assert (series.frequency, len(series.values)) == ("1h", 39)
+    assert "time stamps that are not a whole number of 2h after the first (" in refused(path, lines, frequency="2h")
+
+
+def test_time_stamps_off_the_common_step_make_a_series_irregular(path: Path) -> None:
+    lines = hourly(60)
+    lines[30] = lines[30].replace(":00:00", ":10:00")
+    series = own(path, lines)
+    assert (series.frequency, len(series.values)) == ("irregular", 60)
+    assert series.notes == ("the time stamps have no regular step: rows are read as equally spaced",)

@@ -11,7 +11,7 @@ def test_synthetic_splits_differ_and_follow_their_rule() -> None:
     train, test = (synthetic.read(Path("absent"), split) for split in ("train", "test"))
     assert not {text for text, _ in train} & {text for text, _ in test}
     right = sum((text.count(b"+") > text.count(b"-")) == label for text, label in train + test)
-    assert right >= 0.95 * len(train + test)  # a short document may draw a tie or the rarer mark
+    assert right >= 0.95 * len(train + test)  # a short document may have a tie or more of the rarer mark
     assert load_test(DocumentsConfig(name="synthetic"), Path("absent"), synthetic.LABELS).texts == [
         text for text, _ in test
     ]

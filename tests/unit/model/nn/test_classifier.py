@@ -1,18 +1,27 @@
-"""The classifier of bytes, as published."""
+"""The classifier of bytes, in the modes of the paper."""
 
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+import model.cli.export
 from model.config.encoder import EncoderConfig
 from model.nn.classifier import ByteClassifier
+from model.tasks.base import ExportGraph
+from model.tasks.golden import golden_documents
 from tests.support import reference
 from tests.support.configs import changed, with_options
 from tests.support.numerics import close, expect_gradient_everywhere, randomise
 
 Documents = tuple[torch.Tensor, torch.Tensor]
+
+
+@pytest.fixture(params=["paper", "paper-masked"])
+def config(config: EncoderConfig, request: pytest.FixtureRequest) -> EncoderConfig:
+    return changed(config, mode=request.param)
 
 
 @pytest.fixture
@@ -55,15 +64,13 @@ def test_standardise_head_equals_standardised_inputs(config: EncoderConfig, docu
     first = model.head[0]
     assert isinstance(first, nn.Linear)
     weight = first.weight.clone()
-    pooled = model.encoder(*documents).mean(dim=1)
+    pooled = model.pooled(*documents)
     standardised = (pooled - pooled.mean(dim=0)) / pooled.std(dim=0)
     model.standardise_head(*documents)
     assert close(first(pooled), (standardised @ weight.T).detach().numpy())
 
 
-def test_standardise_head_changes_nothing_but_the_first_layer_of_the_head(
-    config: EncoderConfig, documents: Documents
-) -> None:
+def test_standardise_head_changes_only_the_first_layer_of_the_head(config: EncoderConfig, documents: Documents) -> None:
     model = ByteClassifier(config, 2)
     randomise(model)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -75,7 +82,7 @@ def test_standardise_head_changes_nothing_but_the_first_layer_of_the_head(
 def test_reloaded_model_is_identical(config: EncoderConfig, documents: Documents, tmp_path: Path) -> None:
     model = ByteClassifier(config, 2).eval()
     torch.save(model.state_dict(), tmp_path / "model.pt")
-    # Another seed draws other rows and columns: only the file can bring the right ones back.
+    # Another seed samples other rows and columns: only the file can restore the original ones.
     other = ByteClassifier(changed(config, sampling_seed=9), 2).eval()
     rows = "encoder.blocks.0.attention.skeleton.rows"
     assert not torch.equal(model.state_dict()[rows], other.state_dict()[rows])
@@ -83,7 +90,7 @@ def test_reloaded_model_is_identical(config: EncoderConfig, documents: Documents
     assert torch.equal(model(*documents), other(*documents))
 
 
-def test_answer_does_not_depend_on_batch_mates(config: EncoderConfig, documents: Documents) -> None:
+def test_logits_do_not_depend_on_the_rest_of_the_batch(config: EncoderConfig, documents: Documents) -> None:
     model = ByteClassifier(config, 2).double().eval()
     document, lengths = documents
     together = model(document, lengths)
@@ -108,17 +115,38 @@ def test_bytes_beyond_the_length_are_not_read(config: EncoderConfig, documents: 
 
 
 def test_bfloat16_stays_close_to_float32(config: EncoderConfig, documents: tuple[torch.Tensor, torch.Tensor]) -> None:
-    """Mixed precision as on a GPU: the Fourier convolution stays in float32, gradients are finite."""
+    """Mixed precision as on a GPU: the Fourier convolution stays in float32, and gradients are finite."""
     model = ByteClassifier(config, 3)
     model.eval()
     expected = model(*documents).detach()
     with torch.autocast("cpu", torch.bfloat16):
         mixed = model(*documents)
     assert mixed.dtype == torch.bfloat16
-    # bfloat16 has 8 bits: 2**-8 a step, over the some ten matrix products from bytes to logits.
+    # bfloat16 has 8 bits: an error of 2**-8 in each of about ten matrix products from bytes to logits.
     assert (mixed - expected).abs().max() <= 10 * 2**-8 * max(1.0, float(expected.abs().max()))
     model.train()
     with torch.autocast("cpu", torch.bfloat16):
         loss = nn.functional.cross_entropy(model(*documents).float(), torch.tensor([0, 1, 2, 0, 1]))
     loss.backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
+
+
+def test_mean_counts_padding_as_zero_if_masked(config: EncoderConfig, documents: Documents) -> None:
+    model = ByteClassifier(config, 2)
+    randomise(model)
+    x, lengths = model.encoder(*documents), documents[1]
+    counted = [int(length) if config.masks_padding else config.seq_len for length in lengths]
+    for mean, row, count in zip(model.pooled(*documents), x, counted, strict=True):
+        assert close(mean, row[:count].detach().numpy().sum(axis=0) / config.seq_len)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_backends_agree(config: EncoderConfig, tmp_path: Path) -> None:
+    """Eager, ONNX Runtime and TorchScript, in one batch and row by row, to 1e-5."""
+    torch.manual_seed(0)
+    model_ = ByteClassifier(changed(config, num_layers=1), 3).eval()
+    source = ExportGraph("model", model_, golden_documents(config.seq_len), "logits", (config.seq_len,))
+    output = model.cli.export.eager(source)
+    with warnings.catch_warnings():
+        graph = model.cli.export.write_graph(source, output, tmp_path)
+    model.cli.export.check_agreement(graph, tmp_path, *model.cli.export.fitting(source.golden, output, config.seq_len))

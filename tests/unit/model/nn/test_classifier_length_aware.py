@@ -1,4 +1,4 @@
-"""The length-aware classifier: one document without padding in the reference, padded to any bucket in the module."""
+"""The length-aware classifier: the reference gets one document without padding, the module pads it to any bucket."""
 
 from functools import cache
 
@@ -55,7 +55,7 @@ def test_gradient_reaches_every_parameter(aware: EncoderConfig, use_fourier: boo
 
 @cache
 def wide(seq_len: int) -> ByteClassifier:
-    """A classifier of every byte whose answers show whatever it reads."""
+    """Return a byte classifier whose logits depend on every byte it reads."""
     config = EncoderConfig(
         seq_len=seq_len,
         dim=8,
@@ -76,13 +76,13 @@ BUCKETS = {DENSE: (8, 16, 32, 64), LONG: (256, 512, 1024)}
 
 
 def edges(seq_len: int) -> list[int]:
-    """Lengths at the edges of buckets, and others."""
+    """Return lengths at the edges of buckets, and others."""
     random = np.random.default_rng(1).integers(1, seq_len, 6).tolist()
     near = {bucket + step for bucket in BUCKETS[seq_len] for step in (-1, 0, 1)}
     return sorted(length for length in near | {1, 2, *random} if length <= seq_len)
 
 
-def test_lengths_lie_on_both_sides_of_the_dense_one() -> None:
+def test_lengths_are_on_both_sides_of_the_dense_limit() -> None:
     assert DENSE <= DENSE_LENGTH < LONG
     for n, is_dense in ((DENSE, True), (LONG, False)):
         smoother = wide(n).get_submodule("encoder.blocks.0.attention.smoother")
@@ -92,7 +92,7 @@ def test_lengths_lie_on_both_sides_of_the_dense_one() -> None:
 
 
 @pytest.mark.parametrize("seq_len", BUCKETS)
-def test_answer_is_the_same_in_every_bucket(seq_len: int) -> None:
+def test_logits_are_the_same_in_every_bucket(seq_len: int) -> None:
     model = wide(seq_len)
     texts = [arbitrary(length) for length in edges(seq_len)]
     expected = model(*padded(texts, seq_len))
@@ -104,7 +104,7 @@ def test_answer_is_the_same_in_every_bucket(seq_len: int) -> None:
 
 @settings(max_examples=30)
 @given(st.lists(st.binary(min_size=1, max_size=DENSE), min_size=1, max_size=4))
-def test_answer_is_the_same_in_any_length(texts: list[bytes]) -> None:
+def test_logits_are_the_same_for_any_padding(texts: list[bytes]) -> None:
     model, longest = wide(DENSE), max(map(len, texts))
     expected = model(*padded(texts, DENSE))
     assert same(model(*padded(texts, longest)), expected)
@@ -112,7 +112,7 @@ def test_answer_is_the_same_in_any_length(texts: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("seq_len", BUCKETS)
-def test_answer_does_not_depend_on_batch_mates(seq_len: int) -> None:
+def test_logits_do_not_depend_on_the_rest_of_the_batch(seq_len: int) -> None:
     model = wide(seq_len)
     texts = [arbitrary(length) for length in edges(seq_len)]
     together = model(*padded(texts, seq_len))
@@ -158,13 +158,13 @@ def test_standardise_head_equals_standardised_inputs(aware: EncoderConfig) -> No
 
 
 def test_bfloat16_stays_close_to_float32(aware: EncoderConfig) -> None:
-    """Mixed precision as on a GPU: the Fourier convolution stays in float32, gradients are finite."""
+    """Mixed precision as on a GPU: the Fourier convolution stays in float32, and gradients are finite."""
     model = ByteClassifier(aware, 3).eval()
     texts = padded([arbitrary(length) for length in LENGTHS], 24)
     expected = model(*texts).detach()
     with torch.autocast("cpu", torch.bfloat16):
         mixed = model(*texts)
-    # bfloat16 has 8 bits: 2**-8 a step, over the some ten matrix products from bytes to logits.
+    # bfloat16 has 8 bits: an error of 2**-8 in each of about ten matrix products from bytes to logits.
     assert (mixed - expected).abs().max() <= 10 * 2**-8 * max(1.0, float(expected.abs().max()))
     model.train()
     with torch.autocast("cpu", torch.bfloat16):

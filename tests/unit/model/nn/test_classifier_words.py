@@ -1,4 +1,4 @@
-"""The classifier of words: against a reference, in any length, as it starts, and as it trains."""
+"""The word classifier: compared with a reference, at any length, at initialisation, and in training."""
 
 import math
 from functools import cache
@@ -45,8 +45,10 @@ TEXTS = (
 )
 
 
-def classifier_knowing(config: ClassifierConfig, texts: tuple[bytes, ...]) -> tuple[WordClassifier, reference.State]:
-    """Random weights in double precision, and rows for half of the runs."""
+def classifier_with_rows_for(
+    config: ClassifierConfig, texts: tuple[bytes, ...]
+) -> tuple[WordClassifier, reference.State]:
+    """Return a classifier with random weights in double precision and rows for half of the runs."""
     model = WordClassifier(config, CLASSES)
     hashes = np.array(every_second_run(*texts), dtype=np.int64)
     model.stem.fill(hashes, torch.zeros(FOLDS + 1, len(hashes), CLASSES))
@@ -56,7 +58,7 @@ def classifier_knowing(config: ClassifierConfig, texts: tuple[bytes, ...]) -> tu
 @pytest.mark.parametrize("num_layers", [0, 1, 2])
 def test_classifier_equals_reference(num_layers: int) -> None:
     config = changed(SMALL, encoder=changed(SMALL.encoder, num_layers=num_layers))
-    model, state = classifier_knowing(config, TEXTS)
+    model, state = classifier_with_rows_for(config, TEXTS)
     folds = torch.tensor([0, 1, 2, 3, 4, 0])
     for given_folds in (None, folds):
         logits = model(*padded(*TEXTS), given_folds)
@@ -68,7 +70,7 @@ def test_classifier_equals_reference(num_layers: int) -> None:
 @settings(max_examples=20)
 @given(Texts)
 def test_classifier_of_any_bytes_equals_reference(texts: list[bytes]) -> None:
-    model, state = classifier_knowing(SMALL, tuple(texts))
+    model, state = classifier_with_rows_for(SMALL, tuple(texts))
     for text, logits in zip(texts, model(*padded(*texts)), strict=True):
         assert close(logits, reference.word_classifier(text, state, SMALL, FOLDS))
 
@@ -83,12 +85,12 @@ def long_model(seq_len: int, patch_length: int) -> WordClassifier:
     encoder = changed(SMALL.encoder, seq_len=seq_len)
     stem = WordStemConfig(longest=3, num_slots=1024, patch_length=patch_length)
     known = tuple(prose(length) for length in (40, 50, 60))
-    model, _ = classifier_knowing(ClassifierConfig(kind="words", encoder=encoder, stem=stem), known)
+    model, _ = classifier_with_rows_for(ClassifierConfig(kind="words", encoder=encoder, stem=stem), known)
     return model.requires_grad_(False)
 
 
 SHAPES = {(128, 16): (256, 512, 1024, 2048), (512, 4): (256, 512, 1024, 2048)}
-"""Patches and their bytes, the second beyond dense Fourier convolutions -> buckets."""
+"""(Number of patches, bytes per patch) -> buckets; the second is beyond dense Fourier convolutions."""
 
 
 def edge_texts(buckets: tuple[int, ...]) -> list[bytes]:
@@ -97,7 +99,7 @@ def edge_texts(buckets: tuple[int, ...]) -> list[bytes]:
     return [prose(length) for length in sorted(near | {1, 15, 16, 17, *random}) if length <= buckets[-1]]
 
 
-def test_lengths_lie_on_both_sides_of_the_dense_one() -> None:
+def test_lengths_are_on_both_sides_of_the_dense_limit() -> None:
     short, long = (seq_len for seq_len, _ in SHAPES)
     assert short <= DENSE_LENGTH < long
     for (seq_len, patch_length), buckets in SHAPES.items():
@@ -107,7 +109,7 @@ def test_lengths_lie_on_both_sides_of_the_dense_one() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_answer_is_the_same_in_every_bucket(shape: tuple[int, int]) -> None:
+def test_logits_are_the_same_in_every_bucket(shape: tuple[int, int]) -> None:
     model, buckets = long_model(*shape), SHAPES[shape]
     texts = edge_texts(buckets)
     expected = model(*padded(*texts, length=buckets[-1]))
@@ -119,14 +121,14 @@ def test_answer_is_the_same_in_every_bucket(shape: tuple[int, int]) -> None:
 
 @settings(max_examples=20)
 @given(Texts)
-def test_answer_is_the_same_in_any_number_of_patches(texts: list[bytes]) -> None:
-    model, _ = classifier_knowing(SMALL, tuple(texts))
+def test_logits_are_the_same_for_any_number_of_patches(texts: list[bytes]) -> None:
+    model, _ = classifier_with_rows_for(SMALL, tuple(texts))
     longest = -(-max(map(len, texts)) // 4) * 4
     assert same(model(*padded(*texts, length=longest)), model(*padded(*texts)))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_answer_does_not_depend_on_batch_mates_or_on_bytes_beyond_the_length(shape: tuple[int, int]) -> None:
+def test_logits_do_not_depend_on_the_rest_of_the_batch_or_on_padding(shape: tuple[int, int]) -> None:
     model, buckets = long_model(*shape), SHAPES[shape]
     texts = edge_texts(buckets)
     document, lengths = padded(*texts, length=buckets[-1])
@@ -138,8 +140,8 @@ def test_answer_does_not_depend_on_batch_mates_or_on_bytes_beyond_the_length(sha
         assert same(model(*padded(text, length=buckets[-1]))[0], logits)
 
 
-def started(texts: tuple[bytes, ...], priors: torch.Tensor) -> tuple[WordClassifier, dict[int, torch.Tensor]]:
-    """A classifier as training begins, and the evidence of each run that has a row."""
+def initialised(texts: tuple[bytes, ...], priors: torch.Tensor) -> tuple[WordClassifier, dict[int, torch.Tensor]]:
+    """Return an initialised classifier and the evidence of each run that has a row."""
     torch.manual_seed(0)
     config = changed(SMALL, stem=changed(CONFIG, num_slots=1024))
     model = WordClassifier(config, CLASSES).double().eval()
@@ -153,11 +155,11 @@ def started(texts: tuple[bytes, ...], priors: torch.Tensor) -> tuple[WordClassif
 
 def test_classifier_starts_as_naive_bayes() -> None:
     priors = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
-    model, evidence = started(TEXTS, priors)
+    model, evidence = initialised(TEXTS, priors)
     folds = torch.tensor([0, 1, 2, 3, 4, 0])
     noisy = model(*padded(*TEXTS)).detach()
     noise = model.stem.table[1:].detach()
-    # The length of a random row is NOISE on average; 1024 * 8 numbers.
+    # The norm of a random row is NOISE on average; 1024 * 8 numbers.
     assert noise.square().sum(dim=1).mean() == pytest.approx(NOISE**2, rel=0.1)
     model.stem.table.data.zero_()
     for given_folds in (None, folds):
@@ -168,11 +170,11 @@ def test_classifier_starts_as_naive_bayes() -> None:
             said = sum((evidence[v][fold] for v in found), torch.zeros(CLASSES)) / math.sqrt(max(1, len(found)))
             # The directions are orthonormal to single precision.
             assert torch.allclose(logits[i], torch.log(priors) + said, rtol=0, atol=1e-5)
-    # Rows of length NOISE, in the direction of one class of eight dimensions; repeated rows add up.
+    # Rows have the norm NOISE, split over eight dimensions; repeated rows add up.
     assert (noisy - model(*padded(*TEXTS))).abs().max() <= 5 * 2 * NOISE / math.sqrt(8)
 
 
-def test_more_classes_than_dimensions_still_start() -> None:
+def test_more_classes_than_dimensions_can_be_initialised() -> None:
     model = WordClassifier(SMALL, 20)
     hashes = np.array([reference.word_hash(b"one")], dtype=np.int64)
     evidence = torch.zeros(FOLDS + 1, 1, 20)
@@ -183,8 +185,8 @@ def test_more_classes_than_dimensions_still_start() -> None:
     assert torch.allclose(logits[1], torch.full((20,), math.log(0.05)))
 
 
-def test_standardise_gives_tokens_deviation_one_and_changes_nothing_else() -> None:
-    model, _ = classifier_knowing(SMALL, TEXTS)
+def test_standardise_scales_tokens_to_unit_deviation_and_changes_nothing_else() -> None:
+    model, _ = classifier_with_rows_for(SMALL, TEXTS)
     texts = padded(*TEXTS)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.standardise(*texts)
@@ -193,15 +195,15 @@ def test_standardise_gives_tokens_deviation_one_and_changes_nothing_else() -> No
     assert close((model.stem(*texts)[0] / model.token_scale).std(), np.ones(()))
 
 
-def test_standardise_of_documents_without_runs_keeps_answers_finite() -> None:
-    model, _ = classifier_knowing(SMALL, TEXTS)
+def test_standardise_of_documents_without_runs_keeps_logits_finite() -> None:
+    model, _ = classifier_with_rows_for(SMALL, TEXTS)
     texts = padded(b" ", b"unknown")
     model.standardise(*texts)
     assert model(*texts).isfinite().all()
 
 
 def test_gradient_reaches_every_parameter() -> None:
-    model, _ = classifier_knowing(SMALL, TEXTS)
+    model, _ = classifier_with_rows_for(SMALL, TEXTS)
     folds, labels = torch.arange(6) % FOLDS, torch.tensor([0, 1, 2, 0, 1, 2])
     nn.functional.cross_entropy(model.train()(*padded(*TEXTS), folds), labels).backward()
     expect_gradient_everywhere(model)
@@ -217,23 +219,23 @@ def tags(model: WordClassifier) -> set[int]:
     return set(model.stem.tags.tolist())
 
 
-def test_gradient_reaches_the_blocks_once_the_gate_has_moved() -> None:
-    model, _ = started(TEXTS, torch.ones(3) / 3)
+def test_gradient_reaches_the_blocks_once_the_gate_is_not_zero() -> None:
+    model, _ = initialised(TEXTS, torch.ones(3) / 3)
     labels = torch.tensor([0, 1, 2, 0, 1, 2])
     behind = [name for name, _ in model.named_parameters() if name.startswith(("blocks.", "norm."))]
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    for has_moved in (False, True):
+    for is_open in (False, True):
         optimiser.zero_grad()
         nn.functional.cross_entropy(model(*padded(*TEXTS)), labels).backward()
         for name, parameter in model.named_parameters():
             assert parameter.grad is not None
-            assert bool(parameter.grad.any()) == (has_moved or name not in behind), name
+            assert bool(parameter.grad.any()) == (is_open or name not in behind), name
         optimiser.step()
 
 
 @pytest.mark.parametrize(("dropout", "steps"), [(0.0, 60), (0.5, 200)])
 def test_classifier_trains(dropout: float, steps: int) -> None:
-    """Which of two words comes first tells the class, so that single words say nothing: runs of two must."""
+    """The order of two words determines the class: only runs of two words are informative."""
     torch.manual_seed(0)
     stem = changed(CONFIG, num_slots=256, dropout=dropout)
     model = WordClassifier(changed(SMALL, stem=stem), 2)
@@ -258,23 +260,23 @@ def test_classifier_trains(dropout: float, steps: int) -> None:
 
 
 def test_reloaded_model_is_identical() -> None:
-    model, _ = classifier_knowing(SMALL, TEXTS)
+    model, _ = classifier_with_rows_for(SMALL, TEXTS)
     other = WordClassifier(SMALL, CLASSES).double().eval()
     other.load_state_dict(model.state_dict())
     first, second = (part(*padded(*TEXTS)).detach() for part in (model, other))
-    # Single-precision tables of the Fourier transform in the other.
+    # the other model has single-precision tables of the Fourier transform
     assert torch.allclose(first, second, rtol=0, atol=1e-5 * float(first.abs().max()))
 
 
 def test_bfloat16_stays_close_to_float32() -> None:
     """Mixed precision as on a GPU."""
-    model, _ = started(TEXTS, torch.ones(3) / 3)
+    model, _ = initialised(TEXTS, torch.ones(3) / 3)
     model.float().gate.data.fill_(0.1)
     expected = model(*padded(*TEXTS)).detach()
     with torch.autocast("cpu", torch.bfloat16):
         mixed = model.train()(*padded(*TEXTS), torch.arange(6) % FOLDS)
         nn.functional.cross_entropy(mixed.float(), torch.tensor([0, 1, 2, 0, 1, 2])).backward()
         answers = model.eval()(*padded(*TEXTS))
-    # bfloat16 has 8 bits: 2**-8 a step, over the some ten matrix products from bytes to logits.
+    # bfloat16 has 8 bits: an error of 2**-8 in each of about ten matrix products from bytes to logits.
     assert (answers - expected).abs().max() <= 10 * 2**-8 * max(1.0, float(expected.abs().max()))
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())

@@ -1,4 +1,4 @@
-"""Blocks and means, of whole and of shorter documents."""
+"""Blocks and means, for complete and for shorter documents."""
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ def test_length_aware_block_equals_reference(aware: EncoderConfig, use_fourier: 
         assert close(out[b, :length], reference.block(x[b, :length].numpy(), state, config))
 
 
-def test_all_tokens_are_real_if_no_lengths_are_given(aware: EncoderConfig) -> None:
+def test_all_tokens_are_read_if_no_lengths_are_given(aware: EncoderConfig) -> None:
     layer = Block(aware, torch.Generator().manual_seed(0))
     state = randomise(layer)
     x, _ = tokens(aware)
@@ -50,7 +50,7 @@ def test_all_tokens_are_real_if_no_lengths_are_given(aware: EncoderConfig) -> No
         assert close(out[0], reference.block(x[0, :length].numpy(), state, aware))
 
 
-def test_masked_mean_is_that_of_the_real_tokens(aware: EncoderConfig) -> None:
+def test_masked_mean_ignores_padding(aware: EncoderConfig) -> None:
     x, lengths = tokens(aware)
     for b, length in enumerate(LENGTHS):
         assert close(masked_mean(x, lengths)[b], x[b, :length].numpy().mean(axis=0))

@@ -1,4 +1,4 @@
-"""Forecasters against the listings of the paper, in float64."""
+"""Forecasters compared with the listings of the paper, in float64."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def paper(share: float = 1.0) -> ForecasterConfig:
 
 
 def residual(share: float = 1.0) -> ForecasterConfig:
-    """Patches of 4 steps, and a head of rank 5."""
+    """Return a config with patches of 4 steps and a head of rank 5."""
     encoder = changed(paper().encoder, seq_len=6, options=S3Options(num_segments=4, num_rows=5, num_columns=4))
     return changed(paper(share), kind="residual", encoder=encoder, patch_length=4, head_dim=5)
 
@@ -84,15 +84,15 @@ def test_every_layer_changes_the_forecast(x: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("kind", ["paper", "residual"])
-def test_forecast_follows_a_shift_of_its_window(x: torch.Tensor, kind: str) -> None:
-    """A constant added to a channel is added to its forecast: mean or last value is taken off and put back."""
+def test_forecast_shifts_with_its_window(x: torch.Tensor, kind: str) -> None:
+    """A constant added to a channel is added to its forecast: the mean or last value is subtracted and added back."""
     model = build(kind)
     randomise(model)
     assert torch.allclose(model(x + 7.0), model(x) + 7.0, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.3, 0.0])
-def test_residual_forecaster_starts_as_its_share_of_the_linear_map(x: torch.Tensor, share: float) -> None:
+def test_initial_residual_forecaster_is_its_share_of_the_linear_map(x: torch.Tensor, share: float) -> None:
     model = ResidualForecaster(residual(share), CHANNELS).double().eval()
     weight = torch.randn(10, CONTEXT, dtype=torch.float64)
     bias = torch.randn(10, dtype=torch.float64)
@@ -116,14 +116,14 @@ def test_residual_head_has_the_rank_of_the_recipe() -> None:
 
 
 @pytest.mark.parametrize("kind", ["paper", "residual"])
-def test_windows_of_a_batch_do_not_mix(x: torch.Tensor, kind: str) -> None:
+def test_forecast_does_not_depend_on_the_rest_of_the_batch(x: torch.Tensor, kind: str) -> None:
     model = build(kind)
     randomise(model)
     for b in range(len(x)):
         assert torch.allclose(model(x)[b], model(x[b : b + 1])[0], rtol=0, atol=1e-11)
 
 
-def test_channels_of_the_residual_forecaster_do_not_mix(x: torch.Tensor) -> None:
+def test_residual_forecaster_treats_channels_independently(x: torch.Tensor) -> None:
     model = build("residual")
     randomise(model)
     swapped = x.clone()

@@ -13,7 +13,7 @@ from tests.support.numerics import close, expect_gradient_everywhere, randomise
 TEXTS = (b"a", b"abc", bytes(4), b"A document of some patches, not all", bytes(range(96)), b"x" * 95)
 
 
-@pytest.fixture(params=["paper", "length-aware"])
+@pytest.fixture(params=["paper", "paper-masked", "length-aware"])
 def matcher_config(config: EncoderConfig, request: pytest.FixtureRequest) -> MatcherConfig:
     """24 patches of 4 bytes."""
     stem = StemConfig(shortest=2, longest=4, num_buckets=64, patch_length=4)
@@ -22,7 +22,7 @@ def matcher_config(config: EncoderConfig, request: pytest.FixtureRequest) -> Mat
 
 @pytest.fixture
 def matcher(matcher_config: MatcherConfig) -> Matcher:
-    """Random weights and statistics, in double precision, which the stem computes in only while it trains."""
+    """Random weights and statistics in double precision, which the stem supports only in training mode."""
     matcher = Matcher(matcher_config)
     randomise(matcher)
     matcher.encoder.stem.train()
@@ -50,7 +50,7 @@ def test_vector_equals_reference(matcher_config: MatcherConfig, num_layers: int)
         assert close(vector, reference.document_vector(text, state, config))
 
 
-def test_vector_does_not_depend_on_batch_mates(matcher: Matcher) -> None:
+def test_vector_does_not_depend_on_the_rest_of_the_batch(matcher: Matcher) -> None:
     together = matcher(*padded(*TEXTS))
     for text, vector in zip(TEXTS, together, strict=True):
         assert close(vector, matcher(*padded(text))[0].detach().numpy())
@@ -63,7 +63,7 @@ def test_bytes_beyond_the_length_are_not_read(matcher: Matcher) -> None:
     assert torch.equal(matcher(dirty, lengths), matcher(document, lengths))
 
 
-def test_document_shorter_than_a_patch_is_pooled_over_its_one_token(
+def test_vector_of_a_document_within_one_patch_is_that_of_its_token(
     matcher: Matcher, matcher_config: MatcherConfig
 ) -> None:
     texts = padded(b"abc", b"abcd", b"abcde")
@@ -78,7 +78,7 @@ def test_document_shorter_than_a_patch_is_pooled_over_its_one_token(
 
 def test_vector_has_a_root_mean_square_of_one(matcher: Matcher) -> None:
     square = matcher(*padded(*TEXTS)).square().mean(dim=1)
-    # 1e-6 is added to a square of order one.
+    # 1e-6 is added to a square of order one
     assert torch.allclose(square, torch.ones_like(square), rtol=0, atol=1e-4)
 
 
@@ -96,14 +96,14 @@ def test_head_equals_its_equation(matcher: Matcher, state: dict[str, np.ndarray]
     assert close(logits[:, 0], np.array(expected))
 
 
-def test_head_rescaled_gives_scaled_and_shifted_logits(matcher: Matcher) -> None:
+def test_rescaled_head_has_scaled_and_shifted_logits(matcher: Matcher) -> None:
     a, b = torch.randn(2, 9, 12, dtype=torch.float64)
     before = matcher.head(a, b).detach()
     matcher.head.rescale(0.3, -1.7)
     assert close(matcher.head(a, b), (0.3 * before - 1.7).numpy())
 
 
-def test_head_starts_as_a_scaled_cosine(matcher_config: MatcherConfig) -> None:
+def test_initial_head_is_a_scaled_cosine(matcher_config: MatcherConfig) -> None:
     head = MatchingHead(matcher_config).double()
     a, b = torch.randn(2, 9, 12, dtype=torch.float64)
     a, b = (v * v.square().mean(dim=1, keepdim=True).rsqrt() for v in (a, b))
@@ -112,9 +112,7 @@ def test_head_starts_as_a_scaled_cosine(matcher_config: MatcherConfig) -> None:
     assert torch.allclose(head(a, b)[:, 0], 3 * 12**0.5 * cosine, rtol=0, atol=12 * 3 * 2**-24)
 
 
-def test_head_tells_which_document_comes_first_once_it_is_trained(
-    matcher: Matcher, matcher_config: MatcherConfig
-) -> None:
+def test_trained_head_depends_on_the_order_of_the_documents(matcher: Matcher, matcher_config: MatcherConfig) -> None:
     a, b = torch.randn(2, 9, 12, dtype=torch.float64)
     assert not torch.allclose(matcher.head(a, b), matcher.head(b, a))
     start = MatchingHead(matcher_config).double()
@@ -131,7 +129,7 @@ def test_gradient_reaches_every_parameter(matcher_config: MatcherConfig, use_fou
     expect_gradient_everywhere(matcher)
 
 
-def test_standardise_gives_tokens_deviation_one_and_vectors_mean_zero_and_deviation_one(matcher: Matcher) -> None:
+def test_standardise_scales_tokens_and_vectors_to_unit_deviation(matcher: Matcher) -> None:
     texts = padded(*TEXTS)
     matcher.encoder.standardise(*texts)
     encoder = matcher.encoder
@@ -148,7 +146,7 @@ def test_standardise_changes_nothing_else(matcher: Matcher) -> None:
     assert changed == {"encoder.scale", "encoder.mean", "encoder.deviation"}
 
 
-def test_length_aware_vector_is_the_same_in_any_number_of_patches(matcher_config: MatcherConfig) -> None:
+def test_length_aware_vector_is_the_same_for_any_number_of_patches(matcher_config: MatcherConfig) -> None:
     encoder = changed(matcher_config.encoder, mode="length-aware")
     matcher = Matcher(changed(matcher_config, encoder=encoder))
     randomise(matcher)

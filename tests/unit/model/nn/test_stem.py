@@ -1,4 +1,4 @@
-"""The n-gram stem against a reference that hashes every n-gram by itself."""
+"""The n-gram stem compared with a reference that hashes every n-gram separately."""
 
 import math
 from functools import cache
@@ -28,7 +28,7 @@ SINGLE = 3 * 13 * 2**-24
 
 @cache
 def random_stem() -> tuple[NgramStem, reference.State]:
-    """A stem that trains, in double precision; others compute in single precision."""
+    """Return a stem in training mode, which computes in double precision; in eval mode it uses single precision."""
     stem = NgramStem(CONFIG, NUM_TOKENS, DIM)
     state = randomise(stem)
     return stem.train(), state
@@ -50,9 +50,7 @@ def test_stem_equals_reference(texts: list[bytes]) -> None:
 
 @settings(max_examples=50)
 @given(st.binary(min_size=1, max_size=LENGTH), st.integers(1, 16), st.integers(0, 15), st.integers(1, 24))
-def test_buckets_are_those_of_every_ngram_that_lies_in_the_document(
-    text: bytes, shortest: int, more: int, power: int
-) -> None:
+def test_every_ngram_within_the_document_has_its_bucket(text: bytes, shortest: int, more: int, power: int) -> None:
     config = StemConfig(shortest=shortest, longest=min(16, shortest + more), num_buckets=2**power, patch_length=4)
     with torch.device("meta"):
         stem = NgramStem(config, NUM_TOKENS, 1)
@@ -66,14 +64,14 @@ def test_buckets_are_those_of_every_ngram_that_lies_in_the_document(
     assert all(1 <= row <= config.num_buckets for row in expected.values())
 
 
-def test_buckets_reach_the_first_and_the_last_row() -> None:
+def test_buckets_include_the_first_and_the_last_row() -> None:
     config = StemConfig(shortest=3, longest=3, num_buckets=16, patch_length=64)
     stem = NgramStem(config, 64, 1)
     document = torch.randint(0, 256, (1, 4096), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     counts = torch.bincount(stem.buckets(document, torch.tensor([4096], dtype=torch.int32)).flatten())
     assert counts[0] == 2
     assert len(counts) == 17
-    # 4094 n-grams over 16 rows: 256 each, deviation 15.5.
+    # 4094 n-grams in 16 rows: 256 each, standard deviation 15.5.
     assert (counts[1:] - 256).abs().max() < 5 * 15.5
 
 
@@ -107,7 +105,7 @@ def test_upper_case_equals_lower_case_and_nothing_else_is_folded() -> None:
 
 @settings(max_examples=20)
 @given(Texts)
-def test_stem_that_does_not_train_equals_one_that_does(texts: list[bytes]) -> None:
+def test_stem_in_eval_mode_equals_training_mode(texts: list[bytes]) -> None:
     stem, _ = random_stem()
     other = NgramStem(CONFIG, NUM_TOKENS, DIM).eval()
     other.load_state_dict(stem.state_dict())
@@ -132,7 +130,7 @@ def test_quantised_stem_sums_the_rounded_table_in_single_precision(texts: list[b
         assert np.abs(found.detach().numpy() - expected).max() <= SINGLE
 
 
-def test_training_leaves_the_row_of_no_ngram_at_zero() -> None:
+def test_training_does_not_change_the_row_of_no_ngram() -> None:
     torch.manual_seed(0)
     stem = NgramStem(CONFIG, NUM_TOKENS, DIM)
     stem.initialise(torch.zeros(CONFIG.num_buckets), 9)
@@ -155,7 +153,7 @@ def test_stem_is_zero_until_it_is_initialised() -> None:
     assert not NgramStem(CONFIG, NUM_TOKENS, DIM)(*padded(b"text")).any()
 
 
-def test_initialise_gives_every_row_the_deviation_of_its_idf() -> None:
+def test_initialise_scales_every_row_by_its_idf() -> None:
     torch.manual_seed(0)
     dim, count = 10_000, 50
     stem = NgramStem(StemConfig(shortest=1, longest=1, num_buckets=4, patch_length=1), 2, dim)
@@ -163,12 +161,12 @@ def test_initialise_gives_every_row_the_deviation_of_its_idf() -> None:
     assert not stem.weight[0].any()
     for row, frequency in zip(stem.weight[1:].detach().numpy(), (0, 1, 7, 50), strict=True):
         idf = math.log((1 + count) / (1 + frequency))
-        # The deviation of 10,000 normal numbers is known to 0.7 %, their mean to 1 % of it.
+        # The deviation of 10,000 normal numbers is known to 0.7 %, and their mean to 1 % of it.
         assert row.std() == pytest.approx(idf, rel=5 * 0.0071)
         assert abs(row.mean()) <= 5 * 0.01 * idf
 
 
-def test_initialise_makes_inner_products_those_of_tf_idf() -> None:
+def test_initial_inner_products_approximate_tf_idf() -> None:
     torch.manual_seed(0)
     dim = 20_000
     stem = NgramStem(CONFIG, NUM_TOKENS, dim)
@@ -181,5 +179,5 @@ def test_initialise_makes_inner_products_those_of_tf_idf() -> None:
     expected = features @ features.T
     pooled = stem(*padded(*texts)).detach().double().sum(dim=1).numpy() * CONFIG.patch_length * 3
     size = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
-    # The error of a projection to d dimensions has a deviation of at most sqrt(2 / d) of both lengths.
+    # The error of a projection to d dimensions has a standard deviation of at most sqrt(2 / d) times both lengths.
     assert (np.abs(pooled @ pooled.T / dim - expected) <= 5 * math.sqrt(2 / dim) * size).all()

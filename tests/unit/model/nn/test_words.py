@@ -1,4 +1,4 @@
-"""Words: the stem against a reference that cuts and hashes every word by itself, and the choice of runs."""
+"""The word stem compared with a reference that splits and hashes every word separately; the selection of runs."""
 
 import math
 from collections import Counter
@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.nn.words import FOLDS, MODULUS, WordStem, choose
+from model.nn.words import FOLDS, MODULUS, WordStem, choose_ngrams
 from tests.support import reference
 from tests.support.configs import changed
 from tests.support.numerics import close, randomise
@@ -24,11 +24,11 @@ def plain(longest: int = CONFIG.longest) -> WordStem:
 
 
 def runs_of(stem: WordStem, *texts: bytes) -> list[dict[tuple[int, int], int]]:
-    """What `runs` found, as the reference gives it."""
-    hashes, which, where = stem.runs(*padded(*texts))
+    """Return the result of `runs` in the format of the reference."""
+    hashes, doc_index, where = stem.ngrams(*padded(*texts))
     assert hashes.dtype == torch.int64
     found: list[dict[tuple[int, int], int]] = [{} for _ in texts]
-    for row, document, end in zip(hashes.tolist(), which.tolist(), where.tolist(), strict=True):
+    for row, document, end in zip(hashes.tolist(), doc_index.tolist(), where.tolist(), strict=True):
         found[document] |= {(end, n): value for n, value in enumerate(row, start=1) if value != -1}
     return found
 
@@ -49,7 +49,7 @@ def runs_of(stem: WordStem, *texts: bytes) -> list[dict[tuple[int, int], int]]:
         (b" \x00\t\n", []),
     ],
 )
-def test_words_are_cut_as_described(text: bytes, words: list[bytes]) -> None:
+def test_text_is_split_into_words_as_documented(text: bytes, words: list[bytes]) -> None:
     assert [word for word, _ in reference.words(text)] == words
     found = runs_of(plain(1), text)[0]
     assert list(found.values()) == [reference.word_hash(word) for word in words]
@@ -64,13 +64,11 @@ def test_runs_equal_reference(texts: list[bytes]) -> None:
 
 @settings(max_examples=50)
 @given(Texts, st.integers(1, 8), st.binary(min_size=LENGTH, max_size=LENGTH))
-def test_runs_of_any_length_equal_reference_and_bytes_beyond_the_length_are_not_read(
-    texts: list[bytes], longest: int, noise: bytes
-) -> None:
+def test_runs_of_any_length_equal_reference_and_ignore_padding(texts: list[bytes], longest: int, noise: bytes) -> None:
     stem = plain(longest)
     document, lengths = padded(*texts)
     dirty = torch.where(torch.arange(LENGTH) < lengths[:, None], document, torch.tensor(list(noise), dtype=torch.uint8))
-    for ours, theirs in zip(stem.runs(dirty, lengths), stem.runs(document, lengths), strict=True):
+    for ours, theirs in zip(stem.ngrams(dirty, lengths), stem.ngrams(document, lengths), strict=True):
         assert torch.equal(ours, theirs)
     for text, found in zip(texts, runs_of(stem, *texts), strict=True):
         assert found == reference.word_runs(text, longest)
@@ -78,10 +76,10 @@ def test_runs_of_any_length_equal_reference_and_bytes_beyond_the_length_are_not_
 
 @settings(max_examples=30)
 @given(Texts)
-def test_runs_do_not_depend_on_padding_or_batch_mates(texts: list[bytes]) -> None:
+def test_runs_do_not_depend_on_padding_or_the_rest_of_the_batch(texts: list[bytes]) -> None:
     stem, together = plain(), runs_of(plain(), *texts)
     for text, found in zip(texts, together, strict=True):
-        hashes, _, where = stem.runs(*padded(text, length=len(text)))
+        hashes, _, where = stem.ngrams(*padded(text, length=len(text)))
         alone = {
             (end, n): v for row, end in zip(hashes.tolist(), where.tolist(), strict=True) for n, v in enumerate(row, 1)
         }
@@ -92,7 +90,7 @@ def test_long_documents_are_hashed_without_overflow() -> None:
     stem = WordStem(CONFIG, 4096, 1, 2)
     letters = np.random.default_rng(0).choice(list(b"az\xff\xfe\xdf"), 4096).astype(np.uint8).tobytes()
     for text in (b"\xdf" * 4096, letters, (b"z" * 9 + b" ") * 409):
-        hashes, _, where = stem.runs(*padded(text, length=4096))
+        hashes, _, where = stem.ngrams(*padded(text, length=4096))
         expected = reference.word_runs(text, 3)
         assert len(hashes) == len(reference.words(text))
         for row, end in list(zip(hashes.tolist(), where.tolist(), strict=True))[-20:]:
@@ -111,8 +109,8 @@ def test_slots_are_the_upper_bits() -> None:
     assert set(plain().slots(torch.tensor(hashes)).tolist()) == set(range(64))
 
 
-def knowing(hashes: list[int]) -> tuple[WordStem, reference.State]:
-    """A stem that has rows for these runs, in double precision, every number in it random."""
+def stem_with_rows_for(hashes: list[int]) -> tuple[WordStem, reference.State]:
+    """Return a stem with rows for these runs, in double precision, with random values."""
     stem = WordStem(CONFIG, LENGTH, DIM, CLASSES)
     stem.fill(np.array(hashes, dtype=np.int64), torch.zeros(FOLDS + 1, len(hashes), CLASSES))
     state = randomise(stem)
@@ -122,7 +120,7 @@ def knowing(hashes: list[int]) -> tuple[WordStem, reference.State]:
 @settings(max_examples=50)
 @given(Texts, st.integers(0, 2**30))
 def test_stem_equals_reference(texts: list[bytes], seed: int) -> None:
-    stem, state = knowing(every_second_run(*texts))
+    stem, state = stem_with_rows_for(every_second_run(*texts))
     folds = np.random.default_rng(seed).integers(0, FOLDS, len(texts))
     for given_folds in (None, torch.from_numpy(folds)):
         tokens, counts = stem(*padded(*texts), given_folds)
@@ -135,17 +133,17 @@ def test_stem_equals_reference(texts: list[bytes], seed: int) -> None:
 
 @settings(max_examples=20)
 @given(Texts)
-def test_stem_that_trains_without_dropout_equals_one_that_does_not(texts: list[bytes]) -> None:
-    stem, _ = knowing(every_second_run(*texts))
+def test_stem_in_training_mode_without_dropout_equals_eval_mode(texts: list[bytes]) -> None:
+    stem, _ = stem_with_rows_for(every_second_run(*texts))
     folds = torch.arange(len(texts)) % FOLDS
     for arguments in (padded(*texts), (*padded(*texts), folds)):
         for ours, theirs in zip(stem.train()(*arguments), stem.eval()(*arguments), strict=True):
             assert torch.equal(ours, theirs)
 
 
-def test_dropout_leaves_out_runs_and_keeps_the_mean() -> None:
+def test_dropout_removes_runs_and_preserves_the_mean() -> None:
     text = b"one two three four five six seven eight"
-    stem, _ = knowing(sorted(set(reference.word_runs(text, 3).values())))
+    stem, _ = stem_with_rows_for(sorted(set(reference.word_runs(text, 3).values())))
     stem.config = changed(CONFIG, dropout=0.25)
     expected, count = stem(*padded(text))
     torch.manual_seed(0)
@@ -153,14 +151,14 @@ def test_dropout_leaves_out_runs_and_keeps_the_mean() -> None:
     drawn = [stem(*padded(text)) for _ in range(1000)]
     assert all(int(number) == int(count) for _, number in drawn)
     tokens = torch.stack([part for part, _ in drawn])
-    # The deviation of a mean of 1,000; five of them.
+    # five standard deviations of a mean of 1,000
     error = (tokens.mean(dim=0) - expected).abs()
     assert (error <= 5 * tokens.std(dim=0) / 1000**0.5 + 1e-12).all()
     assert (tokens.std(dim=0) > 0).any()
 
 
-def test_documents_without_words_give_zeros() -> None:
-    stem, _ = knowing([reference.word_hash(b"word")])
+def test_documents_without_words_have_zero_tokens() -> None:
+    stem, _ = stem_with_rows_for([reference.word_hash(b"word")])
     tokens, counts = stem(*padded(b" ", bytes(7), b"\n\t"))
     assert tokens.shape == (3, NUM_TOKENS, DIM)
     assert not tokens.any()
@@ -170,13 +168,13 @@ def test_documents_without_words_give_zeros() -> None:
     assert counts.tolist() == [0, 1, 0]
 
 
-def test_run_without_a_row_counts_as_zero_even_if_its_slot_is_taken() -> None:
+def test_run_without_a_row_is_zero_even_if_another_run_has_its_slot() -> None:
     taken = reference.word_hash(b"taken")
     slot = reference.slot_of(taken, 64)
     others = [f"w{i}".encode() for i in range(2000)]
     rival = next(word for word in others if reference.slot_of(reference.word_hash(word), 64) == slot)
     free = next(word for word in others if reference.slot_of(reference.word_hash(word), 64) != slot)
-    stem, state = knowing([taken])
+    stem, state = stem_with_rows_for([taken])
     tokens, counts = stem(*padded(b"taken", rival, free))
     assert counts.tolist() == [1, 0, 0]
     assert [bool(part.any()) for part in tokens] == [True, False, False]
@@ -184,7 +182,7 @@ def test_run_without_a_row_counts_as_zero_even_if_its_slot_is_taken() -> None:
     assert close(tokens[0, 1], row)  # "taken" ends in the second patch
 
 
-def test_first_of_the_runs_that_share_a_slot_gets_it() -> None:
+def test_first_run_gets_a_shared_slot() -> None:
     by_slot: dict[int, list[int]] = {}
     for i in range(500):
         value = reference.word_hash(f"w{i}".encode())
@@ -208,8 +206,8 @@ def test_first_of_the_runs_that_share_a_slot_gets_it() -> None:
 
 @settings(max_examples=30)
 @given(Texts)
-def test_fused_stem_is_within_half_a_step_a_row(texts: list[bytes]) -> None:
-    stem, state = knowing(every_second_run(*texts))
+def test_rounding_error_of_a_fused_stem_is_half_a_step_per_row(texts: list[bytes]) -> None:
+    stem, state = stem_with_rows_for(every_second_run(*texts))
     expected, count = stem(*padded(*texts))
     step = np.abs(state["table"] + state["evidence"][FOLDS] @ state["directions"]).max(axis=0) / 127
     stem.fuse()
@@ -225,12 +223,12 @@ def test_fused_stem_is_within_half_a_step_a_row(texts: list[bytes]) -> None:
             if stem.tags[reference.slot_of(value, 64)] == value
         )
         for t in range(NUM_TOKENS):
-            # The scale is applied in double precision, the sum of small integers is exact.
+            # The scale is applied in double precision; the sum of small integers is exact.
             error = (ours[t] - theirs[t]).abs().detach().numpy()
             assert (error <= (rows[t] * (0.5 + 1e-9) + 1e-9) * step).all()
 
 
-def test_fused_stem_of_single_precision_holds_nothing_else() -> None:
+def test_fused_stem_keeps_only_scale_table_and_tags() -> None:
     stem = WordStem(CONFIG, LENGTH, DIM, CLASSES)
     stem.fuse()  # all zero
     assert sorted(stem.state_dict()) == ["scale", "table", "tags"]
@@ -240,10 +238,10 @@ def test_fused_stem_of_single_precision_holds_nothing_else() -> None:
     assert counts.tolist() == [0]
 
 
-# Choosing runs
+# Selection of runs
 
 Held = list[tuple[list[int], int, int]]
-"""Documents: their runs, class and fold."""
+"""Documents: runs, class and fold."""
 
 DOCUMENTS: Held = [
     ([5, 7, 9], 0, 0),
@@ -261,19 +259,19 @@ DOCUMENTS: Held = [
 
 def chosen(documents: Held, classes: int, limit: int) -> tuple[list[int], np.ndarray]:
     counts = ((np.array([-1, *sorted(runs)], dtype=np.int64), label, fold) for runs, label, fold in documents)
-    hashes, evidence = choose(counts, classes, limit)
+    hashes, evidence = choose_ngrams(counts, classes, limit)
     return hashes.tolist(), evidence.double().numpy()
 
 
-def held_by(documents: Held, run: int, classes: int, without: int = FOLDS) -> tuple[list[int], list[int]]:
-    """Documents of each class that hold a run, and documents of each class, outside of a fold."""
+def counts_of(documents: Held, run: int, classes: int, without: int = FOLDS) -> tuple[list[int], list[int]]:
+    """Return how many documents of each class contain a run, and how many there are, outside of a fold."""
     rest = [(runs, label) for runs, label, fold in documents if fold != without]
     held = [sum(run in runs and label == c for runs, label in rest) for c in range(classes)]
     return held, [sum(label == c for _, label in rest) for c in range(classes)]
 
 
 def random_documents(classes: int) -> Held:
-    """Two hundred documents of thirty runs, each run more frequent in some class."""
+    """Return two hundred documents of thirty runs; each run is more frequent in one class."""
     generator = np.random.default_rng(classes)
     share = generator.uniform(0.05, 0.6, (classes, 30))
     documents = []
@@ -283,18 +281,18 @@ def random_documents(classes: int) -> Held:
     return documents
 
 
-def test_g_square_of_a_run_by_hand() -> None:
-    """Run 6 is in four of the six documents of the second class, and nowhere else."""
+def test_g_square_of_a_run_equals_the_value_computed_by_hand() -> None:
+    """Run 6 is in four of the six documents of the second class and in no other document."""
     assert reference.g_square([0, 4], [4, 6]) == pytest.approx(8 * math.log(10 / 6))
 
 
 @pytest.mark.parametrize(("documents", "classes"), [(DOCUMENTS, 2), (random_documents(2), 2), (random_documents(4), 4)])
 def test_choose_orders_runs_by_g_square(documents: Held, classes: int) -> None:
     runs = sorted({run for held, _, _ in documents for run in held})
-    told = {run: reference.g_square(*held_by(documents, run, classes)) for run in runs}
+    g_square = {run: reference.g_square(*counts_of(documents, run, classes)) for run in runs}
     whole, _ = chosen(documents, classes, 1000)
     assert sorted(whole) == runs
-    values = [told[run] for run in whole]
+    values = [g_square[run] for run in whole]
     assert all(left >= right - 1e-9 for left, right in pairwise(values))
     for limit in (1, 3, len(runs) - 1):
         assert chosen(documents, classes, limit)[0] == whole[:limit]
@@ -302,46 +300,46 @@ def test_choose_orders_runs_by_g_square(documents: Held, classes: int) -> None:
 
 @pytest.mark.parametrize(("documents", "classes"), [(DOCUMENTS, 2), (random_documents(2), 2), (random_documents(4), 4)])
 @pytest.mark.parametrize("limit", [3, 1000])
-def test_evidence_equals_reference_and_leaves_out_its_fold(documents: Held, classes: int, limit: int) -> None:
+def test_evidence_equals_reference_and_excludes_its_fold(documents: Held, classes: int, limit: int) -> None:
     hashes, evidence = chosen(documents, classes, limit)
     assert evidence.shape == (FOLDS + 1, len(hashes), classes)
-    least = reference.g_square(*held_by(documents, hashes[-1], classes))
+    least = reference.g_square(*counts_of(documents, hashes[-1], classes))
     for fold in range(FOLDS):
         for run, found in zip(hashes, evidence[fold], strict=True):
-            held, sizes = held_by(documents, run, classes, without=fold)
+            held, sizes = counts_of(documents, run, classes, without=fold)
             needed = least * sum(sizes) / len(documents)
-            told = reference.g_square(held, sizes)
-            if abs(told - needed) > 1e-9:
-                expected = reference.log_ratios(held, sizes) if told > needed else [0.0] * classes
-                # Evidence is stored in single precision.
+            g_square = reference.g_square(held, sizes)
+            if abs(g_square - needed) > 1e-9:
+                expected = reference.log_ratios(held, sizes) if g_square > needed else [0.0] * classes
+                # evidence is stored in single precision
                 assert found == pytest.approx(expected, rel=0, abs=1e-6)
 
 
 @pytest.mark.parametrize(("classes", "limit"), [(2, 23), (3, 10), (3, 28), (4, 13), (4, 25)])
-def test_evidence_of_all_folds_is_that_of_the_last_chosen_run_too(classes: int, limit: int) -> None:
+def test_evidence_of_all_folds_includes_the_last_chosen_run(classes: int, limit: int) -> None:
     expect_evidence_of_every_run(random_documents(classes), classes, limit)
 
 
 @pytest.mark.parametrize(("documents", "classes"), [(DOCUMENTS, 2), (random_documents(2), 2), (random_documents(4), 4)])
 @pytest.mark.parametrize("limit", [1, 5, 8])
-def test_evidence_of_all_folds_is_that_of_every_chosen_run(documents: Held, classes: int, limit: int) -> None:
+def test_evidence_of_all_folds_includes_every_chosen_run(documents: Held, classes: int, limit: int) -> None:
     expect_evidence_of_every_run(documents, classes, limit)
 
 
 def expect_evidence_of_every_run(documents: Held, classes: int, limit: int) -> None:
     hashes, evidence = chosen(documents, classes, limit)
     for run, found in zip(hashes, evidence[FOLDS], strict=True):
-        assert found == pytest.approx(reference.log_ratios(*held_by(documents, run, classes)), rel=0, abs=1e-6)
+        assert found == pytest.approx(reference.log_ratios(*counts_of(documents, run, classes)), rel=0, abs=1e-6)
 
 
-def test_evidence_is_finite_where_the_other_folds_miss_a_class() -> None:
-    """All documents of the third class lie in one fold: without it, nothing is known of the class."""
+def test_evidence_is_finite_if_the_other_folds_lack_a_class() -> None:
+    """All documents of the third class are in one fold, so the other folds have no information about it."""
     documents = [*DOCUMENTS, ([5, 1], 2, 3), ([1, 6], 2, 3)]
     _, evidence = chosen(documents, 3, 1000)
     assert np.isfinite(evidence).all()
 
 
-def test_run_seen_nowhere_else_says_nothing() -> None:
+def test_run_in_no_other_fold_has_zero_evidence() -> None:
     documents = [*DOCUMENTS, ([77], 0, 2)]
     hashes, evidence = chosen(documents, 2, 1000)
     assert evidence[2, hashes.index(77)] == pytest.approx([0, 0], abs=1e-7)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from model.tasks.baselines import errors, solve_linear_map
+from model.tasks.baselines import errors, season_of, seasonal_error, seasonal_naive, solve_linear_map
 
 
 @pytest.fixture
@@ -10,7 +10,7 @@ def windows() -> np.ndarray:
     return np.random.default_rng(0).standard_normal((50, 2, 9)).cumsum(-1).astype(np.float32)
 
 
-def test_repeat_last_is_the_mean_over_everything(windows: np.ndarray) -> None:
+def test_error_of_repeat_last_is_the_mean_over_windows_channels_and_steps(windows: np.ndarray) -> None:
     total, count = [0.0, 0.0], 0
     for row in windows.reshape(-1, 9).astype(float):
         for value in row[6:]:
@@ -23,7 +23,7 @@ def test_repeat_last_is_the_mean_over_everything(windows: np.ndarray) -> None:
 def test_linear_map_equals_least_squares(windows: np.ndarray) -> None:
     rows = windows.reshape(-1, 9).astype(float)
     rows -= rows[:, 5:6]
-    # The last column is zero after centring: lstsq and the ridge both give it no weight.
+    # The last column is zero after centring: both lstsq and the ridge give it no weight.
     inputs = np.hstack([rows[:, :6], np.ones((len(rows), 1))])
     expected, *_ = np.linalg.lstsq(inputs, rows[:, 6:], rcond=None)
     found = solve_linear_map(windows, 6)
@@ -31,8 +31,63 @@ def test_linear_map_equals_least_squares(windows: np.ndarray) -> None:
     assert found.bias == pytest.approx(expected[-1], abs=1e-4)
 
 
-def test_linear_map_continues_a_line() -> None:
+def test_linear_map_extrapolates_a_line() -> None:
     lines = np.array([[[slope * t + level for t in range(12)]] for slope in (1, -2, 0.5) for level in (0, 3)])
     linear = solve_linear_map(lines.astype(np.float32), 8)
     assert errors(lines.astype(np.float32), 8, linear)[0] < 1e-6
     assert errors(lines.astype(np.float32), 8, None)[0] > 1
+
+
+@pytest.mark.parametrize(
+    ("frequency", "season"),
+    [
+        ("1s", 3600),
+        ("30s", 120),
+        ("1min", 1440),
+        ("10min", 144),
+        ("15min", 96),
+        ("30min", 48),
+        ("1h", 24),
+        ("6h", 4),
+        ("7h", 1),
+        ("1d", 7),
+        ("2d", 1),
+        ("1b", 5),
+        ("7d", 52),
+        ("1w", 52),
+        ("2w", 26),
+        ("1mo", 12),
+        ("5mo", 1),
+        ("1q", 4),
+        ("1y", 1),
+        ("irregular", 1),
+    ],
+)
+def test_season_follows_from_the_frequency(frequency: str, season: int) -> None:
+    assert season_of(frequency) == season
+
+
+@pytest.mark.parametrize("season", [1, 4, 9])
+def test_seasonal_naive_repeats_the_last_season(season: int) -> None:
+    values = np.random.default_rng(0).standard_normal((40, 2)).astype(np.float32)
+    origins = np.array([9, 20, 40])
+    found = seasonal_naive(values, origins, 6, season)
+    for origin, forecast in zip(origins, found, strict=True):
+        history = values[:origin].tolist()
+        for _ in range(6):
+            history.append(history[-season])
+        assert forecast.tolist() == history[origin:]
+
+
+def test_scale_of_mase_is_the_error_of_repeating_the_season_before() -> None:
+    values = np.random.default_rng(0).standard_normal((40, 2)).astype(np.float32)
+    for season in (1, 7):
+        for channel in (0, 1):
+            column = values[:, channel].astype(float)
+            expected = np.mean([abs(column[i] - column[i - season]) for i in range(season, 40)])
+            assert seasonal_error(values, season)[channel] == pytest.approx(expected)
+
+
+def test_scale_of_mase_of_a_channel_that_repeats_exactly_is_that_of_its_last_value() -> None:
+    values = np.array([[i % 3, i * i] for i in range(31)], np.float32)
+    assert seasonal_error(values, 3) == pytest.approx([4 / 3, seasonal_error(values, 3)[1]])

@@ -20,7 +20,7 @@ def forty() -> Documents:
 def classification(
     documents: Documents, batch_size: int = 8, crop: str = "random", seed: int = 0, examples: int = 0, seq_len: int = 16
 ) -> Classification:
-    """The task of a recipe that reads `seq_len` bytes, with these documents for training."""
+    """Return the task of a recipe that reads `seq_len` bytes, with these documents for training."""
     training = {"epochs": 1, "batch_size": batch_size, "learning_rate": 1e-3, "examples_per_epoch": examples}
     model = {"kind": "bytes", "encoder": {"seq_len": seq_len, "dim": 8, "num_heads": 1, "options": {"num_segments": 1}}}
     data = {"name": "synthetic", "crop": crop}
@@ -40,13 +40,13 @@ def same(left: list[Batch], right: list[Batch]) -> bool:
     return all(torch.equal(a, b) for x, y in zip(left, right, strict=True) for a, b in zip(x, y, strict=True))
 
 
-def test_batches_are_the_same_for_the_same_seed_and_others_for_another_epoch(forty: Documents) -> None:
+def test_batches_depend_on_seed_and_epoch(forty: Documents) -> None:
     assert same(epoch(forty, seed=(5, 1)), epoch(forty, seed=(5, 1)))
     assert not same(epoch(forty, seed=(5, 1)), epoch(forty, seed=(5, 2)))
     assert not same(epoch(forty, seed=(5, 1)), epoch(forty, seed=(6, 1)))
 
 
-def test_batches_hold_every_document_once_with_its_label_and_drop_the_rest(forty: Documents) -> None:
+def test_batches_have_every_document_at_most_once_with_its_label(forty: Documents) -> None:
     short = Documents(forty.texts[:16], forty.labels[:16])
     rows = [
         (bytes(document[:length].tolist()), int(label))
@@ -72,14 +72,16 @@ def test_batches_crop_within_the_document_and_pad_with_zeros(forty: Documents, c
     assert starts == ({True} if crop == "head" else {True, False})
 
 
-def test_batches_random_crops_reach_both_ends() -> None:
+def test_random_crops_reach_both_ends() -> None:
     task = classification(Documents([bytes(range(20))], [0]), batch_size=1)
     starts = {int(next(task.batches(i))[0][0, 0]) for i in range(100)}
     assert starts == {0, 1, 2, 3, 4}
 
 
 @pytest.mark.parametrize(("examples", "batches"), [(0, 5), (8, 1), (23, 2), (24, 3), (1000, 5)])
-def test_batches_of_a_shorter_epoch_are_the_first_of_a_whole_one(forty: Documents, examples: int, batches: int) -> None:
+def test_batches_of_a_shorter_epoch_are_the_first_of_a_full_epoch(
+    forty: Documents, examples: int, batches: int
+) -> None:
     task = classification(forty, examples=examples)
     assert task.examples_per_epoch == 8 * batches
     assert same(list(task.batches(2)), epoch(forty, seed=(0, 2))[:batches])
@@ -91,7 +93,7 @@ def test_documents_fewer_than_a_batch_are_an_error(forty: Documents) -> None:
 
 
 def test_batches_are_padded_to_the_bucket_of_their_longest_document() -> None:
-    """Documents of about one length go together, so that most batches are short."""
+    """Documents of similar lengths are batched together, so that most batches are short."""
     sizes = [random.Random(i).choice([20, 250, 256, 257, 600, 2000]) for i in range(400)]
     texts = [random.Random(i).randbytes(size) for i, size in enumerate(sizes)]
     task = classification(Documents(texts, [i % 3 for i in range(400)]), seq_len=1024)
@@ -109,5 +111,5 @@ def test_batches_are_padded_to_the_bucket_of_their_longest_document() -> None:
     widths = [documents.shape[1] for documents, *_ in seen]
     assert len(widths) == 50
     assert widths != sorted(widths)
-    # Half of the documents have up to 256 bytes, and only one batch of a group can hold both kinds.
+    # Half of the documents have up to 256 bytes, and only one batch of a group can mix both kinds.
     assert sum(width == 256 for width in widths) >= 50 * sum(size <= 256 for size in sizes) / 400 - 3

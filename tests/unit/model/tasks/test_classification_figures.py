@@ -1,4 +1,4 @@
-"""Figures of classifiers, each against a slow computation that follows its definition."""
+"""Metrics of classifiers, compared with slow computations that follow the definitions."""
 
 import math
 
@@ -14,7 +14,7 @@ Case = tuple[np.ndarray, np.ndarray]
 
 
 def case(documents: int, classes: int, seed: int, sharpness: float = 2.0) -> Case:
-    """Logits that lean to the label, (documents, classes), and labels."""
+    """Return logits (documents, classes) that favour the label, and the labels."""
     generator = np.random.default_rng(seed)
     labels = generator.integers(0, classes, documents)
     logits = generator.standard_normal((documents, classes)) + np.eye(classes)[labels]
@@ -28,7 +28,7 @@ CASES = st.builds(
 
 @settings(max_examples=100)
 @given(CASES)
-def test_macro_f1_is_the_mean_of_each_class_s_harmonic_mean(case: Case) -> None:
+def test_macro_f1_is_the_mean_of_the_f1_of_each_class(case: Case) -> None:
     logits, labels = case
     answers = [max(range(len(row)), key=lambda i: row[i]) for row in logits.tolist()]
     scores = []
@@ -74,12 +74,12 @@ def test_score_of_one_is_in_the_last_bin() -> None:
 
 
 def loss_of(logits: np.ndarray, labels: np.ndarray, t: float) -> float:
-    """Cross-entropy of the documents, and of one more that is as likely of any class."""
+    """Cross-entropy of the documents and of one more document with a uniform label."""
     documents = len(logits)
     scaled = logits.astype(np.float64) / t
     scores = scaled - np.logaddexp.reduce(scaled, axis=1, keepdims=True)
-    doubt = 1 / (documents + 1)
-    return float(-((1 - doubt) * scores[np.arange(documents), labels] + doubt * scores.mean(axis=1)).mean())
+    smoothing = 1 / (documents + 1)
+    return float(-((1 - smoothing) * scores[np.arange(documents), labels] + smoothing * scores.mean(axis=1)).mean())
 
 
 @settings(max_examples=30)
@@ -96,8 +96,8 @@ def test_temperature_is_the_best_of_a_grid(case: Case) -> None:
 
 
 @pytest.mark.parametrize("scale", [0.2, 0.5, 1.0, 3.0, 10.0])
-def test_temperature_undoes_what_logits_were_multiplied_by(scale: float) -> None:
-    """Labels drawn from the softmax itself need no temperature."""
+def test_temperature_inverts_the_scale_of_the_logits(scale: float) -> None:
+    """Labels are sampled from the softmax of the unscaled logits, which need no temperature."""
     generator = np.random.default_rng(5)
     logits = 2 * generator.standard_normal((20_000, 3))
     labels = (softmax(logits).cumsum(axis=1) < generator.random((20_000, 1))).sum(axis=1).clip(max=2)
@@ -107,8 +107,8 @@ def test_temperature_undoes_what_logits_were_multiplied_by(scale: float) -> None
     assert calibration_error(tempered) < 0.02
 
 
-def test_temperature_of_answers_that_are_all_right_leaves_doubt() -> None:
-    """Ten right answers are no reason to be certain: about 1 of 22 is wrong, as with one more document by chance."""
+def test_temperature_of_all_correct_predictions_is_finite() -> None:
+    """Ten correct predictions do not justify certainty: about 1 in 22 is wrong, as with one more random label."""
     labels = np.array([0, 1] * 5)
     logits = np.where(np.eye(2)[labels] == 1, 5, -5).astype(np.float32)
     scores = softmax(logits.astype(np.float64) / temperature(logits, labels))

@@ -5,7 +5,7 @@ from model.tasks.golden import golden_documents, golden_vectors, golden_windows
 
 
 @pytest.mark.parametrize("length", [64, 512, 4096])
-def test_documents_have_every_length_s_edge_and_any_byte(length: int) -> None:
+def test_golden_documents_have_edge_lengths_and_all_bytes(length: int) -> None:
     golden = golden_documents(length)
     documents, lengths = golden["bytes"], golden["lengths"]
     assert documents.shape == (8, length)
@@ -17,7 +17,7 @@ def test_documents_have_every_length_s_edge_and_any_byte(length: int) -> None:
     assert documents.max() > 127
 
 
-def test_vectors_are_of_single_precision() -> None:
+def test_golden_vectors_are_in_single_precision() -> None:
     golden = golden_vectors(16)
     assert list(golden) == ["a", "b"]
     for array in golden.values():
@@ -26,7 +26,7 @@ def test_vectors_are_of_single_precision() -> None:
     assert not np.array_equal(golden["a"], golden["b"])
 
 
-def test_windows_include_a_constant_one() -> None:
+def test_golden_windows_include_a_constant_one() -> None:
     (series,) = golden_windows(24, 3).values()
     assert series.shape == (3, 24, 3)
     assert series.dtype == np.float32
@@ -36,7 +36,7 @@ def test_windows_include_a_constant_one() -> None:
     assert np.ptp(series[2]) > 0
 
 
-def test_inputs_are_the_same_each_time() -> None:
+def test_golden_inputs_are_deterministic() -> None:
     for first, second in (
         (golden_documents(64), golden_documents(64)),
         (golden_vectors(8), golden_vectors(8)),

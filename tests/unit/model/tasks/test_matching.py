@@ -28,7 +28,7 @@ from model.training.trained import load_trained
 from tests.support.commands import call, export, train
 
 ROUNDING = 1e-6
-"""Of single precision: the last bits depend on where arrays lie in memory."""
+"""Single-precision rounding: the last bits depend on where arrays are in memory."""
 
 
 def matching(*overrides: str) -> Matching:
@@ -49,7 +49,7 @@ def same(left: list[Batch], right: list[Batch]) -> bool:
 
 
 def number_of(task: Matching) -> dict[bytes, int]:
-    """Which document a row of 128 bytes is the head of."""
+    """Map the first 128 bytes of each document to its index."""
     numbers = {text[:128]: number for number, text in enumerate(task.texts)}
     assert len(numbers) == len(task.texts)
     return numbers
@@ -67,7 +67,7 @@ def test_area_under_roc_equals_the_share_of_ordered_pairs(rows: list[tuple[int, 
     assert found == pytest.approx(ordered / (len(positive) * len(negative)), rel=1e-12)
 
 
-def test_area_under_roc_of_a_perfect_a_reversed_and_a_blind_score() -> None:
+def test_area_under_roc_of_perfect_reversed_and_constant_scores() -> None:
     labels = np.array([0, 1, 0, 1])
     assert area_under_roc(np.array([0.1, 0.8, 0.2, 0.9]), labels) == 1
     assert area_under_roc(np.array([0.9, 0.2, 0.8, 0.1]), labels) == 0
@@ -75,19 +75,19 @@ def test_area_under_roc_of_a_perfect_a_reversed_and_a_blind_score() -> None:
 
 
 def split_of(logits: NDArray[np.float64], labels: NDArray[np.int64]) -> tuple[float, float]:
-    """Share that calibrated scores get right at 0.5, and the difference of their mean from the positive share."""
+    """Return the accuracy of calibrated scores at 0.5, and the difference of their mean from the share of positives."""
     scale, shift = platt(logits.astype(np.float32), labels)
     assert 0 < scale < math.inf
     scores = 0.5 * (1 + np.tanh(0.5 * (scale * logits + shift)))
     return float(((scores >= 0.5) == labels).mean()), float(scores.mean() - labels.mean())
 
 
-def test_platt_finds_the_scale_and_shift_that_labels_were_drawn_with() -> None:
+def test_platt_recovers_the_scale_and_shift_of_the_labels() -> None:
     generator = np.random.default_rng(0)
     logits = generator.normal(0, 2, 20_000)
     labels = (generator.random(20_000) < 1 / (1 + np.exp(1 - 0.7 * logits))).astype(np.int64)
     scale, shift = platt(logits.astype(np.float32), labels)
-    # Deviations of the estimate: 0.013 and 0.02, from the inverse of the likelihood's curvature.
+    # Standard deviations of the estimate: 0.013 and 0.02, from the inverse of the curvature of the likelihood.
     assert scale == pytest.approx(0.7, abs=5 * 0.013)
     assert shift == pytest.approx(-1, abs=5 * 0.02)
     assert abs(split_of(logits, labels)[1]) < 1e-3
@@ -98,7 +98,7 @@ def test_platt_finds_the_scale_and_shift_that_labels_were_drawn_with() -> None:
     [((-2, 2), (1, 5)), ((7, 11), (10, 14)), ((-4, 1), (0.5, 11)), ((-3, 1), (9, 11)), ((30, 40), (50, 60))],
     ids=["overlapping", "shifted", "skewed", "apart", "large and apart"],
 )
-def test_platt_moves_the_split_to_where_the_labels_change(
+def test_platt_moves_the_threshold_to_where_the_labels_change(
     negative: tuple[float, float], positive: tuple[float, float]
 ) -> None:
     logits = np.concatenate([np.linspace(*negative, 50), np.linspace(*positive, 50)])
@@ -109,7 +109,7 @@ def test_platt_moves_the_split_to_where_the_labels_change(
     assert abs(difference) < 0.02
 
 
-def test_batches_are_the_same_for_the_same_epoch_and_others_for_another(task: Matching) -> None:
+def test_batches_depend_on_the_epoch(task: Matching) -> None:
     again, other = matching(), matching("seed=1")
     again.load(Path("absent"))
     other.load(Path("absent"))
@@ -132,7 +132,7 @@ def test_batches_are_pairs_of_the_training_split_half_of_them_positive(task: Mat
             assert (rows[i], rows[j], int(label)) in known
 
 
-def test_batches_mark_what_is_no_pair_of_opposites(task: Matching) -> None:
+def test_batches_mark_pairs_that_are_no_negatives(task: Matching) -> None:
     numbers = number_of(task)
     positive = {(a, b) for a, b, label in task.train.tolist() if label}
     others = 0
@@ -150,14 +150,14 @@ def test_batches_mark_what_is_no_pair_of_opposites(task: Matching) -> None:
 
 
 @pytest.mark.parametrize(("examples", "batches"), [(0, 12), (32, 1), (95, 2), (1000, 31)])
-def test_batches_are_as_many_as_the_recipe_says(examples: int, batches: int) -> None:
+def test_number_of_batches_follows_the_recipe(examples: int, batches: int) -> None:
     task = matching(f"training.examples_per_epoch={examples}")
     task.load(Path("absent"))
     assert task.examples_per_epoch == 32 * batches
     assert len(list(task.batches(0))) == batches
 
 
-def test_documents_are_cut_to_the_bytes_of_the_recipe_and_to_what_is_read_at_once() -> None:
+def test_documents_are_truncated_to_the_recipe_and_the_window() -> None:
     task = matching("data.max_bytes=150")
     task.load(Path("absent"))
     assert {len(text) for text in task.texts} >= {150}
@@ -167,7 +167,7 @@ def test_documents_are_cut_to_the_bytes_of_the_recipe_and_to_what_is_read_at_onc
     assert lengths.max() == 128
 
 
-def test_initialise_counts_each_ngram_once_a_document(task: Matching) -> None:
+def test_initialise_counts_each_ngram_once_per_document(task: Matching) -> None:
     torch.manual_seed(0)
     model = task.build()
     assert isinstance(model, Matcher)
@@ -187,7 +187,7 @@ def test_initialise_counts_each_ngram_once_a_document(task: Matching) -> None:
     assert frequencies.tolist() == expected.tolist()
 
 
-def test_recipe_chooses_all_pairs_or_the_disjoint_ones(task: Matching) -> None:
+def test_recipe_selects_all_pairs_or_disjoint_ones(task: Matching) -> None:
     other = matching("data.disjoint=true")
     other.load(Path("absent"))
     assert (len(task.train), len(task.validation)) == (400, 100)
@@ -198,7 +198,7 @@ def test_recipe_chooses_all_pairs_or_the_disjoint_ones(task: Matching) -> None:
 
 
 def slow_loss(logit: Callable[[int, int], float], batch: Batch) -> float:
-    """Cross-entropy of every pair, and of the own partner among the partners that are not known to belong."""
+    """Cross-entropy of every pair, and of the partner of each document among those not known to match it."""
     _, _, a, b, labels, is_known = (part.tolist() for part in batch)
     pairs = [
         math.log1p(math.exp(-logit(i, j))) if label else math.log1p(math.exp(logit(i, j)))
@@ -212,7 +212,7 @@ def slow_loss(logit: Callable[[int, int], float], batch: Batch) -> float:
     return sum(pairs) / len(pairs) + CONTRAST * sum(contrast) / len(contrast)
 
 
-def test_loss_equals_its_definition_and_leaves_known_pairs_out(task: Matching) -> None:
+def test_loss_equals_its_definition_and_excludes_known_pairs(task: Matching) -> None:
     torch.manual_seed(0)
     model = task.build().eval()
     assert isinstance(model, Matcher)
@@ -227,7 +227,7 @@ def test_loss_equals_its_definition_and_leaves_known_pairs_out(task: Matching) -
         return float(model.head(vectors[i : i + 1], vectors[j : j + 1]).detach())
 
     found = float(task.loss(model, batch).detach())
-    # Single precision: logits of order ten, from sums of some hundred terms.
+    # single precision: logits of order ten, from sums of some hundred terms
     assert found == pytest.approx(slow_loss(logit, batch), rel=1e-5)
     all_rivals = (*batch[:5], torch.eye(16, dtype=torch.bool))
     assert slow_loss(logit, all_rivals) > slow_loss(logit, batch) + 1e-3
@@ -236,13 +236,13 @@ def test_loss_equals_its_definition_and_leaves_known_pairs_out(task: Matching) -
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder of one short training."""
+    """The folder of a short training run."""
     return train("synthetic-pairs", tmp_path_factory.mktemp("runs"), "training.epochs=2")
 
 
 @pytest.fixture(scope="module")
 def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its export, version 1."""
+    """The export of the run as version 1."""
     return export(run, tmp_path_factory.mktemp("exports"))
 
 
@@ -255,13 +255,13 @@ def manifest(exported: Path) -> MatcherManifest:
 
 @pytest.fixture(scope="module")
 def matcher(run: Path) -> Matcher:
-    """What was exported: the best checkpoint, calibrated and rounded."""
+    """The exported model: the best checkpoint, calibrated and rounded."""
     matcher = load_trained(run, Path("absent")).model
     assert isinstance(matcher, Matcher)
     return matcher
 
 
-def test_training_chooses_by_the_validation_pairs(run: Path) -> None:
+def test_training_selects_the_epoch_by_the_validation_pairs(run: Path) -> None:
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert records[1]["training_loss"] < records[0]["training_loss"]
     config, progress, _, state = checkpoint.load(run / "best.pt")
@@ -273,7 +273,7 @@ def test_training_chooses_by_the_validation_pairs(run: Path) -> None:
     assert task.validate(model.eval(), torch.device("cpu")) == progress.best
 
 
-def test_export_writes_two_graphs_that_the_manifest_names(exported: Path, manifest: MatcherManifest) -> None:
+def test_export_writes_two_graphs_and_lists_them_in_the_manifest(exported: Path, manifest: MatcherManifest) -> None:
     names = ["golden.npz", "head.onnx", "head.ts", "manifest.json", "model.onnx", "model.ts"]
     assert sorted(path.name for path in exported.iterdir()) == names
     assert {file.path for graph in manifest.graphs for file in graph.files} == set(names) - {
@@ -295,7 +295,7 @@ def random_inputs(manifest: MatcherManifest) -> list[dict[str, NDArray[Any]]]:
 
 
 @pytest.mark.parametrize("format", ["onnx", "torchscript"])
-def test_backends_agree_with_eager_on_other_inputs(
+def test_backends_agree_with_pytorch_on_other_inputs(
     exported: Path, manifest: MatcherManifest, matcher: Matcher, format: Format
 ) -> None:
     runs = module_runs(matching().graphs(matcher), torch.device("cpu"))
@@ -310,7 +310,7 @@ def test_backends_agree_with_eager_on_other_inputs(
             assert largest_error(alone, found[i : i + 1]) <= manifest.tolerance
 
 
-def test_golden_outputs_are_those_of_eager(exported: Path, matcher: Matcher) -> None:
+def test_golden_outputs_equal_those_of_pytorch(exported: Path, matcher: Matcher) -> None:
     sources = matching().graphs(matcher)
     with np.load(exported / "golden.npz", allow_pickle=False) as golden:
         assert sorted(golden) == ["a", "b", "bytes", "lengths", "logits", "vectors"]
@@ -335,13 +335,13 @@ def test_evaluate_reproduces_the_results_in_the_manifest(
         assert re.search(rf"{r['metric']} +{r['condition']} +test +100 +{r['value']:.4f} +{r['value']:.4f}\n", out)
 
 
-def test_evaluate_of_a_run_measures_what_would_be_exported(run: Path, manifest: MatcherManifest) -> None:
+def test_evaluate_of_a_run_measures_the_model_it_would_export(run: Path, manifest: MatcherManifest) -> None:
     assert call("evaluate", run, "--device", "cpu") == 0
     results = json.loads((run / "evaluation.json").read_text())
     assert [r["value"] for r in results] == pytest.approx([r.value for r in manifest.results], abs=1e-3)
 
 
-def test_results_are_those_of_each_pair_by_itself(manifest: MatcherManifest, matcher: Matcher) -> None:
+def test_results_equal_those_of_each_pair_alone(manifest: MatcherManifest, matcher: Matcher) -> None:
     task = matching()
     task.load(Path("absent"))
     pairs = task.data.table["test"]

@@ -5,7 +5,7 @@ import numpy as np
 from model.tasks.rows import BATCH, in_parallel, of_windows
 
 
-def test_rows_in_parallel_keep_their_order_and_go_in_the_shortest_bucket() -> None:
+def test_rows_keep_their_order_and_use_the_shortest_bucket() -> None:
     rows = [bytes([i % 256]) * (1 + 37 * i % 300) for i in range(100)]
     shapes = []
 
@@ -25,7 +25,7 @@ def test_rows_in_parallel_keep_their_order_and_go_in_the_shortest_bucket() -> No
     assert in_parallel(run, rows[:1], (300,)).tolist() == [[0, 1]]
 
 
-def test_documents_have_the_outputs_of_their_windows() -> None:
+def test_documents_get_the_outputs_of_their_windows() -> None:
     def run(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
         return np.stack([inputs["bytes"][:, 0], inputs["lengths"]], axis=1).astype(np.float32)
 

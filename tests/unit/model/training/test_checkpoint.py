@@ -11,6 +11,7 @@ from model.config.run import RunConfig
 from model.errors import UserError
 from model.training import checkpoint
 from model.training.checkpoint import Progress
+from tests.support.disk import full_beyond
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def save(path: Path, config: RunConfig, state: dict[str, Any]) -> None:
     checkpoint.save(path, config, Progress(epoch=2, best=0.5, history=[{"epoch": 1.0}]), {"labels": ["a"]}, state)
 
 
-def test_load_gives_what_was_saved(tmp_path: Path, config: RunConfig) -> None:
+def test_load_returns_the_saved_state(tmp_path: Path, config: RunConfig) -> None:
     model = nn.Linear(2, 3)
     save(tmp_path / "last.pt", config, {"model": model.state_dict()})
     stored, progress, facts, state = checkpoint.load(tmp_path / "last.pt")
@@ -35,25 +36,18 @@ def test_load_gives_what_was_saved(tmp_path: Path, config: RunConfig) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
 
 
-def test_save_that_fails_leaves_the_file_as_it_was(
-    tmp_path: Path, config: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_save_on_a_full_disk_keeps_the_old_file(tmp_path: Path, config: RunConfig) -> None:
     path = tmp_path / "last.pt"
     save(path, config, {"model": {}})
     before = path.read_bytes()
-
-    def fill(_: object, partial: Path) -> None:
-        partial.write_bytes(b"half")
-        raise OSError("no space left")
-
-    monkeypatch.setattr(torch, "save", fill)
-    with pytest.raises(OSError, match="no space left"):
-        save(path, config, {"model": {}})
+    with full_beyond(1000), pytest.raises(UserError, match=rf"^{path} cannot be written: "):
+        save(path, config, {"model": {"weight": torch.zeros(1000)}})
     assert path.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
 
 
-def test_checkpoint_with_an_older_recipe_is_read(tmp_path: Path, config: RunConfig) -> None:
-    """Options of s3 in `model.encoder` itself."""
+def test_checkpoint_with_a_recipe_in_the_old_format_is_read(tmp_path: Path, config: RunConfig) -> None:
+    """The options of s3 are directly in `model.encoder`."""
     path = tmp_path / "last.pt"
     save(path, config, {"model": {}})
     content = torch.load(path, weights_only=True)

@@ -15,14 +15,14 @@ from model.training.device import choose_device
         ("auto", False, "cpu"),
     ],
 )
-def test_device_is_the_one_named_or_the_best_there_is(
+def test_device_is_the_named_or_the_best_available_one(
     name: str, is_available: bool, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: is_available)
     assert choose_device(name) == torch.device(expected)
 
 
-def test_cuda_where_there_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_cuda_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match="--device cuda: no CUDA device is available"):
         choose_device("cuda")

@@ -1,6 +1,8 @@
+import re
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,11 +12,12 @@ from model.nn.classifier import WordClassifier
 from model.nn.forecaster import ResidualForecaster
 from model.nn.matcher import Matcher
 from model.tasks import task_of
-from model.training.loop import parameter_groups, peak_memory_bytes, undivided
+from model.training.loop import defer_interrupt, duration, parameter_groups, peak_memory_bytes
+from tests.support.commands import train
 
 
 @pytest.mark.parametrize("recipe", ["synthetic", "synthetic-pairs", "synthetic-series", "imdb-s3"])
-def test_parameter_groups_hold_every_parameter_once_at_its_rate(recipe: str) -> None:
+def test_parameter_groups_have_every_parameter_once_with_its_rate(recipe: str) -> None:
     task = task_of(load_recipe(find_recipe(recipe)))
     task.restore({"labels": ["a", "b"], "channels": ["a"]})
     model = task.build()
@@ -30,20 +33,41 @@ def test_parameter_groups_hold_every_parameter_once_at_its_rate(recipe: str) -> 
     assert dict(found) == expected
 
 
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.1, "about a minute or less"),
+        (60, "about a minute or less"),
+        (61, "about 2 minutes"),
+        (7100, "about 119 minutes"),
+        (7200, "about 2 hours"),
+        (86400, "about 24 hours"),
+    ],
+)
+def test_duration_is_rounded(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_duration_is_expected_after_the_first_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train("synthetic", tmp_path, "training.epochs=2")
+    told = re.findall(r"^about .+ to train 2 epochs at most, plus validation$", capsys.readouterr().out, re.MULTILINE)
+    assert len(told) == 1
+
+
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    """Python's own handler of SIGINT, which a shell's background jobs do not have."""
+    """Install Python's default handler of SIGINT, which background jobs of a shell do not have."""
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, previous)
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_waits_until_the_block_has_ended() -> None:
+def test_ctrl_c_is_deferred_to_the_end_of_the_block() -> None:
     done = []
 
     def interrupted() -> None:
-        with undivided():
+        with defer_interrupt():
             signal.raise_signal(signal.SIGINT)
             done.append("the rest")
 
@@ -54,14 +78,14 @@ def test_ctrl_c_waits_until_the_block_has_ended() -> None:
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_handlers_of_others_are_left_alone() -> None:
+def test_other_signal_handlers_are_not_replaced() -> None:
     received: list[int] = []
 
     def handle(number: int, _: object) -> None:
         received.append(number)
 
     signal.signal(signal.SIGINT, handle)
-    with undivided():
+    with defer_interrupt():
         signal.raise_signal(signal.SIGINT)
         assert received == [signal.SIGINT]
     assert signal.getsignal(signal.SIGINT) is handle
@@ -71,7 +95,7 @@ def test_block_runs_in_another_thread() -> None:
     done = threading.Event()
 
     def run() -> None:
-        with undivided():
+        with defer_interrupt():
             done.set()
 
     thread = threading.Thread(target=run)
@@ -80,7 +104,7 @@ def test_block_runs_in_another_thread() -> None:
     assert done.is_set()
 
 
-def test_peak_memory_does_not_fall() -> None:
+def test_peak_memory_does_not_decrease() -> None:
     before = peak_memory_bytes(torch.device("cpu"))
     held = torch.ones(2**22)
     assert peak_memory_bytes(torch.device("cpu")) >= before > 2**20

@@ -6,7 +6,7 @@ from artifact.manifest import ReliabilityBin
 from model.training.plot import learning_curve, reliability_diagram
 
 
-def test_learning_curve_is_drawn_of_any_number_of_epochs(tmp_path: Path) -> None:
+def test_learning_curve_is_drawn_for_any_number_of_epochs(tmp_path: Path) -> None:
     record = {"epoch": 1, "training_loss": 0.7, "validation_auc": 0.6}
     for count in (0, 1, 3):
         history = [record | {"epoch": epoch} for epoch in range(1, 1 + count)]

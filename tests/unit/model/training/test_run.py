@@ -4,7 +4,7 @@ import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,15 @@ from matplotlib import image
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from model.config.recipes import find_recipe, load_recipe
+from model.config.run import RunConfig
 from model.tasks import rows, task_of
 from model.tasks.classification import Classification
 from model.training import checkpoint
+from model.training.checkpoint import Progress
 from tests.support.commands import call
+from tests.support.disk import full_beyond
 
-# Dropout and random crops make the run depend on every generator; 9 steps an epoch.
+# Dropout and random crops make the run depend on every generator; 9 steps per epoch.
 SETTINGS = [
     "training.epochs=2",
     "training.batch_size=48",
@@ -45,7 +48,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def outcome(folder: Path, name: str) -> dict[str, Any]:
-    """What a checkpoint holds, less what was measured: times and memory."""
+    """Return the content of a checkpoint without measured times and memory."""
     config, progress, facts, state = checkpoint.load(folder / name)
     kept = {key: getattr(progress, key) for key in ("epoch", "step", "loss_sum", "best")}
     return {
@@ -65,7 +68,7 @@ def metrics(folder: Path) -> list[dict[str, float]]:
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Equality down to the bits of every tensor."""
+    """Return whether both are equal, tensors bit by bit."""
     if isinstance(left, torch.Tensor):
         return isinstance(right, torch.Tensor) and left.dtype == right.dtype and torch.equal(left, right)
     if isinstance(left, dict):
@@ -77,7 +80,7 @@ def equal(left: Any, right: Any) -> bool:
 
 @pytest.fixture
 def _ctrl_c() -> Iterator[None]:
-    """Python's own handler of SIGINT, which a shell's background jobs do not have."""
+    """Install Python's default handler of SIGINT, which background jobs of a shell do not have."""
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, previous)
@@ -171,7 +174,7 @@ def case(interruption: Any, n: int, name: str) -> Any:
         case(in_save, 3, "while the last epoch is saved"),
     ],
 )
-def test_train_resumed_equals_uninterrupted(
+def test_resumed_training_equals_uninterrupted_training(
     interruption: Any,
     n: int,
     uninterrupted: Path,
@@ -181,7 +184,7 @@ def test_train_resumed_equals_uninterrupted(
 ) -> None:
     with monkeypatch.context() as patch, interruption(patch, n):
         assert train(tmp_path) == 130
-    assert capsys.readouterr().err.endswith("interrupted; --resume goes on\n")
+    assert capsys.readouterr().err.endswith("interrupted; resume with --resume\n")
     assert train(tmp_path, "--resume") == 0
     for name in ("last.pt", "best.pt"):
         assert equal(outcome(tmp_path / RUN, name), outcome(uninterrupted, name))
@@ -196,7 +199,9 @@ def test_train_resumed_equals_uninterrupted(
         ("synthetic-series", ["training.examples_per_epoch=80", "model.encoder.dropout.hidden=0.2"]),
     ],
 )
-def test_train_of_other_tasks_resumed_equals_uninterrupted(recipe: str, settings: list[str], tmp_path: Path) -> None:
+def test_resumed_training_of_other_tasks_equals_uninterrupted_training(
+    recipe: str, settings: list[str], tmp_path: Path
+) -> None:
     runs = {name: tmp_path / name for name in ("whole", "resumed")}
     settings = ["training.epochs=2", *settings]
     assert train(runs["whole"], recipe=recipe, settings=settings) == 0
@@ -217,13 +222,13 @@ def test_train_depends_on_its_seed(uninterrupted: Path, tmp_path: Path) -> None:
     assert not equal(other["model"], outcome(uninterrupted, "last.pt")["model"])
 
 
-def test_train_steps_on_every_batch_while_the_rate_warms_up_and_falls(tmp_path: Path) -> None:
+def test_learning_rate_warms_up_and_decays_over_all_batches(tmp_path: Path) -> None:
     rates: list[float] = []
     with removed(
         register_optimizer_step_post_hook(lambda optimiser, *_: rates.append(optimiser.param_groups[0]["lr"]))
     ):
         assert train(tmp_path) == 0
-    highest = 1e-2  # of the recipe
+    highest = 1e-2  # as in the recipe
     assert len(rates) == 2 * STEPS
     assert rates[:4] == pytest.approx([highest * share for share in (0.25, 0.5, 0.75, 1)])
     assert rates[4:] == sorted(rates[4:], reverse=True)
@@ -245,7 +250,7 @@ def test_train_writes_metrics_and_a_learning_curve(uninterrupted: Path) -> None:
     assert sorted(path.name for path in uninterrupted.iterdir()) == FILES
 
 
-def test_best_checkpoint_loads_and_gives_its_recorded_accuracy(uninterrupted: Path) -> None:
+def test_best_checkpoint_has_its_recorded_accuracy(uninterrupted: Path) -> None:
     config, progress, facts, state = checkpoint.load(uninterrupted / "best.pt")
     assert facts == {"labels": ["minus", "plus"], "metric": "accuracy"}
     assert progress.best == max(record["validation_accuracy"] for record in metrics(uninterrupted))
@@ -295,10 +300,10 @@ def test_best_checkpoint_is_the_first_of_the_best_epochs(
         ("synthetic-series", 1, [1.5, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4], 6),
     ],
 )
-def test_training_ends_when_patience_does(
+def test_training_stops_when_patience_is_exhausted(
     recipe: str, patience: int, values: list[float], epochs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first value of a series is that of the start, which is no epoch."""
+    """The first value of a series belongs to the initial model, which is no epoch."""
     task = task_of(load_recipe(find_recipe(recipe)))
     left = iter(values)
     monkeypatch.setattr(type(task), "validate", lambda *_: next(left))
@@ -314,36 +319,55 @@ def test_training_ends_when_patience_does(
     assert len(metrics(folder)) == epochs
 
 
-def test_train_resume_of_a_finished_run_changes_nothing(uninterrupted: Path, tmp_path: Path) -> None:
+def test_resuming_a_finished_run_changes_nothing(uninterrupted: Path, tmp_path: Path) -> None:
     shutil.copytree(uninterrupted, tmp_path / RUN)
     assert train(tmp_path, "--resume") == 0
     for name in ("last.pt", "best.pt", "metrics.jsonl"):
         assert (tmp_path / RUN / name).read_bytes() == (uninterrupted / name).read_bytes()
 
 
-def test_train_refuses_a_folder_that_exists(uninterrupted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_rejects_an_existing_folder(uninterrupted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (uninterrupted / "last.pt").read_bytes()
     assert train(uninterrupted.parent) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: {uninterrupted} exists; give --resume to go on with it, another name or place (")
+    assert error.startswith(f"error: {uninterrupted} exists; resume it with --resume, choose another name or folder (")
     assert error.endswith("), or remove it\n")
     assert (uninterrupted / "last.pt").read_bytes() == before
 
 
-def test_train_refuses_to_resume_with_another_recipe(uninterrupted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_training_resumes_from_the_last_checkpoint_after_a_full_disk(
+    epoch: int, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save = checkpoint.save
+
+    def save_on_a_full_disk(path: Path, config: RunConfig, progress: Progress, facts: Any, state: Any) -> None:
+        with full_beyond(1000) if progress.epoch == epoch else nullcontext():
+            save(path, config, progress, facts, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", save_on_a_full_disk)
+        assert train(tmp_path) == 2
+    assert re.search(rf"(^|\r)error: {tmp_path / RUN}/\w+\.pt cannot be written: .*\n$", capsys.readouterr().err)
+    assert not list((tmp_path / RUN).glob("*.partial"))
+    assert train(tmp_path, *(["--resume"] if epoch > 1 else [])) == 0
+    assert equal(outcome(tmp_path / RUN, "last.pt"), outcome(uninterrupted, "last.pt"))
+
+
+def test_resume_with_another_recipe_is_rejected(uninterrupted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(uninterrupted.parent, "--resume", "--set", "training.learning_rate=1e-3") == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: {uninterrupted}/last.pt was trained with another recipe;")
     assert error.count("\n") == 1
 
 
-def test_train_refuses_to_resume_what_never_started(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resume_of_a_missing_run_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(tmp_path, "--resume") == 2
     assert capsys.readouterr().err == f"error: {tmp_path / RUN}/last.pt does not exist\n"
 
 
 @pytest.mark.parametrize("setting", ["training.batch_size=475", "data.validation_fraction=0.999999"])
-def test_train_with_too_few_documents_is_an_error_and_leaves_no_folder(
+def test_training_with_too_few_documents_is_an_error_and_leaves_no_folder(
     setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train(tmp_path, settings=[setting]) == 2
@@ -360,11 +384,11 @@ def test_train_with_too_few_documents_is_an_error_and_leaves_no_folder(
         ("synthetic-series", "training.examples_per_epoch=5"),
     ],
 )
-def test_epoch_without_a_whole_batch_is_an_error(
+def test_epoch_without_a_full_batch_is_an_error(
     recipe: str, setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train(tmp_path, recipe=recipe, settings=[setting]) == 2
-    assert re.search(r"(^|\r)error: .*fewer than one batch.*\n$", capsys.readouterr().err)
+    assert re.search(r"(^|\r)error: .*an epoch has fewer than \d+ examples.*\n$", capsys.readouterr().err)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,8 +1,8 @@
-"""What holds for every attention of the registry, as published and length-aware."""
+"""What holds for every attention of the registry, in every mode."""
 
 import warnings
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import onnx
 import pytest
@@ -16,7 +16,7 @@ from model.nn.attention import ATTENTIONS, create_attention
 from model.nn.attention.base import Attention
 from model.nn.classifier import ByteClassifier
 from model.nn.encoder import Blocks
-from model.tasks.base import GraphSource
+from model.tasks.base import ExportGraph
 from model.tasks.golden import golden_documents
 from tests.support import attention_reference, reference
 from tests.support.configs import changed, with_attention
@@ -31,10 +31,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "s3": {"num_segments": 3, "num_rows": 5, "num_columns": 4},
     "skyformer": {"num_landmarks": 7, "gamma": 0.1, "num_steps": 16},
 }
-"""Sizes for the small encoder; so many steps that the iterations have converged, for references invert exactly."""
-# Inverses are found by up to 16 steps, whose rounding errors are amplified by the condition of the matrix.
+"""Sizes for the small encoder; enough steps for the iterations to converge, because the references invert exactly."""
+# Inverses take up to 16 steps; the condition number of the matrix amplifies their rounding errors.
 INVERTED, EXACT = 1e-7, 1e-12
-MODES: tuple[Literal["paper", "length-aware"], ...] = ("paper", "length-aware")
+MODES = ("paper", "paper-masked", "length-aware")
 
 
 @pytest.fixture(params=sorted(ATTENTIONS))
@@ -56,9 +56,12 @@ def same(ours: torch.Tensor, theirs: Any, config: EncoderConfig) -> bool:
     return bool(abs(ours.detach().numpy() - theirs).max() <= tolerance * max(1.0, abs(theirs).max()))
 
 
-def expected(x: torch.Tensor, state: reference.State, config: EncoderConfig) -> Any:
+def expected(x: torch.Tensor, length: int, state: reference.State, config: EncoderConfig) -> Any:
+    """Output for one document x (seq_len, C), without the padding that the layer does not read."""
+    reads_padding = config.mode == "paper" or (config.mode == "paper-masked" and config.attention == "s3")
+    x = x if reads_padding else x[:length]
     if config.attention == "s3":
-        return reference.attention(x.numpy(), state, config)
+        return reference.attention(x.numpy(), state, config, length)
     if config.attention == "dba":
         return attention_reference.dba(x.numpy(), state, config)
     return attention_reference.headed(x.numpy(), state, config)
@@ -71,8 +74,8 @@ def test_equals_reference(small: EncoderConfig) -> None:
     out = layer(x, lengths)
     assert out.shape == x.shape
     for b, length in enumerate(LENGTHS):
-        real = length if small.is_length_aware else small.seq_len
-        assert same(out[b, :real], expected(x[b, :real], state, small), small)
+        theirs = expected(x[b], length, state, small)
+        assert same(out[b, : len(theirs)], theirs, small)
 
 
 def test_gradient_reaches_every_parameter(small: EncoderConfig) -> None:
@@ -82,7 +85,9 @@ def test_gradient_reaches_every_parameter(small: EncoderConfig) -> None:
     expect_gradient_everywhere(blocks)
 
 
-def test_eval_is_deterministic_and_reload_is_identical(small: EncoderConfig, tmp_path: Path) -> None:
+def test_eval_is_deterministic_and_reloaded_weights_give_identical_outputs(
+    small: EncoderConfig, tmp_path: Path
+) -> None:
     dropout = changed(small.dropout, attention=0.5)
     blocks = Blocks(changed(small, dropout=dropout)).double().eval()
     x, lengths = tokens(small)
@@ -96,7 +101,7 @@ def test_eval_is_deterministic_and_reload_is_identical(small: EncoderConfig, tmp
 
 
 def test_answer_does_not_depend_on_neighbours(small: EncoderConfig) -> None:
-    """With few steps of the iterations, as they are by default: where one starts would show."""
+    """With the default, small number of iterations: a dependence of the initial value on the batch would be visible."""
     few = {key: value for key, value in small.options.model_dump().items() if key != "num_steps"}
     layer = layer_of(changed(small, options=few)).double().eval()
     x, lengths = tokens(small)
@@ -107,8 +112,8 @@ def test_answer_does_not_depend_on_neighbours(small: EncoderConfig) -> None:
         assert same(together[b, :length], alone[:length].detach().numpy(), small)
 
 
-def test_padding_is_no_input(config: EncoderConfig, name: str) -> None:
-    """What stands in the padding changes nothing, nor does how much of it there is."""
+def test_output_does_not_depend_on_padding(config: EncoderConfig, name: str) -> None:
+    """Neither the content nor the amount of padding changes the output."""
     small = with_attention(config, name, options=OPTIONS.get(name, {}), mode="length-aware")
     blocks = Blocks(small).double().eval()
     x, lengths = tokens(small)
@@ -124,7 +129,7 @@ def test_padding_is_no_input(config: EncoderConfig, name: str) -> None:
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-3, 30.0, 1e4])
-def test_extreme_inputs_have_finite_answers_and_gradients(small: EncoderConfig, scale: float) -> None:
+def test_extreme_inputs_have_finite_outputs_and_gradients(small: EncoderConfig, scale: float) -> None:
     blocks = Blocks(small)
     x, lengths = tokens(small)
     x = (scale * x).float().requires_grad_()
@@ -137,15 +142,15 @@ def test_extreme_inputs_have_finite_answers_and_gradients(small: EncoderConfig, 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_backends_agree(name: str, tmp_path: Path) -> None:
-    """Eager, ONNX Runtime and TorchScript, in every bucket, in one batch and row by row, to 1e-5.
+    """Eager, ONNX Runtime and TorchScript agree to 1e-5 in every bucket, in one batch and row by row.
 
-    No graph has the operator DFT, which is slow on CPU and which CUDA does not have.
+    No graph has the operator DFT, which is slow on CPUs and not supported by CUDA.
     """
-    layers = 2 if name == "dba" else 1  # its layers share the latent sequence; the tracer takes seconds for a layer
+    layers = 2 if name == "dba" else 1  # dba's layers share the latent sequence; tracing takes seconds per layer
     config = with_attention(EncoderConfig(seq_len=512, dim=32, num_layers=layers, ffn_dim=32), name)
     torch.manual_seed(0)
     classifier = ByteClassifier(config, 3).eval()
-    source = GraphSource("model", classifier, golden_documents(512), "logits", (256, 512))
+    source = ExportGraph("model", classifier, golden_documents(512), "logits", (256, 512))
     output = model.cli.export.eager(source)
     with warnings.catch_warnings():
         graph = model.cli.export.write_graph(source, output, tmp_path)

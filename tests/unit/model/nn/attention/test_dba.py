@@ -1,4 +1,4 @@
-"""The latent sequence, and attention to another document."""
+"""The latent sequence of DBA, and its attention to another document."""
 
 import torch
 

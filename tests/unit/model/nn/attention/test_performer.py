@@ -5,7 +5,7 @@ import torch
 from model.nn.attention.performer import orthogonal_features
 
 
-def test_features_are_orthogonal_in_blocks_and_long_as_normal_ones() -> None:
+def test_features_are_orthogonal_in_blocks_with_norms_of_normal_vectors() -> None:
     features = orthogonal_features(50, 8, torch.Generator().manual_seed(0))
     assert features.shape == (50, 8)
     for first in range(0, 50, 8):

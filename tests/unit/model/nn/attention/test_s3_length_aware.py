@@ -1,4 +1,4 @@
-"""The length-aware mode: one document without padding in the reference, padded to any bucket in the module."""
+"""The length-aware mode: the reference gets one document without padding, the module pads it to any bucket."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from model.nn.attention.s3 import S3Attention, SkeletonAttention, Smoother
 from tests.support import reference
 from tests.support.configs import changed, with_options
 from tests.support.numerics import close, randomise
-from tests.support.tokens import LENGTHS, tokens
+from tests.support.tokens import LENGTHS, mask_of, tokens
 
 
 @pytest.fixture
@@ -16,13 +16,10 @@ def aware(config: EncoderConfig) -> EncoderConfig:
     return changed(config, mode="length-aware")
 
 
-def mask_of(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    return (torch.arange(x.shape[1]) < lengths[:, None]).unsqueeze(-1).to(x.dtype)
-
-
+@pytest.mark.parametrize("kernel_size", [1, 3, 9])
 @pytest.mark.parametrize("use_fourier", [True, False])
-def test_smoother_equals_reference(aware: EncoderConfig, use_fourier: bool) -> None:
-    config = with_options(aware, use_fourier=use_fourier)
+def test_smoother_equals_reference(aware: EncoderConfig, use_fourier: bool, kernel_size: int) -> None:
+    config = with_options(aware, use_fourier=use_fourier, kernel_size=kernel_size)
     smoother = Smoother(config)
     state = randomise(smoother)
     x, lengths = tokens(config)
@@ -68,3 +65,14 @@ def test_attention_equals_reference(aware: EncoderConfig) -> None:
     attended = layer(x, lengths)
     for b, length in enumerate(LENGTHS):
         assert close(attended[b, :length], reference.attention(x[b, :length].numpy(), state, aware))
+
+
+@pytest.mark.parametrize("use_fourier", [True, False])
+def test_attention_of_the_smoother_alone_equals_reference(aware: EncoderConfig, use_fourier: bool) -> None:
+    config = with_options(aware, use_rows=False, use_columns=False, use_fourier=use_fourier)
+    layer = S3Attention(config, torch.Generator().manual_seed(0))
+    state = randomise(layer)
+    assert not any(name.startswith("skeleton") for name in state)
+    x, lengths = tokens(config)
+    for found, row, length in zip(layer(x, lengths), x, lengths.tolist(), strict=True):
+        assert close(found[:length], reference.attention(row[:length].numpy(), state, config))

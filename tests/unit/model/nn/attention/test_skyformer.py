@@ -1,4 +1,4 @@
-"""What Lemma 3 of Skyformer promises, and the inverse that is taken by it."""
+"""Lemma 3 of Skyformer, and the inverse that relies on it."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def kernel_matrix(seed: int, spread: float = 1.0) -> torch.Tensor:
 
 @given(seed=st.integers(0, 10_000), spread=st.floats(0.01, 10), gamma=st.sampled_from([1e-3, 1e-2, 0.1, 1.0]))
 def test_lemma_3(seed: int, spread: float, gamma: float) -> None:
-    """Singular values within (0, 1]: the lemma says below 1, but the largest is 1, with the eigenvector D^(1/2) 1."""
+    """Singular values are in (0, 1]: the lemma says below 1, but the largest is 1, with the eigenvector D^(1/2) 1."""
     matrix = kernel_matrix(seed, spread)
     balanced, scale = balance(matrix, gamma)
     assert torch.allclose(balanced / scale / scale.transpose(1, 2), matrix + gamma * torch.eye(12).double())
@@ -35,8 +35,8 @@ def test_solve_regularised_equals_numpy(gamma: float) -> None:
     assert np.allclose(found.numpy(), exact, rtol=1e-9, atol=1e-9)
 
 
-def test_solve_regularised_at_its_defaults_inverts_each_eigenvalue_as_far_as_six_steps_do() -> None:
-    """Of an eigenvalue e they leave the share r_6 of its inverse, r_0 = 1 - e, r_(i + 1) = r_i^3 (3 + r_i) / 4."""
+def test_solve_regularised_at_its_defaults_has_the_error_of_six_steps() -> None:
+    """For an eigenvalue e the relative error is r_6, with r_0 = 1 - e and r_(i + 1) = r_i^3 (3 + r_i) / 4."""
     options, matrix = SkyformerOptions(), kernel_matrix(1)
     full = matrix.numpy() + options.gamma * np.eye(12)
     scale = 1 / np.sqrt(full.sum(-1))

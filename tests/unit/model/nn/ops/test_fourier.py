@@ -1,4 +1,4 @@
-"""The Fourier convolution of whole and of shorter sequences, and the extrapolation of sinusoids."""
+"""The Fourier convolution of complete and of shorter sequences, and the extrapolation of sinusoids."""
 
 import cmath
 import math
@@ -65,7 +65,7 @@ def test_shorter_sequences_are_convolved_as_if_padded(n: int) -> None:
             assert same(FactoredFourierConvolution(*factors)(segments, kernel), expected)
 
 
-def test_shorter_sequence_is_convolved_as_in_the_reference() -> None:
+def test_convolution_of_a_shorter_sequence_equals_the_reference() -> None:
     x = torch.randn(17, 6, dtype=torch.float64)
     expected = reference.fourier_convolution(np.vstack([x, np.zeros((7, 6))]), SIZES[24].numpy(), 2)[:17]
     segments = x.reshape(1, 17, 2, 3).mean(-1)

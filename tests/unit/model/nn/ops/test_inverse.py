@@ -1,4 +1,4 @@
-"""The iterative inverse against the published one."""
+"""The iterative inverse compared with the published iteration."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from model.nn.ops.inverse import apply_iterative_inverse
 
 
 def published(a: torch.Tensor, z: torch.Tensor, steps: int) -> torch.Tensor:
-    """The iteration as it is written."""
+    """Compute the iteration as the paper writes it."""
     identity = torch.eye(a.shape[-1], dtype=a.dtype)
     for _ in range(steps):
         z = z @ (13 * identity - a @ z @ (15 * identity - a @ z @ (7 * identity - a @ z))) / 4

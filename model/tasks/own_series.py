@@ -1,0 +1,167 @@
+"""Derives recipe keys from a user's series: splits, context length and horizon."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydantic import ValidationError
+
+from artifact.series import IRREGULAR
+from model.config.data import SeriesConfig
+from model.config.schema import Section, explain
+from model.data.own_recipe import Settings, name_of
+from model.data.series import Series, load_series
+from model.errors import UserError
+from model.tasks.baselines import solve_linear_map
+
+HORIZONS = (96, 48, 24, 12)
+"""Horizons; the longest with at least ROWS_PER_STEP rows per step is used."""
+CONTEXTS = (12, 24, 48, 96, 192, 336, 720)
+"""Candidate context lengths; those with at least ROWS_PER_STEP rows per step are compared."""
+ROWS_PER_STEP = 15
+CLOSE = 1.01
+"""The shortest context whose error is at most this times the lowest is chosen."""
+LARGEST_FIT = 50_000
+"""Maximum number of windows, over all channels, that the comparison fits a linear map to."""
+LONGEST_PATCH = 24
+FEWEST_PATCHES = 6
+"""Sampled rows of the attention in the recipe `forecasting`."""
+SHORT_ROWS = 400
+"""Number of rows below which validation gets a fifth of them instead of a tenth."""
+
+CONTEXT, HORIZON = "model.context_length", "model.prediction_length"
+PATCH, PATCHES = "model.patch_length", "model.encoder.seq_len"
+
+
+@dataclass(frozen=True)
+class OwnSeries:
+    """A user's file, and how to read it."""
+
+    path: Path
+    time_column: str = ""
+    """Default: the first column, unless it holds a channel."""
+    frequency: str = ""
+    """Time step; default: inferred from the time column."""
+    fill: bool = False
+    """Whether to interpolate missing cells and rows."""
+
+
+class _Data(Section):
+    """The section of the recipe that reads the file."""
+
+    data: SeriesConfig
+
+
+def settings_of_series(data: OwnSeries, given: Mapping[str, object]) -> Settings:
+    """Recipe keys derived from a file; prints how the context length was chosen.
+
+    Args:
+        data: the file.
+        given: recipe keys that the user set; the others are derived to fit them.
+
+    Raises: UserError naming the file and the lines at fault, or the key that does not fit.
+
+    """
+    config, series = _read(data, given)
+    rows = len(series.values)
+    horizon = given.get(HORIZON, next((size for size in HORIZONS if rows >= ROWS_PER_STEP * size), HORIZONS[-1]))
+    settings = {f"data.{key}": value for key, value in config.model_dump(exclude={"name"}).items()}
+    settings |= {"name": name_of(data.path, "series"), HORIZON: horizon}
+    context = given.get(CONTEXT)
+    if context is None and isinstance(horizon, int) and horizon > 0:
+        context = _choose_context(series, horizon, given)
+    if not isinstance(context, int):
+        return settings  # the recipe's own check names the key
+    patch_length, patches = _patches(context, given)
+    return {**settings, CONTEXT: context, PATCH: patch_length, PATCHES: patches}
+
+
+def _read(data: OwnSeries, given: Mapping[str, object]) -> tuple[SeriesConfig, Series]:
+    """The data section of the recipe, and the series in its splits. Raises: UserError."""
+    values = {"name": "csv", "time_column": data.time_column, "frequency": data.frequency, "fill": data.fill}
+    values |= {key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")}
+    config = _config(values)
+    series = load_series(config, data.path)
+    if len(series.values) < SHORT_ROWS:
+        config = _config({"train_fraction": 0.6, "validation_fraction": 0.2, **values})
+        series = load_series(config, data.path)
+    return config, series
+
+
+def _config(values: Mapping[str, object]) -> SeriesConfig:
+    """Check the data section of a recipe. Raises: UserError naming the key."""
+    try:
+        return _Data.model_validate({"data": values}).data
+    except ValidationError as error:
+        raise UserError(explain(error)) from None
+
+
+def _choose_context(series: Series, horizon: int, given: Mapping[str, object]) -> int:
+    """The candidate with the lowest error of a least-squares linear map on the first half of validation.
+
+    Prints a table of the errors if there are several candidates.
+    """
+    train, rows = series.boundaries[0], len(series.values)
+    fitting = [size for size in CONTEXTS if rows >= ROWS_PER_STEP * size and size + 2 * horizon <= train]
+    candidates = [size for size in fitting if _fits(size, given)]
+    if len(candidates) < 2:
+        return (candidates or [size for size in CONTEXTS if _fits(size, given)] or CONTEXTS)[0]
+    errors = {size: _validation_mse(series, size, horizon) for size in candidates}
+    chosen = next(size for size, error in errors.items() if error <= CLOSE * min(errors.values()))
+    step = "" if series.frequency == IRREGULAR else f" of {series.frequency}"
+    print(
+        f"context length: {chosen} steps{step}, the shortest within {CLOSE - 1:.0%} of the lowest error of a linear\n"
+        f"map of {horizon} steps on the first half of validation; --set {CONTEXT}=... sets another"
+    )
+    print(f"{'context':>8}  {'MSE':>8}")
+    for size, error in errors.items():
+        print(f"{size:>8}  {error:>8.4f}{'  chosen' if size == chosen else ''}")
+    return chosen
+
+
+def _validation_mse(series: Series, context: int, horizon: int) -> float:
+    """MSE of the least-squares linear map on the first half of validation, in scaled units."""
+    windows = series.windows("train", context, horizon)
+    thinned = windows[:: max(1, len(windows) * windows.shape[1] // LARGEST_FIT)]
+    linear = solve_linear_map(thinned, context)
+    start, end = series.validation_half(0)
+    error = series.by_target(linear.forecast, context, horizon, (start, end)) - series.values[start:end, None]
+    return float(np.square(error, dtype=np.float64).mean())
+
+
+def _fits(context: int, given: Mapping[str, object]) -> bool:
+    """Whether a context length can be cut into patches."""
+    try:
+        _patches(context, given)
+    except UserError:
+        return False
+    return True
+
+
+def _patches(context: int, given: Mapping[str, object]) -> tuple[object, object]:
+    """Length and number of the patches of a context, an even number of at least FEWEST_PATCHES.
+
+    Without a given length or number, patches are as long as possible, up to LONGEST_PATCH.
+
+    Raises: UserError naming the context length and the values that fit.
+    """
+    length, number = given.get(PATCH, 1 if given.get("model.kind") == "paper" else None), given.get(PATCHES)
+    if length is not None and number is not None:
+        return length, number
+    if isinstance(length, int) and length > 0:
+        if context % (2 * length) or context < FEWEST_PATCHES * length:
+            raise UserError(
+                f"{CONTEXT} must be a multiple of {2 * length} (an even number of patches of {PATCH} = {length}) of at "
+                f"least {FEWEST_PATCHES * length}, not {context}"
+            )
+        return length, context // length
+    if isinstance(number, int) and number > 0:
+        if context % number:
+            raise UserError(f"{CONTEXT} must be a multiple of {number} ({PATCHES}), not {context}")
+        return context // number, number
+    if context % 2 or context < FEWEST_PATCHES:
+        raise UserError(f"{CONTEXT} must be even and at least {FEWEST_PATCHES}, not {context}")
+    longest = min(LONGEST_PATCH, context // FEWEST_PATCHES)
+    patch_length = next(size for size in range(longest, 0, -1) if context % (2 * size) == 0)
+    return patch_length, context // patch_length

@@ -1,0 +1,156 @@
+"""Training of a classifier with two views: rounds of the branch, and the weights of both views.
+
+Used by `model.training.views`.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from model.nn.branch import Branch
+from model.tasks.base import Batch, Learner
+from model.tasks.classification import GROUPED_BATCHES, METRICS, Logits
+from model.tasks.vectors import Words
+
+BATCH = 32
+FOLDS = 5
+"""Number of folds of the validation documents on which a combination is judged."""
+
+Labels = NDArray[np.int64]
+
+
+class BranchRound(Learner):
+    """One round of the branch's training, on labels and on soft labels of a teacher."""
+
+    unit = "doc"
+
+    def __init__(self, words: Words, targets: NDArray[np.float32], batch_size: int, seed: str) -> None:
+        """Create a round.
+
+        Args:
+            words: rows of the words of all documents, without unknown ones.
+            targets: probabilities (documents, classes): one for the label, or the teacher's.
+            batch_size: documents per batch.
+            seed: seed of the order of the documents.
+
+        """
+        self.words, self.targets, self.batch_size, self.seed = words, targets, batch_size, seed
+        self.facts = {}
+
+    def validate_on(self, windows: Words, counts: Sequence[int], labels: Labels, metric: str) -> None:
+        """Set the validation documents: words of their windows, number of windows of each document, labels, metric."""
+        self.windows, self.counts, self.labels, self.metric = windows, counts, labels, metric
+
+    @property
+    def examples_per_epoch(self) -> int:
+        return len(self.words) // self.batch_size * self.batch_size
+
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        """Yield shuffled batches of documents with similar numbers of words; a last, smaller batch is dropped.
+
+        Shape:  yields rows (M,) int64, doc_index (M,) int64, lengths (B,) int64, targets (B, classes) float32.
+        """
+        size, generator = self.batch_size, random.Random(f"{self.seed}-{epoch}")
+        order, counts = list(range(len(self.words))), self.words.counts()
+        generator.shuffle(order)
+        batches = list[list[int]]()
+        for first in range(0, len(order), GROUPED_BATCHES * size):
+            group = sorted(order[first : first + GROUPED_BATCHES * size], key=lambda i: int(counts[i]))
+            batches += [group[i : i + size] for i in range(0, len(group) - size + 1, size)]
+        generator.shuffle(batches)
+        for chosen in batches:
+            yield *flat(self.words, chosen), torch.from_numpy(self.targets[chosen])
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        assert isinstance(model, Branch)
+        *inputs, targets = batch
+        return nn.functional.cross_entropy(model(*inputs, model.width_for(*inputs)).float(), targets)
+
+    def validate(self, model: nn.Module, device: torch.device) -> float:
+        assert isinstance(model, Branch)
+        logits = mean_of_windows(branch_logits(model, self.windows, device), self.counts)
+        return METRICS[self.metric](logits, self.labels)
+
+
+def flat(words: Words, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs of the branch for some documents: rows (M,), doc_index (M,), lengths (B,)."""
+    rows = torch.from_numpy(np.concatenate([words[i] for i in chosen]).astype(np.int64))
+    doc_index = torch.repeat_interleave(torch.from_numpy(words.counts()[chosen]))
+    return rows, doc_index, torch.from_numpy(words.lengths[chosen].astype(np.int64))
+
+
+def branch_logits(branch: Branch, words: Words, device: torch.device) -> Logits:
+    """Logits (documents, classes) of the branch alone; sets evaluation mode."""
+    branch.eval().to(device)
+    order = np.argsort(words.counts(), kind="stable")
+    logits = np.zeros((len(words), branch.head.out_features), dtype=np.float32)
+    with torch.inference_mode():
+        for first in tqdm(range(0, len(order), BATCH), desc="branch", unit="batch", leave=False):
+            chosen = order[first : first + BATCH].tolist()
+            inputs = [part.to(device) for part in flat(words, chosen)]
+            logits[chosen] = branch(*inputs, branch.width_for(*inputs)).float().cpu().numpy()
+    return logits
+
+
+def mean_of_windows(logits: Logits, counts: Sequence[int]) -> Logits:
+    """Mean over the windows of each document: (windows, classes) and the windows of each -> (documents, classes)."""
+    return np.stack([part.mean(0) for part in np.split(logits, np.cumsum(counts)[:-1])])
+
+
+@dataclass(frozen=True)
+class Combination:
+    """logits = a first + b second + c."""
+
+    weights: tuple[float, float]
+    bias: NDArray[np.float64]
+
+    def __call__(self, first: Logits, second: Logits) -> Logits:
+        """Combine two views' logits (documents, classes)."""
+        combined: Logits = (self.weights[0] * first + self.weights[1] * second + self.bias).astype(np.float32)
+        return combined
+
+
+def combine(first: Logits, second: Logits | None, labels: Labels) -> Combination:
+    """Fit the weights with the lowest cross-entropy, of the first view alone if `second` is None; b is not negative.
+
+    One pseudo-document with uniform label probabilities keeps the weights finite, as in `temperature`.
+    """
+    views = [torch.from_numpy(view.astype(np.float64)) for view in (first, second) if view is not None]
+    target, smoothing = torch.from_numpy(labels), 1 / (len(labels) + 1)
+    weights = torch.full((len(views),), 1 / len(views), dtype=torch.float64, requires_grad=True)
+    bias = torch.zeros(first.shape[1], dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.LBFGS([weights, bias], max_iter=200, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimiser.zero_grad()
+        logits = sum((w * view for w, view in zip(weights, views, strict=True)), bias)
+        value = nn.functional.cross_entropy(logits, target, label_smoothing=smoothing)
+        value.backward()
+        return value
+
+    optimiser.step(loss)
+    found = [*weights.tolist(), 0.0]
+    if second is not None and found[1] <= 0:
+        return combine(first, None, labels)
+    return Combination((found[0], found[1]), bias.detach().numpy())
+
+
+def held_out_logits(first: Logits, second: Logits | None, labels: Labels) -> Logits:
+    """Combined logits of each document, with weights fitted on the other folds."""
+    fold, logits = np.arange(len(labels)) % FOLDS, np.zeros_like(first)
+    for f in range(FOLDS):
+        rest = fold != f
+        found = combine(first[rest], None if second is None else second[rest], labels[rest])
+        logits[~rest] = found(first[~rest], np.zeros_like(first[~rest]) if second is None else second[~rest])
+    return logits
+
+
+def cross_entropy(logits: Logits, labels: Labels) -> float:
+    """Mean cross-entropy in nats."""
+    return float(nn.functional.cross_entropy(torch.from_numpy(logits), torch.from_numpy(labels)))

@@ -1,0 +1,259 @@
+"""Training of a classifier with two views of a document (`ViewClassifier`), in stages.
+
+1. The stem: a classifier over word n-grams.
+2. Word vectors, by word2vec.
+3. The branch, a classifier over the word vectors, in rounds. It learns from the labels, and on unlabelled documents
+   from the probabilities of a teacher: the stem in the first round, then the combination of both views.
+4. The combination: weights of both views' logits.
+
+The stem and each round have a folder below the run folder and resume from their own checkpoint. Called by
+`model.training.run`.
+"""
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from artifact.documents import cut, softmax, take
+from artifact.provenance import git_revision
+from model.config.models import BranchConfig, RoundConfig
+from model.config.run import ClassificationRun
+from model.config.training import TrainingConfig
+from model.data import documents as data_documents
+from model.data.unlabelled import load_unlabelled
+from model.errors import writing
+from model.nn.classifier import WordClassifier
+from model.nn.views import ViewClassifier
+from model.tasks.base import Learner, module_runs
+from model.tasks.classification import METRICS, Classification, Logits
+from model.tasks.vectors import Words, choose_words, hash_words, known_words, train_vectors
+from model.tasks.views import (
+    BranchRound,
+    branch_logits,
+    combine,
+    cross_entropy,
+    held_out_logits,
+    mean_of_windows,
+)
+from model.training import checkpoint
+from model.training.checkpoint import Progress
+from model.training.loop import Job, Trainer
+from model.training.provenance import hardware
+
+
+@dataclass(frozen=True)
+class BranchDocuments:
+    """Words of the documents that the branch reads, as rows of its vocabulary."""
+
+    train: Words
+    """One crop of each training document."""
+    unlabelled: Words
+    """One crop of each unlabelled document."""
+    validation: Words
+    """All windows of the validation documents."""
+    windows: tuple[int, ...]
+    """Number of windows of each validation document."""
+
+
+class ViewTraining:
+    """Training run of a `ViewClassifier`. Call it to train to the end; finished stages are not repeated."""
+
+    def __init__(
+        self, config: ClassificationRun, task: Classification, folder: Path, device: torch.device, data_dir: Path
+    ) -> None:
+        assert config.model.branch is not None
+        self.config, self.task, self.folder, self.device, self.data_dir = config, task, folder, device, data_dir
+        self.branch_config: BranchConfig = config.model.branch
+        self.labels = np.array(task.data.validation.labels)
+        self.seconds, self.peak_memory_bytes, self.examples_per_second = 0.0, 0, 0.0
+        self.history: list[dict[str, Any]] = []
+
+    def __call__(self, progress: Progress) -> Progress:
+        """Train all stages and write best.pt and metrics.jsonl. Raises: UserError."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        # It has no weights: the stages have checkpoints of their own.
+        checkpoint.save(self.folder / "last.pt", self.config, progress, self.task.facts, {})
+        torch.manual_seed(self.config.seed)
+        model = self.task.build()
+        assert isinstance(model, ViewClassifier)
+        stem, stem_task = self._train_stem()
+        model.stem.load_state_dict(stem.state_dict())
+        stem_logits = self._stem_logits(stem, stem_task, self.task.data.validation.texts)
+        self._record("stem", stem_logits, None)
+        has_unlabelled = self.config.data.unlabelled
+        unlabelled = load_unlabelled(self.config.data, self.data_dir, self.task.data) if has_unlabelled else []
+        documents = self._documents(model, unlabelled)
+        model.branch.vectors.data.copy_(self._vectors(documents))
+        stem_unlabelled = self._stem_logits(stem, stem_task, unlabelled)
+        combination, branch = combine(stem_logits, None, self.labels), None
+        teacher = combination(stem_unlabelled, np.zeros_like(stem_unlabelled))
+        for number, round_config in enumerate(self.branch_config.rounds, 1):
+            self._train_round(number, round_config, model, documents, softmax(teacher.astype(np.float64)))
+            branch = mean_of_windows(branch_logits(model.branch, documents.validation, self.device), documents.windows)
+            combination = combine(stem_logits, branch, self.labels)
+            self._record(f"round {number}", stem_logits, branch)
+            if number < len(self.branch_config.rounds) and unlabelled:
+                teacher = combination(stem_unlabelled, branch_logits(model.branch, documents.unlabelled, self.device))
+        return self._finish(model, progress, stem_logits, branch)
+
+    def _train_stem(self) -> tuple[WordClassifier, Classification]:
+        """Train the stem as a model of its own."""
+        recipe = self.config.model_dump() | {"model": self.config.model.stem_alone.model_dump()}
+        recipe["data"]["unlabelled"] = False
+        config = ClassificationRun.model_validate(recipe)
+        task = Classification(config)
+        task.data, task.facts, task.metric = self.task.data, self.task.facts, self.task.metric
+        model = task.build().to(self.device)
+        assert isinstance(model, WordClassifier)
+        self._train("stem", config, task, model, lambda: task.initialise(model, self.device))
+        return model, task
+
+    def _train_round(
+        self,
+        number: int,
+        config: RoundConfig,
+        model: ViewClassifier,
+        documents: BranchDocuments,
+        soft: NDArray[np.float64],
+    ) -> None:
+        """Train the branch for a round: on the labels, and on the probabilities `soft` for the unlabelled documents."""
+        branch, size = model.branch.to(self.device), self.branch_config.batch_size
+        branch.set_dropout(config.dropout, config.pooled_dropout, config.word_dropout)
+        one_hot = np.eye(soft.shape[1])[self.task.data.train.labels]
+        words = _concatenated(documents.train, documents.unlabelled)
+        learner = BranchRound(
+            words, np.concatenate((one_hot, soft)).astype(np.float32), size, f"{self.config.seed}-{number}"
+        )
+        learner.validate_on(documents.validation, documents.windows, self.labels, self.task.metric)
+        training = TrainingConfig(
+            epochs=1,
+            batch_size=size,
+            learning_rate=config.learning_rate,
+            warmup_steps=self.branch_config.warmup_steps,
+        )
+        stage = self.config.model_copy(update={"training": training})
+        self._train(f"round-{number}", stage, learner, branch)
+
+    def _train(
+        self,
+        name: str,
+        config: ClassificationRun,
+        learner: Learner,
+        model: nn.Module,
+        initialise: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Train or resume one stage, then load its best weights."""
+        folder = self.folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.manual_seed(self.config.seed)
+        progress, state = Progress(device=hardware(self.device), revision=git_revision()), None
+        if (folder / "last.pt").is_file():
+            _, progress, _, state = checkpoint.load(folder / "last.pt")
+        else:
+            initialise()
+        print(f"{name}: {learner.examples_per_epoch:,} documents an epoch", flush=True)
+        progress = Trainer(Job(config, learner, model, folder, self.device), progress, state)()
+        checkpoint.load_weights(model, checkpoint.load(folder / "best.pt")[3], folder / "best.pt")
+        model.eval()
+        self.seconds += progress.seconds
+        self.peak_memory_bytes = max(self.peak_memory_bytes, progress.peak_memory_bytes)
+        self.examples_per_second = progress.history[-1]["examples_per_second"]
+
+    def _documents(self, model: ViewClassifier, unlabelled_texts: Sequence[bytes]) -> BranchDocuments:
+        """Choose the words of the branch's vocabulary, and find them in all documents."""
+        data, length, stem = self.task.data, self.task.length, model.stem.stem
+        generator = random.Random(self.config.seed)
+        windows = [
+            [take(text, spans) for spans in cut(len(text), length, self.task.overlap, "windows")]
+            for text in data.validation.texts
+        ]
+        train = hash_words(stem, [_crop(text, length, generator) for text in data.train.texts])
+        unlabelled = hash_words(stem, [_crop(text, length, generator) for text in unlabelled_texts])
+        validation = hash_words(stem, [row for rows in windows for row in rows])
+        ignored = hash_words(stem, [text.encode() for text in (self.branch_config.vectors.ignored,) if text])
+        vocabulary = choose_words((train, unlabelled), ignored, self.branch_config.vectors.num_words)
+        model.vocabulary.fill(vocabulary)
+        train, unlabelled, validation = (known_words(words, vocabulary) for words in (train, unlabelled, validation))
+        return BranchDocuments(train, unlabelled, validation, tuple(map(len, windows)))
+
+    def _vectors(self, documents: BranchDocuments) -> Tensor:
+        """Word vectors, trained once per run and then read from its folder."""
+        path, config = self.folder / "vectors.npy", self.branch_config.vectors
+        if not path.is_file():
+            dim = self.config.model.encoder.dim
+            parts = (documents.train, documents.unlabelled)
+            vectors = train_vectors(parts, config.num_words, dim, config, self.config.seed)
+            partial = path.with_suffix(".partial")
+            with writing(path):
+                with partial.open("wb") as file:
+                    np.save(file, vectors)
+                partial.replace(path)
+        return torch.from_numpy(np.load(path))
+
+    def _stem_logits(self, stem: WordClassifier, task: Classification, texts: Sequence[bytes]) -> Logits:
+        """Logits (documents, classes) of the stem, as means over the windows of each document."""
+        if not texts:
+            return np.zeros((0, len(self.task.facts["labels"])), dtype=np.float32)
+        run = module_runs(task.graphs(stem), self.device)[0]
+        return np.stack(
+            [rows.mean(0) for rows in task.logits(run, data_documents.Documents(list(texts), [0] * len(texts)))]
+        )
+
+    def _record(self, stage: str, stem: Logits, branch: Logits | None) -> None:
+        """Add the validation metrics of a stage to metrics.jsonl."""
+        logits, metric = held_out_logits(stem, branch, self.labels), self.task.metric
+        record: dict[str, Any] = {"stage": stage}
+        if branch is not None:
+            record[f"branch_{metric}"] = METRICS[metric](branch, self.labels)
+        record |= {
+            f"validation_{metric}": METRICS[metric](logits, self.labels),
+            "validation_cross_entropy": cross_entropy(logits, self.labels),
+            "examples_per_second": self.examples_per_second,
+            "peak_memory_bytes": self.peak_memory_bytes,
+        }
+        self.history.append(record)
+        with writing(path := self.folder / "metrics.jsonl"):
+            path.write_text("".join(json.dumps(row) + "\n" for row in self.history))
+        print(
+            "  ".join(f"{key} {value:.4f}" if isinstance(value, float) else str(value) for key, value in record.items())
+        )
+
+    def _finish(self, model: ViewClassifier, progress: Progress, stem: Logits, branch: Logits | None) -> Progress:
+        """Set the weights of both views and write the checkpoint; keep the branch if it lowers the cross-entropy."""
+        assert branch is not None
+        losses = [row["validation_cross_entropy"] for row in self.history]
+        combination = combine(stem, branch if losses[-1] < losses[0] else None, self.labels)
+        model.weights.copy_(torch.tensor(combination.weights))
+        model.bias.copy_(torch.from_numpy(combination.bias))
+        model.has_branch = combination.weights[1] > 0
+        self.task.facts["has_branch"] = model.has_branch
+        best = self.history[-1 if model.has_branch else 0][f"validation_{self.task.metric}"]
+        progress.best, progress.history, progress.seconds = best, self.history, self.seconds
+        progress.peak_memory_bytes, progress.epoch = self.peak_memory_bytes, self.config.training.epochs
+        state = {"model": model.cpu().state_dict()}
+        for name in ("best.pt", "last.pt"):
+            checkpoint.save(self.folder / name, self.config, progress, self.task.facts, state)
+        return progress
+
+
+def _crop(text: bytes, length: int, generator: random.Random) -> bytes:
+    """A random part of at most `length` bytes."""
+    start = generator.randint(0, max(0, len(text) - length))
+    return text[start : start + length]
+
+
+def _concatenated(first: Words, second: Words) -> Words:
+    """The documents of both, in order."""
+    return Words(
+        np.concatenate((first.values, second.values)),
+        np.concatenate((first.starts, second.starts[1:] + first.starts[-1])),
+        np.concatenate((first.lengths, second.lengths)),
+    )

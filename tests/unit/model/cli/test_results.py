@@ -1,0 +1,40 @@
+"""Tables of results."""
+
+import pytest
+
+from artifact.manifest import Result
+from model.cli.results import behind_baseline, print_results
+
+
+def result(metric: str, value: float, compared_with: str = "nothing") -> Result:
+    return Result(
+        metric=metric,
+        value=value,
+        split="test",
+        examples=120,
+        condition="windows",
+        seeds=(0,),
+        compared_with=compared_with,
+    )
+
+
+def test_baseline_and_manifest_are_beside_the_values(capsys: pytest.CaptureFixture[str]) -> None:
+    results = [result("accuracy", 0.5, "TF-IDF and more: 0.7500"), result("ece", 0.25)]
+    print_results(results, ["a note"], [result("ece", 0.5)])
+    assert capsys.readouterr().out.splitlines() == [
+        "metric    condition  split    n   value  manifest  TF-IDF",
+        "accuracy  windows    test   120  0.5000            0.7500",
+        "ece       windows    test   120  0.2500    0.5000",
+        "a note",
+        "warning: this model is behind TF-IDF and more: accuracy (windows) 0.5000 to 0.7500",
+    ]
+
+
+def test_columns_without_content_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    print_results([result("accuracy", 0.5)])
+    assert capsys.readouterr().out.splitlines()[0] == "metric    condition  split    n   value"
+
+
+@pytest.mark.parametrize(("ours", "is_behind"), [(0.74994, True), (0.74996, False), (0.76, False)])
+def test_model_is_behind_if_its_rounded_value_is_smaller(ours: float, is_behind: bool) -> None:
+    assert bool(behind_baseline([result("auc", ours, "TF-IDF cosine: 0.7500")])) == is_behind

@@ -1,0 +1,89 @@
+"""TF-IDF baselines."""
+
+import numpy as np
+import pytest
+
+from model.tasks import tfidf
+from model.tasks.classification import accuracy
+from model.tasks.matching import area_under_roc
+from model.tasks.tfidf import best_threshold, fit_classifier, fit_matcher, note, sample, value_of
+
+TEXTS = [f"{word} {word} number" for word in ("tea", "rail") for _ in range(6)]
+LABELS = [0] * 6 + [2] * 6
+DOCUMENTS = [text.encode() for text in TEXTS]
+
+
+def test_classifier_is_chosen_on_validation() -> None:
+    found = fit_classifier((DOCUMENTS, LABELS), ([b"a tea", b"the rail \xff"], [0, 2]), 3, accuracy)
+    assert found is not None
+    assert found.value == 1
+    assert found.name == "TF-IDF and logistic regression (scikit-learn's defaults, C=1)"
+    scores = found.scores([b"tea", b"rail", b""])
+    assert scores.shape == (3, 3)
+    assert scores.argmax(1)[:2].tolist() == [0, 2]
+    assert scores[:, 1].tolist() == [0, 0, 0]
+    (other,) = (setting for setting in tfidf.VECTORIZERS if setting != found.setting)
+    again = fit_classifier((DOCUMENTS, LABELS), ([b"a tea"], [0]), 3, accuracy, (other,))
+    assert again is not None
+    assert again.setting == other
+
+
+@pytest.mark.parametrize("texts", [[b"1 2 3", b"- ."], [b"x", b"y"]])
+def test_texts_without_words_have_no_baseline(texts: list[bytes]) -> None:
+    assert fit_classifier((texts, [0, 1]), (texts, [0, 1]), 2, accuracy) is None
+    pairs = np.array([[0, 1, 0], [1, 1, 1]])
+    assert fit_matcher(texts, pairs, pairs, area_under_roc) is None
+
+
+def test_matcher_compares_cosines_with_a_threshold() -> None:
+    texts = [b"tea pot", b"tea cup", b"rail track", b"rail sleeper"]
+    pairs = np.array([[0, 1, 1], [2, 3, 1], [0, 2, 0], [1, 3, 0]])
+    found = fit_matcher(texts, pairs, pairs, area_under_roc)
+    assert found is not None
+    assert found.value == 1
+    scores = found.scores(texts, pairs[:, :2])
+    assert ((scores >= found.threshold) == pairs[:, 2]).all()
+    assert found.scores([b"tea", b"tea"], np.array([[0, 1]])) == pytest.approx([1.0])
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "right"),
+    [
+        ([0.1, 0.2, 0.8, 0.9], [0, 0, 1, 1], 4),
+        ([0.5, 0.5, 0.5], [1, 0, 0], 2),
+        ([0.5, 0.5, 0.5], [1, 1, 0], 2),
+        ([0.9, 0.1, 0.4], [0, 1, 0], 2),
+        ([0.3], [1], 1),
+    ],
+)
+def test_threshold_is_the_best_of_all(scores: list[float], labels: list[int], right: int) -> None:
+    threshold = best_threshold(np.array(scores), np.array(labels))
+    assert sum((score >= threshold) == label for score, label in zip(scores, labels, strict=True)) == right
+
+
+def test_large_data_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [b"x" * 10] * 100
+    assert sample(texts) == list(range(100))
+    monkeypatch.setattr(tfidf, "MAX_DOCUMENTS", 30)
+    chosen = sample(texts)
+    assert len(chosen) == 30
+    assert chosen == sorted(set(chosen))
+    monkeypatch.setattr(tfidf, "MAX_BYTES", 55)
+    assert len(sample(texts)) == 5
+    monkeypatch.setattr(tfidf, "MAX_BYTES", 3)
+    assert len(sample(texts)) == 1
+
+
+def test_sample_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tfidf, "MAX_DOCUMENTS", 11)
+    found = fit_classifier((DOCUMENTS, LABELS), ([b"a tea"], [0]), 3, accuracy)
+    assert found is not None
+    assert found.name.endswith(", fitted on 11 of 12 documents)")
+    assert value_of(note(found.name, 0.5)) == 0.5
+
+
+def test_value_is_read_back_from_its_note() -> None:
+    assert note("TF-IDF cosine (x)", 0.92104) == "TF-IDF cosine (x): 0.9210"
+    assert value_of("TF-IDF cosine (x): 0.9210") == 0.921
+    assert value_of("nothing") is None
+    assert value_of("S3Attention: 69.27") is None

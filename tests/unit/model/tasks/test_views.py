@@ -1,0 +1,170 @@
+"""Rounds of the branch, and the weights of two views."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from model.nn.branch import Branch
+from model.tasks import views
+from model.tasks.vectors import Words
+from model.tasks.views import (
+    BranchRound,
+    branch_logits,
+    combine,
+    cross_entropy,
+    flat,
+    held_out_logits,
+    mean_of_windows,
+)
+from tests.support.numerics import randomise
+from tests.unit.model.nn.test_branch import CLASSES, CONFIG, ENCODER
+
+CPU = torch.device("cpu")
+
+
+def random_words(count: int, seed: int = 0) -> Words:
+    generator = np.random.default_rng(seed)
+    sizes = generator.integers(0, 40, count)
+    values = generator.integers(1, 31, sizes.sum()).astype(np.int32)
+    return Words(values, np.concatenate(([0], np.cumsum(sizes))), np.maximum(1, sizes).astype(np.int32))
+
+
+def soft_labels(count: int) -> np.ndarray:
+    return np.random.default_rng(1).dirichlet(np.ones(CLASSES), count).astype(np.float32)
+
+
+def a_round(count: int = 30, seed: str = "0-1") -> BranchRound:
+    return BranchRound(random_words(count), soft_labels(count), 4, seed)
+
+
+def documents_of(batch: tuple[torch.Tensor, ...]) -> list[tuple[list[int], int, list[float]]]:
+    rows, doc_index, lengths, targets = batch
+    return [
+        (rows[doc_index == i].tolist(), int(lengths[i]), [round(value, 4) for value in targets[i].tolist()])
+        for i in range(len(lengths))
+    ]
+
+
+def test_batches_hold_every_document_once_with_its_target_and_drop_the_rest() -> None:
+    learner = a_round()
+    found = [document for batch in learner.batches(0) for document in documents_of(batch)]
+    everything = documents_of((*flat(learner.words, range(30)), torch.from_numpy(learner.targets)))
+    assert learner.examples_per_epoch == len(found) == 28
+    assert len({str(document) for document in found}) == 28
+    assert all(document in everything for document in found)
+
+
+def test_batches_are_the_same_for_the_same_seed_and_others_for_another() -> None:
+    def order(seed: str, epoch: int) -> list[str]:
+        return [str(documents_of(batch)) for batch in a_round(seed=seed).batches(epoch)]
+
+    assert order("0-1", 0) == order("0-1", 0)
+    assert order("0-1", 0) != order("0-2", 0)
+    assert order("0-1", 0) != order("0-1", 1)
+
+
+@pytest.fixture
+def branch() -> Branch:
+    model = Branch(ENCODER, CONFIG, CLASSES)
+    randomise(model)
+    return model.float().eval()
+
+
+def test_loss_is_the_cross_entropy_with_soft_labels(branch: Branch) -> None:
+    learner = a_round()
+    batch = next(learner.batches(0))
+    rows, doc_index, lengths, targets = batch
+    chances = torch.log_softmax(branch(rows, doc_index, lengths, 12), dim=1)
+    expected = -(targets * chances).sum(1).mean()
+    assert learner.loss(branch, batch).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_logits_of_the_branch_are_in_the_order_of_the_documents(
+    branch: Branch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "BATCH", 4)
+    words = random_words(11)
+    found = branch_logits(branch, words, CPU)
+    for i in range(11):
+        alone = branch(*flat(words, [i]), 12)[0].detach().numpy()
+        assert found[i] == pytest.approx(alone, rel=1e-4, abs=1e-5)
+
+
+def test_validation_is_of_means_over_windows(branch: Branch) -> None:
+    learner, windows, counts = a_round(), random_words(6, seed=2), [1, 3, 2]
+    means = mean_of_windows(branch_logits(branch, windows, CPU), counts)
+    labels = np.array([means[0].argmax(), means[1].argmax(), (means[2].argmax() + 1) % CLASSES])
+    learner.validate_on(windows, counts, labels, "accuracy")
+    assert learner.validate(branch, CPU) == pytest.approx(2 / 3)
+    assert learner.metric == "accuracy"
+
+
+def test_mean_of_windows_by_hand() -> None:
+    logits = np.array([[1.0, 2.0], [3.0, 5.0], [5.0, 7.0]], dtype=np.float32)
+    assert mean_of_windows(logits, [1, 2]).tolist() == [[1.0, 2.0], [4.0, 6.0]]
+
+
+def two_views(count: int = 4000, noise: tuple[float, float] = (1.0, 1.0)) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Two views with independent noise of given size around the same evidence, and labels."""
+    generator = np.random.default_rng(3)
+    labels = generator.integers(0, 2, count)
+    views = [(np.eye(2)[labels] * 2 + generator.normal(0, size, (count, 2))).astype(np.float32) for size in noise]
+    return views[0], views[1], labels
+
+
+def test_weights_of_equal_views_are_equal_and_those_of_a_noisier_one_smaller() -> None:
+    first, second, labels = two_views()
+    found = combine(first, second, labels)
+    assert found.weights[0] == pytest.approx(found.weights[1], rel=0.1)
+    noisy = combine(*two_views(noise=(1.0, 3.0)))
+    assert noisy.weights[0] / noisy.weights[1] == pytest.approx(9.0, rel=0.25)  # inverse variances
+
+
+def test_no_other_weights_have_a_smaller_loss() -> None:
+    first, second, labels = two_views(300, (1.0, 2.0))
+    found = combine(first, second, labels)
+
+    def loss(a: float, b: float, c: np.ndarray) -> float:
+        logits = torch.from_numpy(a * first.astype(np.float64) + b * second + c)
+        return float(nn.functional.cross_entropy(logits, torch.from_numpy(labels), label_smoothing=1 / 301))
+
+    best = loss(*found.weights, found.bias)
+    for step in (0.01, -0.01):
+        assert loss(found.weights[0] + step, found.weights[1], found.bias) > best
+        assert loss(found.weights[0], found.weights[1] + step, found.bias) > best
+        assert loss(*found.weights, found.bias + np.array([step, 0.0])) > best
+
+
+def test_weights_are_finite_when_every_answer_is_right() -> None:
+    labels = np.array([0, 1] * 10)
+    view = (np.eye(2)[labels] * 10).astype(np.float32)
+    found = combine(view, view, labels)
+    assert np.isfinite([*found.weights, *found.bias]).all()
+
+
+def test_view_that_misleads_gets_no_weight() -> None:
+    first, second, labels = two_views(500)
+    found = combine(first, -second, labels)
+    assert found.weights[1] == 0.0
+    assert found.weights[0] == pytest.approx(combine(first, None, labels).weights[0])
+
+
+def test_held_out_logits_do_not_depend_on_the_documents_own_label() -> None:
+    first, second, labels = two_views(50)
+    before = held_out_logits(first, second, labels)
+    labels[7] = 1 - labels[7]
+    after = held_out_logits(first, second, labels)
+    assert before[7] == pytest.approx(after[7])
+    assert not np.array_equal(before, after)
+
+
+def test_combined_views_are_better_than_either() -> None:
+    first, second, labels = two_views()
+    both, alone = (cross_entropy(held_out_logits(first, view, labels), labels) for view in (second, None))
+    assert both < alone
+
+
+def test_cross_entropy_by_hand() -> None:
+    logits = np.log(np.array([[0.5, 0.5], [0.25, 0.75]], dtype=np.float32))
+    assert cross_entropy(logits, np.array([0, 1])) == pytest.approx(-(np.log(0.5) + np.log(0.75)) / 2, rel=1e-6)

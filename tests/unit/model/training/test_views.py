@@ -1,0 +1,110 @@
+"""Training of a classifier with two views, stage by stage, and after interruptions."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from model.tasks.views import BranchRound
+from model.training import checkpoint, views
+from tests.support.commands import call
+
+SETTINGS = [
+    'data.name="synthetic"',
+    "data.unlabelled=false",
+    "model.stem.num_slots=1024",
+    "model.encoder.seq_len=64",
+    "model.encoder.dim=16",
+    "model.encoder.num_heads=2",
+    "model.encoder.ffn_dim=16",
+    "model.encoder.options.num_rows=8",
+    "model.encoder.options.num_columns=8",
+    "model.branch.max_length=256",
+    "model.branch.vectors.num_words=100",
+    "model.branch.warmup_steps=2",
+    "training.epochs=1",
+]
+RUN = "imdb-views-seed0"
+
+
+def train(runs: Path, *arguments: object, settings: list[str] = SETTINGS) -> int:
+    overrides = [part for setting in settings for part in ("--set", setting)]
+    return call("train", "imdb-views", "--runs", runs, "--device", "cpu", *overrides, *arguments)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    runs = tmp_path_factory.mktemp("runs")
+    assert train(runs) == 0
+    return runs / RUN
+
+
+def state_of(folder: Path) -> dict[str, Any]:
+    model: dict[str, Any] = checkpoint.load(folder / "best.pt")[3]["model"]
+    return model
+
+
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: record[key] for key in record if key[:4] in ("stag", "vali", "bran")} for record in records]
+
+
+def test_every_stage_is_recorded(trained: Path) -> None:
+    assert [record["stage"] for record in metrics(trained)] == ["stem", "round 1", "round 2", "round 3"]
+    assert all(0 < record["validation_cross_entropy"] < 0.8 for record in metrics(trained))
+    assert "branch_accuracy" not in metrics(trained)[0]
+    assert (trained / "stages.png").stat().st_size > 1000
+    _, progress, facts, _ = checkpoint.load(trained / "best.pt")
+    assert progress.best == metrics(trained)[-1 if facts["has_branch"] else 0]["validation_accuracy"]
+
+
+@pytest.mark.parametrize(("round_number", "batch"), [(1, 3), (2, 1), (3, 5)])
+def test_interrupted_training_resumes_to_the_same_model(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, round_number: int, batch: int
+) -> None:
+    original = BranchRound.batches
+
+    def batches(learner: BranchRound, epoch: int) -> Iterator[Any]:
+        for i, found in enumerate(original(learner, epoch)):
+            if learner.seed == f"0-{round_number}" and i == batch:
+                raise KeyboardInterrupt
+            yield found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BranchRound, "batches", batches)
+        assert train(tmp_path) == 130
+    monkeypatch.setattr(views, "train_vectors", lambda *_: pytest.fail("trained twice"))
+    assert train(tmp_path, "--resume") == 0
+    assert metrics(tmp_path / RUN) == metrics(trained)
+    found, expected = state_of(tmp_path / RUN), state_of(trained)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_exported_model_agrees_with_the_trained_one(trained: Path, tmp_path: Path) -> None:
+    assert call("export", trained, "--out", tmp_path) == 0
+    manifest = json.loads((tmp_path / "imdb-views" / "1" / "manifest.json").read_text())
+    assert manifest["max_length"] == 256
+    assert manifest["training"]["validation"]["metric"] == "accuracy"
+    assert call("evaluate", tmp_path / "imdb-views") == 0
+
+
+def test_branch_that_does_not_help_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = iter([0.5, 0.4, 0.4, 0.6])
+    monkeypatch.setattr(views, "cross_entropy", lambda *_: next(losses))
+    assert train(tmp_path) == 0
+    _, progress, facts, state = checkpoint.load(tmp_path / RUN / "best.pt")
+    assert facts["has_branch"] is False
+    assert state["model"]["weights"][1] == 0
+    assert progress.best == metrics(tmp_path / RUN)[0]["validation_accuracy"]
+    assert call("export", tmp_path / RUN, "--out", tmp_path / "exports") == 0
+
+
+def test_unlabelled_documents_of_a_data_set_without_any_are_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tmp_path, settings=[*SETTINGS, "data.unlabelled=true"]) == 2
+    assert "data.unlabelled must be false for data.name 'synthetic'" in capsys.readouterr().err
