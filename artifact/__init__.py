@@ -1,4 +1,4 @@
-"""Exports: what training writes and the service runs, and all that both compute around the model.
+"""Exports: the files that training writes and the service loads, with the processing code that both share.
 
 `artifact.load("exports/imdb-s3").classify("A text of any length.")` answers without a server.
 """
@@ -6,8 +6,8 @@
 from os import PathLike
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
-"""Of the project; the package and the server take it from here."""
+__version__ = "0.2.0"
+"""Version of the project, also reported by the package and the server."""
 
 if TYPE_CHECKING:
     from artifact.backends.base import Device
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def load(folder: "str | PathLike[str]", *, format: "Format" = "onnx", device: "Device" = "auto") -> "Model":
-    """Check and load an export; the model that it returns answers as the server does.
+    """Check and load an export. The returned model gives the same answers as the server.
 
     Args:
-        folder: `exports/NAME`, of which the highest version is taken, or `exports/NAME/VERSION`.
+        folder: `exports/NAME`, which selects the highest version, or `exports/NAME/VERSION`.
         format: onnx (ONNX Runtime) or torchscript (PyTorch).
-        device: auto takes CUDA where the runtime offers it.
+        device: auto uses CUDA if the runtime offers it.
 
-    Raises: BadExport (artifact.errors), one line that says which file and why.
+    Raises: BadExport (artifact.errors); the message is one line that names the file and the reason.
 
     """
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""Text classification apart from the model: documents -> rows, logits of the rows -> answers."""
+"""Pre- and postprocessing of text classification: documents -> rows, logits of the rows -> answers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,29 +14,29 @@ from artifact.manifest import ClassifierManifest
 
 @dataclass(frozen=True)
 class Options:
-    """What is wanted of a classification."""
+    """Options of a classification request."""
 
     top_k: int | None = None
-    """Scores to give, best first; None gives all, as does a number beyond the labels."""
+    """Number of scores to return, best first; None, or a number above the number of labels, returns all."""
     on_overflow: OnOverflow = "windows"
-    """What happens beyond the model's length."""
+    """How to read documents longer than the model's max_length."""
     detail: bool = False
-    """Whether to give the scores of each window."""
+    """Whether to return the scores of each window."""
 
 
 @dataclass(frozen=True)
 class Classification:
-    """The answer for one document."""
+    """Result for one document."""
 
     scores: NDArray[np.float64]
     """(classes,), summing to 1."""
     bytes_total: int
     bytes_used: int
     windows: list[tuple[list[Span], NDArray[np.float64]]]
-    """Stretches of the document that made one row, with the row's scores; one entry a row."""
+    """One entry per row: the spans of the document in the row, and the row's scores."""
 
     def as_json(self, labels: Sequence[str], options: Options) -> dict[str, Any]:
-        """The answer as clients get it, best score first; `labels` are the model's."""
+        """The JSON object returned to clients, best score first; `labels` are the model's."""
         scores = _ranked(self.scores, labels, options.top_k)
         result: dict[str, Any] = {
             **scores[0],
@@ -53,12 +53,12 @@ class Classification:
 
 
 class Documents:
-    """Documents of one request, cut into the rows that the model reads.
+    """Documents of one request, split into the rows that the model reads.
 
     Args:
-        documents: raw bytes.
-        manifest: of the classifier.
-        on_overflow: what happens beyond the model's length.
+        documents: raw bytes of each document.
+        manifest: manifest of the classifier.
+        on_overflow: how to read documents longer than the model's max_length.
 
     Raises: InvalidInput naming the document.
 
@@ -70,10 +70,10 @@ class Documents:
         self.rows = [
             take(document, spans) for document, plan in zip(documents, self._plans, strict=True) for spans in plan
         ]
-        """Of all documents, in order."""
+        """Rows of all documents, in order."""
 
     def answers(self, logits: NDArray[np.float32]) -> Iterator[Classification]:
-        """Answer for each document.
+        """Yield the result of each document.
 
         Shape:  logits (rows, classes), in the order of `rows`.
         """
@@ -86,7 +86,7 @@ class Documents:
 
 
 def _cut(index: int, size: int, manifest: ClassifierManifest, on_overflow: OnOverflow) -> list[list[Span]]:
-    """Cut one document, naming it in the error."""
+    """Split one document into rows; the error names the document."""
     try:
         return cut(size, manifest.max_length, manifest.window_overlap, on_overflow)
     except InvalidInput as error:
@@ -94,6 +94,6 @@ def _cut(index: int, size: int, manifest: ClassifierManifest, on_overflow: OnOve
 
 
 def _ranked(scores: NDArray[np.float64], labels: Sequence[str], top_k: int | None) -> list[dict[str, Any]]:
-    """Labels with their scores, best first."""
+    """Labels with their scores, best first; at most `top_k`."""
     pairs = sorted(zip(labels, scores.tolist(), strict=True), key=lambda pair: -pair[1])
     return [{"label": label, "score": score} for label, score in pairs[:top_k]]

@@ -1,4 +1,4 @@
-"""`defaults.json` beside the exports: the model of each task that answers when a request names none."""
+"""`defaults.json` beside the exports: for each task, the model that answers requests without a model name."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ _ADAPTER = TypeAdapter(dict[TaskName, str])
 
 
 def read_defaults(exports: Path) -> dict[TaskName, str]:
-    """Task -> name of its default model; empty without the file. Raises: BadExport naming the file."""
+    """Task -> name of its default model; empty if the file does not exist. Raises: BadExport naming the file."""
     try:
         return _ADAPTER.validate_json((exports / DEFAULTS).read_bytes())
     except FileNotFoundError:
@@ -32,9 +32,9 @@ def read_defaults(exports: Path) -> dict[TaskName, str]:
 
 
 def add_default(exports: Path, task: TaskName, name: str) -> bool:
-    """Make a model the default of its task if it is the first one below `exports`; whether it was.
+    """Make a model the default of its task if it is the task's first export; returns whether it was.
 
-    Raises: BadExport if the file cannot be used.
+    Raises: BadExport if the file is invalid.
     """
     found = read_defaults(exports)
     if task in found or any(path.parts[-3] != name and _task(path) == task for path in exports.glob(f"*/*/{MANIFEST}")):
@@ -47,7 +47,7 @@ def add_default(exports: Path, task: TaskName, name: str) -> bool:
 
 
 def _task(manifest: Path) -> str | None:
-    """Task of an export; None if its manifest cannot be read."""
+    """Task of the export with this manifest; None if the manifest cannot be read."""
     try:
         raw = json.loads(manifest.read_bytes())
     except (OSError, ValueError):

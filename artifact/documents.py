@@ -1,6 +1,6 @@
-"""Documents <-> tensors: cutting, padding, combining, scores.
+"""Pre- and postprocessing of documents: splitting into rows, padding, aggregation of the rows' outputs.
 
-The service uses it for requests, `model` for training and evaluation, so that both see the same rows.
+The service and `model` both use it, so that training and serving see the same rows.
 """
 
 from collections.abc import Sequence
@@ -14,21 +14,21 @@ from artifact.errors import InvalidInput
 OnOverflow = Literal["windows", "head", "tail", "head_tail", "error"]
 
 Span = tuple[int, int]
-"""Start and end of a stretch of a document, in bytes."""
+"""(start, end) byte offsets of a part of a document."""
 
 
 def cut(total: int, max_length: int, overlap: int, on_overflow: OnOverflow) -> list[list[Span]]:
-    """Decide which bytes of a document become rows: one list of spans a row, joined in order.
+    """Split a document into rows; each row is a list of spans, concatenated in order.
 
-    `windows` covers every byte with rows of max_length at equal distances that share at least `overlap` bytes.
+    `windows` covers every byte with evenly spaced rows of max_length that overlap by at least `overlap` bytes.
 
     Args:
         total: length of the document in bytes.
-        max_length: bytes the model reads at once.
-        overlap: bytes two neighbouring windows share at least.
-        on_overflow: what happens beyond max_length.
+        max_length: maximum number of bytes per row.
+        overlap: minimum overlap of neighbouring windows in bytes.
+        on_overflow: how to read a document longer than max_length.
 
-    Raises: InvalidInput for an empty document, and for a longer one under `error`.
+    Raises: InvalidInput if the document is empty, or longer than max_length and on_overflow is `error`.
 
     """
     if total == 0:
@@ -50,12 +50,12 @@ def cut(total: int, max_length: int, overlap: int, on_overflow: OnOverflow) -> l
 
 
 def take(document: bytes, spans: Sequence[Span]) -> bytes:
-    """Join the named stretches of a document into one row."""
+    """Concatenate the given spans of a document into one row."""
     return b"".join(document[start:end] for start, end in spans)
 
 
 def bytes_used(rows: Sequence[Sequence[Span]]) -> int:
-    """Count the distinct bytes that the rows of `cut` cover (spans come in order of their start)."""
+    """Count the distinct bytes that the rows of `cut` cover; spans are sorted by start."""
     used = reached = 0
     for start, end in (span for row in rows for span in row):
         used += max(0, end - max(start, reached))
@@ -64,7 +64,7 @@ def bytes_used(rows: Sequence[Sequence[Span]]) -> int:
 
 
 def coverage(bytes_total: int, bytes_used: int, windows: int, on_overflow: OnOverflow) -> dict[str, Any]:
-    """What of a document was read, as clients get it."""
+    """The JSON object that tells clients how much of a document was read."""
     is_cut = windows > 1 or bytes_used < bytes_total
     return {
         "bytes_total": bytes_total,
@@ -75,7 +75,7 @@ def coverage(bytes_total: int, bytes_used: int, windows: int, on_overflow: OnOve
 
 
 def pad_rows(rows: Sequence[bytes], length: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-    """Put rows into one zero-padded batch.
+    """Zero-pad rows to one batch.
 
     Shape:  returns bytes (B, length) uint8 and lengths (B,) int32.
     """
@@ -86,7 +86,7 @@ def pad_rows(rows: Sequence[bytes], length: int) -> tuple[NDArray[np.uint8], NDA
 
 
 def combine(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Scores of a document from the logits of its rows: softmax of their mean.
+    """Scores of a document: the softmax of the mean of its rows' logits.
 
     Shape:  logits (rows, classes); returns (classes,), summing to 1.
     """
@@ -94,7 +94,7 @@ def combine(logits: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def pool(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Vector of a document from those of its rows: their mean.
+    """Vector of a document: the mean of its rows' vectors.
 
     Shape:  vectors (rows, dim); returns (dim,).
     """
@@ -109,5 +109,5 @@ def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def sigmoid(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Logits -> probabilities, without overflow."""
+    """Numerically stable sigmoid: logits -> probabilities."""
     return 0.5 * (1 + np.tanh(0.5 * logits.astype(np.float64)))

@@ -1,4 +1,4 @@
-"""Errors of what is computed around a model. The service adds its own, and maps each to an HTTP status.
+"""Errors of inference. The service adds its own and maps each to an HTTP status.
 
 LongdocError
 ├── InvalidInput        a value is not allowed
@@ -13,14 +13,14 @@ from typing import ClassVar
 
 
 class LongdocError(Exception):
-    """Base of what a client may be told; the message never holds input, paths or traces."""
+    """Base class of the errors reported to clients. The message never contains input, paths or stack traces."""
 
     code: ClassVar[str]
     title: ClassVar[str]
 
 
 class InvalidInput(LongdocError):
-    """The input can be parsed, but a value is not allowed."""
+    """The input is well-formed, but a value is not allowed."""
 
     code = "invalid_input"
     title = "A value is not allowed"
@@ -28,21 +28,21 @@ class InvalidInput(LongdocError):
     def __init__(self, message: str, errors: list[tuple[str, str]] | None = None) -> None:
         super().__init__(message)
         self.errors = errors or []
-        """(place, message) of each value that is not allowed."""
+        """(location, message) of each invalid value."""
 
     @classmethod
     def at(cls, place: str, message: str) -> "InvalidInput":
-        """One value that is not allowed, told with its place."""
+        """Error for one invalid value, with its location."""
         return cls(f"{place}: {message}", [(place, message)])
 
     def renamed(self, rename: Callable[[str], str]) -> "InvalidInput":
-        """The same with other names of the places."""
+        """Copy of this error with renamed locations."""
         errors = [(rename(place), why) for place, why in self.errors]
         return InvalidInput("; ".join(f"{place}: {why}" for place, why in errors), errors)
 
 
 class InferenceFailed(LongdocError):
-    """The backend raised."""
+    """The backend raised an exception."""
 
     code = "inference_failed"
     title = "The inference failed"
@@ -56,9 +56,9 @@ class NonFiniteOutput(LongdocError):
 
 
 class BadExport(Exception):
-    """An export that cannot be used; the message is one line that says which and why."""
+    """An export cannot be used. The message is one line that names the export and the reason."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
-        """One word for the metric: missing, hash, schema, manifest, unlisted, backend, golden, calibration."""
+        """Metric label: missing, hash, schema, manifest, unlisted, backend, golden, calibration, unreadable, failed."""

@@ -1,4 +1,4 @@
-"""Files of exports, opened so that none of them can keep the reader waiting. Used by `artifact.manifest`."""
+"""Opens the files of exports without blocking on pipes or devices. Used by `artifact.manifest`."""
 
 import errno
 import os
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a file to read it.
+    """Open a regular file for reading.
 
-    Raises: OSError; also if it is a pipe, a device or a folder, which might never answer.
+    Raises: OSError, also if the path is a pipe, a device or a folder.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -1,4 +1,4 @@
-"""Forecasting apart from the model: a series -> the window it reads, its output -> a forecast with error bands."""
+"""Pre- and postprocessing of forecasting: series -> input window, output -> forecast with error bands."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,28 +12,28 @@ from artifact.manifest import ForecasterManifest
 from artifact.series import Calibration, Doubles, Tails, Window, conformal_rank, read_window, unscale
 
 MAX_LEVELS = 20
-MOST_IMPUTED = 0.1
-"""Share of the context beyond which the bands are no longer what was calibrated."""
+MAX_IMPUTED = 0.1
+"""Share of imputed values in the context above which the calibrated bands are not reliable."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The answer, in the units of the data."""
+    """A forecast in the units of the data."""
 
     values: Doubles
     """(horizon, channels)."""
     quantiles: dict[float, Doubles]
     """Level -> (horizon, channels)."""
     quantiles_reliable: bool
-    """Whether the bands are what was calibrated: measured to cover, and hardly a value had to be filled in."""
+    """Whether the bands can be relied on: their measured coverage is close to nominal and few values were imputed."""
     window: Window
 
     def as_json(self, names: Sequence[str] | None, places: Sequence[int]) -> dict[str, Any]:
-        """The answer as clients get it, in the shape and order of the series that was sent.
+        """The JSON object returned to clients, with the channels in the order of the request.
 
         Args:
-            names: of the channels sent; None if they came by position.
-            places: in the request of each channel of the model.
+            names: names of the channels in the request; None if the channels came by position.
+            places: index in the request of each channel of the model.
 
         """
 
@@ -57,14 +57,14 @@ class Forecast:
 
 
 class Series:
-    """One multivariate series, cut to the window that the model reads.
+    """One multivariate series, reduced to the window that the model reads.
 
     Args:
-        series: the ends of its channels, in the model's order, at least as long as the model's context.
-        manifest: of the forecaster.
-        calibration: of the forecaster.
-        horizon: steps, at most the model's.
-        levels: of the quantiles, as `check_levels` allows them.
+        series: ends of the channels in the model's order, at least as long as the model's context.
+        manifest: manifest of the forecaster.
+        calibration: calibration of the forecaster.
+        horizon: number of steps to forecast, at most the model's horizon.
+        levels: quantile levels, already checked by `check_levels`.
 
     Raises: InvalidInput naming the channel.
 
@@ -91,12 +91,12 @@ class Series:
             scale=manifest.scale,
         )
         self.row = self._window.values.tobytes()
-        """What the model reads."""
+        """Input of the model: the window's values as bytes."""
 
     def answer(self, output: NDArray[np.float32]) -> Forecast:
-        """The forecast from the model's output (at least horizon, channels)."""
+        """Forecast from the model's output (at least horizon, channels)."""
         mean, scale, scaled = self._manifest.mean, self._manifest.scale, output[: self._horizon]
-        is_whole = self._window.imputed <= MOST_IMPUTED * self._window.values.size
+        is_whole = self._window.imputed <= MAX_IMPUTED * self._window.values.size
         return Forecast(
             unscale(scaled, mean, scale),
             {level: unscale(scaled + band, mean, scale) for level, band in self._bands.items()},
@@ -106,7 +106,7 @@ class Series:
 
 
 def choose_horizon(manifest: ForecasterManifest, horizon: int | None) -> int:
-    """Steps to forecast, by default all the model can. Raises: InvalidInput."""
+    """Number of steps to forecast; None means the model's maximum. Raises: InvalidInput."""
     longest = manifest.horizon
     if horizon is not None and not 1 <= horizon <= longest:
         message = "must be at least 1"
@@ -117,14 +117,14 @@ def choose_horizon(manifest: ForecasterManifest, horizon: int | None) -> int:
 
 
 def check_channels(manifest: ForecasterManifest, names: Sequence[str] | None, count: int) -> list[int]:
-    """Place in the request of each channel of the model.
+    """Index in the request of each channel of the model.
 
     Args:
-        manifest: of the forecaster.
-        names: of the channels sent, in any order; None if they come by position.
-        count: of the channels sent.
+        manifest: manifest of the forecaster.
+        names: names of the channels in the request, in any order; None if they came by position.
+        count: number of channels in the request.
 
-    Raises: InvalidInput naming what is missing or too much.
+    Raises: InvalidInput naming the missing or unknown channels.
 
     """
     channels = manifest.channels
@@ -148,7 +148,7 @@ def check_channels(manifest: ForecasterManifest, names: Sequence[str] | None, co
 
 
 def check_levels(calibration: Calibration, levels: Sequence[float]) -> None:
-    """Refuse too many levels, and those that the calibration cannot bound. Raises: InvalidInput."""
+    """Check the number of levels, and that the calibration bounds each of them. Raises: InvalidInput."""
     if len(levels) > MAX_LEVELS or len(set(levels)) < len(levels):
         raise InvalidInput.at("quantiles", f"at most {MAX_LEVELS} different levels")
     for level in levels:

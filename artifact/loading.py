@@ -1,10 +1,11 @@
-"""`exports/`: find, check, load and warm exports. Used by `artifact.local` and by the engine of the service."""
+"""`exports/`: find, check, load and warm up exports. Used by `artifact.local` and by the service's engine."""
 
 import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from artifact.backends.base import Array, Device, InferenceBackend, largest_erro
 from artifact.documents import pad_rows
 from artifact.errors import BadExport
 from artifact.manifest import (
+    NAME,
     ForecasterManifest,
     Format,
     Graph,
@@ -28,52 +30,52 @@ log = logging.getLogger(__name__)
 
 Floats = NDArray[np.float32]
 HEAD_ROWS = 256
-"""Pairs the head of a matcher computes at once, always: a score then does not depend on how many others there are."""
+"""Fixed batch size of a matcher's head; a pair's score then does not depend on the number of other pairs."""
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """An export whose hashes and golden outputs are right."""
+    """A loaded export whose hashes and golden outputs were verified."""
 
     manifest: Manifest
     backend: InferenceBackend
     format: Format
     load_seconds: float
     head: InferenceBackend | None = None
-    """Of a matcher."""
+    """Head of a matcher."""
     calibration: Calibration | None = None
-    """Of a forecaster."""
+    """Calibration of a forecaster."""
 
     @property
     def row_lengths(self) -> list[int]:
-        """Bytes of a row in each bucket, ascending."""
+        """Row length in bytes of each bucket, ascending."""
         buckets = sorted(self.manifest.files_of(self.format))
         if isinstance(self.manifest, ForecasterManifest):
             return [4 * bucket * len(self.manifest.channels) for bucket in buckets]
         return buckets
 
     def run(self, rows: Sequence[bytes], bucket: int) -> Floats:
-        """Compute one batch; may be called by several threads at once.
+        """Compute one batch. Thread-safe.
 
         Args:
-            rows: bytes of documents, or of float32 windows, each at most as long as the bucket.
+            rows: bytes of documents or of float32 windows, none longer than the bucket.
             bucket: one of `row_lengths`.
 
         Shape:  returns (rows, ...).
-        Raises: whatever the runtime raises.
+        Raises: any error of the runtime, unchanged.
 
         """
         names, output = [spec.name for spec in self.manifest.inputs], self.manifest.outputs[0].name
         if isinstance(self.manifest, ForecasterManifest):
-            windows = np.frombuffer(bytearray().join(rows), np.float32)  # writable, else PyTorch warns
+            windows = np.frombuffer(bytearray().join(rows), np.float32)  # PyTorch warns about read-only arrays
             shape = (len(rows), *self.manifest.inputs[0].shape[1:])
             return self.backend.run({names[0]: windows.reshape(shape)})[output]
         return self.backend.run(dict(zip(names, pad_rows(rows, bucket), strict=True)))[output]
 
     def run_head(self, a: Floats, b: Floats) -> Floats:
-        """Logits (pairs,) that each a belongs with its b, vectors (pairs, dim), of a matcher; in chunks of HEAD_ROWS.
+        """Logits (pairs,) of a matcher's head for vectors a and b (pairs, dim), computed in batches of HEAD_ROWS.
 
-        Raises: whatever the runtime raises.
+        Raises: any error of the runtime, unchanged.
         """
         assert self.head is not None
         assert isinstance(self.manifest, MatcherManifest)
@@ -87,29 +89,50 @@ class LoadedModel:
         return np.concatenate(logits)
 
 
+class FoundVersions(NamedTuple):
+    """What is below a folder of exports."""
+
+    versions: dict[str, list[Path]]
+    """Name -> folders of its versions, highest first; sorted by name."""
+    unreadable: dict[str, BadExport]
+    """Name whose folder cannot be listed -> why."""
+
+
 def find_exports(root: Path) -> list[Path]:
-    """Folder of the highest version of each name below `root`, sorted by name. Raises: BadExport as `find_versions`."""
-    return [versions[0] for versions in find_versions(root)]
+    """Folder of the highest version of each name below `root`, sorted by name. Raises: as `find_versions`."""
+    return [versions[0] for versions in find_versions(root).versions.values()]
 
 
-def find_versions(root: Path) -> list[list[Path]]:
-    """Folders of the versions of each name below `root`, highest first, sorted by name.
+def find_versions(root: Path) -> FoundVersions:
+    """Folders of the versions of each name below `root`.
 
-    Raises: BadExport if there is none, or `root` is not a folder.
+    Raises: BadExport if there is none, or `root` is not a folder; OSError if `root` cannot be listed.
     """
     if not root.is_dir():
         raise BadExport(f"{root} is not a folder", "missing")
-    names = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-    found = [versions for versions in map(versions_of, names) if versions]
-    if not found:
+    found = FoundVersions({}, {})
+    for folder in sorted(path for path in root.iterdir() if not path.name.startswith(".")):
+        try:
+            versions = versions_of(folder) if folder.is_dir() else []
+        except OSError as error:
+            why = f"{folder.name}: its folder cannot be listed: {error.strerror or type(error).__name__}"
+            found.unreadable[folder.name] = BadExport(why, "unreadable")
+        else:
+            if versions and NAME.fullmatch(folder.name):
+                found.versions[folder.name] = versions
+            elif versions:
+                name = ascii(folder.name)[1:-1]
+                why = f"{name}: the name of an export has lower-case letters, digits, '.', '_' and '-' only"
+                found.unreadable[name] = BadExport(why, "manifest")
+    if not any(found):
         raise BadExport(f"{root} holds no export (<name>/<version>/manifest.json)", "missing")
     return found
 
 
 def load_export(folder: Path, *, format: Format = "onnx", device: Device = "auto") -> LoadedModel:
-    """Check hashes, load, and compute the golden inputs, which also warms the runtime.
+    """Check the hashes, load the export and verify the golden outputs, which also warms up the runtime.
 
-    Raises: BadExport, one line that says which file and why.
+    Raises: BadExport; the message is one line that names the file and the reason.
     """
     started = time.perf_counter()
     manifest = read_manifest(folder)
@@ -135,7 +158,7 @@ def load_export(folder: Path, *, format: Format = "onnx", device: Device = "auto
 
 
 def _fitting(graph: Graph, golden: dict[str, Array], bucket: int) -> dict[str, Array]:
-    """Golden tensors of the rows that fit a bucket shorter than theirs, cut to it."""
+    """Golden tensors of the rows that fit into a shorter bucket, cut to its length."""
     names = [spec.name for spec in graph.inputs]
     if any(name not in golden for name in names) or golden[names[0]].ndim < 2 or golden[names[0]].shape[1] <= bucket:
         return golden
@@ -148,13 +171,13 @@ def _fitting(graph: Graph, golden: dict[str, Array], bucket: int) -> dict[str, A
 def _check_golden(
     graph: Graph, backend: InferenceBackend, golden: dict[str, Array], tolerance: float, place: str
 ) -> None:
-    """Compare the outputs for the golden inputs with those stored. Raises: BadExport."""
+    """Compare the backend's outputs for the golden inputs with the stored outputs. Raises: BadExport."""
     names = [spec.name for spec in (*graph.inputs, *graph.outputs)]
     if missing := [name for name in names if name not in golden]:
         raise BadExport(f"{place} has no tensor {missing[0]}", "golden")
     try:
         outputs = backend.run({spec.name: golden[spec.name] for spec in graph.inputs})
-    except Exception as error:  # whatever the runtime raises, the export cannot be served
+    except Exception as error:  # any error of the runtime means that the export cannot be served
         first = (str(error) or type(error).__name__).splitlines()[0]
         raise BadExport(f"{place}: computing the golden inputs failed: {first}", "golden") from None
     for spec in graph.outputs:
@@ -165,7 +188,7 @@ def _check_golden(
 
 
 def _read_calibration(manifest: ForecasterManifest, folder: Path) -> Calibration:
-    """Read and check the quantiles of a forecaster's errors. Raises: BadExport."""
+    """Read and check a forecaster's calibration. Raises: BadExport."""
     place = f"{manifest.name}/{manifest.version}"
     arrays = _read_arrays(folder / manifest.calibration.path, place, "calibration")
     levels, errors = arrays.get("levels", np.empty(0)), arrays.get("errors", np.empty(0))
@@ -194,9 +217,9 @@ def _read_calibration(manifest: ForecasterManifest, folder: Path) -> Calibration
 
 
 def _read_arrays(path: Path, place: str, reason: str) -> dict[str, Array]:
-    """Read an archive of arrays; no pickles."""
+    """Read an .npz archive without pickles. Raises: BadExport."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             return dict(arrays)
-    except Exception:  # numpy and zipfile raise many kinds for damaged archives
-        raise BadExport(f"{place}: {path.name} is not an archive of arrays", reason) from None
+    except Exception:  # numpy and zipfile raise many exception types for damaged archives
+        raise BadExport(f"{place}: {path.name} is not a valid .npz archive", reason) from None

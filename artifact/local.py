@@ -1,6 +1,6 @@
-"""Models in this process, without a server. `artifact.load` returns one.
+"""In-process models, returned by `artifact.load`.
 
-They answer as the server does, and compute batches on every core.
+They give the same answers as the server and run batches on all cores.
 """
 
 import os
@@ -23,29 +23,29 @@ from artifact.matching import Encoding, Ranking, ScoredPair, Text, Texts, pooled
 from artifact.series import Calibration, Column, Tails
 
 Document = str | bytes | bytearray | memoryview
-"""Text, which is read as UTF-8, or raw bytes."""
+"""Text, encoded as UTF-8, or raw bytes."""
 Result = dict[str, Any]
-"""An answer with the keys that the server's JSON has."""
+"""An answer with the same keys as the server's JSON."""
 
 M = TypeVar("M", ClassifierManifest, MatcherManifest, ForecasterManifest)
 
 
 class Model:
-    """A loaded export of any task; the methods of other tasks raise InvalidInput. Threads may share it."""
+    """A loaded export of any task. Thread-safe; methods of other tasks raise InvalidInput."""
 
     def __init__(self, loaded: LoadedModel) -> None:
         self._loaded = loaded
         self._batch_rows = BATCH_ROWS[loaded.backend.device]
         self._pools: dict[int, ThreadPoolExecutor] = {}
-        """By process: in a child that was forked, the threads of its parent do not run."""
+        """Thread pool by process id: threads do not survive a fork."""
 
     @property
     def manifest(self) -> Manifest:
-        """What the export says of itself: labels or channels, limits, measured results, terms of use."""
+        """The export's manifest: labels or channels, limits, measured results, terms of use."""
         return self._loaded.manifest
 
     @overload
-    def classify(  # type: ignore[overload-overlap]  # a str is a sequence of str too, and the first one fits
+    def classify(  # type: ignore[overload-overlap]  # a str is also a Sequence[str]; the first overload applies
         self, documents: Document, *, top_k: int | None = ..., on_overflow: OnOverflow = ..., detail: bool = ...
     ) -> Result: ...
 
@@ -67,12 +67,12 @@ class Model:
         on_overflow: OnOverflow = "windows",
         detail: bool = False,
     ) -> Result | list[Result]:
-        """Label, scores and coverage of a document, or of each of several.
+        """Classify one document or several: returns label, scores and coverage (how much of the document was read).
 
         Args:
-            documents: of any length.
-            top_k: scores to return, best first; None returns all, as does a number beyond the labels.
-            on_overflow: what happens beyond the model's length.
+            documents: documents of any length.
+            top_k: number of scores to return, best first; None, or a number above the number of labels, returns all.
+            on_overflow: how to read documents longer than the model's max_length.
             detail: whether to return the scores of each window.
 
         Raises: InvalidInput, InferenceFailed, NonFiniteOutput.
@@ -80,30 +80,28 @@ class Model:
         """
         if isinstance(documents, str | bytes | bytearray | memoryview):
             return self.classify([documents], top_k=top_k, on_overflow=on_overflow, detail=detail)[0]
-        manifest, options = (
-            self._manifest_of(ClassifierManifest, "classify documents"),
-            Options(top_k, on_overflow, detail),
-        )
+        manifest = self._manifest_of(ClassifierManifest, "classify documents")
+        options = Options(top_k, on_overflow, detail)
         _check_positive("top_k", top_k)
         _check_overflow(on_overflow)
-        _check_count("inputs", documents)
-        encoded = [_encoded(f"inputs.{i}", document) for i, document in enumerate(documents)]
+        _check_not_empty("inputs", documents)
+        encoded = [_to_bytes(f"inputs.{i}", document) for i, document in enumerate(documents)]
         request = Documents(encoded, manifest, on_overflow)
         return [answer.as_json(manifest.labels, options) for answer in request.answers(self._compute(request.rows))]
 
     def score(self, pairs: Sequence[tuple[Document, Document]], *, on_overflow: OnOverflow = "windows") -> list[Result]:
-        """Probability that the documents of each pair belong together, and coverage of both.
+        """Score pairs of documents: returns the probability that the two match, and the coverage of both.
 
         Raises: InvalidInput, InferenceFailed, NonFiniteOutput.
         """
-        _check_several("pairs", pairs)
+        _check_sequence("pairs", pairs)
         for i, pair in enumerate(pairs):
-            _check_several(f"pairs.{i}", pair)
+            _check_sequence(f"pairs.{i}", pair)
             if len(pair) != 2:
                 raise InvalidInput.at(f"pairs.{i}", f"must be two documents, not {len(pair)}")
         places = [f"pairs.{i}.{side}" for i in range(len(pairs)) for side in (0, 1)]
         given = [document for pair in pairs for document in pair]
-        texts = [Text(place, _encoded(place, document)) for place, document in zip(places, given, strict=True)]
+        texts = [Text(place, _to_bytes(place, document)) for place, document in zip(places, given, strict=True)]
         vectors, encodings = self._encode(texts, on_overflow)
         scores = self._scores(vectors[0::2], vectors[1::2])
         return [pair.as_json(on_overflow) for pair in map(ScoredPair, scores, encodings[0::2], encodings[1::2])]
@@ -116,22 +114,22 @@ class Model:
         top_n: int | None = None,
         on_overflow: OnOverflow = "windows",
     ) -> list[Result]:
-        """Index, score with the query and coverage of documents, best score first.
+        """Rank documents by their score with a query: returns index, score and coverage of each, best first.
 
         Args:
-            query: what the documents are compared with.
-            documents: of any length.
-            top_n: results to return; None returns all, as does a number beyond the documents.
-            on_overflow: what happens beyond the model's length.
+            query: document that all others are compared with.
+            documents: documents of any length.
+            top_n: number of results to return; None, or a number above the number of documents, returns all.
+            on_overflow: how to read documents longer than the model's max_length.
 
         Raises: InvalidInput, InferenceFailed, NonFiniteOutput.
 
         """
         _check_positive("top_n", top_n)
-        _check_several("documents", documents)
+        _check_sequence("documents", documents)
         places = [f"documents.{i}" for i in range(len(documents))]
-        texts = [Text(place, _encoded(place, document)) for place, document in zip(places, documents, strict=True)]
-        vectors, encodings = self._encode([Text("query", _encoded("query", query)), *texts], on_overflow)
+        texts = [Text(place, _to_bytes(place, document)) for place, document in zip(places, documents, strict=True)]
+        vectors, encodings = self._encode([Text("query", _to_bytes("query", query)), *texts], on_overflow)
         scores = self._scores(np.repeat(vectors[:1], len(texts), axis=0), vectors[1:])
         return Ranking(encodings[0], scores, encodings[1:]).as_json(top_n, on_overflow)
 
@@ -142,34 +140,38 @@ class Model:
         horizon: int | None = None,
         quantiles: Sequence[float] = (),
     ) -> Result:
-        """Continuation of a multivariate series, with error bands and coverage.
+        """Forecast a multivariate series, with error bands and coverage.
 
         Args:
-            series: values of each channel, oldest first, None where one is missing; by name, or in the model's order.
-            horizon: steps to forecast; None forecasts all the model can.
-            quantiles: levels of the error bands.
+            series: values of each channel, by name or in the order of `manifest.channels`; the oldest value first, None
+                for a missing one.
+            horizon: number of steps to forecast; None means the model's maximum.
+            quantiles: quantile levels of the error bands.
 
         Raises: InvalidInput, InferenceFailed, NonFiniteOutput.
 
         """
         manifest, calibration, horizon = self.check_forecast(horizon, quantiles)
         names, columns = (list(series), list(series.values())) if isinstance(series, Mapping) else (None, list(series))
-        places = check_channels(manifest, names, len(columns))
+        order = check_channels(manifest, names, len(columns))
         for name, column in zip(names or range(len(columns)), columns, strict=True):
             _check_column(f"series.{name}", column)
         request = Series(
-            Tails.of([columns[place] for place in places], manifest.context_length),
+            Tails.of([columns[i] for i in order], manifest.context_length),
             manifest,
             calibration,
             horizon=horizon,
             levels=quantiles,
         )
-        return request.answer(self._compute([request.row])[0]).as_json(names, places)
+        return request.answer(self._compute([request.row])[0]).as_json(names, order)
 
     def check_forecast(
         self, horizon: int | None, quantiles: Sequence[float]
     ) -> tuple[ForecasterManifest, Calibration, int]:
-        """Manifest, calibration and horizon of a forecast. Raises: InvalidInput."""
+        """Check the options of a forecast; return manifest, calibration and horizon (the maximum if None).
+
+        Raises: InvalidInput.
+        """
         _check_positive("horizon", horizon)
         manifest, calibration = self._manifest_of(ForecasterManifest, "forecast series"), self._loaded.calibration
         assert calibration is not None
@@ -177,13 +179,13 @@ class Model:
         return manifest, calibration, choose_horizon(manifest, horizon)
 
     def _manifest_of(self, kind: type[M], what: str) -> M:
-        """The manifest. Raises: InvalidInput if it is of another task."""
+        """The manifest. Raises: InvalidInput if the model has another task."""
         if not isinstance(self.manifest, kind):
-            raise InvalidInput(f"{self.manifest.name} does {self.manifest.task}; it cannot {what}")
+            raise InvalidInput(f"{self.manifest.name} is for {self.manifest.task}; it cannot {what}")
         return self.manifest
 
     def _encode(self, texts: Sequence[Text], on_overflow: OnOverflow) -> tuple[Floats, list[Encoding]]:
-        """Vectors (texts, dim), and what of each text was read."""
+        """Vectors (texts, dim) and coverage of each text."""
         manifest = self._manifest_of(MatcherManifest, "compare documents")
         _check_overflow(on_overflow)
         request = Texts(texts, manifest, on_overflow)
@@ -193,12 +195,12 @@ class Model:
         return request.vectors(dict(zip(keys, vectors, strict=True))), request.encodings
 
     def _scores(self, a: Floats, b: Floats) -> list[float]:
-        """Probabilities of pairs of vectors."""
+        """Match probabilities of pairs of vectors."""
         scores: list[float] = sigmoid(_finite(self._loaded.run_head(a, b))).tolist()
         return scores
 
     def _compute(self, rows: Sequence[bytes]) -> Floats:
-        """Outputs (rows, ...); rows of one bucket are computed together, batches side by side."""
+        """Outputs (rows, ...). Rows of one bucket are batched; batches run concurrently."""
         lengths = self._loaded.row_lengths
         buckets = defaultdict[int, list[int]](list)
         for index, row in enumerate(rows):
@@ -213,7 +215,7 @@ class Model:
         computed = pool.map(lambda batch: self._loaded.run([rows[i] for i in batch[1]], batch[0]), batches)
         try:
             outputs = np.concatenate(list(computed))
-        except Exception as error:  # runtimes raise classes of their own
+        except Exception as error:  # the runtimes' exceptions share no base class but Exception
             raise InferenceFailed("the backend failed on this input") from error
         ordered = np.empty_like(outputs)
         ordered[[index for _, indices in batches for index in indices]] = outputs
@@ -225,13 +227,13 @@ class Model:
 
 
 def _check_overflow(on_overflow: str) -> None:
-    """Refuse a strategy that there is not; the server's schemas do it for requests. Raises: InvalidInput."""
+    """Check the overflow strategy, as the server's schemas do for requests. Raises: InvalidInput."""
     if on_overflow not in (allowed := get_args(OnOverflow)):
-        raise InvalidInput.at("on_overflow", f"{on_overflow!r} is none of {', '.join(allowed)}")
+        raise InvalidInput.at("on_overflow", f"must be one of {', '.join(allowed)}, not {on_overflow!r}")
 
 
 def _check_positive(place: str, number: int | None) -> None:
-    """Refuse what is not a count of at least one. Raises: InvalidInput."""
+    """Check that a value is None or an integer of at least 1. Raises: InvalidInput."""
     if number is None:
         return
     if isinstance(number, bool) or not isinstance(number, Integral):
@@ -240,14 +242,14 @@ def _check_positive(place: str, number: int | None) -> None:
         raise InvalidInput.at(place, f"must be at least 1, not {number}")
 
 
-def _check_count(what: str, inputs: Sequence[object]) -> None:
-    """Refuse a request without inputs. Raises: InvalidInput."""
-    if len(inputs) == 0:  # an array has no truth value
+def _check_not_empty(what: str, inputs: Sequence[object]) -> None:
+    """Check that there is at least one input. Raises: InvalidInput."""
+    if len(inputs) == 0:  # the truth value of an array is ambiguous
         raise InvalidInput.at(what, "at least 1 is needed")
 
 
-def _encoded(place: str, document: Document) -> bytes:
-    """The bytes of a document. Raises: InvalidInput if it is neither text that UTF-8 can hold nor bytes."""
+def _to_bytes(place: str, document: Document) -> bytes:
+    """Bytes of a document. Raises: InvalidInput if it is neither bytes nor text that can be encoded as UTF-8."""
     if isinstance(document, bytes | bytearray | memoryview):
         return bytes(document)
     if not isinstance(document, str):
@@ -255,32 +257,32 @@ def _encoded(place: str, document: Document) -> bytes:
     try:
         return document.encode()
     except UnicodeEncodeError:
-        raise InvalidInput.at(place, "holds a lone surrogate, which UTF-8 cannot write; give bytes") from None
+        raise InvalidInput.at(place, "contains a lone surrogate, which UTF-8 cannot encode; pass bytes") from None
 
 
-def _check_several(place: str, documents: Sequence[object]) -> None:
-    """Refuse what is no sequence of documents: one text is a sequence, too, of letters. Raises: InvalidInput."""
+def _check_sequence(place: str, documents: Sequence[object]) -> None:
+    """Check that `documents` is a sequence and not a single text. Raises: InvalidInput."""
     if isinstance(documents, str | bytes | bytearray) or not isinstance(documents, Sequence | np.ndarray):
         raise InvalidInput.at(place, f"must be a sequence of documents, not {type(documents).__name__}")
-    _check_count(place, documents)
+    _check_not_empty(place, documents)
 
 
 def _check_column(place: str, column: Column) -> None:
-    """Refuse values that are not numbers or None; strings and booleans would be read as some. Raises: InvalidInput."""
+    """Check that all values are numbers or None; NumPy would convert strings and booleans. Raises: InvalidInput."""
     if isinstance(column, str | bytes) or not hasattr(column, "__len__"):
         raise InvalidInput.at(place, f"must be a sequence of numbers, not {type(column).__name__}")
     kinds = {column.dtype.type} if isinstance(column, np.ndarray) else set(map(type, column))
     wrong = [kind for kind in kinds if kind is bool or not issubclass(kind, (int, float, np.number, type(None)))]
     if wrong:
-        raise InvalidInput.at(place, f"must hold numbers, or None, not {wrong[0].__name__}")
+        raise InvalidInput.at(place, f"must contain numbers or None, not {wrong[0].__name__}")
     try:
         np.asarray(column, np.float64)
     except OverflowError:
-        raise InvalidInput.at(place, "holds an integer that is too large") from None
+        raise InvalidInput.at(place, "contains an integer that is too large") from None
 
 
 def _finite(outputs: Floats) -> Floats:
-    """Outputs that are all finite. Raises: NonFiniteOutput."""
+    """Return the outputs unchanged. Raises: NonFiniteOutput if one is NaN or infinite."""
     if not np.isfinite(outputs).all():
-        raise NonFiniteOutput("the model gave no finite answer for this input")
+        raise NonFiniteOutput("the model returned NaN or infinity for this input")
     return outputs

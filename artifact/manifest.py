@@ -1,28 +1,33 @@
-"""`manifest.json`: what training hands to the service. Read by `artifact.loading`, written by `model.cli.export`."""
+"""`manifest.json`, the description of an export. Written by `model.cli.export`, read by `artifact.loading`."""
 
 import hashlib
 import json
 import os
 import re
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
-from artifact.errors import BadExport
+from artifact.errors import BadExport, InvalidInput
 from artifact.files import open_regular
+from artifact.series import IRREGULAR, Step, parse_frequency
 
 SCHEMA_VERSION = 2
 MANIFEST = "manifest.json"
+MAX_VERSION = 2**53 - 1
+"""Largest number that every reader of JSON keeps exactly."""
 MAX_TOLERANCE = 1e-2
-"""A larger one would make the golden check meaningless."""
+"""Maximum tolerance of the golden check; a larger one would make the check meaningless."""
 
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 TEXT = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$"
-"""Without control characters, which would move a terminal's cursor, end a line of a log or turn the text around."""
+"""Text without control characters, which could corrupt terminals and logs, and without bidirectional overrides."""
 Text = Annotated[str, StringConstraints(pattern=TEXT)]
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?$")]
+NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
+Name = Annotated[str, StringConstraints(pattern=f"^{NAME.pattern}$")]
 Format = Literal["onnx", "torchscript"]
 CalibrationSource = Literal["validation", "history"]
 
@@ -32,15 +37,15 @@ class _Part(BaseModel):
 
 
 class ModelFile(_Part):
-    """One file with weights."""
+    """One weight file."""
 
     path: FileName
     sha256: Sha256
     format: Format
     precision: Literal["float32"]
     bucket: int = Field(gt=0)
-    """Length of the inputs' second axis that the file computes: bytes of a row, steps of a window. A file that computes
-    several is listed once for each."""
+    """Length of the inputs' second axis: bytes of a row, or steps of a window. A file that computes several lengths is
+    listed once for each."""
 
 
 class ArrayFile(_Part):
@@ -59,14 +64,14 @@ class TensorSpec(_Part):
 
 
 class Graph(_Part):
-    """One computation, in every format and bucket."""
+    """One computation graph, in every format and bucket."""
 
     files: tuple[ModelFile, ...] = Field(min_length=1)
     inputs: tuple[TensorSpec, ...] = Field(min_length=1)
     outputs: tuple[TensorSpec]
 
     def files_of(self, format: Format) -> dict[int, ModelFile]:
-        """Files of one format by bucket. Raises: BadExport if there is none."""
+        """Files of one format, by bucket. Raises: BadExport if there is none."""
         files = {file.bucket: file for file in self.files if file.format == format}
         if not files:
             raise BadExport(f"the export holds no {format} file", "manifest")
@@ -74,60 +79,62 @@ class Graph(_Part):
 
 
 class Validation(_Part):
-    """What the best epoch was chosen by."""
+    """Validation metric that selected the best epoch."""
 
     metric: str
     value: float
 
 
 class Training(_Part):
-    """How the weights came to be."""
+    """How the model was trained."""
 
     recipe: dict[str, Any]
     data: str
     device: str
     seconds: float
     examples_per_second: float
-    """Documents, pairs or windows, by task."""
+    """Training throughput in documents, pairs or windows per second, depending on the task."""
     peak_memory_bytes: int
     validation: Validation
     revision: str
-    """Git revision of the code that trained."""
+    """Git revision of the training code."""
+    data_sha256: Sha256 | None = None
+    """Fingerprint of the user's data, to recognise the data when it is evaluated again; None for a public data set."""
 
 
 class Result(_Part):
-    """One measured figure."""
+    """One measured value."""
 
     metric: str
     value: float
     split: str
     examples: int
     condition: str
-    """What was measured: how documents longer than the model were read, which pairs, which horizon."""
+    """Measurement condition: overflow strategy, kind of pairs, or forecast horizon."""
     seeds: tuple[int, ...]
     compared_with: str
 
 
 class ReliabilityBin(_Part):
-    """Test documents whose answers have about one score."""
+    """Test documents whose top score falls into one bin."""
 
     score: float
-    """Mean score of the answers."""
+    """Mean top score."""
     accuracy: float
-    """Share of them that are right."""
+    """Share of correct answers."""
     examples: int
 
 
 class _Export(Graph):
-    """What every task's manifest has; the files, inputs and outputs are those of the model."""
+    """Fields of every task's manifest. `files`, `inputs` and `outputs` are those of the main graph."""
 
     schema_version: Literal[2]
     name: Name
-    version: int = Field(gt=0)
+    version: int = Field(gt=0, le=MAX_VERSION)
     golden: ArrayFile
-    """Synthetic inputs with the outputs they must give, for every graph."""
+    """Synthetic inputs and the expected outputs of every graph."""
     tolerance: float = Field(gt=0, le=MAX_TOLERANCE)
-    """Largest |a - b| / max(1, max|b|) between two backends, and between a start and the golden outputs."""
+    """Maximum |a - b| / max(1, max|b|) between two backends, and between loaded model and golden outputs."""
     training: Training
     results: tuple[Result, ...]
     data_terms: Text
@@ -135,26 +142,26 @@ class _Export(Graph):
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """Every graph of the export."""
+        """All graphs of the export."""
         return (self,)
 
     @property
     def archives(self) -> tuple[ArrayFile, ...]:
-        """Every archive of arrays."""
+        """All .npz archives of the export."""
         return (self.golden,)
 
 
 class _TextExport(_Export):
-    """A model of raw bytes; its inputs are bytes and lengths."""
+    """A model that reads raw bytes; its inputs are `bytes` and `lengths`."""
 
     max_length: int = Field(gt=0)
-    """Bytes of a document that the model reads at once; windows cover the rest."""
+    """Maximum number of bytes per row; longer documents are split into windows."""
     window_overlap: int = Field(ge=0)
-    """Bytes that two neighbouring windows share at least."""
+    """Minimum overlap of neighbouring windows in bytes."""
 
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
-        """What the engine relies on: it would fail only while serving."""
+        """Check what serving relies on."""
         if (types := [spec.datatype for spec in self.inputs]) != ["UINT8", "INT32"]:
             raise ValueError(f"a text model's inputs are bytes UINT8 and lengths INT32, not {', '.join(types)}")
         if self.window_overlap >= self.max_length:
@@ -172,9 +179,9 @@ class ClassifierManifest(_TextExport):
     task: Literal["text-classification"]
     labels: tuple[Text, ...] = Field(min_length=2)
     temperature: float = Field(default=1.0, gt=0)
-    """What the logits were divided by, so that scores are probabilities; it is part of the weights."""
+    """Calibration temperature. The exported weights are already divided by it."""
     reliability: tuple[ReliabilityBin, ...] = ()
-    """How scores and accuracy went together on the test split, by score."""
+    """Mean score and accuracy on the test split, by score bin."""
 
     @model_validator(mode="after")
     def _check_labels(self) -> Self:
@@ -190,18 +197,18 @@ class MatcherManifest(_TextExport):
 
     task: Literal["text-matching"]
     min_length: int = Field(gt=0)
-    """Bytes below which a document holds nothing that the model reads."""
+    """Minimum length of a document in bytes; the model has no features for a shorter one."""
     head: Graph
-    """Vectors of two documents -> logit that they belong together."""
+    """Vectors of two documents -> logit that the documents match."""
 
     @property
     def dim(self) -> int:
-        """Length of a document's vector."""
+        """Dimension of a document's vector."""
         return self.outputs[0].shape[1]
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """Encoder and head."""
+        """Graphs of the encoder and the head."""
         return (self, self.head)
 
     @model_validator(mode="after")
@@ -221,34 +228,53 @@ class MatcherManifest(_TextExport):
 
 
 class ForecasterManifest(_Export):
-    """Multivariate window -> its continuation."""
+    """Window of a multivariate series -> forecast."""
 
     task: Literal["forecasting"]
     channels: tuple[Text, ...] = Field(min_length=1)
     mean: tuple[float, ...]
-    """Of each channel in training: the model sees (value - mean) / scale."""
+    """Training mean of each channel; the model reads (value - mean) / scale."""
     scale: tuple[Annotated[float, Field(gt=0)], ...]
     context_length: int = Field(gt=1)
-    """Steps the model reads."""
+    """Number of steps the model reads."""
     horizon: int = Field(gt=0)
-    """Steps it forecasts at most."""
+    """Maximum number of steps the model forecasts."""
     min_observations: int = Field(gt=1)
-    """Values of each channel that must be there within the context; the others are imputed."""
+    """Minimum number of known values per channel in the context; missing values are imputed."""
     frequency: Text
-    """Step of the training data, for people."""
+    """Time step of the training data, such as 15min or 1mo; `irregular` if it varies or is unknown."""
     calibration: ArrayFile
-    """`levels` (Q,) and `errors` (Q, horizon, channels), in scaled units."""
+    """Archive of `levels` (Q,) and `errors` (Q, horizon, channels), in scaled units."""
     calibration_source: CalibrationSource
-    """Rows of the errors: the second half of validation, or a history that ends with it, training rows and all."""
+    """Rows used for calibration: `validation` is the second half of the validation split; `history` includes
+    earlier rows as well, even training rows."""
     calibration_examples: int = Field(gt=0)
-    """m: errors behind each quantile; levels outside [1 / (m + 1), m / (m + 1)] cannot be given."""
+    """m: number of errors behind each quantile; levels outside [1 / (m + 1), m / (m + 1)] are not available."""
     quantiles_reliable: bool
-    """Whether the 80 % band covered 70 to 90 % of the test values."""
+    """Whether the 80 % band covered 70 % to 90 % of the test values."""
 
     @property
     def archives(self) -> tuple[ArrayFile, ...]:
-        """Golden outputs and calibration."""
+        """Archives of the golden outputs and the calibration."""
         return (self.golden, self.calibration)
+
+    @cached_property
+    def step(self) -> Step | None:
+        """Time step of the training data; None if irregular or unknown."""
+        return None if self.frequency == IRREGULAR else parse_frequency(self.frequency)
+
+    def check_step(self, step: Step) -> None:
+        """Check that a series has the time step of the training data. Raises: InvalidInput."""
+        if self.step not in (None, step):
+            raise InvalidInput.at("frequency", f"{self.name} expects one value every {self.frequency}")
+
+    @model_validator(mode="after")
+    def _check_frequency(self) -> Self:
+        try:
+            _ = self.step
+        except InvalidInput as error:
+            raise ValueError(f"{error}, or {IRREGULAR}") from None
+        return self
 
     @model_validator(mode="after")
     def _check_window(self) -> Self:
@@ -272,14 +298,14 @@ _ADAPTER: TypeAdapter[Manifest] = TypeAdapter(Annotated[Manifest, Field(discrimi
 
 
 def parse_manifest(raw: object) -> Manifest:
-    """Check the content of a manifest. Raises: pydantic.ValidationError."""
+    """Validate the content of a manifest. Raises: pydantic.ValidationError."""
     return _ADAPTER.validate_python(raw)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read and check `manifest.json` and the hash of every file it names; the folder holds no other.
+    """Read and check `manifest.json` and the hash of every listed file; unlisted files are an error.
 
-    Raises: BadExport, one line that names the folder and the file.
+    Raises: BadExport; the message is one line that names the folder and the file.
     """
     place = f"{folder.parent.name}/{folder.name}"
     try:
@@ -288,7 +314,7 @@ def read_manifest(folder: Path) -> Manifest:
     except FileNotFoundError:
         raise BadExport(f"{place}: {MANIFEST} is missing", "missing") from None
     except (OSError, ValueError, RecursionError):
-        raise BadExport(f"{place}: {MANIFEST} is not readable JSON", "manifest") from None
+        raise BadExport(f"{place}: {MANIFEST} cannot be read as JSON", "manifest") from None
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if isinstance(version, int) and version != SCHEMA_VERSION:
         raise BadExport(
@@ -312,23 +338,23 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def is_text(text: str) -> bool:
-    """Whether a label or the name of a channel may stand in a manifest."""
+    """Whether a text is allowed as a label or channel name in a manifest."""
     return re.fullmatch(TEXT, text) is not None
 
 
 def is_version(path: Path) -> bool:
-    """Whether a folder's name is a positive integer as `model.cli.export` writes it."""
+    """Whether a folder's name is a version number: a positive integer without leading zeros."""
     return path.is_dir() and path.name.isascii() and path.name.isdigit() and path.name[0] != "0"
 
 
 def versions_of(folder: Path) -> list[Path]:
-    """Folders of an export's versions, highest first, given the one above them."""
+    """Version folders in the folder of a model, highest first."""
     return sorted(filter(is_version, folder.iterdir()), key=lambda path: int(path.name), reverse=True)
 
 
 def newest_version(folder: Path) -> Path:
-    """Folder of an export's highest version, given that folder or the one above it. Raises: BadExport."""
-    place = Path(os.path.abspath(folder))  # `.` has no name; a link keeps its own
+    """Folder of the highest version; `folder` is that folder or its parent. Raises: BadExport."""
+    place = Path(os.path.abspath(folder))  # resolves `.`, but keeps the name of a symbolic link
     if (place / MANIFEST).is_file():
         return place
     versions = versions_of(place) if place.is_dir() else []
@@ -338,13 +364,13 @@ def newest_version(folder: Path) -> Path:
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal. Raises: OSError."""
+    """SHA-256 of a file as a hexadecimal string. Raises: OSError."""
     with open_regular(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _check_hash(path: Path, expected: str, place: str) -> None:
-    """Compare a file with its hash."""
+    """Compare the SHA-256 of a file with the expected one. Raises: BadExport."""
     try:
         found = sha256_of(path)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Text matching apart from the model: documents -> rows, vectors of the rows -> vectors of documents."""
+"""Pre- and postprocessing of text matching: documents -> rows, vectors of the rows -> vectors of documents."""
 
 import hashlib
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Vector = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Text:
-    """A document and its place in the request."""
+    """A document and its location in the request."""
 
     place: str
     document: bytes
@@ -25,28 +25,28 @@ class Text:
 
 @dataclass(frozen=True)
 class Encoding:
-    """What of one document was read."""
+    """How much of one document was read."""
 
     bytes_total: int
     bytes_used: int
     windows: int
 
     def as_json(self, on_overflow: OnOverflow) -> dict[str, Any]:
-        """Coverage as clients get it."""
+        """The coverage returned to clients."""
         return coverage(self.bytes_total, self.bytes_used, self.windows, on_overflow)
 
 
 @dataclass(frozen=True)
 class ScoredPair:
-    """The answer for one pair."""
+    """Result for one pair."""
 
     score: float
-    """Probability that its documents belong together."""
+    """Probability that the two documents match."""
     a: Encoding
     b: Encoding
 
     def as_json(self, on_overflow: OnOverflow) -> dict[str, Any]:
-        """The answer as clients get it."""
+        """The JSON object returned to clients."""
         return {
             "score": self.score,
             "coverage": {"a": self.a.as_json(on_overflow), "b": self.b.as_json(on_overflow)},
@@ -55,18 +55,18 @@ class ScoredPair:
 
 @dataclass(frozen=True)
 class Ranking:
-    """Documents with their scores with a query, in the order given."""
+    """Scores of documents for a query, in the order of the request."""
 
     query: Encoding
     scores: list[float]
     documents: list[Encoding]
 
     def best(self, top_n: int | None) -> list[int]:
-        """Indices of the best scores; equal ones in the order they came."""
+        """Indices of the best scores, best first; ties keep the order of the request."""
         return sorted(range(len(self.scores)), key=lambda index: -self.scores[index])[:top_n]
 
     def as_json(self, top_n: int | None, on_overflow: OnOverflow) -> list[dict[str, Any]]:
-        """The best documents as clients get them."""
+        """The JSON array returned to clients, best document first."""
         return [
             {
                 "index": index,
@@ -78,12 +78,12 @@ class Ranking:
 
 
 class Texts:
-    """Documents of one request, each distinct one cut into the rows that the model reads.
+    """Documents of one request; each distinct document is split into rows once.
 
     Args:
-        texts: documents with their places.
-        manifest: of the matcher.
-        on_overflow: what happens beyond the model's length.
+        texts: documents with their locations.
+        manifest: manifest of the matcher.
+        on_overflow: how to read documents longer than the model's max_length.
 
     Raises: InvalidInput naming the document.
 
@@ -94,37 +94,43 @@ class Texts:
         self.keys = [
             hashlib.blake2b(text.document, key=on_overflow.encode(), digest_size=32).digest() for text in texts
         ]
-        """Of each text; equal texts that are cut alike have equal keys."""
+        """Hash of each text and on_overflow; equal texts have equal keys."""
         self.encodings = [
             Encoding(len(text.document), bytes_used(plan), len(plan)) for text, plan in zip(texts, plans, strict=True)
         ]
-        """Of each text."""
+        """How much of each text was read."""
         self._by_key = {key: (text.document, plan) for key, text, plan in zip(self.keys, texts, plans, strict=True)}
 
     def rows(self, key: bytes) -> list[bytes]:
-        """Rows of one distinct text."""
+        """Rows of the text with this key."""
         document, plan = self._by_key[key]
         return [take(document, spans) for spans in plan]
 
     def vectors(self, found: dict[bytes, Vector]) -> NDArray[np.float32]:
-        """Vectors (texts, dim), from those of the distinct texts by key."""
+        """Stack the vectors of all texts (texts, dim), given those of the distinct texts by key."""
         return np.stack([found[key] for key in self.keys])
 
 
 def pooled(rows: Sequence[int], vectors: NDArray[np.float32]) -> list[Vector]:
-    """Vector (dim,) of each text.
+    """Pool the rows' vectors to one vector (dim,) per text.
 
     Args:
-        rows: how many each text has.
-        vectors: (sum of rows, dim), of the rows of all texts in order.
+        rows: number of rows of each text.
+        vectors: (sum of rows, dim), rows of all texts in order.
 
     """
     parts = np.split(vectors, np.cumsum(rows)[:-1])
     return [pool(part) for part in parts]
 
 
+def normalized(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """L2-normalise vectors (texts, dim); zero vectors stay zero."""
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
 def _cut(text: Text, manifest: MatcherManifest, on_overflow: OnOverflow) -> list[list[Span]]:
-    """Cut one document, naming it in the error."""
+    """Split one document into rows; the error names the document."""
     size = len(text.document)
     try:
         if 0 < size < manifest.min_length:

@@ -1,16 +1,16 @@
-"""The revision of the code that a result or an export was made with. Used by training and benchmarks."""
+"""Git revision of the code, recorded in results and exports. Used by training and benchmarks."""
 
 import subprocess
 from pathlib import Path
 
 TEXTS = ("benchmarks/results", "docs", "*.md")
-"""What a result may change without changing the code that gave it."""
+"""Paths whose uncommitted changes do not count as `-dirty`."""
 
 
 def git_revision() -> str:
-    """Revision of the code, with `-dirty` if code has uncommitted changes; `unknown` outside a checkout of its own."""
+    """Revision of the code, with `-dirty` if code has uncommitted changes; `unknown` outside the project's checkout."""
     try:
-        # An environment may lie in a checkout of something else.
+        # A virtual environment may lie inside the checkout of another project.
         _git("ls-files", "--error-unmatch", Path(__file__).name)
         revision = _git("describe", "--always", "--abbrev=12")
         paths = (":/", *(f":(top,exclude){path}" for path in TEXTS))

@@ -1,10 +1,11 @@
-"""Series <-> tensors: windows, gaps, scaling, error bands, time stamps. The one home of preprocessing of forecasts."""
+"""Preprocessing of series: windows, imputation, scaling, error bands, time stamps."""
 
+import calendar
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import MAXYEAR, datetime, timedelta
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,41 +17,100 @@ Column = Sequence[float | None]
 """One channel, oldest value first; None or NaN where a value is missing."""
 
 LARGEST = 1e6
-"""Values further than this many training deviations from the training mean are refused."""
+"""Maximum absolute value after scaling; larger input values are rejected."""
+IRREGULAR = "irregular"
+"""Frequency of a series without a known, regular time step."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Time step of a series: a fixed time, or a number of months or business days. One field is positive."""
+
+    time: timedelta = timedelta(0)
+    months: int = 0
+    business_days: int = 0
+    """Monday to Friday; holidays are not known."""
+
+    def __mul__(self, factor: int) -> "Step":
+        """The step, `factor` times as long."""
+        return Step(self.time * factor, self.months * factor, self.business_days * factor)
+
+    def add(self, start: datetime, count: int) -> datetime:
+        """Time of the value `count` steps after the value at `start`.
+
+        Months keep the day of `start`, or take the last day of a shorter month. If `start` is the last day of its
+        month, all are. Business days count a `start` on a weekend as the Monday after it.
+
+        Raises: OverflowError beyond the year 9999.
+
+        """
+        if self.months:
+            year, month = divmod(start.year * 12 + start.month - 1 + count * self.months, 12)
+            if year > MAXYEAR:
+                raise OverflowError
+            last = calendar.monthrange(year, month + 1)[1]
+            is_last = start.day == calendar.monthrange(start.year, start.month)[1]
+            return start.replace(year=year, month=month + 1, day=last if is_last else min(start.day, last))
+        if self.business_days:
+            weeks, weekday = divmod(min(start.weekday(), 5) + count * self.business_days, 5)
+            return start + timedelta(days=7 * weeks + weekday - start.weekday())
+        return start + count * self.time
+
+    def count(self, start: datetime, end: datetime) -> int | None:
+        """Number of steps from `start` to `end`, which must not be earlier; None if it is not whole."""
+        if self.months:
+            count = ((end.year - start.year) * 12 + end.month - start.month) // self.months
+        elif self.business_days:
+            count = (_business_day(end) - _business_day(start)) // self.business_days
+        else:
+            count = (end - start) // self.time
+        return count if self.add(start, count) == end else None
+
+
+def _business_day(time: datetime) -> int:
+    """Number of business days before a day."""
+    weeks, weekday = divmod(time.toordinal() - 1, 7)  # ordinal 1 is a Monday
+    return 5 * weeks + min(weekday, 5)
+
+
 UNITS = {
-    **dict.fromkeys(("s", "S"), "seconds"),
-    **dict.fromkeys(("min", "T"), "minutes"),
-    **dict.fromkeys(("h", "H"), "hours"),
-    **dict.fromkeys(("d", "D"), "days"),
-    **dict.fromkeys(("w", "W"), "weeks"),
+    **dict.fromkeys(("s", "S"), Step(timedelta(seconds=1))),
+    **dict.fromkeys(("min", "T"), Step(timedelta(minutes=1))),
+    **dict.fromkeys(("h", "H"), Step(timedelta(hours=1))),
+    **dict.fromkeys(("d", "D"), Step(timedelta(days=1))),
+    **dict.fromkeys(("b", "B"), Step(business_days=1)),
+    **dict.fromkeys(("w", "W"), Step(timedelta(weeks=1))),
+    **dict.fromkeys(("mo", "M", "MS", "ME"), Step(months=1)),
+    **dict.fromkeys(("q", "Q", "QS", "QE"), Step(months=3)),
+    **dict.fromkeys(("y", "Y", "YS", "YE"), Step(months=12)),
 }
-"""Ours, and pandas'."""
+"""Time units: the project's names, and pandas' aliases."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """What a model reads of a series."""
+    """Input window of a model."""
 
     values: NDArray[np.float32]
     """(context, channels), scaled."""
     observations_total: int
-    """Values that were sent."""
+    """Number of values in the request."""
     observations_used: int
-    """Those of them that lie within the context."""
+    """Number of those values inside the context."""
     imputed: int
-    """Values of the context that were filled in."""
+    """Number of imputed values in the context."""
 
 
 @dataclass(frozen=True)
 class Tails:
-    """The ends of all channels of a series, of which a model reads no more."""
+    """The last steps of every channel, as many as a model reads."""
 
     values: Doubles
-    """(channels, steps), oldest first, NaN where one is missing; no steps if the channels are not equally long."""
+    """(channels, steps), oldest first, NaN if missing; steps = 0 if the channels differ in length."""
     lengths: NDArray[np.int64]
-    """(channels,): steps of each whole channel."""
+    """(channels,): length of each whole channel."""
     known: NDArray[np.int64]
-    """(channels,): values of each whole channel that are not missing."""
+    """(channels,): number of known values in each whole channel."""
 
     @classmethod
     def of(cls, columns: Sequence[Column], max_steps: int) -> "Tails":
@@ -65,7 +125,7 @@ class Tails:
         return cls(values, lengths, known)
 
     def take(self, places: Sequence[int]) -> "Tails":
-        """Some of the channels, or all in another order."""
+        """Select channels by index, in the given order."""
         chosen = list(places)
         return Tails(self.values[chosen], self.lengths[chosen], self.known[chosen])
 
@@ -79,12 +139,11 @@ def read_window(
     mean: Sequence[float],
     scale: Sequence[float],
 ) -> Window:
-    """Take the last `context_length` steps, fill gaps, scale.
+    """Take the last `context_length` steps, impute missing values and scale.
 
-    A gap between two values is filled on the line between them, one at an end (a series shorter than the context has
-    one at its start) with the nearest value.
+    Missing values are filled by `impute`; a series shorter than the context has a gap at its start.
 
-    Raises: InvalidInput naming channel and place: no or unequal lengths, too few values, a value out of all proportion.
+    Raises: InvalidInput naming channel and place: empty or unequal channels, too few values, or a value beyond LARGEST.
 
     """
     lengths = set(tails.lengths.tolist())
@@ -111,58 +170,71 @@ def read_window(
             place = first + int(known[far.argmax()])
             raise InvalidInput.at(
                 f"series.{name}.{place}",
-                f"value {place} of {name} is more than {LARGEST:.0e} deviations of the training data from their mean",
+                f"value {place} of {name} is more than {LARGEST:.0e} standard deviations from the training mean",
             )
-        values[:, index] = np.interp(np.arange(context_length), steps, scaled)
+        gapped = np.full(context_length, np.nan)
+        gapped[steps] = scaled
+        values[:, index] = impute(gapped)
     return Window(values.astype(np.float32), int(tails.known.sum()), used, values.size - used)
 
 
+def impute(column: Doubles) -> Doubles:
+    """Fill the missing values (NaN) of a channel (steps,), which must have at least one value.
+
+    Gaps between two values are interpolated linearly. Gaps at either end are filled with the nearest value.
+    """
+    known = np.flatnonzero(~np.isnan(column))
+    return np.interp(np.arange(len(column)), known, column[known])
+
+
 def unscale(values: NDArray[np.float32], mean: Sequence[float], scale: Sequence[float]) -> Doubles:
-    """Scaled (..., channels) -> the units of the data."""
+    """Convert scaled values (..., channels) to the units of the data."""
     unscaled: Doubles = values.astype(np.float64) * np.array(scale) + np.array(mean)
     return unscaled
 
 
 def conformal_rank(level: float, count: int) -> int:
-    """Which of `count` sorted errors, from 1, bounds the share `level` of new ones.
+    """Rank, from 1, of the error among `count` sorted ones that bounds the share `level` of new errors.
 
-    ceil((m + 1) q) for q >= 0.5, floor((m + 1) q) below: both ends of a band are on the safe side.
+    ceil((m + 1) q) for q >= 0.5, floor((m + 1) q) below: both ends of a band are conservative.
 
     Reference:  Lei et al. 2018, arXiv:1604.04173, sec. 2.2 (split conformal), for each tail.
-    Raises:     InvalidInput if so few errors cannot bound this level.
+    Raises:     InvalidInput if `count` errors cannot bound this level.
     """
-    product = round((count + 1) * level, 9) if 0 < level < 1 else 0.0  # 0.9 * 10 is not 9 in binary
+    product = round((count + 1) * level, 9) if 0 < level < 1 else 0.0  # 0.9 * 10 is not exactly 9 in floating point
     rank = math.ceil(product) if level >= 0.5 else math.floor(product)
     if not 1 <= rank <= count:
-        lowest = math.ceil(1e6 / (count + 1)) / 1e6  # rounded so that it is allowed itself
+        lowest = math.ceil(1e6 / (count + 1)) / 1e6  # rounded up, so that the printed bound is itself allowed
         raise InvalidInput.at(
-            "quantiles", f"level {level} is outside [{lowest:g}, {1 - lowest:g}], what was calibrated"
+            "quantiles", f"level {level} is outside [{lowest:g}, {1 - lowest:g}], the calibrated range"
         )
     return rank
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Quantiles of the model's errors on the rows that the manifest's `calibration_source` names."""
+    """Quantiles of the model's forecast errors on the rows named by the manifest's `calibration_source`."""
 
     levels: Doubles
     """(Q,), increasing; first and last are 1 / (m + 1) and m / (m + 1)."""
     errors: NDArray[np.float32]
-    """(Q, horizon, channels): truth minus forecast, scaled; not decreasing along Q."""
+    """(Q, horizon, channels): truth minus forecast, scaled; non-decreasing along Q."""
     count: int
-    """m: errors behind each quantile."""
+    """m: number of errors behind each quantile."""
 
     def error(self, level: float, horizon: int) -> NDArray[np.float32]:
-        """Quantile of the error at each step, (horizon, channels); between stored levels on the line between them.
+        """Quantile of the error at each step, (horizon, channels), interpolated linearly between stored levels.
 
-        Raises: InvalidInput for a level that the calibration cannot bound.
+        Raises: InvalidInput if the calibration cannot bound this level.
         """
         conformal_rank(level, self.count)
         upper = min(int(np.searchsorted(self.levels, level - 1e-9)), len(self.levels) - 1)
         lower = max(0, upper - 1)
         width = self.levels[upper] - self.levels[lower]
         share = min(1.0, max(0.0, (level - self.levels[lower]) / width)) if width > 0 else 1.0
-        below, above = self.errors[[lower, upper], :horizon].astype(np.float64)  # float32 would end beside `above`
+        below, above = self.errors[[lower, upper], :horizon].astype(
+            np.float64
+        )  # in float32 the interpolation may miss `above` at share 1
         between: NDArray[np.float32] = (below + share * (above - below)).astype(np.float32)
         return between
 
@@ -172,7 +244,7 @@ def calibrate(errors: NDArray[np.float32], levels: Sequence[float]) -> Calibrati
 
     Args:
         errors: (m, horizon, channels), truth minus forecast.
-        levels: those to store; what m errors cannot bound is left out, the two extreme levels are added.
+        levels: levels to store; those that m errors cannot bound are dropped, the two extreme levels are added.
 
     """
     count = len(errors)
@@ -183,28 +255,32 @@ def calibrate(errors: NDArray[np.float32], levels: Sequence[float]) -> Calibrati
     return Calibration(np.array(kept), chosen, count)
 
 
-def parse_frequency(text: str) -> timedelta:
-    """Length of a step: a number, if it is not 1, and s, min, h, d or w, as in 10min, h, 7d; or pandas' 10T, H, 7D.
+def parse_frequency(text: str) -> Step:
+    """Parse a time step: an optional count and s, min, h, d, b (business days), w, mo, q or y, such as 10min or 1mo.
 
-    Raises: InvalidInput, for months and years too, which have no fixed length.
+    pandas' aliases (10T, H, 7D, MS) are read, too. Raises: InvalidInput.
     """
     found = re.fullmatch(rf"([1-9][0-9]{{0,5}})?({'|'.join(UNITS)})", text)
     if found is None:
-        raise InvalidInput.at("frequency", "expected a number and one of s, min, h, d, w, as in 10min or 7d")
-    return timedelta(**{UNITS[found[2]]: int(found[1] or 1)})
+        raise InvalidInput.at(
+            "frequency",
+            "expected an optional number and one of s, min, h, d, b (business days), w, mo, q, y, such as 10min, 7d or "
+            "1mo",
+        )
+    return UNITS[found[2]] * int(found[1] or 1)
 
 
 def parse_start(text: str) -> datetime:
-    """Time of the first value, ISO 8601. Raises: InvalidInput."""
+    """Parse the time of the first value, ISO 8601. Raises: InvalidInput."""
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidInput.at("start", "expected ISO 8601, as in 2016-07-01T00:00:00") from None
+        raise InvalidInput.at("start", "expected ISO 8601, such as 2016-07-01T00:00:00") from None
 
 
-def continue_timestamps(start: datetime, step: timedelta, length: int, horizon: int) -> list[str]:
-    """Times of the forecast that follows `length` values. Raises: InvalidInput beyond the year 9999."""
+def continue_timestamps(start: datetime, step: Step, length: int, horizon: int) -> list[str]:
+    """Time stamps of the forecast that follows `length` values. Raises: InvalidInput beyond the year 9999."""
     try:
-        return [(start + (length + i) * step).isoformat() for i in range(horizon)]
+        return [step.add(start, length + i).isoformat() for i in range(horizon)]
     except OverflowError:
         raise InvalidInput.at("start", "the forecast would end after the year 9999") from None

@@ -1,4 +1,4 @@
-"""`longdoc-serve [check | predict]`, or `python -m service`: serve exports, check them, answer without a server."""
+"""`longdoc-serve [check | predict]`, or `python -m service`: serve exports, check them, or predict without a server."""
 
 import argparse
 import logging
@@ -11,10 +11,12 @@ from pydantic import ValidationError
 from pydantic_settings import CliSettingsSource
 
 from artifact.backends import require_one_runtime
+from artifact.defaults import DEFAULTS, TaskName, read_defaults
 from artifact.errors import BadExport
-from artifact.loading import find_exports, load_export
-from artifact.manifest import MANIFEST, is_version, newest_version
+from artifact.loading import find_exports, find_versions, load_export
+from artifact.manifest import MANIFEST, newest_version, versions_of
 from service import log
+from service.engine.selection import unknown_defaults
 from service.offline.files import InputError
 from service.offline.predict import predict
 from service.server import serve
@@ -23,12 +25,12 @@ from service.workers import supervise
 
 PROGRAM = "longdoc-serve" if Path(sys.argv[0]).stem == "longdoc-serve" else "python -m service"
 PREFIX = "LONGDOC_"
-OTHERS = {"LONGDOC_DATA", "LONGDOC_IMAGE", "LONGDOC_PUBLISHED_PORT", "LONGDOC_MEMORY_LIMIT"}
-"""Variables of training and of compose."""
+NOT_SETTINGS = {"LONGDOC_DATA", "LONGDOC_IMAGE", "LONGDOC_PUBLISHED_PORT", "LONGDOC_MEMORY_LIMIT"}
+"""Variables of training and of Docker Compose, which are not settings of the server."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0, or 2 after one line on standard error."""
+    """Run a command; return its exit code, 2 after an error, which is one line on standard error."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     commands = {"check": _check, "predict": _predict}
     command = commands.get(given[0]) if given else None
@@ -49,9 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _serve(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Serve exports over HTTP. Each flag is a variable too: --max-body-bytes is LONGDOC_MAX_BODY_BYTES.",
-        epilog=f"{PROGRAM} check [EXPORTS] verifies exports; {PROGRAM} predict scores files. "
-        "Both have a --help of their own.",
+        description="Serve exports over HTTP. Every flag is also an environment variable: --max-body-bytes is "
+        "LONGDOC_MAX_BODY_BYTES.",
+        epilog=f"{PROGRAM} check verifies exports; {PROGRAM} predict computes predictions for files. "
+        "Both have their own --help.",
     )
     source = CliSettingsSource[argparse.ArgumentParser](
         Settings, root_parser=parser, cli_kebab_case=True, cli_implicit_flags=True, cli_hide_none_type=True
@@ -61,50 +64,103 @@ def _serve(arguments: list[str]) -> int:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=True)[0]
         name = ".".join(map(str, first["loc"]))
-        given = "" if name == "api_keys" else f" = {first['input']!r}"  # keys are in no log
+        given = "" if name == "api_keys" else f" = {first['input']!r}"  # keys must not be logged
         raise InputError(f"setting {name}{given}: {first['msg']}") from None
     if settings.backend == "onnx":
         require_one_runtime()
+    try:
+        find_exports(settings.exports)
+    except BadExport as error:
+        hint = "give --exports FOLDER; `python -m model export RUN --out FOLDER` makes exports"
+        raise BadExport(f"{error}; {hint}", error.reason) from None
     log.configure(settings.log_format)
     for name in sorted(os.environ):
         if (
             name.startswith(PREFIX)
-            and name not in OTHERS
+            and name not in NOT_SETTINGS
             and name.removeprefix(PREFIX).lower() not in Settings.model_fields
         ):
-            logging.getLogger(__name__).warning("%s is no setting; docs/settings.md lists them", name)
+            logging.getLogger(__name__).warning(
+                "%s is not a setting; docs/operate/settings.md lists all settings", name
+            )
     return supervise(settings) if settings.workers > 1 else serve(settings)
 
 
 def _check(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog=f"{PROGRAM} check", description="Verify hashes and golden outputs.")
-    parser.add_argument("exports", nargs="?", default=Path("exports"), type=Path, help="default: %(default)s")
+    parser = argparse.ArgumentParser(
+        prog=f"{PROGRAM} check",
+        description="Load every version of every export and verify its hashes and golden outputs; verify that the "
+        f"models in {DEFAULTS} exist.",
+    )
+    parser.add_argument(
+        "exports",
+        nargs="?",
+        default=Path("exports"),
+        type=Path,
+        help="folder of exports, or of one model, or of one version; default: %(default)s",
+    )
     parser.add_argument("--backend", choices=["onnx", "torchscript"], default="onnx")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     args = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    is_one = (args.exports / MANIFEST).is_file() or any(map(is_version, args.exports.glob("*")))
-    folders = [newest_version(args.exports)] if is_one else find_exports(args.exports)
+    root: Path = args.exports
+    folders, defaults = _exports(root)
+    manifests = []
     for folder in folders:
         model = load_export(folder, format=args.backend, device=args.device)
         manifest = model.manifest
+        manifests.append(manifest)
         print(f"{manifest.name:<24} {manifest.version:>4}  {manifest.task}  ok in {model.load_seconds:.2f} s")
+    if problems := "; ".join(unknown_defaults(defaults, manifests)):
+        raise BadExport(f"{root / DEFAULTS}: {problems}", "missing")
     return 0
+
+
+def _exports(root: Path) -> tuple[list[Path], dict[TaskName, str]]:
+    """Every version in a folder of exports, of one model, or of one version; also the content of `defaults.json`."""
+    if (root / MANIFEST).is_file():
+        return [newest_version(root.absolute())], {}
+    if root.is_dir() and (versions := versions_of(root.absolute())):
+        return versions, {}
+    found = find_versions(root)
+    for error in found.unreadable.values():
+        raise error
+    return [folder for versions in found.versions.values() for folder in versions], read_defaults(root)
 
 
 def _predict(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog=f"{PROGRAM} predict",
-        description="Answer files without a server; one JSON line an input on standard output.",
+        description="Compute predictions for files without a server; print a line of JSON per input.",
     )
-    parser.add_argument("export", type=Path, help="an export's folder: exports/NAME or exports/NAME/VERSION")
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="documents; CSV files for a forecaster")
-    parser.add_argument("--jsonl", type=Path, help="documents in the field `text` of each line; pairs in `a` and `b`")
-    parser.add_argument("--csv", type=Path, help="documents in the column `text`; pairs in `a` and `b`; or a series")
-    parser.add_argument("--on-overflow", choices=["windows", "head", "tail", "head_tail", "error"], default="windows")
+    parser.add_argument(
+        "export", type=Path, help="folder of an export: exports/NAME (the highest version) or exports/NAME/VERSION"
+    )
+    parser.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE",
+        help="a document, or many in .jsonl, .csv or .tsv (also .gz, .xz); - is standard input; a series in .csv",
+    )
+    parser.add_argument(
+        "--jsonl",
+        type=Path,
+        help="documents in the field `text` of each line; pairs in `a` and `b`; - is standard input",
+    )
+    parser.add_argument(
+        "--csv", type=Path, help="documents in the column `text`, pairs in `a` and `b`, or a series; also .tsv and .gz"
+    )
+    parser.add_argument("--text-column", nargs="+", metavar="NAME", help="other names of these columns or fields")
+    parser.add_argument(
+        "--on-overflow",
+        choices=["windows", "head", "tail", "head_tail", "error"],
+        default="windows",
+        help="how documents longer than the model's length are read; default: %(default)s",
+    )
     parser.add_argument("--detail", action="store_true", help="add the scores of each window")
-    parser.add_argument("--horizon", type=_positive, help="steps to forecast (default: all the model can)")
-    parser.add_argument("--quantiles", type=float, nargs="*", default=[], help="levels of a forecast's error bands")
+    parser.add_argument("--horizon", type=_positive, help="steps to forecast; default: the model's horizon")
+    parser.add_argument("--quantiles", type=float, nargs="*", default=[], help="quantile levels of a forecast")
     args = parser.parse_args(arguments)
     sources = [bool(args.files), args.jsonl is not None, args.csv is not None]
     if sum(sources) != 1:

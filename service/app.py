@@ -1,6 +1,6 @@
-"""The FastAPI application around an engine. Created by `service.server`."""
+"""Creates the application for an engine. Used by `service.server`."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
@@ -12,6 +12,7 @@ from starlette.responses import Response
 from artifact import __version__
 from artifact.errors import LongdocError
 from service.engine.engine import Engine
+from service.engine.reload import Reloader
 from service.http.application import Application
 from service.metrics import Metrics
 from service.openapi import document_routes
@@ -23,15 +24,15 @@ from service.wire.route import Route, Table
 
 
 def create_app(
-    engine: Engine, parser: Parser, settings: Settings, metrics: Metrics, table: Table = TABLE
+    engine: Engine, reloader: Reloader, parser: Parser, settings: Settings, metrics: Metrics, table: Table = TABLE
 ) -> Application:
-    """Put the routes and what surrounds them together."""
+    """Create the application with all routes."""
     api = create_api(settings, table)
-    return Application(api, table, engine=engine, parser=parser, settings=settings, metrics=metrics)
+    return Application(api, table, engine=engine, reloader=reloader, parser=parser, settings=settings, metrics=metrics)
 
 
 def create_api(settings: Settings, table: Table = TABLE) -> FastAPI:
-    """Routes, their documentation and errors; the pages of `/docs` need no internet."""
+    """Create the FastAPI application: documentation of the routes, and error handlers. `/docs` works offline."""
     api: FastAPI = FastAPIOffline(
         title="longdoc-serve",
         version=__version__,
@@ -39,34 +40,38 @@ def create_api(settings: Settings, table: Table = TABLE) -> FastAPI:
         redirect_slashes=False,
     )
     for page in api.routes:
-        if isinstance(page, APIRoute) and page.methods is not None:  # Starlette's own routes answer HEAD
+        if isinstance(page, APIRoute) and page.methods is not None:  # Starlette's own routes allow HEAD already
             page.methods.add("HEAD")
     for route in table.routes:
-        endpoint = _endpoint(route)
         api.add_api_route(
-            route.path, endpoint, methods=[route.method], response_class=Response, include_in_schema=route.is_documented
+            route.path,
+            _endpoint(route),
+            methods=[route.method],
+            response_class=Response,
         )
-        if route.answers_head:
-            api.add_api_route(route.path, endpoint, methods=["HEAD"], include_in_schema=False)
 
-    def answer(request: Request, error: Exception) -> Response:
+    def write_error(request: Request, error: Exception) -> Response:
         path = request.scope["path"]
         failed = failure(error, path)
-        if failed.status == 405:  # the router names the methods of the last route it tried; GET and HEAD are two
+        if failed.status == 405:  # the router names only the methods of the last route it tried
             failed.headers["Allow"] = ", ".join(table.methods(path) or ["GET", "HEAD"])
         return table.dialect(path).answer(failed)
 
     for kind in (LongdocError, HTTPException, Exception):
-        api.add_exception_handler(kind, answer)
+        api.add_exception_handler(kind, write_error)
     document_routes(api, table, has_keys=bool(settings.api_keys))
     return api
 
 
-def _endpoint(route: Route) -> Callable[[Request], Awaitable[Response]]:
-    """What FastAPI calls for a route, under the name and with the description of its handler."""
+def _endpoint(route: Route) -> Callable[[], None]:
+    """An endpoint with the name and docstring of a route's handler, for FastAPI's documentation.
 
-    async def endpoint(request: Request) -> Response:
-        return await route.handler(request.scope["call"])
+    `Application` calls the handler itself. FastAPI calls the endpoint only if a path with more fixed characters matches
+    in the route table but does not allow the method.
+    """
+
+    def endpoint() -> None:
+        raise HTTPException(405)
 
     endpoint.__name__, endpoint.__doc__ = route.handler.__name__, route.handler.__doc__
     return endpoint

@@ -1,46 +1,66 @@
 """Errors of the service, without HTTP; `service.wire.errors` maps each to a status.
 
 LongdocError (artifact.errors)
-├── MalformedInput      the body cannot be parsed
-├── UnsupportedMedia    the content type is not one the route reads
-├── PayloadTooLarge     bytes or rows over a limit
-├── Unauthorized        no valid key
+├── MalformedInput      the body cannot be parsed or decompressed
+├── UnsupportedMedia    the route does not support the content type
+├── UnsupportedEncoding the body has an unsupported content coding
+├── PayloadTooLarge     a limit of bytes, documents or values is exceeded
+├── Unauthorized        no valid API key
+├── CrossOrigin         a web page of another origin sent the request
 ├── ModelNotFound
+├── ControlRefused      a model cannot be loaded or unloaded
 ├── Overloaded          the queue is full
-├── NotReady            no model yet, or the engine has failed
-├── ShuttingDown        the server takes no more requests
-└── DeadlineExceeded    in the queue or while running
+├── NotReady            the model or another part of the server has failed
+├── ShuttingDown        the server accepts no more requests
+└── DeadlineExceeded    before the response was ready
 """
 
-from artifact.errors import LongdocError
+import contextlib
+from collections.abc import Callable, Iterator
+
+from artifact.errors import InvalidInput, LongdocError
 
 
 class MalformedInput(LongdocError):
-    """The body cannot be parsed."""
+    """The body cannot be parsed or decompressed."""
 
     code = "malformed_input"
     title = "The body cannot be parsed"
 
 
 class UnsupportedMedia(LongdocError):
-    """The content type is not one the route reads."""
+    """The route does not support the content type."""
 
     code = "unsupported_media_type"
     title = "The content type is not supported"
 
 
+class UnsupportedEncoding(LongdocError):
+    """The body has an unsupported content coding."""
+
+    code = "unsupported_encoding"
+    title = "The content coding is not supported"
+
+
 class PayloadTooLarge(LongdocError):
-    """Bytes or rows over a limit."""
+    """A limit of bytes, documents or values is exceeded."""
 
     code = "payload_too_large"
     title = "The request is too large"
 
 
 class Unauthorized(LongdocError):
-    """No valid key was sent."""
+    """The request has no valid API key."""
 
     code = "unauthorized"
     title = "A key is needed"
+
+
+class CrossOrigin(LongdocError):
+    """A web page of another origin sent the request."""
+
+    code = "cross_origin"
+    title = "The origin is not allowed"
 
 
 class ModelNotFound(LongdocError):
@@ -50,8 +70,15 @@ class ModelNotFound(LongdocError):
     title = "No such model"
 
 
+class ControlRefused(LongdocError):
+    """A model cannot be loaded or unloaded."""
+
+    code = "control_refused"
+    title = "The model cannot be loaded or unloaded"
+
+
 class RetryableError(LongdocError):
-    """The client may come again after `retry_after_s`."""
+    """An error after which the client can retry in `retry_after_s` seconds."""
 
     def __init__(self, message: str, retry_after_s: int = 1) -> None:
         super().__init__(message)
@@ -66,32 +93,41 @@ class Overloaded(RetryableError):
 
 
 class NotReady(RetryableError):
-    """No model is ready, or the engine has failed."""
+    """The model or another part of the server has failed."""
 
     code = "not_ready"
     title = "The model is not ready"
 
 
 class ShuttingDown(RetryableError):
-    """The server takes no more requests."""
+    """The server accepts no more requests."""
 
     code = "shutting_down"
     title = "The server is shutting down"
 
 
 class DeadlineExceeded(LongdocError):
-    """The deadline passed, in the queue or while running."""
+    """The deadline passed before the response was ready."""
 
     code = "deadline_exceeded"
     title = "The deadline passed"
 
 
-def let_go(error: BaseException | None) -> None:
-    """Drop what the tracebacks of an error that was dealt with hold on to: bodies and rows, in the frames it passed.
+@contextlib.contextmanager
+def rename_places(rename: Callable[[str], str]) -> Iterator[None]:
+    """Rename the locations in errors of the block to those in the request. Raises: InvalidInput."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise error.renamed(rename) from None
 
-    The error that ended a request is also in the request's future, which those frames hold: a circle that would keep
-    megabytes of a refused body until Python looks for garbage.
+
+def clear_tracebacks(error: BaseException | None) -> None:
+    """Drop the tracebacks of a handled error and its context, and with them the bodies and rows in their frames.
+
+    The frames also hold the future that holds the error. Without this, the reference cycle would keep megabytes of a
+    rejected body until the next garbage collection.
     """
     while error is not None:
         error.__traceback__ = None
-        error.__context__, error = None, error.__context__  # cut, so that even a circle of errors ends
+        error.__context__, error = None, error.__context__  # cut, so that a cycle of errors ends, too

@@ -1,12 +1,13 @@
 """Every Prometheus metric of the service. Created by `service.server`.
 
-Several workers share a folder, which prometheus_client reads from the environment when it is imported: each keeps its
-numbers in files there, and whichever is asked adds up those of all. The files bear the number of the worker, not of its
-process: one that is started again goes on with those of the one before it.
+Several workers share a folder, which prometheus_client reads from the environment when it is imported. Each worker
+keeps its values in files there, and the worker that gets a scrape aggregates those of all. The names of the files hold
+the worker's number, not its process id: a restarted worker continues the counters of the one before it.
 """
 
+import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from prometheus_client import (
@@ -23,6 +24,9 @@ from prometheus_client import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
+from typing_extensions import override
+
+from service.statistics import Statistics
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -37,21 +41,23 @@ RATIO = tuple(i / 10 for i in range(10))
 
 INFERENCE_ERRORS = ("raised", "non_finite", "crashed")
 REJECTED = ("overloaded", "too_late", "deadline", "shutting_down", "not_ready")
+ENDED: Mapping[Callable[[Iterable[float]], float], float] = {sum: 0.0, max: -math.inf, min: math.inf}
+"""Aggregation over workers -> value of a gauge of a removed model, which does not change the aggregate."""
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
-"""Variable that names the folder of several workers."""
+"""Environment variable with the folder that workers share."""
 SAMPLE_S = 1.0
-"""Age at most of the gauges that a worker shows to the others."""
+"""Interval at which a worker updates its gauges for the other workers."""
 
 
 RESERVED_BYTES = {"counter": 2**16, "histogram": 2**18} | {f"gauge_live{mode}": 2**16 for mode in ("sum", "max", "min")}
-"""Room for a worker's numbers, by kind. They are mapped into memory: where the disk is full, the first touch of a page
-would end the process by SIGBUS."""
+"""Type of a metric -> bytes reserved for a worker's values. The files are mapped into memory: if the disk were full,
+the first write to a page would end the process with SIGBUS."""
 
 
 def set_worker(folder: Path, index: int) -> None:
-    """Make this process the worker of that number. Call it before the first metric is made.
+    """Make this process the worker with that number; call it before the first metric is created.
 
-    Raises: OSError that names the folder, if there is no room for its numbers.
+    Raises: OSError that names the folder, if the disk is full.
     """
     try:
         (folder / f"worker-{index}").write_text(str(os.getpid()))
@@ -64,8 +70,21 @@ def set_worker(folder: Path, index: int) -> None:
 
 
 def forget_worker(folder: Path, index: int) -> None:
-    """Drop the gauges of a worker that has ended; what it counted stays."""
+    """Remove the gauges of a worker that has ended; its counters stay."""
     mark_process_dead(index, str(folder))  # type: ignore[no-untyped-call]
+
+
+class _Shared(MultiProcessCollector):
+    """Metrics of all workers, without the series of removed models."""
+
+    @override
+    def collect(self) -> Iterable[Metric]:
+        """Families with their samples."""
+        for family in super().collect():  # type: ignore[no-untyped-call]
+            if family.type == "gauge":
+                family.samples = [sample for sample in family.samples if math.isfinite(sample.value)]
+            if family.samples:
+                yield family
 
 
 class _Workers(Collector):
@@ -75,7 +94,7 @@ class _Workers(Collector):
         self._folder = folder
 
     def collect(self) -> Iterator[Metric]:
-        """Families with one sample a worker."""
+        """Families with one sample per worker."""
         families: dict[str, Metric] = {}
         for path in sorted(self._folder.glob("worker-*")):
             pid = int(path.read_text() or 0)
@@ -89,7 +108,7 @@ class _Workers(Collector):
 
 
 class Metrics:
-    """The families of the contract, part 7."""
+    """All metrics; docs/operate/monitoring.md lists them."""
 
     def __init__(self) -> None:
         shared = os.environ.get(SHARED)
@@ -97,71 +116,76 @@ class Metrics:
         self.registry = r = CollectorRegistry()
         self._exposed = CollectorRegistry() if shared else r
         if shared:
-            MultiProcessCollector(self._exposed, shared)  # type: ignore[no-untyped-call]
+            _Shared(self._exposed, shared)  # type: ignore[no-untyped-call]
             self._exposed.register(_Workers(Path(shared)))
         ProcessCollector(registry=self._exposed, pid=os.getppid if shared else lambda: "self")
         PlatformCollector(registry=self._exposed)
-        self._watched: dict[tuple[Gauge, str], Callable[[], float]] = {}
-        self._announced: dict[str, tuple[str, ...]] = {}
+        self._watched: dict[tuple[Gauge, str], dict[ModelMetrics, Callable[[], float]]] = {}
+        """(gauge, name of a model) -> version -> function that returns its value."""
         model = ("model",)
         self.http_requests = Counter(
-            "longdoc_http_requests", "Answers by route.", ("route", "method", "code"), registry=r
+            "longdoc_http_requests", "HTTP responses.", ("route", "method", "code"), registry=r
         )
         self.duration = Histogram(
             "longdoc_request_duration_seconds",
-            "From the head of a request to its answer.",
+            "Time from the headers of a request to its response.",
             ("model", "task"),
             buckets=SECONDS,
             registry=r,
         )
         stages = {
-            "queue": "Longest wait of a request's rows for a batch.",
-            "decode": "Documents to rows.",
-            "compute": "Longest batch of a request.",
-            "encode": "Outputs to answer.",
+            "queue": "Longest time that a row of a request was queued.",
+            "decode": "Time to convert documents to rows.",
+            "compute": "Time of the longest batch of a request.",
+            "encode": "Time to convert outputs to a response.",
         }
         self.stages = {
             stage: Histogram(f"longdoc_request_{stage}_seconds", text, model, buckets=SECONDS, registry=r)
             for stage, text in stages.items()
         }
         self.in_flight = Gauge(
-            "longdoc_requests_in_flight", "Requests being answered.", model, multiprocess_mode="livesum", registry=r
+            "longdoc_requests_in_flight", "Requests in flight.", model, multiprocess_mode="livesum", registry=r
         )
-        self.queue_depth = Gauge(
-            "longdoc_queue_depth", "Rows waiting for a batch.", model, multiprocess_mode="livesum", registry=r
-        )
+        self.queue_depth = Gauge("longdoc_queue_depth", "Queued rows.", model, multiprocess_mode="livesum", registry=r)
         self.queue_bytes = Gauge(
-            "longdoc_queue_bytes", "Bytes waiting for a batch.", model, multiprocess_mode="livesum", registry=r
+            "longdoc_queue_bytes", "Bytes of the queued rows.", model, multiprocess_mode="livesum", registry=r
         )
         self.queue_oldest = Gauge(
             "longdoc_queue_oldest_seconds",
-            "Age of the oldest request with a row that waits.",
+            "Age of the oldest request with a queued row.",
             model,
             multiprocess_mode="livemax",
             registry=r,
         )
-        self.batch_size = Histogram("longdoc_batch_size", "Rows in a batch.", model, buckets=ROWS, registry=r)
+        self.batch_size = Histogram("longdoc_batch_size", "Rows per batch.", model, buckets=ROWS, registry=r)
         self.batch_padding = Histogram(
             "longdoc_batch_padding_ratio", "Share of a batch that is padding.", model, buckets=RATIO, registry=r
         )
         self.batches = Counter(
-            "longdoc_batches", "Batches by why they were closed: full, or nothing else waited.",
+            "longdoc_batches", "Batches; reason full, or drained if no other row was queued.",
             ("model", "reason"), registry=r,
         )  # fmt: skip
         self.rejected = Counter(
-            "longdoc_requests_rejected", "Requests refused by the engine.", ("model", "reason"), registry=r
+            "longdoc_requests_rejected", "Requests rejected by the engine.", ("model", "reason"), registry=r
         )
         self.cancelled = Counter(
-            "longdoc_requests_cancelled", "Requests whose client left.", ("model", "stage"), registry=r
+            "longdoc_requests_cancelled", "Requests whose client disconnected.", ("model", "stage"), registry=r
         )
-        self.documents = Counter("longdoc_documents", "Documents answered.", model, registry=r)
+        self.documents = Counter("longdoc_documents", "Answered documents and series.", model, registry=r)
         self.document_bytes = Histogram(
             "longdoc_document_bytes", "Length of documents.", model, buckets=BYTES, registry=r
         )
-        self.truncated = Counter("longdoc_documents_truncated", "Documents not read completely.", model, registry=r)
-        self.bytes_dropped = Counter("longdoc_bytes_dropped", "Bytes of documents not read.", model, registry=r)
+        self.truncated = Counter(
+            "longdoc_documents_truncated", "Documents that were not read completely.", model, registry=r
+        )
+        self.bytes_dropped = Counter(
+            "longdoc_bytes_dropped", "Bytes of documents that were not read.", model, registry=r
+        )
         self.cache_requests = Counter(
-            "longdoc_encoding_cache_requests", "Distinct texts looked up in the cache.", ("model", "result"), registry=r
+            "longdoc_encoding_cache_requests",
+            "Distinct texts looked up in the cache of encodings.",
+            ("model", "result"),
+            registry=r,
         )
         self.cache_bytes = Gauge(
             "longdoc_encoding_cache_bytes",
@@ -171,77 +195,83 @@ class Metrics:
             registry=r,
         )
         self.inference_errors = Counter(
-            "longdoc_inference_errors", "Requests failed by the backend.", ("model", "kind"), registry=r
+            "longdoc_inference_errors", "Requests that failed in the backend.", ("model", "kind"), registry=r
         )
         self.exports_refused = Counter(
             "longdoc_exports_refused", "Exports that cannot be served.", ("model", "reason"), registry=r
         )
         self.model_info = Gauge(
             "longdoc_model_info",
-            "1 for each model served.",
+            "1 for each served version.",
             ("model", "version", "task", "format", "device", "precision", "sha256"),
             multiprocess_mode="livemax",
             registry=r,
         )
         self.model_ready = Gauge(
-            "longdoc_model_ready", "1 if the model takes requests.", model, multiprocess_mode="livemin", registry=r
+            "longdoc_model_ready", "1 if the model accepts requests.", model, multiprocess_mode="livemin", registry=r
         )
         self.model_load = Gauge(
             "longdoc_model_load_seconds",
-            "Time to load, check and warm.",
+            "Time to load, verify and warm up the model.",
             model,
             multiprocess_mode="livemax",
             registry=r,
         )
+        self._over_versions: dict[Gauge, Callable[[Iterable[float]], float]] = {
+            self.queue_depth: sum,
+            self.queue_bytes: sum,
+            self.queue_oldest: max,
+            self.cache_bytes: sum,
+            self.model_ready: min,
+        }
+        """How a gauge is aggregated over the versions of a model, the same as its `multiprocess_mode` over workers."""
 
-    def announce(self, model: str, *labels: str) -> None:
-        """Say what is served under a name; what was before is served no more."""
-        self._retract(model)
-        self._announced[model] = (model, *labels)
-        self.model_info.labels(model, *labels).set(1)
+    def watch(self, gauge: Gauge, version: "ModelMetrics", value: Callable[[], float]) -> None:
+        """Read the gauge of a version from a function at every sample."""
+        self._watched.setdefault((gauge, version.model), {})[version] = value
 
-    def withdraw(self, model: str) -> None:
-        """Say that nothing is served under a name any more; what was counted stays."""
-        self._retract(model)
-        for gauge in [gauge for gauge, watched in self._watched if watched == model]:
-            del self._watched[gauge, model]
-            if self.is_shared:
-                gauge.labels(model).set(0)
-            else:
-                gauge.remove(model)
+    def forget(self, version: "ModelMetrics") -> None:
+        """Stop reading the gauges of a version; remove the gauges of a model with its last version."""
+        for (gauge, model), versions in list(self._watched.items()):
+            if versions.pop(version, None) is not None and not versions:
+                del self._watched[gauge, model]
+                self.end(gauge, model)
 
-    def _retract(self, model: str) -> None:
-        if (before := self._announced.pop(model, None)) is not None:
-            if self.is_shared:  # prometheus_client cannot remove a series from a shared file
-                self.model_info.labels(*before).set(0)
-            else:
-                self.model_info.remove(*before)
-
-    def watch(self, gauge: Gauge, model: str, value: Callable[[], float]) -> None:
-        """Take a gauge's value from a function, whenever it is shown."""
-        self._watched[gauge, model] = value
+    def end(self, gauge: Gauge, *labels: str) -> None:
+        """Remove a series of a gauge; with several workers, a sum stays at 0."""
+        if self.is_shared:  # prometheus_client cannot remove a series from a shared file
+            gauge.labels(*labels).set(ENDED[self._over_versions.get(gauge, max)])
+        else:
+            gauge.remove(*labels)
 
     def sample(self) -> None:
-        """Bring the gauges that are watched up to date."""
-        for (gauge, model), value in self._watched.items():
-            gauge.labels(model).set(value())
+        """Update the watched gauges, aggregated over the versions of each model."""
+        for (gauge, model), versions in self._watched.items():
+            gauge.labels(model).set(self._over_versions[gauge](value() for value in versions.values()))
 
     def expose(self) -> bytes:
-        """Prometheus text of this process, or of all workers."""
+        """Metrics of this process, or of all workers, in Prometheus's text format."""
         self.sample()
         return generate_latest(self._exposed)
 
     def of(self, model: str) -> "ModelMetrics":
-        """The metrics of one model, its label bound."""
+        """Metrics of one version of a model."""
         return ModelMetrics(self, model)
 
 
 class ModelMetrics:
-    """Label `model` bound once, since binding costs more than counting."""
+    """Metrics of one version of a model. The label `model` is bound once, because that costs more than counting.
+
+    All versions of a model share its series, because dashboards and alerts are about models, and to bound the number
+    of series. Only `longdoc_model_info` and `statistics` are per version.
+    """
 
     def __init__(self, metrics: Metrics, model: str) -> None:
         self._metrics = metrics
-        self._model = model
+        self.model = model
+        self.statistics = Statistics()
+        """Statistics of this version, in this process."""
+        self._announced: tuple[str, ...] = ()
         self.queue_seconds = metrics.stages["queue"].labels(model)
         self.decode_seconds = metrics.stages["decode"].labels(model)
         self.compute_seconds = metrics.stages["compute"].labels(model)
@@ -260,6 +290,16 @@ class ModelMetrics:
         for stage in ("queue", "compute"):
             metrics.cancelled.labels(model, stage)
 
+    def announce(self, *labels: str) -> None:
+        """Publish the version in `longdoc_model_info`; `labels` are all of its labels except `model`."""
+        self._announced = (self.model, *labels)
+        self._metrics.model_info.labels(*self._announced).set(1)
+
+    def withdraw(self) -> None:
+        """Remove the gauges of a version that is no longer served; its counters stay."""
+        self._metrics.end(self._metrics.model_info, *self._announced)
+        self._metrics.forget(self)
+
     def answered(
         self, task: str, *, decode_s: float, queue_s: float, compute_s: float, encode_s: float, total_s: float
     ) -> None:
@@ -268,26 +308,37 @@ class ModelMetrics:
         self.queue_seconds.observe(queue_s)
         self.compute_seconds.observe(compute_s)
         self.encode_seconds.observe(encode_s)
-        self._metrics.duration.labels(self._model, task).observe(total_s)
+        self._metrics.duration.labels(self.model, task).observe(total_s)
+        self.statistics.answered(
+            decode_s=decode_s, queue_s=queue_s, compute_s=compute_s, encode_s=encode_s, total_s=total_s
+        )
 
     def batch_closed(self, reason: str) -> None:
-        """Count a batch: full, or drained (nothing else of its kind waited)."""
-        self._metrics.batches.labels(self._model, reason).inc()
+        """Count a batch by `reason`: full, or drained if no other row of its kind was queued."""
+        self._metrics.batches.labels(self.model, reason).inc()
 
     def rejected(self, reason: str) -> None:
-        """Count a refused request."""
+        """Count a rejected request."""
         self._rejected[reason].inc()
 
+    def failed(self, seconds: float) -> None:
+        """Record a request that was rejected, cancelled or failed, and its duration, in the statistics."""
+        self.statistics.failed(seconds)
+
+    def batch_computed(self, rows: int, seconds: float) -> None:
+        """Record a computed batch in the statistics."""
+        self.statistics.computed(rows, seconds)
+
     def cancelled(self, stage: str) -> None:
-        """Count a request whose client left, in the queue or in compute."""
-        self._metrics.cancelled.labels(self._model, stage).inc()
+        """Count a request whose client disconnected, in the stage queue or compute."""
+        self._metrics.cancelled.labels(self.model, stage).inc()
 
     def inference_error(self, kind: str) -> None:
-        """Count a request that the backend failed: raised, non_finite or crashed."""
-        self._metrics.inference_errors.labels(self._model, kind).inc()
+        """Count a request that failed in the backend, by `kind`: raised, non_finite or crashed."""
+        self._metrics.inference_errors.labels(self.model, kind).inc()
 
     def count_document(self, total: int, used: int) -> None:
-        """Count a document and what of it was not read, in bytes."""
+        """Count a document of `total` bytes, `used` of which were read."""
         self.documents.inc()
         self.document_bytes.observe(total)
         if used < total:
@@ -295,12 +346,12 @@ class ModelMetrics:
             self.bytes_dropped.inc(total - used)
 
     def cache_requests(self, result: str, count: int) -> None:
-        """Count texts looked up: hit or miss."""
-        self._metrics.cache_requests.labels(self._model, result).inc(count)
+        """Count texts looked up in the cache, by `result`: hit or miss."""
+        self._metrics.cache_requests.labels(self.model, result).inc(count)
 
     def watch_cache(self, size: Callable[[], float]) -> None:
-        """Show the size of the cache."""
-        self._metrics.watch(self._metrics.cache_bytes, self._model, size)
+        """Publish the size of the cache."""
+        self._metrics.watch(self._metrics.cache_bytes, self, size)
 
     def watch(
         self,
@@ -309,7 +360,7 @@ class ModelMetrics:
         oldest: Callable[[], float],
         ready: Callable[[], float],
     ) -> None:
-        """Show the state of the queue."""
+        """Publish the state of the queue."""
         metrics = self._metrics
         for gauge, value in (
             (metrics.queue_depth, depth),
@@ -317,4 +368,4 @@ class ModelMetrics:
             (metrics.queue_oldest, oldest),
             (metrics.model_ready, ready),
         ):
-            metrics.watch(gauge, self._model, value)
+            metrics.watch(gauge, self, value)

@@ -1,8 +1,7 @@
-"""The OpenAPI document: made of the route table, every type of a body under its name."""
+"""Generates the OpenAPI document from the route table."""
 
 import http
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from fastapi import FastAPI
@@ -10,12 +9,12 @@ from fastapi.encoders import jsonable_encoder
 from pydantic import TypeAdapter
 
 from service.wire.media import NDJSON
-from service.wire.route import Lines, Route, Table
+from service.wire.route import VARIABLE, Lines, Route, Table
 
 Mode = Literal["validation", "serialization"]
 EXAMPLES = {"name": "imdb-s3", "version": "3"}
-"""Of the variable parts of paths."""
-PLACE = "#/components/schemas/{model}"
+"""Example values of variables in paths."""
+REF_TEMPLATE = "#/components/schemas/{model}"
 SECURITY = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -23,16 +22,15 @@ SECURITY = {
 
 
 def document_routes(app: FastAPI, table: Table, *, has_keys: bool) -> None:
-    """Complete the document of an application.
+    """Complete the OpenAPI document of an application.
 
     Args:
-        app: with the table's routes, of which it knows paths, names and descriptions.
+        app: has the table's routes, with their paths, names and descriptions.
         table: all routes.
-        has_keys: whether to say how keys are sent, and which paths need none.
+        has_keys: whether requests need an API key; the document then describes the headers.
 
     """
-    routes = [route for route in table.routes if route.is_documented]
-    schemas = _Schemas(routes)
+    routes, schemas = table.routes, _Schemas(table.routes)
     document = app.openapi()
     document["components"] = {"schemas": schemas.definitions}
     for route in routes:
@@ -48,9 +46,9 @@ def document_routes(app: FastAPI, table: Table, *, has_keys: bool) -> None:
 
 
 class _Schemas:
-    """JSON schemas of the bodies that routes name."""
+    """JSON schemas of all bodies in the routes."""
 
-    def __init__(self, routes: list[Route]) -> None:
+    def __init__(self, routes: Sequence[Route]) -> None:
         named: dict[tuple[Any, Mode], TypeAdapter[Any]] = {}
         for route in routes:
             for body in route.bodies.values():
@@ -58,7 +56,7 @@ class _Schemas:
             for body in (*route.answers.values(), route.dialect.schema):
                 self._name(named, body, "serialization")
         wanted = [(body, mode, adapter) for (body, mode), adapter in named.items()]
-        self._schemas, common = TypeAdapter.json_schemas(wanted, ref_template=PLACE)
+        self._schemas, common = TypeAdapter.json_schemas(wanted, ref_template=REF_TEMPLATE)
         self.definitions: dict[str, Any] = jsonable_encoder(common["$defs"], exclude_none=True)
 
     def _name(self, named: dict[tuple[Any, Mode], TypeAdapter[Any]], body: Any, mode: Mode) -> None:
@@ -66,7 +64,7 @@ class _Schemas:
             named[body, mode] = TypeAdapter(body.of if isinstance(body, Lines) else body)
 
     def of(self, body: Any, mode: Mode) -> Mapping[str, Any]:
-        """Schema of a body; a type that has a name is a reference to it."""
+        """Schema of a body; a reference for a named type."""
         if isinstance(body, Mapping):
             return body
         schema = self._schemas[body, mode]
@@ -75,12 +73,12 @@ class _Schemas:
         return schema
 
     def content(self, bodies: Mapping[str, Any], mode: Mode) -> dict[str, Any]:
-        """OpenAPI of bodies by media type."""
+        """OpenAPI `content` of bodies by media type."""
         return {media_type: {"schema": self.of(body, mode)} for media_type, body in bodies.items()}
 
 
 def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
-    """What a route takes and gives."""
+    """OpenAPI operation of a route."""
     operation: dict[str, Any] = {"responses": {"200": {"description": "Successful Response"}}}
     if route.answers:
         operation["responses"]["200"]["content"] = schemas.content(route.answers, "serialization")
@@ -91,7 +89,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
             error.update(content=content)  # type: ignore[call-overload]  # the values differ in type
     in_path = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}, "example": EXAMPLES.get(name)}
-        for name in re.findall(r"{(\w+)}", route.path)
+        for name in VARIABLE.findall(route.path)
     ]
     if parameters := [*in_path, *route.parameters]:
         operation["parameters"] = parameters
@@ -99,7 +97,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
         content = schemas.content(route.bodies, "validation")
         for media_type, example in route.examples.items():
             content[media_type]["example"] = example
-        operation["requestBody"] = {"required": True, "content": content}
+        operation["requestBody"] = {"required": route.needs_body, "content": content}
     if route.tag:
         operation["tags"] = [route.tag]
     return operation

@@ -1,8 +1,8 @@
-"""A process that parses large bodies, so that the event loop never does: one at a time, in the order they came.
+"""Parses large bodies in another process, one at a time, in the order in which they arrive.
 
-A thread would not do: parsers hold the interpreter's lock. The process starts with the first large body, runs at a
-lower priority than the server, ends with it, and is started again if it dies. `python -m service.parser DESCRIPTOR`
-is its main program; DESCRIPTOR is its end of a socket. A job is a picklable function with its arguments.
+A thread would not help, because JSON parsers hold the GIL. The process starts with the first large body, has a lower
+priority than the server, ends with it, and is started again if it dies. `python -m service.parser DESCRIPTOR` is its
+main program; DESCRIPTOR is its end of a socket. A job is a picklable function with its arguments.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 NICENESS = 10
-"""Added to that of the server: computing comes first."""
+"""Added to the niceness of the server, so that inference has priority."""
 
 
 class Parser:
-    """The process as the server sees it."""
+    """The parser process, as seen by the server."""
 
     def __init__(self) -> None:
         self._waiting = ThreadPoolExecutor(1, "parser")
@@ -41,17 +41,17 @@ class Parser:
 
     @property
     def pid(self) -> int | None:
-        """Of the process; None before its first job."""
+        """Process id; None before the first job."""
         return None if self._process is None else self._process.pid
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function in the process. Raises: what it raises; NotReady if the process died over it."""
+        """Run a function in the process. Raises: what it raises; NotReady if the process died meanwhile."""
         job = (function, args, kwargs)
-        outcome: T = await asyncio.get_running_loop().run_in_executor(self._waiting, self._ask, job)
-        return outcome
+        result: T = await asyncio.get_running_loop().run_in_executor(self._waiting, self._ask, job)
+        return result
 
     def close(self) -> None:
-        """End the process; a job that is running is lost."""
+        """End the process; a running job is lost."""
         with self._lock:
             self._is_closed = True
             if self._process is not None:
@@ -60,7 +60,7 @@ class Parser:
         self._end()
 
     def _ask(self, job: object) -> Any:
-        """Send a job and wait for its outcome."""
+        """Send a job and wait for its result."""
         try:
             connection = self._connection or self._start()
             connection.send(job)
@@ -68,14 +68,14 @@ class Parser:
         except (EOFError, OSError):
             code = self._end()
             if not self._is_closed:
-                log.error("the process that parses large bodies ended with code %s", code)  # no fault here
+                log.error("the process that parses large bodies ended with code %s", code)
             raise NotReady("the process that parses large bodies ended; send the request again") from None
         if not succeeded:
             raise outcome
         return outcome
 
     def _start(self) -> Connection:
-        """Start the process. Raises: EOFError if it is to be no more."""
+        """Start the process. Raises: EOFError if the parser is closed."""
         ours, theirs = socket.socketpair()
         with theirs, self._lock:
             if self._is_closed:
@@ -91,7 +91,7 @@ class Parser:
         return self._connection
 
     def _end(self) -> int | None:
-        """Forget the process, which has ended or will when its socket closes; its exit code."""
+        """Close the socket, which ends the process; returns its exit code."""
         connection, self._connection = self._connection, None
         process, self._process = self._process, None
         if connection is not None:
@@ -101,11 +101,8 @@ class Parser:
 
 def main(descriptor: int) -> None:
     """Run jobs until the server closes the socket."""
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-    ):  # a terminal sends them to the whole group; the server decides
+    # A terminal sends these signals to the whole process group, but the server decides when to stop.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
     with Connection(descriptor) as connection:
@@ -117,15 +114,18 @@ def main(descriptor: int) -> None:
             except Exception as error:
                 error.__traceback__ = error.__context__ = None
                 outcome = False, error
-            connection.send(outcome)
-            del function, args, kwargs, outcome  # frees their memory while no job comes
+            try:
+                connection.send(outcome)
+            except OSError:  # the server was killed
+                return
+            del function, args, kwargs, outcome  # free their memory before the next job
 
 
 def _receive(connection: Connection) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]] | None:
-    """The next job; None when there will be no more."""
+    """The next job; None if the server has closed the socket or died."""
     try:
         job: tuple[Callable[..., object], tuple[object, ...], dict[str, object]] = connection.recv()
-    except EOFError:
+    except (EOFError, OSError):
         return None
     return job
 

@@ -1,4 +1,4 @@
-"""The server process: uvicorn with signals of our own, so that nothing accepted is lost. Called by `__main__`."""
+"""The server process: uvicorn with its own signal handling, so that no accepted request is lost. Run by `__main__`."""
 
 import asyncio
 import contextlib
@@ -22,35 +22,41 @@ from service.app import create_app
 from service.engine.engine import Engine
 from service.engine.loading import load_models
 from service.engine.reload import Reloader
+from service.http.application import Application
 from service.http.protocol import BoundedProtocol
 from service.metrics import SAMPLE_S, Metrics
 from service.parser import Parser
 from service.settings import Settings
 
 if TYPE_CHECKING:
-    from service.http.tracing import Tracing
+    from service.http.tracing import Traced, Tracing
 
 log = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Each ends the server; SIGHUP, sent when a terminal closes, as SIGTERM does."""
+"""Signals that stop the server. SIGHUP, which a closing terminal sends, has the effect of SIGTERM."""
 KEEP_ALIVE_S = 65
-"""Longer than the 60 s after which common load balancers close, so that the side that sends closes first."""
+"""Idle time of a connection before it is closed. It is longer than the 60 s of common load
+balancers, because they should close first."""
 BACKLOG = 2048
-"""Connections the kernel holds before they are accepted; uvicorn's default."""
-LAST_REQUESTS_S = 2.0
-"""Time for connections made just before listening ended to send their request; over once all have."""
+"""Maximum connections that the kernel queues until they are accepted; uvicorn's default."""
 SWITCH_S = 0.0005
-"""How long the event loop keeps the interpreter from a thread that has finished a batch; Python's default is ten times
-that, which under load is longer than the batch."""
+"""Time until the event loop releases the interpreter lock to a thread that has finished a batch. Python's default is
+ten times as long, which under load is longer than a batch."""
 YOUNG_OBJECTS = 20_000
-"""New objects before Python looks for garbage among them; at its default, 700, it looks every few requests."""
+"""New objects between two garbage collections; at Python's default of 700 there is one every few requests."""
 ARRIVAL_S = 0.1
-"""Time for those connections to reach the event loop."""
+"""Time for the event loop to receive connections that were made just before the server stopped listening."""
+LAST_REQUESTS_S = 2.0
+"""Maximum time for open connections without a request to send their first one, after the server stopped listening."""
 
 
 class _Server(uvicorn.Server):
-    """uvicorn closes at the first SIGTERM, resets who has connected but not asked yet, and raises the signal again."""
+    """uvicorn.Server with another shutdown and without signal handlers.
+
+    At SIGTERM, the base class closes the socket at once, resets connections that have not sent a request yet, and
+    raises the signal again. This class serves these connections first.
+    """
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
         super().__init__(config)
@@ -59,12 +65,12 @@ class _Server(uvicorn.Server):
     @override
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to `_Lifecycle`."""
+        """Do nothing: `_Lifecycle` handles the signals."""
         yield
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End listening without a reset for those whom the kernel has already connected."""
+        """Stop listening, but serve the connections that the kernel has already accepted."""
         for server in self.servers:
             server.close()
         with self._listener:
@@ -75,15 +81,16 @@ class _Server(uvicorn.Server):
         if not self.force_exit:
             await asyncio.sleep(ARRIVAL_S)
             until = time.monotonic() + LAST_REQUESTS_S
-            while self._somebody_is_silent() and time.monotonic() < until:  # noqa: ASYNC110  # uvicorn has no event
+            while self._has_unused_connection() and time.monotonic() < until:  # noqa: ASYNC110  # uvicorn has no event
                 await asyncio.sleep(0.02)
         await super().shutdown(sockets)
 
-    def _somebody_is_silent(self) -> bool:
+    def _has_unused_connection(self) -> bool:
         """Whether a connection has not sent its first request yet."""
         return any(getattr(connection, "cycle", None) is None for connection in self.server_state.connections)
 
     def _accept_rest(self) -> Iterator[socket.socket]:
+        """Accept the connections that the kernel has queued."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 yield self._listener.accept()[0]
@@ -100,15 +107,16 @@ def serve(
     parent: int | None = None,
     served: Collection[str] | None = None,
 ) -> int:
-    """Load, listen, serve until a signal, drain; returns the exit code, 1 if the backend has crashed.
+    """Load the models, listen, serve until a signal, drain; return the exit code, 1 if the backend has crashed.
 
     Args:
         settings: of the server.
-        listener: bound already, for a worker among several.
-        parent: descriptor that becomes readable when the parent of a worker is gone.
-        served: names of exports that were served before, for a worker that is started again.
+        listener: bound socket that workers share; by default a new one.
+        parent: descriptor that becomes readable when the parent of a worker has ended.
+        served: for a restarted worker: names of the models that it has to serve.
 
-    Raises: OSError, before models are loaded, if the address is taken; BadExport before anything listens.
+    Raises: OSError if the address is in use; BadExport if no model can be served, a required model is damaged, or
+        tracing is misconfigured. They are raised before this process listens.
 
     """
     sys.setswitchinterval(SWITCH_S)
@@ -122,23 +130,23 @@ def serve(
         defaults = read_defaults(settings.exports)
         try:
             bound.listen(BACKLOG)
-        except OSError as error:  # another one was bound beside us, which the system allows, and listened first
+        except OSError as error:  # another process had bound the address too (SO_REUSEADDR) and listened first
             raise _cannot_listen(settings.host, settings.port, error) from None
         engine = Engine(models, settings, metrics, defaults)
-        del models  # the engine lets the first ones go when newer ones are served
-        gc.freeze()  # what was loaded stays: it need not be looked through for garbage
+        del models  # so that the engine holds the only references, and frees models that are replaced
+        gc.freeze()  # exclude loaded models from garbage collection
         gc.set_threshold(YOUNG_OBJECTS)
         reloader = Reloader(engine, settings, metrics, refused)
-        is_sound = runner.run(_Lifecycle(settings, tracing).run(engine, metrics, reloader, bound, parent))
-        # A thread that never comes back would keep the interpreter from ending, or be cut off inside of native code.
-        if not is_sound or engine.is_computing or reloader.is_reading:
+        has_crashed = runner.run(_Lifecycle(settings, tracing).run(engine, metrics, reloader, bound, parent))
+        # A normal exit would wait for threads that may never end, or stop one inside native code.
+        if has_crashed or engine.is_computing or reloader.is_reading:
             logging.shutdown()
-            os._exit(0 if is_sound else 1)
+            os._exit(1 if has_crashed else 0)
     return 0
 
 
 def _create_tracing(settings: Settings) -> "Tracing | None":
-    """Traces, if they are asked for. Raises: BadExport if what makes them is not installed, or misconfigured."""
+    """Tracing, if `otlp_endpoint` is set. Raises: BadExport if OpenTelemetry is not installed or is misconfigured."""
     if settings.otlp_endpoint is None:
         return None
     try:
@@ -148,20 +156,18 @@ def _create_tracing(settings: Settings) -> "Tracing | None":
     except ModuleNotFoundError as error:
         message = f"otlp_endpoint is set and {error.name} is not installed; install longdoc-serve[otel]"
         raise BadExport(message, "backend") from None
-    except ValueError as error:  # of a variable OTEL_...
-        raise BadExport(
-            f"otlp_endpoint is set, and the variables of OpenTelemetry are wrong: {error}", "backend"
-        ) from None
+    except ValueError as error:  # an environment variable OTEL_... is invalid
+        raise BadExport(f"otlp_endpoint is set; a variable of OpenTelemetry is invalid: {error}", "backend") from None
 
 
 def obeyed_signals() -> Sequence[signal.Signals]:
-    """Signals that end this process: not SIGHUP where it was ignored from the start, as by `nohup`."""
+    """Signals that stop this process. SIGHUP is left out if it is ignored, for example because of `nohup`."""
     is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [number for number in SIGNALS if not (number == signal.SIGHUP and is_ignored)]
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take the address; nobody can connect until the socket listens. Raises: OSError that names it."""
+    """Bind a socket to the address, without listening yet. Raises: OSError that names the address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -174,17 +180,17 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> OSError:
-    """An error that tells where, and which settings say so."""
+    """An error that names the address and its settings."""
     return OSError(f"cannot listen on {host} (LONGDOC_HOST), port {port} (LONGDOC_PORT): {error.strerror}")
 
 
 class _Lifecycle:
-    """From the first request to the last.
+    """Runs the server until a signal, then drains it.
 
-    SIGTERM or SIGHUP: readiness ends at once, requests are answered for `drain_delay_s`, then the socket closes and
-    what is in flight has `drain_timeout_s` to finish. SIGINT: the same without the delay. A second signal ends
-    everything.
-    A crash of the backend, or the end of a worker's parent, is handled like a SIGINT.
+    - SIGTERM or SIGHUP: the server is no longer ready. Requests are still accepted for `drain_delay_s`; then the socket
+      closes, and requests in flight have `drain_timeout_s` to finish.
+    - SIGINT, a crash of the backend, or the end of a worker's parent: the same without the delay.
+    - A second signal stops the server at once.
     """
 
     def __init__(self, settings: Settings, tracing: "Tracing | None") -> None:
@@ -195,11 +201,10 @@ class _Lifecycle:
     async def run(
         self, engine: Engine, metrics: Metrics, reloader: Reloader, listener: socket.socket, parent: int | None
     ) -> bool:
-        """Serve on a bound socket until a signal has been obeyed; whether the backend was sound to the end."""
+        """Serve on a bound socket until a signal; return whether the backend has crashed."""
         parser = Parser()
-        app = create_app(engine, parser, self._settings, metrics)
         config = uvicorn.Config(
-            self._tracing.around(app) if self._tracing else app,
+            self._trace(create_app(engine, reloader, parser, self._settings, metrics)),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -213,22 +218,22 @@ class _Lifecycle:
         loop = asyncio.get_running_loop()
         for number in obeyed_signals():
             loop.add_signal_handler(number, self._signals.put_nowait, number)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked by the parent of several workers
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the parent blocks them while it starts a worker
         if parent is not None:
-            loop.add_reader(parent, self._orphaned, parent)
+            loop.add_reader(parent, self._stop_orphan, parent)
         server = _Server(config, listener)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        beside = [asyncio.create_task(self._stop(engine, server))]
+        tasks = [asyncio.create_task(self._stop(engine, server))]
         if self._settings.reload_s:
-            beside.append(asyncio.create_task(reloader.run()))
+            tasks.append(asyncio.create_task(reloader.run()))
         if metrics.is_shared:
-            beside.append(asyncio.create_task(_sample(metrics)))
+            tasks.append(asyncio.create_task(_sample(metrics)))
         host, port = listener.getsockname()[:2]
         if not self._settings.api_keys and host not in ("127.0.0.1", "::1"):
-            log.warning("no api_keys are set: whoever reaches %s may ask", host)
+            log.warning("no api_keys are set: everyone who can reach %s can send requests", host)
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         await serving
-        for task in beside:
+        for task in tasks:
             task.cancel()
         if not server.force_exit:
             try:
@@ -240,15 +245,19 @@ class _Lifecycle:
         if self._tracing and not server.force_exit:
             self._tracing.close()
         log.info("stopped")
-        return not engine.crashed.is_set()
+        return engine.crashed.is_set()
 
-    def _orphaned(self, parent: int) -> None:
-        """The parent of this worker is gone."""
+    def _trace(self, app: Application) -> "Application | Traced":
+        """The application, traced if the settings ask for it."""
+        return self._tracing.wrap(app) if self._tracing else app
+
+    def _stop_orphan(self, parent: int) -> None:
+        """Stop this worker, because its parent has ended."""
         asyncio.get_running_loop().remove_reader(parent)
         self._signals.put_nowait(signal.SIGINT)
 
     async def _stop(self, engine: Engine, server: uvicorn.Server) -> None:
-        """Obey the first signal gracefully, the second one at once."""
+        """Drain at the first signal, or when the backend crashes; stop at once at the second signal."""
         crash = asyncio.create_task(engine.crashed.wait())
         signalled = asyncio.create_task(self._signals.get())
         await asyncio.wait((crash, signalled), return_when=asyncio.FIRST_COMPLETED)
@@ -258,21 +267,21 @@ class _Lifecycle:
         second: signal.Signals | None = None
         if first in (signal.SIGTERM, signal.SIGHUP):
             with contextlib.suppress(TimeoutError):
-                second = await asyncio.wait_for(self._another(), self._settings.drain_delay_s)
+                second = await asyncio.wait_for(self._second_signal(), self._settings.drain_delay_s)
         server.should_exit = True
-        second = second or (await self._another() if first else await signalled)
+        second = second or (await self._second_signal() if first else await signalled)
         log.warning("%s: stopping at once", second.name)
         server.force_exit = True
 
-    async def _another(self) -> signal.Signals:
-        """The second signal: not SIGHUP, which a terminal that closes may send twice, by itself and by its shell."""
+    async def _second_signal(self) -> signal.Signals:
+        """The next signal. SIGHUP is skipped: when a terminal closes, it and its shell may both send one."""
         while (number := await self._signals.get()) == signal.SIGHUP:
             pass
         return number
 
 
 async def _sample(metrics: Metrics) -> None:
-    """Show this worker's gauges to the others, until cancelled."""
+    """Update this worker's gauges in the shared files, until cancelled."""
     while True:
         metrics.sample()
         await asyncio.sleep(SAMPLE_S)

@@ -1,17 +1,23 @@
-"""Settings of the server: flags, then `LONGDOC_...` variables, then defaults. Read once, by `service.__main__`."""
+"""Settings of the server: flags, environment variables `LONGDOC_...`, defaults. Read once, by `service.__main__`."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AnyHttpUrl, Field, SecretStr, field_validator
+from pydantic import AnyHttpUrl, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from artifact.backends.base import Device
 from artifact.manifest import Format
+from service.versions import VersionPolicy
+
+LONGEST_DRAIN_S = 86_400.0
+"""Maximum of `drain_delay_s` and of `drain_timeout_s`: SIGTERM must end the process eventually."""
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9._:\[\]-]+")
 
 
 class Settings(BaseSettings):
-    """Every field is a flag of `python -m service` and a variable; the text under it is its help."""
+    """Every field is a flag of `python -m service` and an environment variable; its docstring is the help text."""
 
     model_config = SettingsConfigDict(
         env_prefix="LONGDOC_",
@@ -25,68 +31,102 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     """Address to listen on."""
     port: int = Field(default=8000, ge=0, le=65535)
-    """Port to listen on; 0 takes a free one."""
+    """Port to listen on; 0 picks a free one."""
     exports: Path = Path("exports")
-    """Folder of exports; of each name the highest version is served."""
+    """Folder of exports, `<name>/<version>/`; version_policy selects the versions to serve."""
+    version_policy: str = "latest"
+    """Versions to serve: latest (the highest of each model), all, or a list such as imdb-s3:2,3;aan:1."""
     skip_bad_exports: bool = False
-    """Serve the version before a damaged one, and the rest if there is none, instead of refusing to start."""
+    """Start without damaged exports; serve the version before a damaged one if there is one."""
     backend: Format = "onnx"
-    """Runtime: onnx (ONNX Runtime) or torchscript (PyTorch, to be installed beside)."""
+    """Runtime: onnx (ONNX Runtime) or torchscript (needs PyTorch, installed separately)."""
     device: Device = "auto"
-    """Where to compute; auto takes CUDA where the runtime offers it."""
+    """Device for inference; auto uses CUDA if the runtime supports it."""
     workers: int = Field(default=1, gt=0, le=64)
-    """Processes that serve the port together; on a CPU they share its cores."""
+    """Number of processes that serve the port; on a CPU they share the cores."""
+    model_control: bool = False
+    """Allow clients to load and unload models (Open Inference Protocol); needs one worker."""
     default_classifier: str | None = None
-    """Classifier that answers when a request names none; by default the one of `defaults.json` in `exports`."""
+    """Classifier for requests that name no model; by default the one in `defaults.json` in `exports`."""
     default_matcher: str | None = None
-    """Matcher that scores and ranks when a request names none; by default the one of `defaults.json`."""
+    """Matcher for requests that name no model; by default the one in `defaults.json`."""
     default_forecaster: str | None = None
-    """Forecaster that answers when neither name nor channels choose one; by default the one of `defaults.json`."""
+    """Forecaster if neither the name nor the channels select one; by default the one in `defaults.json`."""
     max_batch_rows: int | None = Field(default=None, gt=0)
-    """Longest rows in one batch, of shorter ones in proportion more; by default 16 on a CPU, 64 on a GPU."""
+    """Maximum full-length rows in a batch (more if they are shorter); by default 16 on a CPU, 64 on a GPU."""
     max_queue_rows: int = Field(default=8192, gt=0)
-    """Rows that may wait for one model; beyond it requests get 429."""
+    """Maximum queued rows per model; requests beyond it get 429."""
     max_queue_bytes: int = Field(default=64 * 2**20, gt=0)
-    """Bytes that may wait for one model; beyond it requests get 429."""
+    """Maximum queued bytes per model; requests beyond it get 429."""
     max_body_bytes: int = Field(default=8 * 2**20, gt=0)
-    """Longest request body."""
+    """Maximum size of a request body, compressed and decompressed."""
     max_held_bytes: int = Field(default=256 * 2**20, gt=0)
-    """Bodies of all requests that are read or answered, and lines of uploads, together; beyond it requests get 429."""
+    """Maximum bytes of all request bodies and upload lines in memory; requests beyond it get 429."""
     max_document_bytes: int = Field(default=2**20, gt=0)
-    """Longest document."""
+    """Maximum size of a document."""
     max_documents: int = Field(default=256, gt=0, le=50_000)
-    """Most documents, or pairs of documents, in one request."""
+    """Maximum documents, or pairs, per request."""
     max_rank_documents: int = Field(default=10_000, gt=0, le=100_000)
-    """Most documents to rank in one request."""
+    """Maximum documents to rank per request."""
     max_cache_bytes: int = Field(default=64 * 2**20, ge=0)
-    """Memory for the encodings of documents a matcher has seen; 0 keeps none."""
+    """Size of a matcher's cache of document encodings; 0 disables it."""
     deadline_s: float = Field(default=30.0, gt=0)
-    """Time a request may take; a client asks for less with X-Request-Timeout-Ms."""
+    """Deadline of a request; clients can set an earlier one with X-Request-Timeout-Ms."""
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
-    """Keys, separated by commas, one of which each request but health and metrics sends; better not as a flag."""
-    drain_delay_s: float = Field(default=5.0, ge=0)
-    """Time between SIGTERM, when readiness ends, and the end of listening; load balancers need it."""
-    drain_timeout_s: float = Field(default=20.0, gt=0)
-    """Time that requests in flight have to finish after listening ends."""
+    """API keys, separated by commas. Required on all routes except health and metrics; prefer the variable."""
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    """Origins allowed by CORS, separated by commas, such as https://example.org; * allows all."""
+    drain_delay_s: float = Field(default=5.0, ge=0, le=LONGEST_DRAIN_S)
+    """Time between SIGTERM, when readiness ends, and closing the socket, so that load balancers can react."""
+    drain_timeout_s: float = Field(default=20.0, gt=0, le=LONGEST_DRAIN_S)
+    """Time for requests in flight to finish after the socket is closed."""
     reload_s: float = Field(default=2.0, ge=0)
-    """Time between two looks at what is below `exports`; 0 never looks."""
+    """Interval between checks of `exports` for changes; 0 disables them."""
     log_format: Literal["text", "json"] = "text"
-    """Form of the log lines on standard error."""
+    """Format of the log on standard error."""
     otlp_endpoint: AnyHttpUrl | None = None
-    """Collector of traces (OTLP, HTTP), such as http://collector:4318; unset, none are made. Needs the extra otel."""
+    """OTLP/HTTP endpoint for traces, such as http://collector:4318; unset disables tracing. Needs the extra otel."""
+
+    @field_validator("version_policy")
+    @classmethod
+    def _check_policy(cls, value: str) -> str:
+        """Raises: ValueError if the policy is invalid."""
+        VersionPolicy.parse(value)
+        return value
+
+    @field_validator("model_control")
+    @classmethod
+    def _check_control(cls, value: bool, info: ValidationInfo) -> bool:
+        """Raises: ValueError if there are several workers, because a request reaches only one of them."""
+        if value and info.data.get("workers", 1) > 1:
+            raise ValueError("a request would load or unload a model in one of the workers only; set workers to 1")
+        return value
 
     @field_validator("api_keys", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
-        """Take a list with commas apart.
+        """Split a comma-separated list.
 
-        Raises: ValueError for one without a key, which would let everybody in, or with one that no header can carry.
+        Raises: ValueError if a key is empty, or has characters that a header cannot carry.
         """
         if not isinstance(value, str):
             return value
         keys = [part.strip() for part in value.split(",")]
         if not all(keys):
-            raise ValueError("give keys separated by commas, none of them empty; unset, no key is asked for")
+            raise ValueError("give keys separated by commas, none of them empty; to require no key, leave it unset")
         if not all(key.isascii() and key.isprintable() for key in keys):
-            raise ValueError("a key may hold visible ASCII characters and spaces; a header carries no others unharmed")
+            raise ValueError("a key may hold visible ASCII characters and spaces only, because it is sent in a header")
         return keys
+
+    @field_validator("cors_origins", mode="before")
+    @classmethod
+    def _split_origins(cls, value: object) -> object:
+        """Split a comma-separated list. Raises: ValueError if an origin is not one that a browser could send."""
+        if not isinstance(value, str):
+            return value
+        origins = [part.strip().lower() for part in value.split(",")]
+        if not all(origin == "*" or ORIGIN.fullmatch(origin) for origin in origins):
+            raise ValueError(
+                "give origins separated by commas, such as https://example.org or http://localhost:3000; or *"
+            )
+        return origins

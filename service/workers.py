@@ -1,7 +1,7 @@
-"""Several processes behind one port: started, watched, stopped together. Called by `__main__`.
+"""Several worker processes on one port: start, watch and stop them. Run by `__main__`.
 
-The parent holds the socket and nothing else. A worker that crashes is started again; what it had counted stays. While
-none lives, nobody listens: who connects is refused at once. When they do not come back, the parent ends too.
+The parent only holds the socket. A worker that crashes is restarted and keeps its counters. While no worker is running,
+the socket is closed, so that connections are refused at once. If no worker can be restarted, the parent exits.
 """
 
 import asyncio
@@ -33,26 +33,27 @@ from service.settings import Settings
 log = logging.getLogger(__name__)
 
 CANNOT_START = 2
-"""Exit code of a worker whose exports cannot be served, or that has no room on the disk; it sends why."""
+"""Exit code of a worker whose exports cannot be served, or whose disk is full; the worker sends the reason."""
 FIRST_PAUSE_S = 0.5
-"""Time before a crashed worker is started again; it more than doubles with each further crash."""
+"""Pause before a crashed worker is restarted; it more than doubles with each further crash."""
 LONGEST_PAUSE_S = 30.0
+"""Maximum of that pause."""
 STEADY_S = 60.0
-"""A worker that has lived this long is started again at once."""
+"""A worker that crashes after it has run this long is restarted without a pause and does not count as failed."""
 ATTEMPTS = 8
-"""Failed starts in a row, of every worker, after which the parent gives up; with the pauses, a minute and a half."""
+"""The parent exits once every worker has failed this many times in a row: after about 90 s, because of the pauses."""
 KILLED_S = 10.0
-"""Time after the longest drain until a worker that still runs is killed."""
+"""A worker is killed if it still runs this long after the longest possible drain."""
 FOLDER = "longdoc-workers-"
-"""Beginning of the name of a folder that workers share."""
+"""Prefix of the folder that workers share."""
 LOCK = "lock"
-"""File in it that is locked while the parent lives."""
+"""File in that folder, locked while the parent is running."""
 
 
 def supervise(settings: Settings) -> int:
-    """Serve with several workers until a signal; 0 if all of them drained.
+    """Serve with several workers until a signal; return the exit code, 0 if all of them have drained.
 
-    Raises: OSError if the address is taken; BadExport if a worker could not start, or none comes back.
+    Raises: OSError if the address is in use; BadExport if a worker cannot start, or if none can be restarted.
     """
     served = {folder.parent.name for folder in find_exports(settings.exports)}
     with bind(settings.host, settings.port) as listener, _shared_folder() as folder:
@@ -66,14 +67,15 @@ def supervise(settings: Settings) -> int:
 
 @contextlib.contextmanager
 def _shared_folder() -> Iterator[Path]:
-    """A folder of the workers, gone after the block; those of parents that were killed are removed before."""
+    """Create a temporary folder for the workers; remove the folders of parents that were killed."""
     for lock in Path(tempfile.gettempdir()).glob(f"{FOLDER}*/{LOCK}"):
-        with contextlib.suppress(OSError), open_regular(lock) as stream:  # locked, or another user's
+        # OSError: the parent of this folder is still running, or the folder belongs to another user.
+        with contextlib.suppress(OSError), open_regular(lock) as stream:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock.parent)
     with tempfile.TemporaryDirectory(prefix=FOLDER) as name, (Path(name) / "new").open("wb") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        (Path(name) / "new").rename(Path(name) / LOCK)  # which nobody can find unlocked
+        (Path(name) / "new").rename(Path(name) / LOCK)  # atomic: no other parent sees it unlocked
         yield Path(name)
 
 
@@ -83,10 +85,10 @@ def _work(
     folder: Path,
     index: int,
     served: Collection[str] | None,
-    why: Connection,
+    reason: Connection,
 ) -> None:
-    """One worker, a process of its own."""
-    os.setpgrp()  # Ctrl-C in a terminal reaches the parent alone, which passes it on once
+    """Run a worker, in its own process; send the reason through a pipe if it cannot start."""
+    os.setpgrp()  # Ctrl-C in a terminal then reaches the parent only, which forwards it
     logs.configure(settings.log_format)
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -94,18 +96,18 @@ def _work(
         set_worker(folder, index)
         sys.exit(serve(settings, listener, parent.sentinel, served))
     except (BadExport, OSError) as error:
-        why.send(str(error))
+        reason.send(str(error))
         sys.exit(CANNOT_START)
 
 
 class _Supervisor:
-    """Starts workers, and starts them again until a signal comes.
+    """Starts workers, and restarts them until a signal.
 
     Args:
         settings: of the server.
-        listener: bound to its address.
-        folder: which the workers share.
-        served: names of the exports at the start.
+        listener: socket bound to the address.
+        folder: folder that the workers share.
+        served: names of the models in the folder of exports at the start.
 
     """
 
@@ -116,18 +118,18 @@ class _Supervisor:
         self._served = served
         self._context = multiprocessing.get_context("spawn")
         self._workers: dict[int, SpawnProcess] = {}
-        """Those that live."""
+        """Running workers, by number."""
         self._failures: dict[int, int] = {}
-        """Starts in a row that did not last, by worker."""
+        """Number of a worker -> failures in a row; a run shorter than STEADY_S is a failure."""
         self._stopping = asyncio.Event()
         self.why = ""
-        """Of the last worker that could not start, and in the end of them all."""
+        """Why the last worker could not start, or why the parent exits."""
 
     async def run(self) -> int:
-        """Watch every worker until it has ended for good."""
+        """Keep every worker running until a signal; return the highest exit code."""
         loop = asyncio.get_running_loop()
         for number in obeyed_signals():
-            loop.add_signal_handler(number, self._pass_on, number)
+            loop.add_signal_handler(number, self._forward, number)
         try:
             codes = await asyncio.gather(*(self._keep(index) for index in range(self._settings.workers)))
         finally:
@@ -135,12 +137,13 @@ class _Supervisor:
         log.info("all workers have stopped")
         return max(code if code >= 0 else 1 for code in codes)
 
-    def _pass_on(self, number: signal.Signals) -> None:
-        """Send a signal to all workers; none is started again, and when the last one stops listening, nobody does."""
-        if self._stopping.is_set() and number == signal.SIGHUP:  # its terminal and its shell may both send it
+    def _forward(self, number: signal.Signals) -> None:
+        """Send a signal to all workers; do not restart any, and close the parent's socket."""
+        if self._stopping.is_set() and number == signal.SIGHUP:  # a terminal and its shell may each send one
             return
-        log.info("%s: passed on to %d workers", number.name, len(self._workers))
+        log.info("%s: forwarded to %d workers", number.name, len(self._workers))
         if not self._stopping.is_set():
+            # `drain_timeout_s` applies twice: to uvicorn's shutdown, then to the engine's drain.
             drain_s = self._settings.drain_delay_s + 2 * self._settings.drain_timeout_s
             asyncio.get_running_loop().call_later(drain_s + KILLED_S, self._send, signal.SIGKILL)
         self._stopping.set()
@@ -153,40 +156,43 @@ class _Supervisor:
                 os.kill(worker.pid, number)
 
     async def _keep(self, index: int) -> int:
-        """Start a worker, again and again until it may end; its last exit code."""
+        """Start a worker, and restart it until a signal; return its last exit code."""
         pause_s = 0.0
         while not self._stopping.is_set():
             started = time.monotonic()
-            code = await self._once(index)
-            if code == CANNOT_START and index not in self._failures:
-                self._pass_on(signal.SIGINT)
+            code = await self._run_worker(index)
+            if code == CANNOT_START and index not in self._failures:  # at its first start: a wrong setting or export
+                self._forward(signal.SIGINT)
             if self._stopping.is_set():
                 return code
             was_steady = time.monotonic() - started > STEADY_S
             self._failures[index] = 0 if was_steady else self._failures.get(index, 0) + 1
             pause_s = 0.0 if was_steady else min(LONGEST_PAUSE_S, 2 * pause_s + FIRST_PAUSE_S)
             what = f"worker {index} ended with code {code}" + (f" ({self.why})" if code == CANNOT_START else "")
-            if not self._workers and not self._renew(what):
+            if not self._workers and not self._renew_listener(what):
                 return CANNOT_START
-            log.error("%s; it is started again in %g s", what, pause_s)
+            log.error("%s; restarting it in %g s", what, pause_s)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
         return 0
 
-    def _renew(self, last: str) -> bool:
-        """No worker lives: refuse who has connected and who comes, until one listens again; whether one may."""
+    def _renew_listener(self, last: str) -> bool:
+        """Replace the socket when no worker is running, so that connections are refused until a worker listens.
+
+        Return whether workers are to be restarted; if not, `why` is set. `last` says how the last worker ended.
+        """
         host, port = self._listener.getsockname()[:2]
         self._listener.close()
         failures = min(self._failures.get(index, 0) for index in range(self._settings.workers))
         if failures >= ATTEMPTS:
-            self.why = f"no worker lives, after {failures} starts of each that did not last; {last}"
+            self.why = f"no worker is running: each has failed {failures} times in a row; {last}"
             self._stopping.set()
             return False
         self._listener = bind(host, port)
         return True
 
-    async def _once(self, index: int) -> int:
-        """Run a worker to its end; its exit code, negative for a signal."""
+    async def _run_worker(self, index: int) -> int:
+        """Run a worker until it ends; return its exit code, negative for a signal."""
         served = self._served if index in self._failures else None
         reader, writer = Pipe(duplex=False)
         worker = self._context.Process(
@@ -194,8 +200,8 @@ class _Supervisor:
             args=(self._settings, self._listener, self._folder, index, served, writer),
             name=f"worker-{index}",
         )
-        resource_tracker.ensure_running()  # `start` would do it, and it unblocks these signals
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # inherited: they wait until the worker can drain
+        resource_tracker.ensure_running()  # otherwise `start` calls it below, and it unblocks signals
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the worker inherits this and unblocks them later
         worker.start()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         writer.close()
@@ -207,7 +213,7 @@ class _Supervisor:
         loop.remove_reader(worker.sentinel)
         worker.join()
         del self._workers[index]
-        with reader, contextlib.suppress(EOFError, OSError):  # it has said nothing, or not to its end
+        with reader, contextlib.suppress(EOFError, OSError):  # the worker sent no reason, or only a part of it
             self.why = reader.recv()
         forget_worker(self._folder, index)
         return worker.exitcode or 0

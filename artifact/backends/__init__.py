@@ -1,4 +1,4 @@
-"""Runtimes behind one protocol; `create_backend` imports only the one that is asked for."""
+"""Inference runtimes behind one protocol. `create_backend` imports only the requested runtime."""
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -10,15 +10,15 @@ from artifact.manifest import Format, Graph
 
 
 def create_backend(graph: Graph, folder: Path, *, format: Format = "onnx", device: Device = "auto") -> InferenceBackend:
-    """Load the files of one format.
+    """Load the model files of one format.
 
     Args:
-        graph: of the export in `folder`, hashes already checked.
-        folder: where the files lie.
+        graph: graph of the export in `folder`; its hashes are already checked.
+        folder: folder that holds the files.
         format: onnx (ONNX Runtime) or torchscript (PyTorch).
-        device: auto takes CUDA where the runtime offers it.
+        device: auto uses CUDA if the runtime offers it.
 
-    Raises: BadExport if the files cannot be loaded, or the runtime or device is not there.
+    Raises: BadExport if the files cannot be loaded, or the runtime or the device is missing.
 
     """
     for name, given, kinds in (("format", format, Format), ("device", device, Device)):
@@ -40,7 +40,7 @@ def create_backend(graph: Graph, folder: Path, *, format: Format = "onnx", devic
 
 
 def require_one_runtime() -> None:
-    """Refuse to start with no ONNX Runtime, or with both, of which one overwrites the other. Raises: BadExport."""
+    """Check that exactly one ONNX Runtime package is installed; two overwrite each other's files. Raises: BadExport."""
     found = []
     for name in ("onnxruntime", "onnxruntime-gpu"):
         try:

@@ -1,4 +1,4 @@
-"""What every backend offers, and how batches are computed on it."""
+"""Interface of the backends, and the sizes of their batches."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
@@ -10,9 +10,9 @@ from artifact.cores import cpu_count
 
 Device = Literal["auto", "cpu", "cuda"]
 BATCH_ROWS = {"cpu": 16, "cuda": 64}
-"""Rows of the longest bucket in one batch."""
+"""Rows per batch in the longest bucket, by device."""
 CUDA_BATCHES = 2
-"""One computes while the next one is copied."""
+"""Concurrent batches on CUDA: one is computed while the next one is copied."""
 Array = NDArray[Any]
 Tensors = Mapping[str, Array]
 
@@ -23,17 +23,17 @@ class InferenceBackend(Protocol):
     device: Literal["cpu", "cuda"]
 
     def run(self, inputs: Tensors) -> dict[str, Array]:
-        """Compute one padded batch; raises whatever the runtime raises."""
+        """Compute one padded batch. Errors of the runtime propagate unchanged."""
         ...
 
 
 def largest_error(got: Array, expected: Array) -> float:
-    """Largest |got - expected| / max(1, max|expected|); infinite for a NaN or another shape."""
+    """Largest |got - expected| / max(1, max|expected|); infinite if `got` has another shape or holds NaN."""
     if got.shape != expected.shape or expected.dtype.kind != "f" or not np.isfinite(got).all():
         return float("inf")
     return float(np.abs(got - expected).max(initial=0.0) / max(1.0, np.abs(expected).max(initial=0.0)))
 
 
 def batches_at_once(device: Literal["cpu", "cuda"]) -> int:
-    """Batches to compute side by side: on a CPU one a core, since small ones keep their activations in the cache."""
+    """Number of concurrent batches: on a CPU one per core, because the activations of small batches fit the cache."""
     return CUDA_BATCHES if device == "cuda" else cpu_count()

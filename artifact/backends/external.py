@@ -1,6 +1,6 @@
-"""Whether an ONNX file keeps tensors outside itself, where no hash covers them. Used by `artifact.backends.onnx`.
+"""Reject ONNX files with external data, which the manifest's hashes do not cover. Used by `artifact.backends.onnx`.
 
-Only the few messages of the format that lead to tensors are read (onnx.proto3); what they hold is skipped.
+A minimal protobuf reader visits the messages of onnx.proto3 that can contain tensors and skips all other fields.
 """
 
 from collections.abc import Iterator
@@ -21,25 +21,25 @@ PARTS: dict[Message, dict[int, Message]] = {
     "sparse": {1: "tensor", 2: "tensor"},
     "tensor": {},
 }
-"""Numbers of the fields that may lead to a tensor, and what they hold."""
+"""Message -> number of each field that can contain a tensor -> type of that field."""
 EXTERNAL_FIELDS = frozenset({13, 14})
-"""Of a tensor: where its data lies, and that it lies elsewhere."""
+"""TensorProto.external_data and TensorProto.data_location."""
 FIXED_BYTES = {1: 8, 5: 4}
-"""Length of the values of these wire types."""
+"""Protobuf wire type -> size of its fixed-length values."""
 
 
 def refuse_external_data(path: Path) -> None:
-    """Look through every tensor of a file. Raises: BadExport if one lies elsewhere, or the file is not ONNX."""
+    """Check that a file holds all its tensors. Raises: BadExport if one is external, or the file is not ONNX."""
     try:
         is_external = _is_external(memoryview(path.read_bytes()), "model")
     except (ValueError, RecursionError):
         raise BadExport(f"{path.name} cannot be loaded: it is not an ONNX file", "backend") from None
     if is_external:
-        raise BadExport(f"{path.name} keeps weights in another file; export it with the weights inside", "backend")
+        raise BadExport(f"{path.name} keeps weights in another file; export it with embedded weights", "backend")
 
 
 def _is_external(content: memoryview, message: Message) -> bool:
-    """Whether a message holds a tensor that lies elsewhere. Raises: ValueError."""
+    """Whether a message contains a tensor with external data. Raises: ValueError if it cannot be parsed."""
     parts = PARTS[message]
     for number, value in _fields(content):
         if message == "tensor" and number in EXTERNAL_FIELDS and value != 0:
@@ -50,11 +50,11 @@ def _is_external(content: memoryview, message: Message) -> bool:
 
 
 def _fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Number and value of each field; of one with a fixed length, 0. Raises: ValueError."""
+    """Yield the number and value of each field; fixed-length values are skipped and read as 0. Raises: ValueError."""
     place = 0
     while place < len(content):
         key, place = _varint(content, place)
-        if key >= 2**32:  # others would read it as a smaller one
+        if key >= 2**32:  # other parsers truncate it to 32 bits
             raise ValueError("no such field")
         value: int | memoryview = 0
         if (wire := key & 7) == 0:
@@ -73,10 +73,10 @@ def _fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:
 
 
 def _varint(content: memoryview, place: int) -> tuple[int, int]:
-    """An integer, and the place behind it. Raises: ValueError."""
+    """Decode a varint; returns its value and the offset after it. Raises: ValueError."""
     value = 0
     for index, byte in enumerate(content[place : place + 10]):
         value |= (byte & 127) << (7 * index)
         if byte < 128:
             return value, place + index + 1
-    raise ValueError("an integer without end")
+    raise ValueError("varint too long")

@@ -1,10 +1,10 @@
-"""ONNX Runtime, on CPU or CUDA. The default backend."""
+"""Default backend: ONNX Runtime on CPU or CUDA."""
 
 import os
 from pathlib import Path
 from typing import Any, Literal
 
-# From 1.29 on, ONNX Runtime sends events to its makers unless this is set before it is imported.
+# ONNX Runtime 1.29 and later sends telemetry unless this is set before the import.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime
@@ -16,7 +16,7 @@ from artifact.manifest import Graph
 
 
 class OnnxBackend:
-    """One session a file, which may compute several buckets; ONNX Runtime's `run` is thread-safe, without the GIL."""
+    """One session per file; a file may serve several buckets. `InferenceSession.run` is thread-safe without the GIL."""
 
     def __init__(self, files: dict[int, Path], graph: Graph, *, device: Device) -> None:
         self.device = _device(device)
@@ -26,7 +26,7 @@ class OnnxBackend:
         self._sessions = {bucket: sessions[path] for bucket, path in files.items()}
         if self.device == "cuda" and any(
             "CUDAExecutionProvider" not in session.get_providers() for session in self._sessions.values()
-        ):  # ONNX Runtime falls back to the CPU with no more than a line on standard error
+        ):  # ONNX Runtime falls back to the CPU and only logs it
             if device == "cuda":
                 raise BadExport("device cuda: ONNX Runtime finds no usable CUDA device or driver", "backend")
             self.device = "cpu"
@@ -34,31 +34,33 @@ class OnnxBackend:
     def _load(self, path: Path) -> Any:
         refuse_external_data(path)
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # batches run side by side instead
+        options.intra_op_num_threads = 1  # parallelism comes from concurrent batches
         options.inter_op_num_threads = 1
-        # Spinning threads would take the cores from the event loop and from the other runs.
+        # Spinning threads would compete with the event loop and with other runs.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        # Batches vary in size: a growing arena would never give memory back.
+        # Batch sizes vary; the arena would grow and never return memory.
         options.enable_cpu_mem_arena = False
         options.log_severity_level = 3
         cuda: Any = ("CUDAExecutionProvider", {"cudnn_conv_algo_search": "HEURISTIC"})
         providers = [cuda, "CPUExecutionProvider"] if self.device == "cuda" else ["CPUExecutionProvider"]
         try:
             return onnxruntime.InferenceSession(path, options, providers=providers)
-        except Exception as error:  # ONNX Runtime raises classes of its own, all of them Exception
+        except Exception as error:  # ONNX Runtime's exceptions share no base class but Exception
             raise BadExport(f"{path.name} cannot be loaded: {str(error).splitlines()[0]}", "backend") from None
 
     def run(self, inputs: Tensors) -> dict[str, Array]:
-        """Compute one batch padded to a bucket."""
+        """Compute one batch, padded to one of the buckets."""
         session = self._sessions[inputs[self._input].shape[1]]
         return dict(zip(self._outputs, session.run(self._outputs, dict(inputs)), strict=True))
 
 
 def _device(device: Device) -> Literal["cpu", "cuda"]:
-    """Resolve `auto`; refuse `cuda` where the installed runtime has none."""
+    """Resolve `auto`. Raises: BadExport if `cuda` is requested and the installed runtime does not support it."""
     has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
     if device == "cuda" and not has_cuda:
-        raise BadExport("device cuda: the installed ONNX Runtime has no CUDA; install the extra `gpu`", "backend")
+        raise BadExport(
+            "device cuda: the installed ONNX Runtime does not support CUDA; install the extra `gpu`", "backend"
+        )
     if has_cuda and device != "cpu":
         onnxruntime.preload_dlls()
         return "cuda"

@@ -1,4 +1,4 @@
-"""PyTorch running TorchScript, on CPU or CUDA; the only file of `service` that imports torch."""
+"""TorchScript in PyTorch, on CPU or CUDA. The only module of the serving path that imports torch."""
 
 from pathlib import Path
 from typing import Literal
@@ -11,7 +11,7 @@ from artifact.manifest import Graph
 
 
 class TorchScriptBackend:
-    """One frozen module a file, which may compute several buckets."""
+    """One frozen module per file; a file may serve several buckets."""
 
     def __init__(self, files: dict[int, Path], graph: Graph, *, device: Device) -> None:
         if device == "cuda" and not torch.cuda.is_available():
@@ -19,7 +19,7 @@ class TorchScriptBackend:
         self.device: Literal["cpu", "cuda"] = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
         self._names = [spec.name for spec in graph.inputs]
         self._output = graph.outputs[0].name
-        torch.set_num_threads(1)  # batches run side by side instead
+        torch.set_num_threads(1)  # parallelism comes from concurrent batches
         try:
             modules = {path: torch.jit.load(path, map_location=self.device).eval() for path in set(files.values())}
         except RuntimeError as error:
@@ -27,7 +27,7 @@ class TorchScriptBackend:
         self._modules = {bucket: modules[path] for bucket, path in files.items()}
 
     def run(self, inputs: Tensors) -> dict[str, Array]:
-        """Compute one batch padded to a bucket."""
+        """Compute one batch, padded to one of the buckets."""
         tensors = [torch.from_numpy(inputs[name]).to(self.device) for name in self._names]
         with torch.inference_mode():
             output = self._modules[inputs[self._names[0]].shape[1]](*tensors)

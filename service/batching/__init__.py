@@ -1,1 +1,1 @@
-"""Dynamic batching: a queue and slots for each model."""
+"""Dynamic batching: every model has a queue; batches run in slots."""

@@ -1,4 +1,4 @@
-"""Whether a request is taken: limits of the queue, and an estimate of when its turn would come."""
+"""Admission: reject requests beyond the limits of the queue, or that would miss their deadline by an estimate."""
 
 import math
 from dataclasses import dataclass
@@ -6,94 +6,98 @@ from typing import NamedTuple
 
 from artifact.errors import LongdocError
 from service.batching.cost import CostModel
-from service.batching.queue import FairQueue, Priority
+from service.batching.queue import FairQueue, PriorityClass
 from service.errors import Overloaded
 
 LONGEST_RETRY_S = 60
-HOPE = 0.5
-"""Share of the time left that the estimated wait may be: estimates err, and under load everything becomes slower."""
+"""Maximum `Retry-After`."""
+SAFETY_FACTOR = 0.5
+"""Maximum estimated wait, as a share of the time left. Estimates err, and everything is slower under load."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What may wait and run."""
+    """Limits of a model's queue and batches."""
 
     batch_rows: int
-    """Rows of the longest bucket in one batch; of shorter ones as many more as have the same length together."""
+    """Maximum full-length rows per batch; of shorter rows proportionally more."""
     queue_rows: int
-    """Rows that may wait."""
+    """Maximum queued rows."""
     queue_bytes: int
-    """Bytes that may wait."""
+    """Maximum queued bytes."""
     slots: int
-    """Batches that may run at once."""
+    """Batches computed concurrently."""
 
 
-class Refusal(NamedTuple):
-    """Why a request is not taken."""
+class Rejection(NamedTuple):
+    """Why a request is rejected."""
 
     reason: str
-    """For the metric."""
+    """Value of the label `reason` of the metric."""
     error: LongdocError
-    """For the client."""
+    """Error for the client."""
 
 
 class Admission:
-    """Refuses requests that the queue has no room for, or that would be late."""
+    """Rejects requests that do not fit into the queue or would miss their deadline."""
 
     def __init__(self, queue: FairQueue, cost: CostModel, limits: Limits) -> None:
         self._queue = queue
         self._cost = cost
         self._limits = limits
 
-    def refusal(
-        self, priority: Priority, left_s: float, rows: int, size: int, seconds: float, entering: int = 0
-    ) -> Refusal | None:
-        """Why a request cannot be taken now, if so.
+    def rejection(
+        self, priority: PriorityClass, left_s: float, rows: int, size: int, seconds: float, entering: int = 0
+    ) -> Rejection | None:
+        """Why a request is rejected; None if it is admitted.
 
         Args:
-            priority: of the request.
-            left_s: until the deadline.
+            priority: class of the request.
+            left_s: seconds until its deadline.
             rows: of the request.
             size: of the rows, in bytes.
             seconds: estimated time to compute the rows on one slot.
-            entering: requests that are ahead of it and do not wait yet.
+            entering: requests ahead of it that are not in the queue yet.
 
         """
         queue, limits = self._queue, self._limits
         if not queue.waiting_rows and not entering:
             return None
         if queue.waiting_rows + rows > limits.queue_rows or queue.waiting_bytes + size > limits.queue_bytes:
-            return Refusal("overloaded", Overloaded(f"{queue.waiting_rows} rows wait already", self.retry_after_s()))
+            return Rejection("overloaded", Overloaded(f"{queue.waiting_rows} rows wait already", self.retry_after_s()))
         wait_s = self._wait_s(priority, seconds)
-        if wait_s > HOPE * left_s:
-            message = f"it would take about {wait_s:.1f} s, and {max(0.0, left_s):.1f} s are left"
-            return Refusal("too_late", Overloaded(message, self.retry_after_s()))
+        if wait_s > SAFETY_FACTOR * left_s:
+            message = f"the wait would be about {wait_s:.1f} s, and the deadline is in {max(0.0, left_s):.1f} s"
+            return Rejection("too_late", Overloaded(message, self.retry_after_s()))
         return None
 
-    def refusal_unread(self, left_s: float, entering: int) -> Refusal | None:
-        """Why no interactive request can be taken now, if so, before its rows are known.
+    def rejection_without_rows(self, left_s: float, entering: int) -> Rejection | None:
+        """As `rejection`, for an interactive request whose rows are not known yet.
 
         Args:
-            left_s: until its deadline.
-            entering: requests admitted that have not asked yet; they are taken to be like those before them.
+            left_s: seconds until its deadline.
+            entering: requests admitted but not in the queue yet; each is assumed to cost the average.
 
         """
         if not self._queue.waiting_rows and entering < self._limits.slots:
             return None
         ahead = entering + 1
-        return self.refusal(
+        return self.rejection(
             self._queue.interactive, left_s, ahead, 1, ahead * self._cost.request_seconds, entering=entering
         )
 
     def retry_after_s(self) -> int:
-        """Seconds until what waits now is computed, from the measured time of a row."""
+        """Seconds until the current queue is computed, estimated from the measured time per row."""
         queue, cost = self._queue, self._cost
         seconds = cost.seconds(queue.interactive.waiting) + cost.seconds(queue.bulk.waiting)
         return max(1, min(LONGEST_RETRY_S, math.ceil(seconds / self._limits.slots)))
 
-    def _wait_s(self, priority: Priority, seconds: float) -> float:
-        """Estimated time until rows that cost so much are computed, behind their priority and the other one's share."""
+    def _wait_s(self, priority: PriorityClass, seconds: float) -> float:
+        """Estimated time until the rows of a request are computed, which take `seconds` on one slot.
+
+        The queued rows of its class are computed first. During all of this the other class gets its share of the slots.
+        """
         other = self._queue.interactive if priority is self._queue.bulk else self._queue.bulk
-        ahead = self._cost.seconds(priority.waiting) + seconds
-        beside = min(self._cost.seconds(other.waiting), ahead * other.weight / priority.weight)
-        return (ahead + beside) / self._limits.slots
+        own_s = self._cost.seconds(priority.waiting) + seconds
+        other_s = min(self._cost.seconds(other.waiting), own_s * other.weight / priority.weight)
+        return (own_s + other_s) / self._limits.slots

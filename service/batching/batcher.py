@@ -1,22 +1,26 @@
-"""The batching engine: rows of requests in, batches of one length bucket out.
+"""Dynamic batching: queues the rows of requests, and computes them in batches.
 
-No timer closes a batch. While every slot computes, rows pile up; when one is free, the next batch is whatever waits.
-What a row of each bucket costs is measured all the time; a request that would be late is refused at once, and one that
-has become hopeless in the queue is not computed.
+- A row is one input of the model, such as a window of a document.
+- A bucket is a row length that the model can compute. A row is padded to the next bucket; a batch has one bucket.
+- A slot computes one batch at a time.
+
+There is no batching delay: as soon as a slot is free, it computes the rows that are queued. Rows that arrive while all
+slots are busy form the next batches. The time per row of each bucket is measured continuously. A request that would
+miss its deadline is rejected at once, and a queued row that can no longer meet its deadline is not computed.
 
 Invariants, each a property test in tests/unit/service/batching/test_batcher.py:
-- every accepted request ends exactly once: outputs, an error, or its caller's cancellation;
-- rows and bytes that wait never exceed the limits, but for one request that is larger than them, alone;
-- rows of one priority and bucket are computed in the order they came;
-- a request that is cancelled, late or failed changes nothing for those batched with it;
-- while interactive requests come, bulk leaves them a slot.
+- every accepted request ends exactly once: with outputs, an error, or the cancellation of its caller;
+- queued rows and bytes never exceed the limits, except that an empty queue accepts a request of any size;
+- rows of one priority class and bucket are computed in order of arrival;
+- a request that is cancelled, late or failed does not affect the other requests of its batch;
+- while interactive requests arrive, bulk requests do not take the last free slot.
 """
 
 import asyncio
 import logging
 import math
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -27,38 +31,39 @@ from numpy.typing import NDArray
 
 from artifact.errors import InferenceFailed, NonFiniteOutput
 from artifact.loading import Floats
-from service.batching.admission import Admission, Limits, Refusal
+from service.batching.admission import Admission, Limits, Rejection
 from service.batching.cost import CostModel
-from service.batching.queue import Entry, FairQueue, Priority, Ticket
+from service.batching.queue import AcceptedRequest, Entry, FairQueue, PriorityClass
 from service.errors import DeadlineExceeded, NotReady, ShuttingDown
 from service.metrics import ModelMetrics
 
 log = logging.getLogger(__name__)
 
 Run = Callable[[Sequence[bytes], int], Floats]
-"""Rows and their bucket -> outputs (rows, ...). Called on a thread of the executor, by several at once."""
+"""Rows and their bucket -> outputs (rows, ...). Called by several threads of the executor concurrently."""
 
 BULK_ROWS = 32
-"""Requests with more rows are bulk: they give way to interactive ones."""
-SHORTEST_WAIT_S = 0.001
-"""Of a timer. Event loops may fire timers early, uvloop by half a millisecond: a shorter one could repeat at once."""
+"""Requests with more rows are bulk requests, with a lower weight than interactive ones."""
+MIN_TIMER_S = 0.001
+"""Minimum delay of a timer. A timer may fire early, in uvloop by half a millisecond; it is then set once more, and with
+a shorter delay it would fire again and again until the time has come."""
 STUCK_S = 60.0
-"""A batch that computes for longer will not end: no request waits that long by default."""
+"""Time after which a batch counts as stuck; longer than the default deadline."""
 TICK_S = 1.0
-"""The time of a batch is counted in ticks. A process that was paused (SIGSTOP, `docker pause`, a machine that slept)
-sees its clock jump between two of them, which counts as one: nothing was computed meanwhile."""
+"""Interval of the timer that counts how long a batch takes. If the process is paused (SIGSTOP, `docker pause`, a
+suspended machine), the clock jumps but the timer fires only once, so the pause does not count as compute time."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a request."""
+    """Outputs and times of a request."""
 
     outputs: Floats
     """(rows, ...), in the order of the request's rows."""
     queue_s: float
-    """Longest wait of one of its rows."""
+    """Longest time that one of its rows was queued."""
     compute_s: float
-    """Longest batch one of its rows was in."""
+    """Time of its longest batch."""
 
 
 @dataclass(eq=False)
@@ -67,24 +72,24 @@ class _Batch:
 
     bucket: int
     entries: list[Entry]
-    priority: Priority
+    priority: PriorityClass
     started: float = 0.0
     ticks: int = 0
-    """Since it started."""
+    """Ticks since it started."""
     watchdog: asyncio.TimerHandle | None = None
 
 
 class Batcher:
-    """Queue and slots of one model; lives on one event loop.
+    """Queue and slots of one model; used only from the event loop.
 
     Args:
         run: computes one batch.
         buckets: row lengths that `run` can compute, ascending.
-        limits: what may wait and run.
-        executor: threads for `run`, at least `limits.slots` of them.
-        metrics: of the model.
-        on_crash: called when the backend is gone.
-        clock: seconds, for what is measured.
+        limits: limits of the queue and of batches.
+        executor: at least `limits.slots` threads for `run`.
+        metrics: metrics of the model.
+        on_crash: called when the backend has crashed.
+        clock: returns seconds, to measure times; called from several threads.
 
     """
 
@@ -109,264 +114,283 @@ class Batcher:
         self._cost = CostModel()
         self._admission = Admission(self._queue, self._cost, limits)
         self._retries: deque[_Batch] = deque()
-        self._tickets: set[Ticket] = set()
-        self._free = limits.slots
-        self._again: asyncio.TimerHandle | None = None
+        self._requests: set[AcceptedRequest] = set()
+        self._free_slots = limits.slots
+        self._bulk_timer: asyncio.TimerHandle | None = None
         self._closed = self._failed = False
 
     @property
     def waiting_rows(self) -> int:
-        """Rows that wait for a batch."""
+        """Queued rows."""
         return self._queue.waiting_rows
 
     @property
     def waiting_bytes(self) -> int:
-        """Their bytes."""
+        """Bytes of the queued rows."""
         return self._queue.waiting_bytes
 
     @property
+    def batch_rows(self) -> int:
+        """Maximum rows per batch of the longest bucket; batches of shorter buckets have proportionally more."""
+        return self._limits.batch_rows
+
+    @property
     def is_ready(self) -> bool:
-        """Whether requests are taken."""
+        """Whether requests are accepted."""
         return not (self._closed or self._failed)
 
     @property
     def is_computing(self) -> bool:
-        """Whether a batch has not come back."""
-        return self._free < self._limits.slots
+        """Whether a batch is being computed."""
+        return self._free_slots < self._limits.slots
 
     @property
     def is_idle(self) -> bool:
         """Whether every accepted request has ended."""
-        return not self._tickets
+        return not self._requests
 
-    def oldest_s(self) -> float:
-        """Age of the oldest request with a row that waits; 0 if none does."""
-        arrived = [ticket.arrived for ticket in self._tickets if ticket.waiting_rows]
+    def oldest_age_s(self) -> float:
+        """Age of the oldest request with a queued row; 0 if no row is queued."""
+        arrived = [request.arrived for request in self._requests if request.waiting_rows]
         return self._clock() - min(arrived) if arrived else 0.0
 
-    def refusal(self, left_s: float, entering: int) -> Refusal | None:
-        """Why no request can be taken now, if so, before its rows are known.
+    def rejection(self, left_s: float, entering: int) -> Rejection | None:
+        """Why a request is rejected before its rows are known; None if it is admitted.
 
         Args:
-            left_s: until its deadline.
-            entering: requests admitted that have not asked yet; they are taken to be like those before them.
+            left_s: seconds until its deadline.
+            entering: admitted requests that have not reached the queue yet; each is assumed to cost the average.
 
         """
-        return self._unable() or self._admission.refusal_unread(left_s, entering)
+        return self._unavailable() or self._admission.rejection_without_rows(left_s, entering)
 
     async def infer(self, rows: list[bytes], deadline: float, *, bulk: bool = False) -> Outcome:
-        """Compute the rows of one request; cancel the caller and they are forgotten.
+        """Compute the rows of one request. Cancelling the call drops its rows.
 
         Args:
             rows: each at most as long as the longest bucket.
             deadline: on the clock of the event loop.
-            bulk: whether it gives way to interactive requests, as those with more than BULK_ROWS rows do anyway.
+            bulk: whether the request is a bulk request; one with more than BULK_ROWS rows always is.
 
         Raises: Overloaded, ShuttingDown, NotReady at once; DeadlineExceeded, InferenceFailed, NonFiniteOutput later.
 
         """
         loop = asyncio.get_running_loop()
-        ticket = self._admit(rows, deadline, loop, bulk=bulk or len(rows) > BULK_ROWS)
-        timer = loop.call_at(deadline, self._expire, ticket)
+        request = self._admit(rows, deadline, loop, bulk=bulk or len(rows) > BULK_ROWS)
+        timer = loop.call_at(deadline, self._expire, request)
         try:
             self._dispatch()
-            outputs = await ticket.future
+            outputs = await request.future
         except asyncio.CancelledError:
-            self._metrics.cancelled("queue" if ticket.waiting_rows else "compute")
+            self._metrics.cancelled("queue" if request.waiting_rows else "compute")
             raise
         finally:
             timer.cancel()
-            self._queue.forget(ticket)
-            self._tickets.discard(ticket)
-        return Outcome(outputs, ticket.queue_s, ticket.compute_s)
+            self._queue.forget(request)
+            self._requests.discard(request)
+        return Outcome(outputs, request.queue_s, request.compute_s)
 
     def close(self) -> None:
-        """Take no more requests; those accepted go on."""
+        """Reject new requests; those accepted are still computed."""
         self._closed = True
 
     async def drain(self) -> None:
         """Wait until every accepted request has ended."""
-        while self._tickets:
-            await asyncio.wait([ticket.future for ticket in self._tickets])
+        while self._requests:
+            await asyncio.wait([request.future for request in self._requests])
             await asyncio.sleep(0)
 
-    def _unable(self) -> Refusal | None:
-        """Why no request is taken at all, if so."""
+    def _unavailable(self) -> Rejection | None:
+        """Why every request is rejected; None if requests are accepted."""
         if self._failed:
-            return Refusal("not_ready", NotReady("the model has failed; the server has to be restarted"))
+            return Rejection("not_ready", NotReady("the model has failed; the server must be restarted"))
         if self._closed:
-            return Refusal("shutting_down", ShuttingDown("the server is shutting down; ask another one"))
+            return Rejection("shutting_down", ShuttingDown("the server is shutting down; retry on another one"))
         return None
 
-    def _admit(self, rows: list[bytes], deadline: float, loop: asyncio.AbstractEventLoop, *, bulk: bool) -> Ticket:
-        """Put a request into the queue, or refuse it."""
+    def _admit(
+        self, rows: list[bytes], deadline: float, loop: asyncio.AbstractEventLoop, *, bulk: bool
+    ) -> AcceptedRequest:
+        """Queue a request. Raises: Overloaded, ShuttingDown, NotReady."""
         priority = self._queue.bulk if bulk else self._queue.interactive
         buckets = [next(b for b in self._buckets if len(row) <= b) for row in rows]
-        seconds, size = self._cost.seconds(Counter(buckets)), sum(map(len, rows))
-        refusal = self._unable() or self._admission.refusal(priority, deadline - loop.time(), len(rows), size, seconds)
-        if refusal is not None:
-            self._metrics.rejected(refusal.reason)
-            raise refusal.error
-        ticket = Ticket(
-            rows, priority, self._clock(), deadline, loop.create_future(), [None] * len(rows), missing=len(rows)
+        request = AcceptedRequest(rows, buckets, priority, self._clock(), deadline, loop.create_future())
+        seconds = self._cost.seconds(request.waiting)
+        rejection = self._unavailable() or self._admission.rejection(
+            priority, deadline - loop.time(), request.waiting_rows, request.waiting_bytes, seconds
         )
-        self._queue.add(ticket, buckets)
-        self._tickets.add(ticket)
+        if rejection is not None:
+            self._metrics.rejected(rejection.reason)
+            raise rejection.error
+        self._queue.add(request)
+        self._requests.add(request)
         if not bulk:
-            self._cost.requested(seconds)
-        return ticket
+            self._cost.record_request(seconds)
+        return request
 
     def _dispatch(self) -> None:
         """Start batches while there are free slots and rows."""
         loop = asyncio.get_running_loop()
-        while self._free and not self._failed and (batch := self._retry() or self._collect(loop.time())):
-            self._free -= 1
+        while self._free_slots and not self._failed and (batch := self._next_retry() or self._next_batch(loop.time())):
+            self._free_slots -= 1
             batch.priority.running += 1
-            rows = [ticket.rows[index] for _, ticket, index in batch.entries]
+            rows = [request.rows[index] for _, request, index in batch.entries]
             self._metrics.batch_size.observe(len(rows))
             self._metrics.batch_padding.observe(1 - sum(map(len, rows)) / (batch.bucket * len(rows)))
             batch.started = self._clock()
             try:
-                running = loop.run_in_executor(self._executor, self._run, rows, batch.bucket)
+                running = loop.run_in_executor(self._executor, self._compute, rows, batch.bucket)
             except RuntimeError as error:  # the executor was shut down or cannot start a thread
                 self._crash(error)
                 return
             batch.watchdog = loop.call_later(TICK_S, self._tick, batch)
             running.add_done_callback(lambda done, b=batch: self._finish(b, done))  # type: ignore[misc]
-        self._look_again(loop)
+        self._schedule_bulk(loop)
+
+    def _compute(self, rows: Sequence[bytes], bucket: int) -> tuple[Floats, float]:
+        """Compute a batch in a thread; return its outputs and the time. The callback on the event loop runs later."""
+        outputs = self._run(rows, bucket)
+        return outputs, self._clock()
 
     def _tick(self, batch: _Batch) -> None:
-        """Count the time of a batch; one that takes too long ends everything."""
+        """Count the time of a batch; treat one that is stuck as a crash."""
         batch.ticks += 1
         if batch.ticks * TICK_S >= STUCK_S:
-            self._crash(TimeoutError(f"a batch computes for {STUCK_S} s"))
+            self._crash(TimeoutError(f"a batch has not finished in {STUCK_S:g} s"))
         else:
             batch.watchdog = asyncio.get_running_loop().call_later(TICK_S, self._tick, batch)
 
-    def _look_again(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let bulk have the slot it leaves free, as soon as no interactive request has come for ACTIVE_S."""
-        if self._again is None and self._free and not self._failed and self._queue.bulk.first() is not None:
-            left_s = max(SHORTEST_WAIT_S, self._queue.leaves_room_s())
-            self._again = loop.call_later(left_s, self._dispatch_again)
+    def _schedule_bulk(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Dispatch again once bulk requests may use every slot: ACTIVE_S after the last interactive request."""
+        if self._bulk_timer is None and self._free_slots and not self._failed and self._queue.bulk.first() is not None:
+            delay_s = max(MIN_TIMER_S, self._queue.restricted_for_s())
+            self._bulk_timer = loop.call_later(delay_s, self._dispatch_bulk)
 
-    def _dispatch_again(self) -> None:
-        self._again = None
+    def _dispatch_bulk(self) -> None:
+        self._bulk_timer = None
         self._dispatch()
 
-    def _retry(self) -> _Batch | None:
-        """Rows of one request whose batch has failed, to be computed without the others."""
+    def _next_retry(self) -> _Batch | None:
+        """The next request of a failed batch, to be computed alone; None if there is none."""
         while self._retries:
             batch = self._retries.popleft()
             if not batch.entries[0][1].future.done():
                 return batch
         return None
 
-    def _collect(self, now: float) -> _Batch | None:
-        """Take the next batch from the queue: rows of one priority and bucket, earliest first."""
+    def _next_batch(self, now: float) -> _Batch | None:
+        """Take the next batch from the queue: rows of one priority class and bucket, earliest first."""
         while (found := self._queue.next()) is not None:
             priority, bucket = found
             entries = priority.buckets[bucket]
-            limit = self._most_rows(priority, bucket)
+            limit = self._max_rows(priority, bucket)
             batch = _Batch(bucket, [], priority)
-            # With nothing to compute, there would be nothing to measure, and one slow batch would end all work.
-            latest = now + self._cost.row_seconds(bucket) if self._free < self._limits.slots else -math.inf
+            # If all slots are free, rows are computed even if the estimate says that they will be late. Only a new
+            # measurement corrects the estimate; otherwise one slow batch could make the model reject every row.
+            earliest_end = now + self._cost.row_seconds(bucket) if self._free_slots < self._limits.slots else -math.inf
             while entries and len(batch.entries) < limit:
                 entry = entries.popleft()
-                ticket = entry[1]
-                if ticket.future.done():
+                request = entry[1]
+                if request.future.done():
                     continue
                 self._queue.take(entry, bucket)
-                if ticket.deadline < latest:  # it cannot be in time: to compute it would make the next ones late too
-                    self._fail_late(ticket, "in the queue")
+                if request.deadline < earliest_end:  # it would be late, and would delay the next rows
+                    self._fail_late(request, "in the queue")
                     continue
-                ticket.queue_s = max(ticket.queue_s, self._clock() - ticket.arrived)
+                request.queue_s = max(request.queue_s, self._clock() - request.arrived)
                 batch.entries.append(entry)
             if batch.entries:
-                self._queue.passed(priority, bucket * len(batch.entries))
+                self._queue.charge(priority, bucket * len(batch.entries))
                 self._metrics.batch_closed("full" if len(batch.entries) == limit else "drained")
                 return batch
         return None
 
-    def _most_rows(self, priority: Priority, bucket: int) -> int:
-        """Rows of the next batch at most."""
-        full = 1 if self._queue.leaves_room(priority) else self._limits.batch_rows
-        return int(min(full * (self._buckets[-1] // bucket), self._cost.rows_in_time(bucket)))
+    def _max_rows(self, priority: PriorityClass, bucket: int) -> int:
+        """Maximum rows of the next batch."""
+        longest_rows = 1 if self._queue.is_restricted(priority) else self._limits.batch_rows
+        return int(min(longest_rows * (self._buckets[-1] // bucket), self._cost.rows_in_time(bucket)))
 
-    def _finish(self, batch: _Batch, done: asyncio.Future[Floats]) -> None:
-        """Hand the outputs of a batch to its requests, and start the next one."""
-        self._free += 1
+    def _finish(self, batch: _Batch, done: asyncio.Future[tuple[Floats, float]]) -> None:
+        """Handle the end of a batch, and start the next one."""
+        self._free_slots += 1
         batch.priority.running -= 1
         if batch.watchdog is not None:
             batch.watchdog.cancel()
         entries = batch.entries
         if done.cancelled():  # the executor was shut down before a thread took the batch
-            for _, ticket, _ in entries:
-                if not ticket.future.done():
-                    ticket.future.set_exception(ShuttingDown("the server stopped before the answer was ready"))
+            for _, request, _ in entries:
+                if not request.future.done():
+                    request.future.set_exception(ShuttingDown("the server stopped before the response was ready"))
             return
-        error = done.exception()
-        if error is None and len(done.result()) != len(entries):
-            error = ValueError(f"the backend gave {len(done.result())} outputs for {len(entries)} rows")
-        if error is None:
-            seconds = min(self._clock() - batch.started, (batch.ticks + 1) * TICK_S)  # without a pause
-            self._cost.measured(batch.bucket, seconds / len(entries))
-            self._deliver(entries, done.result(), seconds)
+        if (error := done.exception()) is None:
+            self._succeed(batch, *done.result())
         elif isinstance(error, Exception):
-            self._separate(batch, error)
+            self._handle_failure(batch, error)
         else:
             self._crash(error)
         self._dispatch()
 
-    def _deliver(self, entries: list[Entry], outputs: Floats, seconds: float) -> None:
-        """Give each row its output; end the requests that are complete."""
-        is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(outputs).reshape(len(outputs), -1).all(axis=1))
-        for place, (_, ticket, index) in enumerate(entries):
-            if ticket.future.done():
-                continue
-            if not is_finite[place]:
-                self._metrics.inference_error("non_finite")
-                ticket.future.set_exception(NonFiniteOutput("the model gave no finite answer for this input"))
-                continue
-            ticket.outputs[index] = outputs[place : place + 1]
-            ticket.missing -= 1
-            ticket.compute_s = max(ticket.compute_s, seconds)
-            if not ticket.missing:
-                found = [output for output in ticket.outputs if output is not None]
-                ticket.future.set_result(found[0] if len(found) == 1 else np.concatenate(found))
+    def _succeed(self, batch: _Batch, outputs: Floats, ended: float) -> None:
+        """Record the time of a batch that finished at `ended`, and deliver its outputs."""
+        entries = batch.entries
+        if len(outputs) != len(entries):
+            self._handle_failure(batch, ValueError(f"the backend gave {len(outputs)} outputs for {len(entries)} rows"))
+            return
+        seconds = min(ended - batch.started, (batch.ticks + 1) * TICK_S)  # without pauses of the process
+        self._cost.record_batch(batch.bucket, seconds / len(entries))
+        self._metrics.batch_computed(len(entries), seconds)
+        self._deliver(entries, outputs, seconds)
 
-    def _separate(self, batch: _Batch, error: Exception) -> None:
-        """A batch has failed: fail its only request, or compute each of its requests alone."""
-        requests = list(_by_request(batch.entries))
-        if len(requests) > 1:
-            self._retries.extend(_Batch(batch.bucket, request, batch.priority) for request in requests)
+    def _deliver(self, entries: list[Entry], outputs: Floats, seconds: float) -> None:
+        """Assign each row its output; finish the requests that are complete."""
+        is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(outputs).reshape(len(outputs), -1).all(axis=1))
+        for row, (_, request, index) in enumerate(entries):
+            if request.future.done():
+                continue
+            if not is_finite[row]:
+                self._metrics.inference_error("non_finite")
+                request.future.set_exception(NonFiniteOutput("the model returned NaN or infinity for this input"))
+                continue
+            request.outputs[index] = outputs[row : row + 1]
+            request.missing -= 1
+            request.compute_s = max(request.compute_s, seconds)
+            if not request.missing:
+                parts = [output for output in request.outputs if output is not None]
+                request.future.set_result(parts[0] if len(parts) == 1 else np.concatenate(parts))
+
+    def _handle_failure(self, batch: _Batch, error: Exception) -> None:
+        """Handle a failed batch: fail its only request, or retry each of its requests alone."""
+        groups = list(_by_request(batch.entries))
+        if len(groups) > 1:
+            self._retries.extend(_Batch(batch.bucket, entries, batch.priority) for entries in groups)
             return
         log.error("the backend failed on a batch of %d rows", len(batch.entries), exc_info=error)
-        ticket = batch.entries[0][1]
-        if not ticket.future.done():
+        request = batch.entries[0][1]
+        if not request.future.done():
             self._metrics.inference_error("raised")
-            ticket.future.set_exception(InferenceFailed("the backend failed on this input"))
+            request.future.set_exception(InferenceFailed("the backend failed on this input"))
 
     def _crash(self, error: BaseException) -> None:
-        """The backend is gone: fail everything, say so in readiness, and have the process end."""
+        """Fail all requests, reject new ones and call `on_crash`."""
         log.critical("the backend crashed", exc_info=error)
         self._failed = True
-        for ticket in self._tickets:
-            if not ticket.future.done():
+        for request in self._requests:
+            if not request.future.done():
                 self._metrics.inference_error("crashed")
-                ticket.future.set_exception(NotReady("the model has failed; the server has to be restarted"))
+                request.future.set_exception(NotReady("the model has failed; the server must be restarted"))
         self._on_crash()
 
-    def _expire(self, ticket: Ticket) -> None:
-        """The deadline of a request has passed."""
-        if not ticket.future.done():
-            self._fail_late(ticket, "in the queue" if ticket.waiting_rows else "while it was computed")
+    def _expire(self, request: AcceptedRequest) -> None:
+        """Fail a request whose deadline has passed."""
+        if not request.future.done():
+            self._fail_late(request, "in the queue" if request.waiting_rows else "during inference")
 
-    def _fail_late(self, ticket: Ticket, stage: str) -> None:
+    def _fail_late(self, request: AcceptedRequest, stage: str) -> None:
         self._metrics.rejected("deadline")
-        ticket.future.set_exception(DeadlineExceeded(f"the deadline passed {stage}"))
+        request.future.set_exception(DeadlineExceeded(f"the deadline passed {stage}"))
 
 
 def _by_request(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """Split a batch by request; rows of one stand together because they came together."""
+    """Split a batch by request; the rows of a request are adjacent because they arrived together."""
     for _, group in groupby(entries, key=lambda entry: id(entry[1])):
         yield list(group)

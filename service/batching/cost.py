@@ -1,12 +1,12 @@
-"""What rows cost, measured all the time."""
+"""Measured compute time per row."""
 
 import math
 from collections.abc import Mapping
 
 RATE_MEMORY = 0.9
-"""Weight of the past in a running mean."""
+"""Weight of earlier measurements in a running mean."""
 LONGEST_BATCH_S = 0.03
-"""No more rows are put into a batch than are computed in this time: whoever comes next waits for it."""
+"""Upper bound of the estimated time of a batch: the next request has to wait for it."""
 
 
 class CostModel:
@@ -15,15 +15,15 @@ class CostModel:
     def __init__(self) -> None:
         self._row_seconds: dict[int, float] = {}
         self.request_seconds = 0.0
-        """Of an interactive request, on one slot."""
+        """Mean estimated time of an interactive request, on one slot."""
 
-    def measured(self, bucket: int, row_seconds: float) -> None:
-        """Take in what a row of a batch has cost."""
+    def record_batch(self, bucket: int, row_seconds: float) -> None:
+        """Record the time per row of a batch."""
         before = self._row_seconds.get(bucket, row_seconds)
         self._row_seconds[bucket] = RATE_MEMORY * before + (1 - RATE_MEMORY) * row_seconds
 
-    def requested(self, seconds: float) -> None:
-        """Take in what an interactive request is estimated to cost."""
+    def record_request(self, seconds: float) -> None:
+        """Record the estimated cost of an interactive request."""
         self.request_seconds += (1 - RATE_MEMORY) * (seconds - self.request_seconds)
 
     def row_seconds(self, bucket: int) -> float:
@@ -31,10 +31,10 @@ class CostModel:
         return self._row_seconds.get(bucket, 0.0)
 
     def seconds(self, rows: Mapping[int, int]) -> float:
-        """Estimated time of rows, counted by bucket, on one slot."""
+        """Estimated time of rows on one slot; `rows` maps buckets to numbers of rows."""
         return sum(count * self.row_seconds(bucket) for bucket, count in rows.items())
 
     def rows_in_time(self, bucket: int) -> float:
-        """Rows that are computed within LONGEST_BATCH_S, at least 1."""
+        """Rows that fit into LONGEST_BATCH_S, at least 1."""
         row_seconds = self.row_seconds(bucket)
         return max(1, int(LONGEST_BATCH_S / row_seconds)) if row_seconds else math.inf

@@ -1,1 +1,1 @@
-"""Protocols of other servers, as thin adapters: Open Inference Protocol, KServe, TEI."""
+"""HTTP APIs of other servers, as thin adapters: Open Inference Protocol, KServe, TEI, OpenAI."""

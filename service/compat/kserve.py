@@ -1,14 +1,14 @@
-"""KServe's `/v1/timeseries/forecast` and `/v1/timeseries/models`: its shapes around the same forecast.
+"""KServe's `/v1/timeseries/forecast` and `/v1/timeseries/models`: the forecasts of `/v1/forecast` in KServe's format.
 
-`series` is channel-major, one list a channel, unless `layout` is `time_major`. KServe has no key for 10-minute data:
-`frequency` takes its letters and words, and ours (10min). Unknown fields are ignored; errors have KServe's body.
+`series` has one list per channel, or one per step if `layout` is `time_major`. KServe's `frequency` cannot express
+10-minute data, so the values of `/v1/forecast` (10min) are accepted, too. Unknown fields are ignored.
 """
 
-import contextlib
 import functools
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -19,15 +19,15 @@ from starlette.responses import Response
 from artifact.errors import InvalidInput
 from artifact.forecasting import Forecast, check_channels, check_levels, choose_horizon
 from artifact.series import Doubles, Tails, continue_timestamps, parse_frequency, parse_start
-from service.aside import aside
 from service.engine.served import ServedForecaster
-from service.errors import PayloadTooLarge
+from service.errors import rename_places
+from service.offload import ITEM_NUMBERS, offload
 from service.tasks.forecasting import forecast
-from service.wire.call import Call, named
+from service.wire.call import Call, model_fields
 from service.wire.errors import Dialect, Failure
 from service.wire.media import JSON
-from service.wire.requests import MOST_NUMBERS, check_count, parse_json, read_parsed
-from service.wire.responses import json_response
+from service.wire.requests import check_count, parse_json, read_parsed, reserve_numbers
+from service.wire.responses import fragment, json_response
 from service.wire.route import TIMEOUT_HEADERS, Route
 from service.wire.schemas import EXAMPLE, Channel, Channels, Levels, ModelName
 
@@ -37,16 +37,19 @@ STEPS = {
     **dict.fromkeys(("hour", "hourly"), "1h"),
     **dict.fromkeys(("day", "daily"), "1d"),
     **dict.fromkeys(("week", "weekly"), "1w"),
+    **dict.fromkeys(("month", "monthly"), "1mo"),
+    **dict.fromkeys(("quarter", "quarterly"), "1q"),
+    **dict.fromkeys(("year", "yearly"), "1y"),
 }
-"""KServe's words for steps of fixed length; its letters are pandas'. Months, quarters and years have none."""
+"""KServe's names of frequencies. Its one-letter names are pandas aliases, which `parse_frequency` reads."""
 NAMES = {"start": "start_timestamp"}
-"""Our name of a part of the request -> KServe's."""
+"""Field names of `/v1/forecast`, with KServe's names for them."""
 
 NestedOrFlat = Annotated[
     Annotated[Channels, Tag("nested")] | Annotated[Channel, Tag("flat")],
     Discriminator(lambda value: "nested" if _is_nested(value) else "flat"),
 ]
-"""A list for each channel or step, or the values of the only channel."""
+"""A list per channel or step, or the values of a single channel."""
 
 
 class _Part(BaseModel):
@@ -65,14 +68,14 @@ class KServeInput(_Part):
 
 
 class KServeOptions(_Part):
-    """What is wanted of every series."""
+    """Options of all forecasts of a request."""
 
     horizon: int = Field(ge=1)
     quantiles: Levels = []
 
 
 class KServeRequest(_Part):
-    """Body of the request."""
+    """Body of `POST /v1/timeseries/forecast`."""
 
     model: ModelName
     inputs: Annotated[list[KServeInput], Field(fail_fast=True)]
@@ -83,7 +86,7 @@ Values = list[float] | list[list[float]]
 
 
 class KServeContent(BaseModel):
-    """One forecast, in the layout of its series."""
+    """One forecast, in the layout of the series in the request."""
 
     type: Literal["time_series_forecast"]
     name: str
@@ -104,7 +107,7 @@ class KServeOutput(BaseModel):
 
 
 class KServeResponse(BaseModel):
-    """Body of the answer."""
+    """Body of the response."""
 
     model: str
     version: int
@@ -116,7 +119,7 @@ class KServeResponse(BaseModel):
 
 
 class KServeErrorDetail(BaseModel):
-    """What went wrong."""
+    """Description of an error."""
 
     code: str
     message: str
@@ -131,7 +134,7 @@ class KServeError(BaseModel):
 
 
 def _write_error(failed: Failure) -> Response:
-    """KServe's body for a failure."""
+    """Write an error in KServe's format."""
     param = failed.fields[0][0] if failed.fields else None
     content = {"code": str(failed.status), "message": failed.detail, "param": param, "type": failed.code}
     return json_response({"error": content}, failed.status)
@@ -141,38 +144,40 @@ DIALECT = Dialect(_write_error, KServeError, prefixes=("/v1/timeseries/",))
 
 
 async def get_models(call: Call) -> Response:
-    """Names of the forecasters."""
+    """List the names of the forecasters."""
     names = [name for name, model in call.models.items() if isinstance(model, ServedForecaster)]
     return json_response({"models": [{"name": name} for name in names]})
 
 
 async def post_forecast(call: Call) -> Response:
-    """Forecast each input with the model named; one bad input refuses the request."""
+    """Forecast each series with the given model; if one is invalid, the whole request is rejected."""
     parse = functools.partial(_parse, call.settings.max_documents, call.models.longest_context)
-    sent = await read_parsed(call, parse)
-    asked = sent.asked
-    call.body.hold(sum(series.values.nbytes for series in sent.series))
-    model = call.models.forecaster(asked.model)
+    parsed = await read_parsed(call, parse)
+    request = parsed.request
+    call.body.hold(sum(series.values.nbytes for series in parsed.series))
+    model = call.models.forecaster(request.model)
     with _within("options"):
-        choose_horizon(model.manifest, asked.options.horizon)
-        check_levels(model.calibration, asked.options.quantiles)
-    _check_answer(model, asked)
+        choose_horizon(model.manifest, request.options.horizon)
+        check_levels(model.calibration, request.options.quantiles)
+    steps = len(request.inputs) * request.options.horizon * (1 + len(request.options.quantiles))
+    count = steps * len(model.manifest.channels)
+    reserve_numbers(call, count, "send fewer series, or ask for a shorter horizon or fewer quantiles")
     starts = []
-    for number, (given, series) in enumerate(zip(asked.inputs, sent.series, strict=True)):
+    for number, (given, series) in enumerate(zip(request.inputs, parsed.series, strict=True)):
         with _within(f"inputs.{number}"):
             check_channels(model.manifest, None, len(series.lengths))
-            starts.append(_first_timestamp(given, int(series.lengths[0])))
-    options = asked.options
+            starts.append(_first_timestamp(model, given, int(series.lengths[0])))
+    options = request.options
     work = forecast(
         model,
-        sent.series,
+        parsed.series,
         horizon=options.horizon,
         levels=options.quantiles,
         deadline=call.deadline,
         rename=lambda number, place: f"inputs.{number}.{place}",
     )
     answers, timing = await call.run(model, work)
-    outputs = await aside(len(answers), _outputs, sent, answers, starts)
+    outputs = await offload(count // ITEM_NUMBERS, _outputs, parsed, answers, starts)
     response = {
         "id": uuid.uuid4().hex,
         "created_at": int(time.time()),
@@ -180,86 +185,72 @@ async def post_forecast(call: Call) -> Response:
         "error": None,
         "outputs": outputs,
     }
-    return call.finish(model, timing, json_response({**named(model), **response}))
+    return call.finish(model, timing, json_response({**model_fields(model), **response}))
 
 
 @dataclass(frozen=True)
-class _Sent:
-    """A request without the values that no model reads."""
+class _ParsedRequest:
+    """A validated request. Steps before the longest context of a model are dropped."""
 
-    asked: KServeRequest
-    """Its series are empty."""
+    request: KServeRequest
+    """The request without the values of its series."""
     series: list[Tails]
-    """Of each input."""
+    """Last steps of each series."""
     are_flat: list[bool]
-    """Of each input, whether its series was the values of the only channel."""
+    """Whether each series was a flat list, of a single channel."""
 
 
-def _parse(max_inputs: int, max_steps: int, body: bytes) -> _Sent:
-    """Check a body of at most `max_inputs` inputs; keep the last `max_steps` steps of each series.
+def _parse(max_inputs: int, max_steps: int, body: bytes) -> _ParsedRequest:
+    """Validate a body of at most `max_inputs` inputs; keep the last `max_steps` steps of each series.
 
     Raises: PayloadTooLarge, InvalidInput, and what `parse_json` raises.
     """
-    asked = parse_json(KServeRequest, body, strict=None)
-    check_count("inputs", len(asked.inputs), max_inputs)
+    request = parse_json(KServeRequest, body, strict=None)
+    check_count("inputs", len(request.inputs), max_inputs)
     series = []
-    for number, given in enumerate(asked.inputs):
+    for number, given in enumerate(request.inputs):
         with _within(f"inputs.{number}"):
             series.append(Tails.of(_columns(given), max_steps))
-    are_flat = [not _is_nested(given.series) for given in asked.inputs]
-    empty = [given.model_copy(update={"series": []}) for given in asked.inputs]
-    return _Sent(asked.model_copy(update={"inputs": empty}), series, are_flat)
+    are_flat = [not _is_nested(given.series) for given in request.inputs]
+    empty = [given.model_copy(update={"series": []}) for given in request.inputs]
+    return _ParsedRequest(request.model_copy(update={"inputs": empty}), series, are_flat)
 
 
-def _check_answer(model: ServedForecaster, asked: KServeRequest) -> None:
-    """Bound the size of the answer. Raises: PayloadTooLarge."""
-    steps = len(asked.inputs) * asked.options.horizon * (1 + len(asked.options.quantiles))
-    if (count := steps * len(model.manifest.channels)) > MOST_NUMBERS:
-        raise PayloadTooLarge(
-            f"the answer would hold {count} numbers, at most {MOST_NUMBERS}: send fewer series, or ask for a shorter "
-            "horizon or fewer quantiles"
-        )
+def _within(part: str) -> AbstractContextManager[None]:
+    """Rewrite locations in errors: prefix them with `part`, and use KServe's field names."""
+    return rename_places(lambda place: f"{part}.{NAMES.get(place, place)}")
 
 
-@contextlib.contextmanager
-def _within(part: str) -> Iterator[None]:
-    """Put the part of the request, and KServe's names, into the places of errors."""
-    try:
-        yield
-    except InvalidInput as error:
-        raise error.renamed(lambda place: f"{part}.{NAMES.get(place, place)}") from None
-
-
-def _outputs(sent: _Sent, answers: Sequence[Forecast], starts: Sequence[str | None]) -> list[orjson.Fragment]:
-    """The forecasts, each written already: to write all in one call would keep the interpreter for long."""
+def _outputs(
+    parsed: _ParsedRequest, answers: Sequence[Forecast], starts: Sequence[str | None]
+) -> list[orjson.Fragment]:
+    """The forecasts, each serialized separately."""
     return [
-        orjson.Fragment(
-            orjson.dumps(
-                {
-                    "type": "forecast",
-                    "id": uuid.uuid4().hex,
-                    "status": "completed",
-                    "content": [_content(given, answer, start, is_flat=is_flat)],
-                    "error": None,
-                }
-            )
+        fragment(
+            {
+                "type": "forecast",
+                "id": uuid.uuid4().hex,
+                "status": "completed",
+                "content": [_content(given, answer, start, is_flat=is_flat)],
+                "error": None,
+            }
         )
-        for given, answer, start, is_flat in zip(sent.asked.inputs, answers, starts, sent.are_flat, strict=True)
+        for given, answer, start, is_flat in zip(parsed.request.inputs, answers, starts, parsed.are_flat, strict=True)
     ]
 
 
 def _content(given: KServeInput, answer: Forecast, start: str | None, *, is_flat: bool) -> dict[str, Any]:
-    """One forecast in KServe's shape."""
+    """One forecast in KServe's format."""
     content: dict[str, Any] = {
         "type": "time_series_forecast",
         "name": given.name,
-        "mean_forecast": _as_sent(answer.values, given, is_flat=is_flat),
+        "mean_forecast": fragment(_as_sent(answer.values, given, is_flat=is_flat)),
         "frequency": given.frequency,
         "start_timestamp": start,
     }
     if answer.quantiles:
         content["quantiles"] = {
-            str(level): _as_sent(values, given, is_flat=is_flat) for level, values in answer.quantiles.items()
+            str(level): fragment(_as_sent(values, given, is_flat=is_flat)) for level, values in answer.quantiles.items()
         }
     return content
 
@@ -270,27 +261,31 @@ def _is_nested(series: object) -> bool:
 
 
 def _columns(given: KServeInput) -> list[Channel]:
-    """The series as one list a channel. Raises: InvalidInput for steps of different width."""
+    """The series as one list per channel. Raises: InvalidInput if steps have different numbers of values."""
     nested = [row for row in given.series if isinstance(row, list)]
     if not nested:
         return [[value for value in given.series if not isinstance(value, list)]]
     if given.layout == "time_major":
         if len({len(row) for row in nested}) != 1:
-            raise InvalidInput.at("series", "every step must have as many values")
+            raise InvalidInput.at("series", "all steps must have the same number of values")
         return [list(column) for column in zip(*nested, strict=True)]
     return nested
 
 
 def _as_sent(values: Doubles, given: KServeInput, *, is_flat: bool) -> list[list[float]] | list[float]:
-    """A forecast (horizon, channels) in the layout of the series that was sent."""
+    """A forecast (horizon, channels) in the layout of the series in the request."""
     shaped = values[:, 0] if is_flat else values if given.layout == "time_major" else values.T
     sent: list[list[float]] | list[float] = shaped.tolist()
     return sent
 
 
-def _first_timestamp(given: KServeInput, length: int) -> str | None:
-    """Time of the first step forecast; None if the series has no start. Raises: InvalidInput for a bad frequency."""
+def _first_timestamp(model: ServedForecaster, given: KServeInput, length: int) -> str | None:
+    """Timestamp of the first forecast step; None if the series has no start.
+
+    Raises: InvalidInput if the frequency is invalid or is not the model's.
+    """
     step = parse_frequency(STEPS.get(given.frequency, given.frequency))
+    model.manifest.check_step(step)
     if given.start_timestamp is None:
         return None
     return continue_timestamps(parse_start(given.start_timestamp), step, length, 1)[0]

@@ -1,1 +1,1 @@
-"""Models with their batchers: loading, selection, reload."""
+"""The served models: load, select and reload them."""

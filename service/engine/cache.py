@@ -1,29 +1,33 @@
-"""Vectors of documents seen before, bounded in bytes. Used by the engine."""
+"""Cache of document vectors, bounded in bytes. Used by the engine."""
 
 from collections import OrderedDict
 from collections.abc import Collection
 
-import numpy as np
-from numpy.typing import NDArray
-
+from artifact.matching import Vector
 from service.metrics import ModelMetrics
 
-Vector = NDArray[np.float32]
 ENTRY_BYTES = 300
-"""What Python needs for one entry beside the vector's numbers: key, array header, place in the table (measured)."""
+"""Measured memory of an entry without the vector's numbers: key, array header, slot of the table."""
 
 
 class EncodingCache:
-    """Least recently used goes first; 0 bytes turn it off."""
+    """Least recently used cache of document vectors.
+
+    Args:
+        max_bytes: limit of `size`; 0 disables the cache.
+        metrics: where hits and misses are counted.
+
+    """
 
     def __init__(self, max_bytes: int, metrics: ModelMetrics) -> None:
         self._max_bytes = max_bytes
         self._metrics = metrics
         self._vectors: OrderedDict[bytes, Vector] = OrderedDict()
         self.size = 0
+        """Bytes of the entries."""
 
     def find(self, keys: Collection[bytes]) -> dict[bytes, Vector]:
-        """The vectors that are there, by key; counts hits and misses."""
+        """Key -> vector, of the keys in the cache; counts hits and misses."""
         found = {key: vector for key in keys if (vector := self._vectors.get(key)) is not None}
         for key in found:
             self._vectors.move_to_end(key)
@@ -32,7 +36,7 @@ class EncodingCache:
         return found
 
     def put(self, key: bytes, vector: Vector) -> None:
-        """Remember a vector and forget the oldest ones beyond the limit."""
+        """Store a vector, and evict the least recently used ones beyond the limit."""
         if key in self._vectors:
             return
         self._vectors[key] = vector

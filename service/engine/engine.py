@@ -1,4 +1,4 @@
-"""All models of the process with their batchers, from the first request to the drain."""
+"""The models of a process: serve, replace and remove them, reject requests early, drain."""
 
 import asyncio
 import logging
@@ -9,13 +9,13 @@ from typing import Literal
 
 from artifact.backends.base import BATCH_ROWS, batches_at_once
 from artifact.defaults import DEFAULTS, TaskName
-from artifact.errors import BadExport, LongdocError
+from artifact.errors import LongdocError
 from artifact.loading import LoadedModel
 from artifact.manifest import ClassifierManifest, ForecasterManifest
-from service.batching.admission import Limits, Refusal
+from service.batching.admission import Limits, Rejection
 from service.batching.batcher import Batcher
 from service.engine.cache import EncodingCache
-from service.engine.selection import SETTINGS, Models
+from service.engine.selection import DEFAULT_SETTINGS, Default, Models, check_task, unknown_defaults
 from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
 from service.metrics import Metrics
 from service.settings import Settings
@@ -24,10 +24,18 @@ log = logging.getLogger(__name__)
 
 
 class Engine:
-    """All models of the process; lives on one event loop.
+    """The models that a process serves; used only from the event loop.
 
-    Each model has its own queue; they share one pool with a thread for each slot. On a CPU there is a slot for every
-    core and each run takes one thread: small batches side by side keep their activations in the cache.
+    Each version of a model has its own queue. All share one thread pool with a thread per slot. A GPU has a
+    fixed number of slots. On a CPU, the workers share one slot per core; each batch is computed by one thread and is
+    small, so that its activations fit into the CPU's caches.
+
+    Args:
+        models: served from the start.
+        settings: of the server.
+        metrics: of the process.
+        defaults: content of `defaults.json`.
+
     """
 
     def __init__(
@@ -51,113 +59,151 @@ class Engine:
             slots=slots,
         )
         self._metrics = metrics
-        self._replaced: list[Batcher] = []
-        self.models = Models(settings, defaults)
-        """By name."""
+        self._removed: list[ServedModel] = []
+        self._defaults: Mapping[TaskName, str] = {}
+        self.models = Models(settings)
         for model in models:
-            self.models[model.manifest.name] = self._serve(model)
-        for task in sorted({model.manifest.task for model in models}):
-            self._tell_default(task)
+            self.models.add(self._serve(model))
+        if defaults:
+            self._set_defaults(defaults)
+        for task in self._tasks():
+            self._log_default(task, self.models.choose_default(task))
 
     def put(self, model: LoadedModel) -> None:
-        """Serve a model from now on, instead of the one of its name; requests that have begun end with the old one.
+        """Serve a version of a model, in addition to the versions already served.
 
-        Raises: BadExport if the old one is of another task.
+        Raises: BadExport if the model is already served for another task.
         """
         name, task = model.manifest.name, model.manifest.task
-        old = self.models.get(name)
-        if old is not None and old.manifest.task != task:
-            raise BadExport(
-                f"{name}/{model.manifest.version} does {task}; {name} is served for {old.manifest.task}", "task"
-            )
+        other = self.models.get(name)
+        check_task(model.manifest, other.manifest if other else None)
         before = self.models.default(task)
-        self.models[name] = self._serve(model)
-        if self.models.settle(task) != before or before is None:
-            self._tell_default(task)
-        if old is not None:
-            self._replaced.append(old.batcher)
+        self.models.add(self._serve(model))
+        self._update_default(task, before)
 
-    def remove(self, name: str) -> None:
-        """Serve a model no more; requests that have begun end with it."""
-        model = self.models.pop(name)
-        self._replaced.append(model.batcher)
-        self._metrics.withdraw(name)
-        if any(other.manifest.task == model.manifest.task for other in self.models.values()):
-            self._tell_default(model.manifest.task)
+    def remove(self, name: str, version: int) -> ServedModel:
+        """Stop serving a version of a model and return it; its requests in flight are still answered."""
+        task = self.models[name].manifest.task
+        before = self.models.default(task)
+        model = self.models.discard(name, version)
+        self._removed.append(model)
+        model.metrics.withdraw()
+        if task in self._tasks():
+            self._update_default(task, before)
+        return model
 
-    def forget_replaced(self) -> None:
-        """Forget the batchers of replaced models whose last request has ended, and so their memory."""
-        self._replaced = [batcher for batcher in self._replaced if batcher.is_computing or not batcher.is_idle]
+    async def drain_removed(self, name: str) -> None:
+        """Wait until no request of a removed version of a model is in flight."""
+        for model in list(self._removed):
+            if model.manifest.name == name:
+                await model.drain()
 
-    def _tell_default(self, task: str) -> None:
-        """Log which model answers when a request names none, or that requests have to name one."""
-        default = self.models.settle(task)
+    def release_removed(self) -> None:
+        """Free the memory of removed models that have no request in flight."""
+        self._removed = [model for model in self._removed if not model.is_idle]
+
+    def use_defaults(self, defaults: Mapping[TaskName, str]) -> None:
+        """Replace the default models of `defaults.json`; log the names that are not served."""
+        if defaults == self._defaults:
+            return
+        before = {task: self.models.default(task) for task in self._tasks()}
+        self._set_defaults(defaults)
+        for task, default in before.items():
+            self._update_default(task, default)
+
+    def _set_defaults(self, defaults: Mapping[TaskName, str]) -> None:
+        self._defaults = defaults
+        self.models.use_defaults(defaults)
+        for problem in unknown_defaults(defaults, [model.manifest for model in self.models.served]):
+            log.warning("%s: %s", self._settings.exports / DEFAULTS, problem)
+
+    def _tasks(self) -> list[str]:
+        """Tasks of the served models, sorted."""
+        return sorted({model.manifest.task for model in self.models.served})
+
+    def _update_default(self, task: str, before: Default | None) -> None:
+        """Choose the default model of a task again; log it if it has changed."""
+        default = self.models.choose_default(task)
+        if default != before:
+            self._log_default(task, default)
+
+    def _log_default(self, task: str, default: Default | None) -> None:
+        """Log the default model of a task, or that there is none and requests must name a model."""
         if default is not None:
-            log.info("%s: %s answers when a request names no model (%s)", task, default.name, default.reason)
+            log.info("%s: requests without a model go to %s (%s)", task, default.name, default.reason)
             return
         known = ", ".join(model.manifest.name for model in self.models.values() if model.manifest.task == task)
-        setting = next(setting for setting, of in SETTINGS.items() if of == task)
-        log.warning("%s: requests have to name one of %s, unless %s or %s does", task, known, setting, DEFAULTS)
+        setting = next(setting for setting, its_task in DEFAULT_SETTINGS.items() if its_task == task)
+        log.warning(
+            "%s: requests must name a model (%s), because neither %s nor %s names a served one",
+            task, known, setting, DEFAULTS,
+        )  # fmt: skip
 
     def _serve(self, model: LoadedModel) -> ServedModel:
-        """Put a batcher before a model and announce it."""
-        manifest, bound = model.manifest, self._metrics.of(model.manifest.name)
-        batcher = Batcher(model.run, model.row_lengths, self._limits, self._executor, bound, self.crashed.set)
-        bound.watch(
-            lambda: batcher.waiting_rows, lambda: batcher.waiting_bytes, batcher.oldest_s, lambda: batcher.is_ready
+        """Create the batcher of a model and publish its metrics."""
+        manifest, model_metrics = model.manifest, self._metrics.of(model.manifest.name)
+        batcher = Batcher(model.run, model.row_lengths, self._limits, self._executor, model_metrics, self.crashed.set)
+        model_metrics.watch(
+            lambda: batcher.waiting_rows, lambda: batcher.waiting_bytes, batcher.oldest_age_s, lambda: batcher.is_ready
         )
-        bound.load_seconds.set(model.load_seconds)
+        model_metrics.load_seconds.set(model.load_seconds)
         files = manifest.files_of(model.format)
         file, device = files[max(files)], model.backend.device
-        facts = (str(manifest.version), manifest.task, model.format, device, file.precision, file.sha256)
-        self._metrics.announce(manifest.name, *facts)
+        model_metrics.announce(str(manifest.version), manifest.task, model.format, device, file.precision, file.sha256)
         if isinstance(manifest, ClassifierManifest):
-            return ServedClassifier(manifest, batcher, bound)
+            return ServedClassifier(manifest, batcher, model_metrics)
         if isinstance(manifest, ForecasterManifest):
             assert model.calibration is not None
-            return ServedForecaster(manifest, batcher, bound, model.calibration)
-        cache = EncodingCache(self._settings.max_cache_bytes, bound)
-        bound.watch_cache(lambda: cache.size)
-        return ServedMatcher(manifest, batcher, bound, cache, model, self._executor)
+            return ServedForecaster(manifest, batcher, model_metrics, model.calibration)
+        cache = EncodingCache(self._settings.max_cache_bytes, model_metrics)
+        model_metrics.watch_cache(lambda: cache.size)
+        return ServedMatcher(manifest, batcher, model_metrics, cache, model, self._executor)
 
     @property
     def is_ready(self) -> bool:
-        """Whether every model takes requests and the server is to stay."""
-        return not self._is_draining and all(model.batcher.is_ready for model in self.models.values())
+        """Whether every model accepts requests and the server is not draining."""
+        return not self._is_draining and all(model.batcher.is_ready for model in self.models.served)
 
     @property
     def is_draining(self) -> bool:
-        """Whether the server is about to stop."""
+        """Whether the server is draining before it stops."""
         return self._is_draining
 
-    def refusal(self, task: str, left_s: float, entering: int) -> LongdocError | None:
-        """Why a request is refused before it is read, if no model of its task can take one; counted.
+    def rejection(self, task: str, left_s: float, entering: int) -> LongdocError | None:
+        """Why a request is rejected before its body is read; None if any model of its task can accept it.
+
+        Which model the request names is not known before its body is read. A rejection is therefore counted in the
+        metrics of the task's default model, or of its first model if the task has no default.
 
         Args:
-            task: of the model.
-            left_s: until the deadline.
-            entering: requests for the task that were admitted and have not asked yet.
+            task: of the request.
+            left_s: seconds until its deadline.
+            entering: admitted requests for the task that have not reached a queue yet.
 
         """
-        first: tuple[ServedModel, Refusal] | None = None
-        for model in self.models.values():
+        default = self.models.default(task)
+        default_model = None if default is None else self.models.named(default.name)
+        counted: tuple[ServedModel, Rejection] | None = None
+        for model in self.models.served:
             if model.manifest.task == task:
-                refusal = model.batcher.refusal(left_s, entering)
-                if refusal is None:
+                rejection = model.batcher.rejection(left_s, entering)
+                if rejection is None:
                     return None
-                first = first or (model, refusal)
-        if first is None:
+                if counted is None or model is default_model:
+                    counted = (model, rejection)
+        if counted is None:
             return None
-        model, refused = first
-        model.metrics.rejected(refused.reason)
-        return refused.error
+        model, rejection = counted
+        model.metrics.rejected(rejection.reason)
+        model.metrics.failed(0.0)
+        return rejection.error
 
     def begin_drain(self) -> None:
-        """End readiness; requests are still taken, for clients that have not noticed yet."""
+        """Report that the server is not ready; still accept requests, because load balancers need time to react."""
         self._is_draining = True
 
     async def drain(self) -> None:
-        """Take no more requests and wait for those accepted."""
+        """Reject new requests and wait until the accepted ones are answered."""
         self._is_draining = True
         batchers = self._batchers()
         for batcher in batchers:
@@ -166,12 +212,12 @@ class Engine:
 
     @property
     def is_computing(self) -> bool:
-        """Whether a thread has not come back."""
+        """Whether a batch is being computed."""
         return any(batcher.is_computing for batcher in self._batchers())
 
     def _batchers(self) -> list[Batcher]:
-        return [*self._replaced, *(model.batcher for model in self.models.values())]
+        return [model.batcher for model in (*self._removed, *self.models.served)]
 
     def close(self) -> None:
-        """Give the threads back; what still computes is left behind."""
+        """Shut the thread pool down without waiting for batches that are being computed."""
         self._executor.shutdown(wait=False, cancel_futures=True)

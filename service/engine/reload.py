@@ -1,167 +1,268 @@
-"""New versions of exports, served without a restart. Started by `service.server`.
+"""Keep the served models up to date without a restart: periodic checks of the folder, and requests to load or unload.
 
-Files are read in threads that the end of the process does not wait for: a network mount may never answer.
+`service.server` runs the checks; control routes call `load`, `unload` and `index`.
 """
 
 import asyncio
-import contextlib
-import functools
 import logging
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Literal
 
+from artifact.defaults import TaskName
 from artifact.errors import BadExport
-from artifact.loading import LoadedModel, find_versions, load_export
 from service.engine.engine import Engine
+from service.engine.folder import ExportFolder, Scan, mark_retrieved
+from service.engine.loading import RefusedExport, Updater
+from service.errors import ControlRefused, DeadlineExceeded, ModelNotFound, NotReady, Overloaded
 from service.metrics import Metrics
 from service.settings import Settings
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
+MAX_LOADS = 64
+"""Maximum length of the queue of requested loads; requests for the same model share one entry."""
 
-HANGS_S = 60.0
-"""Reading that takes longer is left to itself; what it finds is used if it ever ends."""
 
-State = tuple[int, int]
+@dataclass(frozen=True)
+class VersionState:
+    """State of a version of a model."""
+
+    name: str
+    version: int | None
+    """None for a model whose folder cannot be listed."""
+    state: Literal["READY", "UNAVAILABLE"]
+    reason: str
+    """Why it is unavailable; empty if it is ready."""
 
 
 class Reloader:
-    """Keeps what is served equal to what lies below `exports`: of each name the newest version that can be served.
+    """Keeps the served models up to date with the versions in the folder of exports that the version policy selects.
 
-    What cannot be served is refused once. What is gone ends at the second look that misses it, since whoever replaces a
-    folder may take it away first. While nothing at all is there, as when a mount is lost, everything stays.
+    - An export that cannot be served is refused, and tried again when its files change.
+    - A version is removed after two checks in a row without its folder, because replacing a folder may remove it
+      briefly. The last version of a model stays until another one is served or the model's folder is gone.
+    - If the folder of exports is empty or gone, as after a lost mount, nothing changes. If the folder of a model cannot
+      be listed, its served versions stay.
+    - A change of `defaults.json` applies after two checks in a row have found it.
+
+    Args:
+        engine: where models are served.
+        settings: settings of the server.
+        metrics: where refused exports are counted.
+        refused: exports that were refused at the start.
+
     """
 
-    def __init__(self, engine: Engine, settings: Settings, metrics: Metrics, refused: Iterable[Path] = ()) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        metrics: Metrics,
+        refused: Mapping[Path, RefusedExport] = MappingProxyType({}),
+    ) -> None:
         self._engine = engine
         self._settings = settings
         self._metrics = metrics
+        self._folder = ExportFolder(settings)
+        self._updater = Updater(engine, self._folder, settings, metrics, refused)
         self._failure = ""
-        """Why the last look failed."""
-        self._refused = {(folder, _state(folder)) for folder in refused}
-        self._gone: set[tuple[str, int]] = set()
-        """Names and versions that are served and that the last look missed."""
-        self._reading: dict[Path, asyncio.Future[Any]] = {}
+        """Why the last check failed; empty if it did not."""
+        self._unreadable: Mapping[str, BadExport] = {}
+        """Models whose folders the last check could not list."""
+        self._missing: set[tuple[str, int]] = set()
+        """Served versions, as (name, version), that the last check did not find in the folder of exports."""
+        self._found_defaults: Mapping[TaskName, str] | str | None = None
+        """Content of `defaults.json` at the last check, or why it could not be read."""
+        self._applied_defaults: Mapping[TaskName, str] | str | None = None
+        """Content of `defaults.json` that is in effect, or why it could not be read: two checks in a row found it."""
+        self._lock = asyncio.Lock()
+        """Held by a check or a requested load; only one of them runs at a time."""
+        self._waiting_loads: dict[str, asyncio.Task[None]] = {}
+        """Requested loads that wait for the lock, by name of the model."""
+        self._running_load: asyncio.Task[None] | None = None
+        """Requested load that holds the lock. This reference keeps the task alive: asyncio keeps only a weak one."""
 
     @property
     def is_reading(self) -> bool:
-        """Whether a thread has not come back."""
-        return any(not reading.done() for reading in self._reading.values())
+        """Whether a thread is still reading the folder of exports."""
+        return self._folder.is_reading
 
     async def run(self) -> None:
-        """Look every `reload_s`, until cancelled."""
+        """Check the folder every `reload_s`, until cancelled."""
         while True:
             await asyncio.sleep(self._settings.reload_s)
             failure = ""
             try:
-                await self.look()
-            except OSError as error:  # file descriptors may be used up for hours: told once until it changes
-                failure = f"cannot look for new exports: {error.strerror or error}"
+                await self.check()
+            except OSError as error:  # may last for hours, such as "Too many open files": logged once
+                failure = f"cannot check for new exports: {_describe(error)}"
                 if failure != self._failure:
                     log.error("%s", failure)
-            except Exception:  # one look that fails must not end the looking
-                log.exception("looking for new exports failed")
+            except Exception:  # the next check may succeed
+                log.exception("checking for new exports failed")
             self._failure = failure
 
-    async def look(self) -> None:
-        """Swap in what is new and end what is gone; forget what was swapped out before."""
-        self._engine.forget_replaced()
-        listed = await self._read(self._settings.exports, self._found)
-        found = listed.result() if listed else {}
-        if not found:
+    async def check(self) -> None:
+        """Scan the folder: load new versions, stop serving deleted ones, free the memory of versions removed earlier.
+
+        Raises: OSError if the folder of exports cannot be listed.
+        """
+        async with self._lock:
+            self._engine.release_removed()
+            scan = await self._folder.scan()
+            self._report_unreadable(scan)
+            if not scan.exports:
+                return
+            selected = {
+                name: exports
+                for name, exports in self._updater.select(scan).items()
+                if name not in self._updater.unloaded
+            }
+            missing = {
+                (model.manifest.name, model.manifest.version)
+                for model in self._engine.models.served
+                if model.manifest.name not in scan.unreadable
+                and model.manifest.version not in selected.get(model.manifest.name, ())
+            }
+            removed, self._missing = missing & self._missing, missing
+            for name, exports in selected.items():
+                await self._updater.update(name, exports, removed)
+            for model in self._engine.models.served:
+                name, version = model.manifest.name, model.manifest.version
+                if (name, version) in removed and name not in selected:
+                    self._updater.remove_deleted(name, version)
+            self._apply_defaults(scan)
+
+    def _report_unreadable(self, scan: Scan) -> None:
+        """Count and log model folders that cannot be listed, once until the reason changes."""
+        for name, error in scan.unreadable.items():
+            if str(error) != str(self._unreadable.get(name)):
+                self._metrics.exports_refused.labels(name, error.reason).inc()
+                log.error("refused: %s", error)
+        self._unreadable = scan.unreadable
+
+    def _apply_defaults(self, scan: Scan) -> None:
+        """Apply a change of `defaults.json` that two checks in a row have found: an editor may remove it briefly."""
+        found, before = scan.defaults, self._found_defaults
+        self._found_defaults = found
+        if found != before or found == self._applied_defaults:
             return
-        served = {name: model.manifest.version for name, model in self._engine.models.items()}
-        missed = {
-            (name, version)
-            for name, version in served.items()
-            if all(int(folder.name) != version for folder, _ in found.get(name, ()))
+        self._applied_defaults = found
+        if isinstance(found, str):
+            log.error("%s; the defaults do not change", found)
+        else:
+            self._engine.use_defaults(found)
+
+    async def load(self, name: str, deadline: float) -> None:
+        """Load the versions of a model that the policy selects, also if it was unloaded; skip those already served.
+
+        Args:
+            name: name of the model.
+            deadline: time limit on the clock of the event loop; loading continues after it.
+
+        Raises: ModelNotFound if the policy selects no version of it; ControlRefused if a version cannot be served;
+            NotReady if the folder of exports cannot be listed; DeadlineExceeded; Overloaded if too many loads wait.
+
+        """
+        load = self._waiting_loads.get(name)
+        if load is None and len(self._waiting_loads) >= MAX_LOADS:
+            raise Overloaded(f"{MAX_LOADS} models wait to be loaded; try again later")
+        self._updater.unloaded.discard(name)  # before waiting: an `unload` that comes later takes precedence
+        if load is None:
+            load = self._waiting_loads[name] = asyncio.create_task(self._load(name))
+            load.add_done_callback(mark_retrieved)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await asyncio.wait([load])
+        except TimeoutError:
+            raise DeadlineExceeded("the model is not loaded yet; loading continues") from None
+        load.result()
+
+    async def _load(self, name: str) -> None:
+        """Load a model once the lock is free. Raises: as `load`."""
+        async with self._lock:
+            self._running_load = self._waiting_loads.pop(name)  # a later request has to scan the folder again
+            self._engine.release_removed()
+            try:
+                scan = await self._folder.scan()
+            except OSError as error:
+                raise NotReady(f"the folder of exports cannot be read: {_describe(error)}") from None
+            if name in scan.unreadable:
+                raise NotReady(str(scan.unreadable[name]))
+            selected = self._updater.select(scan)
+            if name not in selected:
+                raise ModelNotFound(
+                    f"no export of that name is selected by version_policy; there are: {_listed(selected)}"
+                )
+            self._updater.forget_refused(name)
+            log.info("%s: load requested", name)
+            if failed := await self._updater.update(name, selected[name], removed=()):
+                reasons = "; ".join(self._updater.reason_failed(path) for path in failed)
+                versions = [str(model.manifest.version) for model in self._engine.models.versions(name)]
+                raise ControlRefused(f"{reasons}; versions that are served: {_listed(versions)}")
+
+    async def unload(self, name: str, deadline: float) -> None:
+        """Stop serving a model until `load` is called; wait for its requests in flight, including bulk uploads.
+
+        Args:
+            name: name of the model.
+            deadline: time limit on the clock of the event loop; the model stays unloaded after it.
+
+        Raises: ModelNotFound if it is not served; DeadlineExceeded if requests are still in flight.
+
+        """
+        if name not in self._updater.unloaded and name not in self._engine.models:
+            raise ModelNotFound(f"no model of that name is served; there are: {_listed(self._engine.models)}")
+        self._updater.unloaded.add(name)
+        for model in self._engine.models.versions(name):
+            version = model.manifest.version
+            self._engine.remove(name, version)
+            log.info("%s %d: unloaded on request", name, version)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._engine.drain_removed(name)
+        except TimeoutError:
+            raise DeadlineExceeded("the model is unloaded; requests in flight have not finished yet") from None
+        finally:
+            self._engine.release_removed()
+
+    async def index(self, deadline: float) -> list[VersionState]:
+        """State of every version that is served or in the folder, sorted by name, the highest version first.
+
+        Concurrent calls share a scan. If the folder of exports cannot be listed, only served versions are returned.
+
+        Args:
+            deadline: time limit on the clock of the event loop.
+
+        Raises: DeadlineExceeded.
+
+        """
+        scan = await self._folder.shared_scan(deadline)
+        served = {(model.manifest.name, model.manifest.version): model for model in self._engine.models.served}
+        found = {
+            (name, version): export.path
+            for name, exports in scan.exports.items()
+            for version, export in exports.items()
         }
-        gone, self._gone = missed & self._gone, missed
-        for name, versions in found.items():
-            least = 0 if (name, served.get(name)) in gone else served.get(name, 0)
-            for folder, state in versions:
-                is_wanted = int(folder.name) > least and (folder, state) not in self._refused
-                if is_wanted and await self._serve(folder, state):
-                    break
-        for name, version in gone:
-            if name not in found:
-                self._engine.remove(name)
-                log.warning("%s %d: its export is gone; it is served no more", name, version)
-
-    async def _serve(self, folder: Path, state: State) -> bool:
-        """Load a version and swap it in; whether it is served now."""
-        loaded = await self._read(folder, functools.partial(self._load, folder))
-        if loaded is None:
-            return False
-        before = self._engine.models.get(folder.parent.name)
-        try:
-            self._engine.put(loaded.result())
-        except BadExport as error:
-            self._refused.add((folder, state))
-            self._metrics.exports_refused.labels(folder.parent.name, error.reason).inc()
-            log.error("refused: %s", error)
-            return False
-        why = ""
-        if before is not None and before.manifest.version > int(folder.name):
-            why = f", since version {before.manifest.version} is gone"
-        log.info("%s %s: serving%s", folder.parent.name, folder.name, why)
-        return True
-
-    async def _read(self, place: Path, function: Callable[[], T]) -> "asyncio.Future[T] | None":
-        """The outcome of a function that reads below a place, or None while it does not return."""
-        reading: asyncio.Future[T] | None = self._reading.get(place)
-        limit_s = HANGS_S if reading is None else 0.0
-        if reading is None:
-            reading = self._reading[place] = _in_daemon(function)
-        await asyncio.wait([reading], timeout=limit_s)
-        if not reading.done():
-            if limit_s:
-                log.error("%s cannot be read: no answer in %g s; nothing new of it is served meanwhile", place, limit_s)
-            return None
-        del self._reading[place]
-        return reading
-
-    def _found(self) -> dict[str, list[tuple[Path, State]]]:
-        """Versions by name, highest first; none while the folder is gone or empty."""
-        try:
-            found = find_versions(self._settings.exports)
-        except BadExport:
-            return {}
-        return {versions[0].parent.name: [(folder, _state(folder)) for folder in versions] for versions in found}
-
-    def _load(self, folder: Path) -> LoadedModel:
-        return load_export(folder, format=self._settings.backend, device=self._settings.device)
+        states = [VersionState(name, None, "UNAVAILABLE", str(error)) for name, error in scan.unreadable.items()]
+        for name, version in {*served, *found}:
+            model = served.get((name, version))
+            if model is not None:
+                reason = "" if model.batcher.is_ready else "it does not accept requests"
+            else:
+                reason = self._updater.reason_absent(name, version, found[name, version])
+            states.append(VersionState(name, version, "UNAVAILABLE" if reason else "READY", reason))
+        return sorted(states, key=lambda state: (state.name, -(state.version or 0)))
 
 
-def _in_daemon(function: Callable[[], T]) -> asyncio.Future[T]:
-    """Run a function in a thread that the end of the process does not wait for, unlike those of an executor."""
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[T] = loop.create_future()
-
-    def run() -> None:
-        settle: Callable[[], None]
-        try:
-            settle = functools.partial(outcome.set_result, function())
-        except Exception as error:
-            settle = functools.partial(outcome.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(settle)
-
-    threading.Thread(target=run, name="exports", daemon=True).start()
-    return outcome
+def _listed(names: Iterable[str]) -> str:
+    """Names, for an error message."""
+    return ", ".join(names) or "none"
 
 
-def _state(folder: Path) -> State:
-    """Time of the last change to the folder or a file in it, in nanoseconds, and their total size.
-
-    An export that was refused is tried again once this differs. The clock of a file system has steps of some
-    milliseconds, so that the time alone would miss a file that grows within one step.
-    """
-    try:
-        found = [path.stat() for path in (folder, *folder.iterdir())]
-    except OSError:
-        return 0, 0
-    return max(stat.st_ctime_ns for stat in found), sum(stat.st_size for stat in found)
+def _describe(error: OSError) -> str:
+    """Reason of an error, without the path."""
+    return error.strerror or type(error).__name__

@@ -1,19 +1,23 @@
-"""Which model a request is for."""
+"""The served models, and the choice of the model for a request."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from typing_extensions import override
+
 from artifact.defaults import DEFAULTS, TaskName
 from artifact.errors import BadExport, InvalidInput
-from artifact.loading import LoadedModel
+from artifact.manifest import Manifest
+from artifact.series import Step
 from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
 from service.errors import ModelNotFound
 from service.settings import Settings
+from service.versions import pinned
 
 M = TypeVar("M", bound=ServedModel)
 
-SETTINGS = {
+DEFAULT_SETTINGS = {
     "default_classifier": "text-classification",
     "default_matcher": "text-matching",
     "default_forecaster": "forecasting",
@@ -23,106 +27,212 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Default:
-    """The model of a task that answers when a request names none."""
+    """Default model of a task, for requests that name no model."""
 
     name: str
+    """`name` or `name@version`."""
     reason: str
-    """Why it is this one."""
+    """What made it the default."""
 
 
-class Models(dict[str, ServedModel]):
-    """Served models by name.
+class Models(Mapping[str, ServedModel]):
+    """Served models: name -> highest version. Requests may pin any served version as `name@version`.
 
     Args:
-        settings: may name the default of a task.
-        listed: task -> default of it, where no setting names one.
+        settings: may name the default model of a task.
 
     """
 
-    def __init__(self, settings: Settings, listed: Mapping[TaskName, str]) -> None:
-        super().__init__()
-        self._chosen: dict[str, Default] = {task: Default(name, DEFAULTS) for task, name in listed.items()}
-        for setting, task in SETTINGS.items():
-            if (name := getattr(settings, setting)) is not None:
-                self._chosen[task] = Default(name, setting)
-        self._first: dict[str, Default] = {}
+    def __init__(self, settings: Settings) -> None:
+        self._versions: dict[str, dict[int, ServedModel]] = {}
+        """Name -> version -> model, the highest version first."""
+        self._from_settings = {
+            task: Default(name, setting)
+            for setting, task in DEFAULT_SETTINGS.items()
+            if (name := getattr(settings, setting)) is not None
+        }
+        self._from_file: dict[str, Default] = {}
+        self._sole_models: dict[str, Default] = {}
+        """Task -> model that `choose_default` chose because it was the only one of the task."""
 
-    def default(self, task: str) -> Default | None:
-        """The default of a task: the setting's, that of the file, or the one that was there before there were several.
+    @override
+    def __getitem__(self, name: str) -> ServedModel:
+        return next(iter(self._versions[name].values()))
 
-        None if there are several without one of these.
-        """
-        for defaults in (self._chosen, self._first):
-            if (found := defaults.get(task)) is not None and found.name in self._names(task):
-                return found
-        return None
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._versions)
 
-    def settle(self, task: str) -> Default | None:
-        """Make the only model of a task its default, which it stays when others come; the default."""
-        if self.default(task) is None and len(names := self._names(task)) == 1:
-            self._first[task] = Default(names[0], "the only one when it was loaded")
-        return self.default(task)
+    @override
+    def __len__(self) -> int:
+        return len(self._versions)
 
-    def _names(self, task: str) -> list[str]:
-        return [name for name, model in self.items() if model.manifest.task == task]
+    @property
+    def served(self) -> list[ServedModel]:
+        """Every version of every model, in the order of the names, the highest version first."""
+        return [model for versions in self._versions.values() for model in versions.values()]
 
-    def named(self, name: str, version: str | None = None) -> ServedModel:
-        """Look a model up. Raises: ModelNotFound naming what there is."""
-        model = self.get(name)
-        if model is None:
-            raise ModelNotFound(f"no model of that name is served; there are: {', '.join(self)}")
-        if version is not None and version != str(model.manifest.version):
-            raise ModelNotFound(f"model {name} is served in version {model.manifest.version} only")
+    def versions(self, name: str) -> list[ServedModel]:
+        """Served versions of a model, highest first; empty if none is served."""
+        return list(self._versions.get(name, {}).values())
+
+    def add(self, model: ServedModel) -> None:
+        """Serve a version, in addition to the other versions of its name."""
+        name, version = model.manifest.name, model.manifest.version
+        versions = {**self._versions.get(name, {}), version: model}
+        self._versions[name] = dict(sorted(versions.items(), reverse=True))
+
+    def discard(self, name: str, version: int) -> ServedModel:
+        """Stop serving a version; return it."""
+        model = self._versions[name].pop(version)
+        if not self._versions[name]:
+            del self._versions[name]
         return model
 
-    def classifier(self, name: str | None) -> ServedClassifier:
-        """Model for a request: the one named, or the default.
+    def use_defaults(self, defaults: Mapping[TaskName, str]) -> None:
+        """Replace the defaults of `defaults.json`: task -> name of the model."""
+        self._from_file = {task: Default(name, DEFAULTS) for task, name in defaults.items()}
 
-        Raises: ModelNotFound; InvalidInput if the model is of another task, or one has to be named.
+    def default(self, task: str) -> Default | None:
+        """The default model of a task, if it is served.
+
+        In order of precedence: a setting, `defaults.json`, the model that was once the only one of the task.
+        """
+        for defaults in (self._from_settings, self._from_file, self._sole_models):
+            if (found := defaults.get(task)) is not None:
+                model = self._find(found.name)
+                if model is not None and model.manifest.task == task:
+                    return found
+        return None
+
+    def choose_default(self, task: str) -> Default | None:
+        """The default model of a task. If it has none and one model only, that becomes the default permanently."""
+        names = [name for name, model in self.items() if model.manifest.task == task]
+        if self.default(task) is None and len(names) == 1:
+            self._sole_models[task] = Default(names[0], "it was the only model of its task")
+        return self.default(task)
+
+    def named(self, name: str, version: str | None = None) -> ServedModel:
+        """Find a served model: a given version, or the highest version of a name.
+
+        Args:
+            name: `name`, or `name@version` for a given version.
+            version: version, if `name` has none.
+
+        Raises: ModelNotFound; the message lists the served versions of the model, or else the served models.
+
+        """
+        full_name = name if version is None else pinned(name, version)
+        if (model := self._find(full_name)) is not None:
+            return model
+        if versions := self.versions(full_name.partition("@")[0]):
+            numbers = ", ".join(str(model.manifest.version) for model in versions)
+            which = "version" if len(versions) == 1 else "versions"
+            raise ModelNotFound(f"model {versions[0].manifest.name} is served in {which} {numbers} only")
+        raise ModelNotFound(f"no model of that name is served; there are: {', '.join(self) or 'none'}")
+
+    def _find(self, name: str) -> ServedModel | None:
+        """The model with this name, or `name@version`."""
+        name, has_version, version = name.partition("@")
+        found = self._versions.get(name, {})
+        if not has_version:
+            return next(iter(found.values()), None)
+        return next((model for number, model in found.items() if str(number) == version), None)
+
+    def classifier(self, name: str | None) -> ServedClassifier:
+        """The classifier for a request: the one it names, or the default.
+
+        Raises: ModelNotFound; InvalidInput if the model has another task, or if there is no default.
         """
         return self._choose(ServedClassifier, "text-classification", name)
 
     def matcher(self, name: str | None) -> ServedMatcher:
-        """As `classifier`, for pairs."""
+        """As `classifier`, for a matcher."""
         return self._choose(ServedMatcher, "text-matching", name)
 
-    def forecaster(self, name: str | None, channels: Sequence[str] | None = None) -> ServedForecaster:
-        """As `classifier`, for series; named channels that fit one model alone choose it before the default does."""
-        if name is None and channels is not None:
-            models = self._of(ServedForecaster).values()
-            fitting = [model for model in models if set(model.manifest.channels) == set(channels)]
+    def forecaster(
+        self, name: str | None, channels: Sequence[str] | None = None, step: Step | None = None
+    ) -> ServedForecaster:
+        """As `classifier`, for a forecaster. Without a name, the channels and the step may select the model.
+
+        If exactly one model has these channels and this step, it is selected; otherwise the default is. Only the
+        highest version of each model is considered. If the default pins a version, that version is considered too, and
+        is preferred to the highest version of the same model.
+
+        Args:
+            name: name of the model, if the request has one.
+            channels: names of the channels, if the request has them.
+            step: time between two values, if the request has it.
+
+        Raises: as `classifier`; InvalidInput if the model expects another step.
+
+        """
+        if name is None:
+            default = self.default("forecasting")
+            models = [*self._of_kind(ServedForecaster).values(), self._find(default.name if default else "")]
+            forecasters = (model for model in models if isinstance(model, ServedForecaster))
+            fitting = {model.manifest.name: model for model in forecasters if _fits(model, channels, step)}
             if len(fitting) == 1:
-                return fitting[0]
-        return self._choose(ServedForecaster, "forecasting", name)
+                return next(iter(fitting.values()))
+        model = self._choose(ServedForecaster, "forecasting", name)
+        if step is not None:
+            model.manifest.check_step(step)
+        return model
 
     @property
     def longest_context(self) -> int:
-        """Steps that any forecaster reads, at most."""
-        return max((model.manifest.context_length for model in self._of(ServedForecaster).values()), default=1)
+        """Longest context of any served forecaster, in steps."""
+        models = (model for model in self.served if isinstance(model, ServedForecaster))
+        return max((model.manifest.context_length for model in models), default=1)
 
-    def _of(self, kind: type[M]) -> dict[str, M]:
+    def _of_kind(self, kind: type[M]) -> dict[str, M]:
         return {name: model for name, model in self.items() if isinstance(model, kind)}
 
     def _choose(self, kind: type[M], task: str, name: str | None) -> M:
-        """Take the named one of a task's models, else the default."""
-        models = self._of(kind)
-        known = ", ".join(models) or "none"
+        """The model of a task with this name, or the default. Raises: ModelNotFound, InvalidInput."""
         if name is None and (default := self.default(task)) is not None:
             name = default.name
+        chosen = self._find(name or "")
+        if isinstance(chosen, kind):
+            return chosen
+        known = f"models for this route: {', '.join(self._of_kind(kind)) or 'none'}"
         if name is None:
-            raise InvalidInput(f"name a model; for this route there are: {known}", [("model", "missing")])
-        chosen = models.get(name)
-        if chosen is None:
-            other = self.named(name)
-            message = f"{other.manifest.name} does {other.manifest.task}; for this route there are: {known}"
-            raise InvalidInput(message, [("model", "of another task")])
-        return chosen
+            raise InvalidInput(f"name a model; {known}", [("model", "missing")])
+        other = self.named(name)
+        message = f"{other.manifest.name} is for {other.manifest.task}; {known}"
+        raise InvalidInput(message, [("model", "of another task")])
 
 
-def check_defaults(models: Sequence[LoadedModel], settings: Settings) -> None:
-    """Every default model must be there and of its task. Raises: BadExport."""
-    for setting, task in SETTINGS.items():
-        names = [model.manifest.name for model in models if model.manifest.task == task]
-        if (name := getattr(settings, setting)) not in (None, *names):
-            known = ", ".join(names) or "none"
-            raise BadExport(f"{setting} {name!r} is not among the exports for {task}: {known}", "missing")
+def _fits(model: ServedForecaster, channels: Sequence[str] | None, step: Step | None) -> bool:
+    """Whether a forecaster has these channels and this step."""
+    manifest = model.manifest
+    return (channels is None or set(channels) == set(manifest.channels)) and step in (None, manifest.step)
+
+
+def check_defaults(manifests: Sequence[Manifest], settings: Settings) -> None:
+    """Check that each default model of the settings is among the exports of its task. Raises: BadExport."""
+    for setting, task in DEFAULT_SETTINGS.items():
+        if (name := getattr(settings, setting)) is not None and name not in (known := _names(manifests, task, name)):
+            listed = ", ".join(known) or "none"
+            raise BadExport(f"{setting} {name!r} is not among the exports for {task}: {listed}", "missing")
+
+
+def unknown_defaults(defaults: Mapping[TaskName, str], manifests: Sequence[Manifest]) -> Iterator[str]:
+    """Yield a message for each default of `defaults.json` that is not among the models of its task."""
+    for task, name in defaults.items():
+        if name not in (known := _names(manifests, task, name)):
+            yield f"{task}: there is no model {name!r} for this task; there are: {', '.join(known) or 'none'}"
+
+
+def _names(manifests: Iterable[Manifest], task: str, default: str) -> list[str]:
+    """Names of the models of a task, in the form of `default`: `name` or `name@version`."""
+    found = [manifest for manifest in manifests if manifest.task == task]
+    names = [pinned(manifest.name, manifest.version) if "@" in default else manifest.name for manifest in found]
+    return list(dict.fromkeys(names))
+
+
+def check_task(manifest: Manifest, other: Manifest | None) -> None:
+    """Check that a version has the same task as another version of the model. Raises: BadExport."""
+    if other is not None and other.task != manifest.task:
+        name = manifest.name
+        raise BadExport(f"{name}/{manifest.version} is for {manifest.task}; {name} is served for {other.task}", "task")

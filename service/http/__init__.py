@@ -1,1 +1,1 @@
-"""The HTTP protocol and what surrounds every request."""
+"""HTTP connections, and what applies to every request: keys, admission, CORS, metrics, tracing."""

@@ -1,6 +1,7 @@
-"""The application that the server runs: around every request its id, key, limits, metrics and timing; plain ASGI."""
+"""The ASGI application: checks every request, calls its route, and adds headers and timing to every response."""
 
 import asyncio
+import functools
 import logging
 import random
 import re
@@ -14,9 +15,13 @@ from starlette.types import Message, Receive, Scope, Send
 
 from artifact.errors import LongdocError
 from service.engine.engine import Engine
-from service.errors import ShuttingDown, let_go
-from service.http.admission import Admission, Refused
+from service.engine.reload import Reloader
+from service.errors import ShuttingDown, clear_tracebacks
+from service.http.admission import HeadAdmission, RejectionResponse
+from service.http.cors import Cors
 from service.http.keys import Keys
+from service.http.origins import Origins
+from service.http.state import state_of
 from service.log import request_id, trace_id, trace_of
 from service.metrics import Metrics
 from service.parser import Parser
@@ -25,136 +30,176 @@ from service.wire.body import Body, HeldBodies
 from service.wire.call import Call
 from service.wire.errors import failure
 from service.wire.media import NDJSON
-from service.wire.route import Found, Handler, Table
+from service.wire.route import Handler, RouteMatch, Table
 
 log = logging.getLogger(__name__)
 
 REQUEST_ID = re.compile(r"[!-~]{1,128}")
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+COUNTED_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""Values of the label `method` in metrics; any other method counts as `other`."""
 PAGES = frozenset({"/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
-"""FastAPI's, about the routes; a browser that opens them has no key to send yet."""
-PAGE_FILES = ("/static-offline-docs/",)
-CLIENT_LEFT = 499
-"""Counted, never sent."""
+"""Documentation pages of FastAPI. They need no key, because a browser cannot send one when it opens a page."""
+PAGE_ASSETS = ("/static-offline-docs/",)
+"""Path prefixes of the scripts and styles that these pages load."""
+CHUNK_BYTES = 64 * 1024
+"""Maximum bytes per ASGI message of a response. Chunks that wait for a slow client count as held bytes."""
+DISCONNECTED = 499
+"""Status in metrics when the client disconnected; never sent."""
 
 
 class Application:
-    """FastAPI, within what every request needs.
+    """The ASGI application that the server runs.
 
-    Routes that take a POST are called directly: FastAPI and Starlette would spend more on such a request than all the
-    rest together, and add nothing, since these routes read the request themselves.
+    It calls the routes of the table directly. FastAPI's routing and validation would take more time than all other
+    steps together and are not needed, because the routes read and validate requests themselves. FastAPI generates the
+    OpenAPI document and handles all other paths: its documentation pages, 404 and 405.
 
     Args:
-        api: with all routes.
-        table: the routes, those that are called directly among them.
+        api: FastAPI application with all routes.
+        table: the routes.
         engine: the models.
-        parser: of large bodies.
-        settings: limits and keys.
-        metrics: where answers are counted.
+        reloader: loads and unloads models.
+        parser: parses large bodies.
+        settings: limits, keys and allowed origins.
+        metrics: counts responses.
 
     """
 
     def __init__(
-        self, api: FastAPI, table: Table, *, engine: Engine, parser: Parser, settings: Settings, metrics: Metrics
+        self,
+        api: FastAPI,
+        table: Table,
+        *,
+        engine: Engine,
+        reloader: Reloader,
+        parser: Parser,
+        settings: Settings,
+        metrics: Metrics,
     ) -> None:
         self.api = api
         self.table = table
         self._engine = engine
+        self._reloader = reloader
         self._parser = parser
         self._settings = settings
         self._metrics = metrics
-        self._keys = Keys(settings.api_keys, table.open_paths | PAGES, PAGE_FILES)
-        self._admission = Admission(engine, table, self._keys, settings.deadline_s)
+        self._keys = Keys(settings.api_keys, table.open_paths | PAGES, PAGE_ASSETS)
+        self._origins = Origins(settings.cors_origins)
+        self._cors = Cors(settings.cors_origins)
+        self._admission = HeadAdmission(engine, table, self._keys, settings.deadline_s)
         self.bodies = HeldBodies(settings.max_body_bytes, settings.max_held_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         started = time.perf_counter()
         self._admission.begin(scope)
+        state = state_of(scope)
         headers = Headers(scope=scope)
-        token = request_id.set(_request_id(headers.get("x-request-id", "")))
-        trace = trace_id.set(scope.get("trace_id") or trace_of(headers.getlist("traceparent")))
-        found = self.table.find(scope["method"], scope["path"])
-        if found is not None:
-            scope["route"], scope["path_params"] = found.route, found.path_params
-        lines_handler = _lines_handler(found, headers)
-        body = Body(self.bodies, headers, receive, is_whole=lines_handler is None)
+        id_token = request_id.set(_request_id(headers.get("x-request-id", "")))
+        trace_token = trace_id.set(state.trace_id or trace_of(headers.getlist("traceparent")))
+        preflight = self._cors.preflight(scope["method"], headers)
+        routed_method = scope["method"] if preflight is None else headers["access-control-request-method"]
+        match = self.table.find(routed_method, scope["path"])
+        ndjson_handler = _ndjson_handler(match, headers)
+        body = Body(self.bodies, headers, receive, is_buffered=ndjson_handler is None)
         call = Call(
             Request(scope, body),
             body,
+            path_params={} if match is None else match.path_params,
             engine=self._engine,
+            reloader=self._reloader,
             parser=self._parser,
             settings=self._settings,
             metrics=self._metrics,
             started=started,
         )
-        answer = _Answer(call, send, self._headers)
+        sender = _ResponseSender(call, send, functools.partial(self._response_headers, headers))
         try:
-            self._keys.check(scope["path"], headers)
-            await self._respond(found, lines_handler, call, answer)
-        except asyncio.CancelledError:  # the drain has taken too long: the last word is ours, not a cut connection
+            if preflight is None:
+                await self._respond(match, ndjson_handler, call, sender)
+            else:
+                await preflight(scope, receive, sender)
+        except asyncio.CancelledError:  # the drain timed out: send an error instead of cutting the connection
             await self._fail(
-                ShuttingDown("the server stopped before the answer was ready; ask another one"), call, answer
+                ShuttingDown("the server stopped before the response was ready; send the request to another server"),
+                call,
+                sender,
             )
-        except ClientDisconnect as error:  # nobody reads an answer
-            answer.code = CLIENT_LEFT
-            let_go(error)
+        except ClientDisconnect as error:
+            sender.status = DISCONNECTED
+            clear_tracebacks(error)
         except Exception as error:
             if not isinstance(error, LongdocError):
-                log.exception("%s %s failed", scope["method"], _path_of_route(scope))
-            if answer.has_started and not answer.has_ended:  # else the client would take a part for the whole
-                raise
-            await self._fail(error, call, answer)
-            let_go(error)
+                log.exception("%s %s failed", scope["method"], _path_of_route(match, scope) or "unmatched")
+            if sender.has_started and not sender.has_ended:
+                raise  # the server closes the connection, so that the client notices the incomplete response
+            await self._fail(error, call, sender)
+            clear_tracebacks(error)
         finally:
             body.release()
-            scope["work"] = call.work
-            method = scope["method"] if scope["method"] in METHODS else "other"
-            self._metrics.http_requests.labels(_path_of_route(scope), method, answer.code).inc()
-            request_id.reset(token)
-            trace_id.reset(trace)
+            state.inference = call.inference
+            state.route = _path_of_route(match, scope)
+            counted_method = scope["method"] if scope["method"] in COUNTED_METHODS else "other"
+            self._metrics.http_requests.labels(state.route or "unmatched", counted_method, sender.status).inc()
+            request_id.reset(id_token)
+            trace_id.reset(trace_token)
 
-    async def _respond(self, found: Found | None, lines_handler: Handler | None, call: Call, answer: "_Answer") -> None:
-        """Have a route answer, called directly if it takes a POST."""
-        scope, receive = call.request.scope, call.request.receive
-        if found is None or found.route.method != "POST":
-            scope["call"] = call
-            try:
-                await self.api(scope, receive, answer)
-            finally:
-                del scope["call"]  # the call knows the scope: the circle would keep the body in memory
+    async def _respond(
+        self, match: RouteMatch | None, ndjson_handler: Handler | None, call: Call, sender: "_ResponseSender"
+    ) -> None:
+        """Check origin and key, then call the route, or FastAPI if there is none."""
+        scope, receive, headers = call.request.scope, call.request.receive, call.request.headers
+        if scope["method"] == "POST":
+            self._origins.check(headers)
+        if match is None or match.route.needs_key:
+            self._keys.check(scope["path"], headers)
+        if match is None:
+            await self.api(scope, receive, sender)
             return
-        response = await (lines_handler or found.route.handler)(call)
-        await response(scope, receive, answer)
+        response = await (ndjson_handler or match.route.handler)(call)
+        call.body.hold_response(len(getattr(response, "body", b"")))
+        await response(scope, receive, sender)
 
-    async def _fail(self, error: Exception, call: Call, answer: "_Answer") -> None:
-        """Answer with an error, unless an answer has begun."""
-        if not answer.has_started:
+    async def _fail(self, error: Exception, call: Call, sender: "_ResponseSender") -> None:
+        """Send an error, unless a response has started."""
+        if not sender.has_started:
             response = self.table.dialect(call.path).answer(failure(error, call.path))
-            await response(call.request.scope, call.request.receive, answer)
+            await response(call.request.scope, call.request.receive, sender)
 
-    def refusal(self, scope: Scope) -> Refused | None:
-        """Answer to a request that cannot be computed in time, from its head alone; None admits it.
+    def rejection(self, scope: Scope) -> RejectionResponse | None:
+        """Response that rejects a request that would miss its deadline; None if the request is admitted.
 
-        Called by the protocol before anything is spent on the request: while ten times as many come as can be computed,
-        to turn nine away must cost next to nothing.
+        The protocol calls it as soon as the headers have arrived. At ten times the capacity of the models, nine of ten
+        requests are rejected here, so a rejection has to be cheap.
         """
-        if (refused := self._admission.refusal(scope)) is None:
+        if (rejection := self._admission.rejection(scope)) is None:
             return None
-        route, error = refused
-        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-        token = request_id.set(_request_id(given.decode("latin-1")))
+        route, error = rejection
+        headers = Headers(scope=scope)
+        id_token = request_id.set(_request_id(headers.get("x-request-id", "")))
         try:
             failed = failure(error, route.path)
             response = route.dialect.answer(failed)
             self._metrics.http_requests.labels(route.path, route.method, failed.status).inc()
-            return Refused(failed.status, [*response.raw_headers, *self._headers({})], bytes(response.body))
+            return RejectionResponse(
+                failed.status, [*response.raw_headers, *self._response_headers(headers, {})], bytes(response.body)
+            )
         finally:
-            request_id.reset(token)
+            request_id.reset(id_token)
 
-    def _headers(self, timing: dict[str, float]) -> list[tuple[bytes, bytes]]:
-        """Request id, timing, and the end of the connection when draining."""
-        added = [(b"x-request-id", request_id.get().encode()), (b"x-content-type-options", b"nosniff")]
+    def _response_headers(self, request_headers: Headers, timing: dict[str, float]) -> list[tuple[bytes, bytes]]:
+        """Headers that every response gets.
+
+        Args:
+            request_headers: headers of the request.
+            timing: seconds by stage; may be empty.
+
+        """
+        added = [
+            (b"x-request-id", request_id.get().encode()),
+            (b"x-content-type-options", b"nosniff"),
+            *self._cors.fields(request_headers),
+        ]
         if timing:
             stages = ", ".join([f"{name};dur={1000 * seconds:.2f}" for name, seconds in timing.items()])
             added.append((b"server-timing", stages.encode()))
@@ -163,43 +208,56 @@ class Application:
         return added
 
 
-class _Answer:
-    """Sends an answer on, with the headers that every answer has."""
+class _ResponseSender:
+    """Sends the messages of a response, and adds the headers that every response gets."""
 
     def __init__(
-        self, call: Call, send: Send, headers: Callable[[dict[str, float]], list[tuple[bytes, bytes]]]
+        self, call: Call, send: Send, headers_for: Callable[[dict[str, float]], list[tuple[bytes, bytes]]]
     ) -> None:
         self._call = call
         self._send = send
-        self._headers = headers
-        self.code = 500
+        self._headers_for = headers_for
+        self.status = 500
         self.has_started = self.has_ended = False
 
     async def __call__(self, message: Message) -> None:
         """Send a message."""
         if message["type"] == "http.response.start":
             self.has_started = True
-            self.code = message["status"]
+            self.status = message["status"]
             timing = self._call.server_timing
             timing["total"] = time.perf_counter() - self._call.started
-            message["headers"] += self._headers(timing)
+            message["headers"] += self._headers_for(timing)
         else:
-            self.has_ended = not message.get("more_body", False)
+            has_more = message.get("more_body", False)
+            self.has_ended = not has_more
+            body = message.get("body", b"")
+            if len(body) > CHUNK_BYTES:
+                await self._send_chunks(body, has_more=has_more)
+                return
         await self._send(message)
 
+    async def _send_chunks(self, body: bytes, *, has_more: bool) -> None:
+        """Send a body in chunks; `send` waits if the client reads slowly."""
+        for first in range(0, len(body), CHUNK_BYTES):
+            last = first + CHUNK_BYTES
+            chunk = {"type": "http.response.body", "body": body[first:last], "more_body": has_more or last < len(body)}
+            await self._send(chunk)
+            await asyncio.sleep(0)  # let other requests run
 
-def _lines_handler(found: Found | None, headers: Headers) -> Handler | None:
-    """What answers a body of lines, if the body holds lines."""
-    has_lines = headers.get("content-type", "").lower().startswith(NDJSON)
-    return found.route.lines_handler if found is not None and has_lines else None
+
+def _ndjson_handler(match: RouteMatch | None, headers: Headers) -> Handler | None:
+    """Handler for NDJSON, if the route has one and the body is NDJSON."""
+    if match is None or match.route.ndjson_handler is None:
+        return None
+    return match.route.ndjson_handler if headers.get("content-type", "").lower().startswith(NDJSON) else None
 
 
 def _request_id(given: str) -> str:
-    """The client's, if it is harmless; else a new one."""
+    """The client's request id if it is valid, else a new one."""
     return given if REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
 
 
-def _path_of_route(scope: Scope) -> str:
-    """Path of the route, of the table's or a page of FastAPI, variables unfilled, which bounds the label."""
-    route = scope.get("route")
-    return getattr(route, "path", "unmatched")
+def _path_of_route(match: RouteMatch | None, scope: Scope) -> str | None:
+    """Path template of the matching route, such as `/models/{name}`, or None. Bounded, as metrics labels must be."""
+    return match.route.path if match is not None else getattr(scope.get("route"), "path", None)

@@ -11,12 +11,12 @@ from service.errors import Unauthorized
 
 
 class Keys:
-    """Keys of which a request needs one; without keys, every request is allowed.
+    """The valid API keys; a request must send one of them. Without keys, every request is allowed.
 
     Args:
-        keys: that are valid.
-        open_paths: that need none.
-        open_folders: whose files need none; each ends with a slash.
+        keys: valid keys.
+        open_paths: paths that need no key.
+        open_folders: prefixes of paths that need no key; each ends with a slash.
 
     """
 
@@ -28,16 +28,16 @@ class Keys:
         self._open_folders = open_folders
 
     def check(self, path: str, headers: Headers) -> None:
-        """Ask for one of the keys, in a time that does not depend on how much of it is right. Raises: Unauthorized."""
+        """Check the key of a request in constant time. Raises: Unauthorized if it is missing or wrong."""
         if not self._digests or path in self._open_paths or path.startswith(self._open_folders):
             return
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        given = [token.strip() if scheme.lower() == "bearer" else "", headers.get("x-api-key", "")]
+        given = [token.strip() if scheme.lower() == "bearer" else "", headers.get("x-api-key", "").strip()]
         digests = [_digest(key) for key in given]
-        if not any([hmac.compare_digest(d, key) for d in digests for key in self._digests]):  # noqa: C419  # always all
+        if not any([hmac.compare_digest(d, key) for d in digests for key in self._digests]):  # noqa: C419  # compare all, always
             raise Unauthorized("send a valid key as `Authorization: Bearer KEY` or `X-API-Key: KEY`")
 
 
 def _digest(key: str) -> bytes:
-    """Of equal length for every key, so that a comparison tells nothing of it."""
+    """Digest of a key; the length is the same for every key, so that comparing digests reveals nothing."""
     return hashlib.sha256(key.encode()).digest()

@@ -1,8 +1,8 @@
-"""Traces in OpenTelemetry's format: a span for each request; below it one for its wait and one for its computation.
+"""OpenTelemetry traces: a span for each request, with child spans for its time in the queue and its inference.
 
-Imported by `service.server` if `otlp_endpoint` is set, since what it needs is an extra. Nothing else knows of spans:
-they are made around the application, from what `Call` has measured. They leave the machine, and therefore
-hold nothing of a document, of a query or of an error's message.
+`service.server` imports this module only if `otlp_endpoint` is set, because its dependencies are an extra. All spans
+are created here, from the times that `Call` measured. Spans are sent to another machine, so they never contain
+documents, queries or error messages.
 """
 
 import logging
@@ -21,32 +21,34 @@ from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from artifact import __version__
-from service.http.admission import Refused
-from service.http.application import METHODS, Application
+from service.http.admission import RejectionResponse
+from service.http.application import COUNTED_METHODS, Application
+from service.http.state import state_of
 from service.log import request_id, trace_of
-from service.wire.call import Work
+from service.wire.call import Inference
 
 log = logging.getLogger(__name__)
 
 FLUSH_S = 2.0
-"""Time to send the last spans when the server stops."""
+"""Time limit for sending the last spans when the server stops."""
 COMPLAIN_S = 60.0
-"""Time between two log lines about a collector that does not take spans."""
+"""Minimum time between two log lines about a collector that does not accept spans."""
 
 
 class Tracing:
-    """Spans of one process, sent from a thread in batches; the `OTEL_...` variables say how, and which are sampled.
+    """Creates the spans of one process and sends them in batches from a thread.
 
-    The provider is not made the global one: FastAPI would add spans of its own.
+    The standard `OTEL_...` variables set sampling and sending. The provider is not installed globally, because FastAPI
+    would then add its own spans.
 
     Args:
-        endpoint: address of the collector, to which `/v1/traces` is added.
+        endpoint: URL of the collector, without `/v1/traces`.
 
     """
 
     def __init__(self, endpoint: str) -> None:
         library = logging.getLogger("opentelemetry")
-        library.handlers = [_Seldom(logging.WARNING)]
+        library.handlers = [_RateLimitedHandler(logging.WARNING)]
         library.propagate = False
         ours = {
             "service.name": "longdoc-serve",
@@ -57,23 +59,23 @@ class Tracing:
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")))
 
-    def around(self, app: Application) -> "Traced":
-        """The application, traced."""
+    def wrap(self, app: Application) -> "Traced":
+        """Wrap the application to trace its requests."""
         return Traced(app, self._provider)
 
     def close(self) -> None:
-        """Send what is left, as far as it goes in FLUSH_S; the library would wait for half a minute."""
+        """Send the remaining spans for at most FLUSH_S; the library would wait for up to 30 s."""
         flush = threading.Thread(target=self._provider.shutdown, daemon=True)
         flush.start()
         flush.join(FLUSH_S)
 
 
 class Traced:
-    """An application with a span around each request but those of paths that need no key, which come every few seconds.
+    """An application that traces its requests, except to routes that need no key: health checks and metrics.
 
     Args:
-        app: leaves a `Work` in the scope, if work was done.
-        provider: of the spans.
+        app: the application; it stores the route and the times of the inference in the `RequestState`.
+        provider: creates the spans.
 
     """
 
@@ -84,86 +86,88 @@ class Traced:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        if scope["path"] in self._app.table.open_paths:
+        found = self._app.table.find(scope["method"], scope["path"])
+        if found is not None and not found.route.needs_key:
             await self._app(scope, receive, send)
             return
-        started_ns = time.time_ns()  # later times are perf_counter plus an offset: no stage falls outside its span
-        to_epoch_ns = started_ns - time.perf_counter_ns()
-        name = scope["method"] if scope["method"] in METHODS else "HTTP"
+        started_ns = time.time_ns()
+        to_epoch_ns = started_ns - time.perf_counter_ns()  # one clock for all later times: child spans lie within it
+        name = scope["method"] if scope["method"] in COUNTED_METHODS else "HTTP"
         parent = self._parent(Headers(scope=scope))
         span = self._tracer.start_span(name, parent, SpanKind.SERVER, start_time=started_ns)
         if not span.is_recording():  # not sampled
             await self._app(scope, receive, send)
             return
-        scope["trace_id"] = format_trace_id(span.get_span_context().trace_id)
+        state = state_of(scope)
+        state.trace_id = format_trace_id(span.get_span_context().trace_id)
         facts: dict[str, str | int | float] = {
             "http.request.method": "_OTHER" if name == "HTTP" else name,
             "url.scheme": scope["scheme"],
         }
 
-        async def answer(message: Message) -> None:
+        async def send_traced(message: Message) -> None:
             if message["type"] == "http.response.start":
                 facts["http.response.status_code"] = code = message["status"]
                 facts["longdoc.request_id"] = request_id.get()
-                if code >= 500:  # what the client did wrong is no error of the server
+                if code >= 500:  # a client's mistake is not an error of the server span
                     facts["error.type"] = str(code)
             await send(message)
 
         try:
-            await self._app(scope, receive, answer)
+            await self._app(scope, receive, send_traced)
         except BaseException as error:
-            facts["error.type"] = type(error).__qualname__  # without the message, which may quote the input
+            facts["error.type"] = type(error).__qualname__  # without its message, which may contain input
             raise
         finally:
-            if route := getattr(scope.get("route"), "path", None):  # any other path is the client's own text
-                span.update_name(f"{name} {route}")
-                facts |= {"http.route": route, "url.path": scope["path"]}
-            if (work := scope.get("work")) is not None:
-                facts |= self._work(span, work, to_epoch_ns)
+            if state.route is not None:  # any other path is text of the client
+                span.update_name(f"{name} {state.route}")
+                facts |= {"http.route": state.route, "url.path": scope["path"]}
+            if state.inference is not None:
+                facts |= self._inference(span, state.inference, to_epoch_ns)
             if "error.type" in facts:
                 span.set_status(StatusCode.ERROR)
             span.set_attributes(facts)
             span.end(to_epoch_ns + time.perf_counter_ns())
 
-    def refusal(self, scope: Scope) -> Refused | None:
-        """That of the application; without a span, since it has to cost next to nothing."""
-        return self._app.refusal(scope)
+    def rejection(self, scope: Scope) -> RejectionResponse | None:
+        """The application's rejection; it gets no span, because a rejection has to be cheap."""
+        return self._app.rejection(scope)
 
     def _parent(self, headers: Headers) -> Context:
-        """The client's span, if it names one as the standard asks."""
+        """Context of the client's span, if `traceparent` is valid; else an empty one."""
         sent = headers.getlist("traceparent")
         if not trace_of(sent):
             return Context()
         return self._parents.extract({"traceparent": sent, "tracestate": headers.getlist("tracestate")}, Context())
 
-    def _work(self, parent: Span, work: Work, to_epoch_ns: int) -> dict[str, str | int | float]:
-        """Add spans of the stages that take time; what else there is to tell.
+    def _inference(self, parent: Span, inference: Inference, to_epoch_ns: int) -> dict[str, str | int | float]:
+        """Add the child spans `queue` and `compute`; return attributes for the request's span.
 
-        Where rows went in several batches, queue and compute are the longest of each, and stand here as if they had
-        been the last ones.
+        For a request in several batches these are its longest wait and its longest batch, drawn as if they were the
+        last ones.
         """
-        timing = work.timing
-        computing = max(work.started, work.computed - timing.compute)
-        queued = max(work.started, computing - timing.queue)
+        timing = inference.timing
+        computing = max(inference.started, inference.computed - timing.compute)
+        queued = max(inference.started, computing - timing.queue)
         context = set_span_in_context(parent, Context())
-        for name, start, end in (("queue", queued, computing), ("compute", computing, work.computed)):
+        for name, start, end in (("queue", queued, computing), ("compute", computing, inference.computed)):
             span = self._tracer.start_span(name, context, start_time=to_epoch_ns + int(1e9 * start))
             span.end(to_epoch_ns + int(1e9 * end))
         return {
-            "longdoc.model.name": work.manifest.name,
-            "longdoc.model.version": work.manifest.version,
+            "longdoc.model.name": inference.manifest.name,
+            "longdoc.model.version": inference.manifest.version,
             "longdoc.decode_s": timing.decode,
-            "longdoc.encode_s": work.finished - work.computed,
+            "longdoc.encode_s": inference.finished - inference.computed,
         }
 
 
-class _Seldom(logging.Handler):
-    """Passes on one line a minute: while a collector is down, the library complains of each batch and lost span."""
+class _RateLimitedHandler(logging.Handler):
+    """Logs at most one line in COMPLAIN_S: the library logs every lost span and batch while a collector is down."""
 
     _next = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass on a line, or drop it."""
+        """Log a record, or drop it."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + COMPLAIN_S

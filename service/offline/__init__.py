@@ -1,1 +1,1 @@
-"""Answers to files, without a server."""
+"""Predictions for files, without a server."""

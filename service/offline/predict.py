@@ -1,4 +1,4 @@
-"""`python -m service predict`: files -> JSON lines, with the server's answers."""
+"""`python -m service predict`: files -> JSON lines, in the format of the server's responses."""
 
 import argparse
 import json
@@ -13,21 +13,20 @@ import artifact
 from artifact.errors import InvalidInput, LongdocError
 from artifact.local import Model, Result
 from artifact.manifest import ClassifierManifest, MatcherManifest
-from service.offline.files import InputError, Source, columns, read, rows
+from service.offline.files import InputError, Source, columns, rows, texts
 
 CHUNK = 64
-"""Inputs that are answered together."""
-
-PAIR = {"pairs.0.0": "a", "pairs.0.1": "b"}
-"""Place of a document in a pair that is asked alone -> name of its field."""
+"""Inputs computed together."""
 Answer = Callable[[Sequence[Any]], list[Result]]
-"""Inputs -> their answers; raises LongdocError if one of them has none."""
+"""Inputs -> results; raises LongdocError if an input is invalid."""
 
 
 def predict(args: argparse.Namespace) -> int:
-    """Answer every input; a bad one becomes a line with its error, and the exit code is 1.
+    """Print a line of JSON for every input; return the exit code, 1 if any input was invalid.
 
-    Raises: BadExport; InputError for a file that cannot be read, or that the model's task has no use for.
+    The line of an invalid input has its error.
+
+    Raises: BadExport; InputError for a file that cannot be read, or an option that does not suit the model's task.
     """
     model = artifact.load(args.export)
     inputs, answer = _task(model, args)
@@ -43,7 +42,7 @@ def predict(args: argparse.Namespace) -> int:
 
 
 def _answer_each(answer: Answer, inputs: list[Any]) -> list[Result]:
-    """Answers of all inputs; where one of them is bad, each is asked alone."""
+    """Results of all inputs; if one of them is invalid, each is computed alone."""
     try:
         return answer(inputs)
     except LongdocError as error:
@@ -53,27 +52,24 @@ def _answer_each(answer: Answer, inputs: list[Any]) -> list[Result]:
 
 
 def _task(model: Model, args: argparse.Namespace) -> tuple[Iterator[Source[Any]], Answer]:
-    """Inputs of the source that was named, and what answers them."""
+    """The inputs that the options select, and the function that computes their results."""
     name, on_overflow = model.manifest.name, args.on_overflow
     if isinstance(model.manifest, ClassifierManifest):
-        documents: Iterator[Source[Any]] = (
-            ((str(path), read(path)) for path in args.files)
-            if args.files
-            else ((place, text) for place, (text,) in rows(args.jsonl, args.csv, ("text",)))
-        )
+        fields = _fields(args, ("text",), name)
+        documents: Iterator[Source[Any]] = ((place, text) for place, (text,) in _sources(args, fields))
         return documents, lambda chunk: model.classify(chunk, on_overflow=on_overflow, detail=args.detail)
     if isinstance(model.manifest, MatcherManifest):
-        if args.files:
-            raise InputError(f"{name} scores pairs: give --jsonl or --csv with the fields a and b")
+        fields = _fields(args, ("a", "b"), name)
+        places = {f"pairs.0.{number}": field for number, field in enumerate(fields)}
 
         def score(chunk: Sequence[Any]) -> list[Result]:
             try:
                 return model.score(chunk, on_overflow=on_overflow)
-            except InvalidInput as error:  # where it is one pair, its documents have the names of their fields
-                raise error.renamed(lambda place: PAIR.get(place, place)) from None
+            except InvalidInput as error:  # of a single pair: name the documents by their fields
+                raise error.renamed(lambda place: places.get(place, place)) from None
 
-        return rows(args.jsonl, args.csv, ("a", "b")), score
-    if args.jsonl is not None:
+        return _sources(args, fields), score
+    if args.jsonl is not None or args.text_column:
         raise InputError(f"{name} forecasts series: give CSV files with its channels as columns")
     try:
         model.check_forecast(args.horizon, args.quantiles)
@@ -84,3 +80,16 @@ def _task(model: Model, args: argparse.Namespace) -> tuple[Iterator[Source[Any]]
         ((str(path), columns(path, channels)) for path in args.files or [args.csv]),
         lambda chunk: [model.forecast(series, horizon=args.horizon, quantiles=args.quantiles) for series in chunk],
     )
+
+
+def _sources(args: argparse.Namespace, fields: tuple[str, ...]) -> Iterator[Source[tuple[bytes, ...]]]:
+    """Places and texts of the named source."""
+    return texts(args.files, fields) if args.files else rows(args.jsonl, args.csv, fields)
+
+
+def _fields(args: argparse.Namespace, known: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """Names of the columns with the documents, by default `known`. Raises: InputError for another number of names."""
+    fields = tuple(args.text_column or known)
+    if len(fields) != len(known):
+        raise InputError(f"--text-column: {name} needs {len(known)}, not {len(fields)}: {' '.join(fields)}")
+    return fields

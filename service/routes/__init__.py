@@ -1,1 +1,1 @@
-"""HTTP: one file a protocol or concern; each route reads a request, calls a task and writes its answer."""
+"""The service's own routes: each reads a request, calls a task and writes the response."""

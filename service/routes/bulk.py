@@ -1,13 +1,12 @@
-"""`POST /v1/classify` as NDJSON: a document a line in, its answer a line out, in order, as they finish.
+"""`POST /v1/classify` with NDJSON: one document per line; the response has one line per document, in order.
 
-The body may be of any length: what is read and not answered yet is bounded, and more is read only when answers leave.
-A line that is wrong is answered with an error, in its place; the others are not touched.
+The upload may have any length. The number of pending lines is limited: at the limit, the next line is read only after
+the response to an earlier one has been sent. An invalid line gets an error in its place; other lines are not affected.
 """
 
 import asyncio
-import base64
-import binascii
 import logging
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
@@ -26,39 +25,49 @@ from service.errors import (
     Overloaded,
     PayloadTooLarge,
     ShuttingDown,
-    let_go,
+    clear_tracebacks,
 )
 from service.tasks.classification import classify
-from service.wire.call import Call, named
-from service.wire.departure import Departure
+from service.wire.call import Call, model_fields
+from service.wire.disconnect import CancelOnDisconnect
 from service.wire.errors import failure, problem
 from service.wire.media import NDJSON
-from service.wire.requests import CLASSIFIED, check_size, media_type, parse_aside, parse_json, read_query
+from service.wire.requests import (
+    DOCUMENT_TYPES,
+    check_media_type,
+    check_size,
+    decode_base64,
+    parse_json,
+    parse_or_offload,
+    read_query,
+)
 from service.wire.schemas import BulkLine, ClassifyOptions
 
 log = logging.getLogger(__name__)
 
-MOST_LINES = 64
-"""Lines read and not answered yet: enough to fill the batches of every slot."""
-MOST_BYTES = 8 * 2**20
-"""Their length together, or one line that is longer."""
-AGAIN_S = 0.1
-"""Time until a line asks again that has met a full queue."""
-LOOK_S = 1.0
-"""Time between two looks whether the server is to stop, while the client sends nothing."""
+MAX_PENDING_LINES = 64
+"""Maximum number of lines whose response has not been sent: enough to fill the batches of every slot."""
+MAX_PENDING_BYTES = 8 * 2**20
+"""Maximum total size of these lines; a longer line is allowed if it is the only one."""
+BLANK_LINES = re.compile(rb"\n(?:[ \t\r\v\f]*+\n)++")
+"""Blank lines after a line. A small compressed body can contain millions; handling each one would take seconds."""
+RETRY_S = 0.1
+"""Time between two attempts to enqueue a line while the queue is full."""
+POLL_S = 1.0
+"""Time between two checks whether the server is draining, while the client sends nothing."""
 
 
-async def post_lines(call: Call) -> Response:
-    """Classify documents that come one a line; options are in the query string."""
-    _ = call.deadline
-    media_type(call, *CLASSIFIED)
+async def post_ndjson(call: Call) -> Response:
+    """Classify NDJSON, one document per line; options are in the query string."""
+    _ = call.deadline  # only to reject an invalid X-Request-Timeout-Ms: a bulk upload has no overall deadline
+    check_media_type(call, *DOCUMENT_TYPES)
     options = read_query(call, ClassifyOptions)
     model = call.models.classifier(options.model)
-    return BulkResponse(call, model, options.wanted)
+    return BulkResponse(call, model, options.without_model)
 
 
 class BulkResponse(Response):
-    """Reads, computes and answers side by side."""
+    """Reads, computes and responds concurrently."""
 
     media_type = NDJSON
 
@@ -74,21 +83,21 @@ class BulkResponse(Response):
         self._model = model
         self._options = options
         self._answers: asyncio.Queue[tuple[asyncio.Task[bytes], int] | None] = asyncio.Queue()
-        self._lines = self._bytes = self._begun = 0
+        self._pending_lines = self._pending_bytes = self._partial_bytes = 0
         self._has_room = asyncio.Event()
         self._waited_s = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer. Raises: InvalidInput if there is no line at all; ClientDisconnect."""
+        """Send the response. Raises: InvalidInput if the body has no lines; ClientDisconnect."""
         del scope, receive
-        with self._model.metrics.in_flight.track_inprogress():
+        with self._model.in_flight():
             await self._stream(send)
 
     async def _stream(self, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         has_started = False
-        with Departure() as departure:
-            reader = departure.watch(self._read())
+        with CancelOnDisconnect() as scope:
+            reader = scope.watch(self._read())
             try:
                 while (entry := await self._answers.get()) is not None:
                     answer, size = entry
@@ -97,9 +106,9 @@ class BulkResponse(Response):
                         has_started = True
                         await send(start)
                     await send({"type": "http.response.body", "body": body, "more_body": True})
-                    self._lines -= 1
-                    self._bytes -= size
-                    self._count(self._begun)
+                    self._pending_lines -= 1
+                    self._pending_bytes -= size
+                    self._count_held(self._partial_bytes)
                     self._has_room.set()
                 if reader.done():
                     reader.result()
@@ -112,45 +121,47 @@ class BulkResponse(Response):
                         entry[0].cancel()
 
     async def _read(self) -> None:
-        """Start the work of each line, as far as there is room. Raises: ClientDisconnect, also after the last line."""
+        """Start a task per line, within the limits; then wait for the disconnect. Raises: ClientDisconnect."""
         index = 0
         try:
             async for line in self._split():
-                while self._lines and (self._lines >= MOST_LINES or self._bytes + len(line) > MOST_BYTES):
+                while self._pending_lines and (
+                    self._pending_lines >= MAX_PENDING_LINES or self._pending_bytes + len(line) > MAX_PENDING_BYTES
+                ):
                     await self._wait_for_room()
                 self._add(self._answer(index, line), len(line))
                 index += 1
-        except LongdocError as error:  # no line after this one is read
-            self._add(self._refuse(index, error), 0)
+        except LongdocError as error:  # no further line is read
+            self._add(self._reject(index, error), 0)
         finally:
             self._answers.put_nowait(None)
-        while (await self._receive())["type"] != "http.disconnect":
+        while (await self._body.raw())["type"] != "http.disconnect":  # drop the rest of the body
             pass
         raise ClientDisconnect
 
     def _add(self, work: Any, size: int) -> None:
-        self._lines += 1
-        self._bytes += size
+        self._pending_lines += 1
+        self._pending_bytes += size
         self._answers.put_nowait((asyncio.create_task(work), size))
 
     async def _wait_for_room(self) -> None:
         self._has_room.clear()
         await self._has_room.wait()
 
-    def _count(self, begun: int) -> None:
-        """Count the bytes of lines that are not answered, and of one that has begun."""
-        self._begun = begun
-        self._body.hold(self._bytes + begun)
+    def _count_held(self, partial_bytes: int) -> None:
+        """Count the bytes held in memory: those of pending lines, and `partial_bytes` of an incomplete line."""
+        self._partial_bytes = partial_bytes
+        self._body.hold(self._pending_bytes + partial_bytes)
 
     async def _split(self) -> AsyncIterator[bytes]:
-        """Lines of the body that are not blank; one that is too long is cut off behind the limit.
+        """Lines of the body, without blank ones. Of a line that is too long, one byte more than the limit is kept.
 
-        Raises: Overloaded if more of a line comes than may be held, and none is left to be answered.
+        Raises: Overloaded if all requests together hold too many bytes and no line is pending.
         """
         parts, size, limit = list[bytes](), 0, self._settings.max_body_bytes + len(b"\r") + 1
         async for chunk in self._chunks():
-            *ends, rest = chunk.split(b"\n")
-            if ends or not size:
+            *ends, rest = BLANK_LINES.sub(b"\n", chunk).split(b"\n")
+            if ends or (chunk and not size):
                 self._waited_s = 0.0
             for end in ends:
                 parts.append(end[: limit - size])
@@ -159,35 +170,38 @@ class BulkResponse(Response):
                 parts, size = [], 0
             parts.append(rest[: limit - size])
             size += len(parts[-1])
-            self._count(size)
-            while self._body.is_too_much and self._lines:
+            self._count_held(size)
+            while self._body.is_too_much and self._pending_lines:
                 await self._wait_for_room()
             self._body.check()
         if line := self._strip(b"".join(parts)):
             yield line
 
     def _strip(self, line: bytes) -> bytes:
-        """A line without the spaces around it; one that is too long as it is, since what was cut off is not known."""
+        """Strip whitespace from a line; a truncated line is returned unchanged."""
         return line if len(line.removesuffix(b"\r")) > self._settings.max_body_bytes else line.strip()
 
     async def _chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes; a line has to come within the deadline, from its first byte or the end of the last one.
+        """Chunks of the body.
+
+        A line must start within the deadline after the previous one, and be complete within the deadline after its
+        first byte. Only time spent waiting for the client counts.
 
         Raises: ShuttingDown, DeadlineExceeded, ClientDisconnect.
         """
         loop, deadline_s = asyncio.get_running_loop(), self._settings.deadline_s
         while True:
             if self._engine.is_draining:
-                raise ShuttingDown("the server is shutting down; send this line and those after it to another one")
+                raise ShuttingDown("the server is shutting down; send this and the following lines to another server")
             if self._waited_s > deadline_s:
-                raise DeadlineExceeded(f"no line came to its end for {deadline_s:g} s")
+                raise DeadlineExceeded(f"no complete line arrived for {deadline_s:g} s")
             since = loop.time()
             try:
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(POLL_S):
                     message = await self._receive()
             except TimeoutError:
                 continue
-            finally:  # while answers are computed the client has to wait, and nothing is counted
+            finally:  # count only time spent waiting for the client
                 self._waited_s += loop.time() - since
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
@@ -196,84 +210,84 @@ class BulkResponse(Response):
                 return
 
     async def _answer(self, index: int, line: bytes) -> bytes:
-        """One line of the answer."""
+        """One line of the response."""
         head: dict[str, Any] = {"index": index}
         try:
             if len(line) > self._settings.max_body_bytes:
                 raise PayloadTooLarge(f"the line is longer than {self._settings.max_body_bytes} bytes")
-            name, document = await self._parse(line)
-            if name is not None:
-                head["id"] = name
+            line_id, document = await self._parse(line)
+            if line_id is not None:
+                head["id"] = line_id
             if isinstance(document, LongdocError):
                 raise document
             check_size("document", document, self._settings.max_document_bytes)
             result = await self._classify(document)
         except LongdocError as error:
-            let_go(error)
+            clear_tracebacks(error)
             return self._line({**head, "error": problem(failure(error, self._path))})
         except Exception as error:
             log.exception("line %d failed", index)
-            let_go(error)
+            clear_tracebacks(error)
             return self._line({**head, "error": problem(failure(error, self._path))})
-        return self._line({**head, **named(self._model), **result})
+        return self._line({**head, **model_fields(self._model), **result})
 
-    async def _parse(self, line: bytes) -> "_Read":
-        """What a line says. Raises: DeadlineExceeded, NotReady."""
+    async def _parse(self, line: bytes) -> "_ParsedLine":
+        """Parse a line. Raises: DeadlineExceeded, NotReady."""
         try:
             async with asyncio.timeout(self._settings.deadline_s):
-                return await parse_aside(self._parser, _read, line)
+                return await parse_or_offload(self._parser, _parse_line, line)
         except TimeoutError:
             raise DeadlineExceeded("the deadline passed before the line was parsed") from None
 
-    async def _refuse(self, index: int, error: LongdocError) -> bytes:
+    async def _reject(self, index: int, error: LongdocError) -> bytes:
         return self._line({"index": index, "error": problem(failure(error, self._path))})
 
     def _line(self, content: Mapping[str, Any]) -> bytes:
         return orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
 
     async def _classify(self, document: bytes) -> dict[str, Any]:
-        """Result of one document; where the queue is full, it waits its turn."""
+        """Classify one document; retries while the queue is full."""
         loop, options = asyncio.get_running_loop(), self._options
-        until = loop.time() + self._settings.deadline_s
+        deadline = loop.time() + self._settings.deadline_s
         while True:
             try:
                 (answer,), timing = await classify(
-                    self._model, [document], on_overflow=options.on_overflow, deadline=until, bulk=True
+                    self._model, [document], on_overflow=options.on_overflow, deadline=deadline, bulk=True
                 )
             except Overloaded:
-                if loop.time() + AGAIN_S > until:
+                if loop.time() + RETRY_S > deadline:
                     raise
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
             else:
                 self._model.metrics.queue_seconds.observe(timing.queue)
                 self._model.metrics.compute_seconds.observe(timing.compute)
                 return answer.as_json(self._model.manifest.labels, options)
 
 
-class _Read(NamedTuple):
-    """What a line says."""
+class _ParsedLine(NamedTuple):
+    """The content of a line."""
 
     id: str | int | None
     document: bytes | LongdocError
 
 
-def _read(line: bytes) -> _Read:
-    """Check a line; its id is known whatever else is wrong with it."""
+def _parse_line(line: bytes) -> _ParsedLine:
+    """Validate a line; returns its id even if the rest is invalid."""
     try:
-        asked = parse_json(BulkLine, line)
+        parsed = parse_json(BulkLine, line)
     except MalformedInput:
-        return _Read(None, MalformedInput("the line is not valid JSON in UTF-8"))
+        return _ParsedLine(None, MalformedInput("the line is not valid JSON in UTF-8"))
     except InvalidInput as error:
-        let_go(error)
-        return _Read(_id_of(line), error)
+        clear_tracebacks(error)
+        return _ParsedLine(_id_of(line), error)
     except PayloadTooLarge as error:
-        let_go(error)
-        return _Read(None, error)
-    return _Read(asked.id, _document(asked))
+        clear_tracebacks(error)
+        return _ParsedLine(None, error)
+    return _ParsedLine(parsed.id, _document(parsed))
 
 
 def _id_of(line: bytes) -> str | int | None:
-    """The id of a line that has one."""
+    """The id of an invalid line; None if it has no valid one."""
     try:
         return BulkLine.model_validate({"id": orjson.loads(line)["id"]}, strict=True).id
     except (orjson.JSONDecodeError, ValidationError, TypeError, LookupError):
@@ -281,13 +295,14 @@ def _id_of(line: bytes) -> str | int | None:
 
 
 def _document(line: BulkLine) -> bytes | LongdocError:
-    """The document of a line, or what is wrong with it."""
+    """The document of a line, or an error."""
     if (line.text is None) == (line.base64 is None):
         return InvalidInput("give either text or base64", [("text", "either text or base64")])
     if line.text is not None:
         return line.text.encode()
     assert line.base64 is not None
     try:
-        return base64.b64decode(line.base64, validate=True)
-    except (binascii.Error, ValueError):
-        return InvalidInput.at("base64", "not base64")
+        return decode_base64("base64", line.base64)
+    except InvalidInput as error:
+        clear_tracebacks(error)
+        return error

@@ -1,9 +1,9 @@
-"""`POST /v1/classify`: documents as JSON, as text, as bytes or as lines -> labels."""
+"""`POST /v1/classify`: labels of documents, which are sent as JSON, text, bytes or NDJSON."""
 
 from starlette.responses import Response
 
-from service.aside import pieces
-from service.routes.bulk import post_lines
+from service.offload import count_items
+from service.routes.bulk import post_ndjson
 from service.tasks.classification import classify
 from service.wire.call import Call
 from service.wire.media import BINARY, JSON, NDJSON, TEXT
@@ -13,24 +13,24 @@ from service.wire.schemas import BulkLine, BulkResult, ClassifyOptions, Classify
 
 
 async def post_classify(call: Call) -> Response:
-    """Classify documents of any length; options of a body that is not JSON are in the query string.
+    """Classify documents of any length. If the body is not JSON, options are in the query string.
 
-    Lines (NDJSON), of which there may be any number, are answered by lines, in order, as they finish.
+    NDJSON uploads may have any length. Each line gets a line of the response, in order, as soon as it is ready.
     """
     documents, options = await read_documents(call)
     model = call.models.classifier(options.model)
     work = classify(model, documents, on_overflow=options.on_overflow, deadline=call.deadline)
-    labels, wanted = model.manifest.labels, options.wanted
+    labels, wanted = model.manifest.labels, options.without_model
     return await call.answer(
         model,
         work,
         lambda answers: {"results": [answer.as_json(labels, wanted) for answer in answers]},
-        pieces(documents),
+        count_items(documents),
     )
 
 
 def _query_parameters() -> list[dict[str, object]]:
-    """OpenAPI of the options of a body that is a document."""
+    """OpenAPI parameters: the options, for bodies that are not JSON."""
     properties = ClassifyOptions.model_json_schema()["properties"]
     return [{"name": name, "in": "query", "schema": properties[name]} for name in sorted(properties)]
 
@@ -41,7 +41,7 @@ ROUTES = (
         path="/v1/classify",
         handler=post_classify,
         task="text-classification",
-        lines_handler=post_lines,
+        ndjson_handler=post_ndjson,
         bodies={
             JSON: ClassifyRequest,
             TEXT: str,

@@ -1,63 +1,73 @@
-"""`POST /v1/forecast`: a multivariate series -> its continuation with error bands."""
+"""`POST /v1/forecast`: forecast of a multivariate series, with error bands."""
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.responses import Response
 
 from artifact.errors import InvalidInput
-from artifact.forecasting import check_channels, check_levels, choose_horizon
-from artifact.series import Tails, continue_timestamps, parse_frequency, parse_start
+from artifact.forecasting import Forecast, check_channels, check_levels, choose_horizon
+from artifact.series import Step, Tails, continue_timestamps, parse_frequency, parse_start
+from service.offload import ITEM_NUMBERS
 from service.tasks.forecasting import forecast
 from service.wire.call import Call
 from service.wire.media import JSON
-from service.wire.requests import parse_json, read_parsed
+from service.wire.requests import parse_json, read_parsed, reserve_numbers
+from service.wire.responses import fragment
 from service.wire.route import TIMEOUT_HEADERS, Route
-from service.wire.schemas import EXAMPLE, ForecastOptions, ForecastRequest, ForecastResponse
+from service.wire.schemas import EXAMPLE, ForecastOptions, ForecastRequest, ForecastResponse, channels_of
 
 
 async def post_forecast(call: Call) -> Response:
-    """Continue a series; nulls and steps before its start are filled in and counted in `coverage`."""
-    sent = await read_parsed(call, functools.partial(_parse, call.models.longest_context))
-    asked, names, series = sent.options, sent.names, sent.series
+    """Forecast a series. Missing values are imputed; `coverage` counts them."""
+    parsed = await read_parsed(call, functools.partial(_parse, call.models.longest_context))
+    asked, names, series = parsed.options, parsed.names, parsed.series
     call.body.hold(series.values.nbytes)
-    model = call.models.forecaster(asked.model, names)
+    step = None if asked.frequency is None else parse_frequency(asked.frequency)
+    model = call.models.forecaster(asked.model, names, step)
     places = check_channels(model.manifest, names, len(series.lengths))
     horizon = choose_horizon(model.manifest, asked.horizon)
     check_levels(model.calibration, asked.quantiles)
-    timestamps = _timestamps(asked, int(series.lengths.max()), horizon)
+    timestamps = _timestamps(asked.start, step or model.manifest.step, int(series.lengths.max()), horizon)
+    count = horizon * len(places) * (1 + len(asked.quantiles))
+    reserve_numbers(call, count, "ask for a shorter horizon or fewer quantiles")
     work = forecast(model, [series.take(places)], horizon=horizon, levels=asked.quantiles, deadline=call.deadline)
-    return await call.answer(model, work, lambda answers: {**answers[0].as_json(names, places), **timestamps})
+
+    def to_json(answers: Sequence[Forecast]) -> dict[str, Any]:
+        """The response; the forecast and each quantile are serialized separately."""
+        found = answers[0].as_json(names, places)
+        quantiles = {level: fragment(values) for level, values in found["quantiles"].items()}
+        return {**found, "forecast": fragment(found["forecast"]), "quantiles": quantiles, **timestamps}
+
+    return await call.answer(model, work, to_json, count // ITEM_NUMBERS)
 
 
 @dataclass(frozen=True)
-class _Sent:
-    """A request without the values that no model reads."""
+class _ParsedRequest:
+    """A request, with only the steps of the series that a model can read."""
 
     options: ForecastOptions
     names: list[str] | None
-    """Of the channels; None if they came by position."""
+    """Names of the channels; None if they are identified by position."""
     series: Tails
 
 
-def _parse(max_steps: int, body: bytes) -> _Sent:
-    """Check a body; keep the last `max_steps` steps of its series. Raises: what `parse_json` raises."""
+def _parse(max_steps: int, body: bytes) -> _ParsedRequest:
+    """Validate a body; keep the last `max_steps` steps of its series. Raises: what `parse_json` raises."""
     asked = parse_json(ForecastRequest, body)
-    names, columns = None, asked.series
-    if isinstance(columns, dict):
-        names, columns = list(columns), list(columns.values())
-    return _Sent(ForecastOptions(**asked.model_dump(exclude={"series"})), names, Tails.of(columns, max_steps))
+    names, columns = channels_of(asked.series)
+    return _ParsedRequest(ForecastOptions(**asked.model_dump(exclude={"series"})), names, Tails.of(columns, max_steps))
 
 
-def _timestamps(asked: ForecastOptions, length: int, horizon: int) -> dict[str, list[str]]:
-    """Times of the forecast, if start and frequency are given. Raises: InvalidInput for one without the other."""
-    if asked.start is None and asked.frequency is None:
+def _timestamps(start: str | None, step: Step | None, length: int, horizon: int) -> dict[str, list[str]]:
+    """Timestamps of the forecast if `start` is given. Raises: InvalidInput if neither request nor model has a step."""
+    if start is None:
         return {}
-    if asked.start is None or asked.frequency is None:
-        missing = "start" if asked.start is None else "frequency"
-        raise InvalidInput("start and frequency go together", [(missing, "missing")])
-    times = continue_timestamps(parse_start(asked.start), parse_frequency(asked.frequency), length, horizon)
-    return {"timestamps": times}
+    if step is None:
+        raise InvalidInput.at("frequency", "required with start, because the model has no regular step")
+    return {"timestamps": continue_timestamps(parse_start(start), step, length, horizon)}
 
 
 ROUTES = (

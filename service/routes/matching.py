@@ -1,26 +1,25 @@
-"""`POST /v1/score` and `/v1/rank`: pairs of documents -> scores, a query and documents -> a ranking."""
+"""`POST /v1/score` and `/v1/rank`: scores of pairs of documents, and rankings of documents for a query."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
 
-from artifact.matching import Ranking, Text
-from service.aside import aside
+from artifact.matching import Ranking
+from service.offload import offload
 from service.tasks.matching import rank, score
 from service.wire.call import Call
 from service.wire.media import JSON
-from service.wire.requests import check_count, read_document, read_json
+from service.wire.requests import check_count, read_json, read_text, read_texts
 from service.wire.route import TIMEOUT_HEADERS, Route
 from service.wire.schemas import RankRequest, RankResponse, ScoreRequest, ScoreResponse
 
 
 async def post_score(call: Call) -> Response:
-    """Probability that the two documents of each pair belong together."""
+    """Return the probability that the two documents of each pair belong together."""
     asked = await read_json(call, ScoreRequest)
     check_count("pairs", len(asked.pairs), call.settings.max_documents)
     pairs = [
-        (_text(call, f"pairs.{number}.0", a), _text(call, f"pairs.{number}.1", b))
+        (read_text(call, f"pairs.{number}.0", a), read_text(call, f"pairs.{number}.1", b))
         for number, (a, b) in enumerate(asked.pairs)
     ]
     model = call.models.matcher(asked.model)
@@ -34,31 +33,21 @@ async def post_score(call: Call) -> Response:
 
 
 async def post_rank(call: Call) -> Response:
-    """Documents by their score with a query, best first; equal scores in the order they came."""
+    """Rank documents by their score with a query, best first; ties keep the order of the request."""
     asked = await read_json(call, RankRequest)
     check_count("documents", len(asked.documents), call.settings.max_rank_documents)
-    query = _text(call, "query", asked.query)
-    documents = await aside(len(asked.documents), _texts, call, "documents", asked.documents)
+    query = read_text(call, "query", asked.query)
+    documents = await offload(len(asked.documents), read_texts, call, "documents", asked.documents)
     model = call.models.matcher(asked.model)
     work = rank(model, query, documents, on_overflow=asked.on_overflow, deadline=call.deadline)
 
-    def show(ranking: Ranking) -> dict[str, Any]:
+    def to_json(ranking: Ranking) -> dict[str, Any]:
         results = ranking.as_json(asked.top_n, asked.on_overflow)
         if asked.return_documents:
             results = [{**result, "document": asked.documents[result["index"]]} for result in results]
         return {"results": results, "query_coverage": ranking.query.as_json(asked.on_overflow)}
 
-    return await call.answer(model, work, show, len(documents))
-
-
-def _texts(call: Call, place: str, texts: Sequence[str]) -> list[Text]:
-    """Documents of the request, each within its limit."""
-    return [_text(call, f"{place}.{number}", text) for number, text in enumerate(texts)]
-
-
-def _text(call: Call, place: str, text: str) -> Text:
-    """A document of the request, within its limit."""
-    return Text(place, read_document(call, place, text))
+    return await call.answer(model, work, to_json, len(documents))
 
 
 ROUTES = (
@@ -86,4 +75,4 @@ ROUTES = (
         parameters=TIMEOUT_HEADERS,
     ),
 )
-"""Without a task: encodings of documents to match may be in the cache, so that a full queue refuses none unread."""
+"""Without a task: the documents may be in the cache, so a full queue is no reason to reject a request unread."""

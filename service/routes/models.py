@@ -1,11 +1,13 @@
-"""`/v1/models`: what is served, with its limits, origin and measured results."""
+"""`/v1/models`: the served models with their limits, training and measured results.
+
+Clients of KServe's V1 protocol read `name` and `ready` of a model.
+"""
 
 from typing import Any
 
 from starlette.responses import Response
 
 from service.engine.served import ServedModel
-from service.settings import Settings
 from service.wire.call import Call
 from service.wire.media import JSON
 from service.wire.responses import json_response
@@ -19,26 +21,27 @@ PUBLIC = {
     *("temperature", "reliability"),
     *("results", "training", "data_terms", "non_commercial"),
 }
-"""Keys of a manifest that are told."""
+"""Fields of the manifest that are returned."""
 
 
 async def get_models(call: Call) -> Response:
-    """All models, and which of them answer when a request names none."""
+    """List all models, and the default model of each task."""
     defaults = {
         task: {"model": default.name, "reason": default.reason}
         for task in sorted({model.manifest.task for model in call.models.values()})
         if (default := call.models.default(task)) is not None
     }
-    described = [_describe(model, call.settings) for model in call.models.values()]
+    described = [_describe(call, model) for model in call.models.served]
     return json_response({"models": described, "defaults": defaults})
 
 
 async def get_model(call: Call) -> Response:
-    """One model."""
-    return json_response(_describe(call.models.named(call.path_params["name"]), call.settings))
+    """Describe one model."""
+    return json_response(_describe(call, call.models.named(call.path_params["name"])))
 
 
-def _describe(model: ServedModel, settings: Settings) -> dict[str, Any]:
+def _describe(call: Call, model: ServedModel) -> dict[str, Any]:
+    settings = call.settings
     limits = {
         "body_bytes": settings.max_body_bytes,
         "document_bytes": settings.max_document_bytes,
@@ -47,7 +50,7 @@ def _describe(model: ServedModel, settings: Settings) -> dict[str, Any]:
         "deadline_s": settings.deadline_s,
     }
     public = model.manifest.model_dump(mode="json", include=PUBLIC)
-    return {**public, "ready": model.batcher.is_ready, "limits": limits}
+    return {**public, "ready": call.is_ready(model), "limits": limits}
 
 
 ROUTES = (

@@ -1,20 +1,20 @@
-"""`/metrics`, and the way to the pages."""
+"""`/metrics`, and the redirect from `/` to the documentation."""
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import RedirectResponse, Response
 
 from service.wire.call import Call
-from service.wire.media import TEXT
+from service.wire.media import HTML, TEXT
 from service.wire.route import Route
 
 
 async def metrics(call: Call) -> Response:
-    """Prometheus text format."""
+    """Return the metrics in Prometheus text format."""
     return Response(call.metrics.expose(), media_type=CONTENT_TYPE_LATEST)
 
 
 async def root(call: Call) -> Response:
-    """To the pages, for who opens the address in a browser."""
+    """Redirect browsers to the documentation of the routes."""
     del call
     return RedirectResponse("docs")
 
@@ -29,6 +29,6 @@ ROUTES = (
         answers={TEXT: str},
         statuses=(),
     ),
-    Route(method="GET", path="/", handler=root, needs_key=False, answers_head=True, is_documented=False),
+    Route(method="GET", path="/", handler=root, needs_key=False, answers_head=True, answers={HTML: str}, statuses=()),
 )
-"""Metrics need no key, since Prometheus sends none."""
+"""Both need no key: Prometheus and browsers send none by default."""

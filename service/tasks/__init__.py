@@ -1,1 +1,1 @@
-"""What is done for a request, apart from HTTP: one file a task."""
+"""The work of a request without HTTP, one file per task."""

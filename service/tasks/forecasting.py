@@ -1,4 +1,4 @@
-"""Series -> their continuation with error bands, through the batcher of a model."""
+"""Series -> forecasts with error bands, through the batcher of a model."""
 
 import functools
 import time
@@ -8,8 +8,8 @@ from artifact.errors import InvalidInput
 from artifact.forecasting import Forecast, Series
 from artifact.loading import Floats
 from artifact.series import Tails
-from service.aside import aside
 from service.engine.served import ServedForecaster
+from service.offload import offload
 from service.tasks.timing import Timing
 
 
@@ -22,45 +22,46 @@ async def forecast(
     deadline: float,
     rename: Callable[[int, str], str] | None = None,
 ) -> tuple[list[Forecast], Timing]:
-    """Forecast multivariate series, which are one request of the batcher.
+    """Forecast multivariate series; all of them go to the batcher as one request.
 
     Args:
         model: the forecaster.
-        series: the ends of the channels of each, in the model's order, at least as long as the model's context.
-        horizon: steps, at most the model's.
-        levels: of the quantiles, as `check_levels` allows them.
-        deadline: on the clock of the event loop.
-        rename: number of a series, and the name of a place in it -> name of the place in the request, for errors.
+        series: last steps of each series, channels in the model's order. They cover the model's context, unless the
+            whole series is shorter.
+        horizon: steps to forecast, at most the model's.
+        levels: levels of the quantiles, valid by `check_levels`.
+        deadline: time on the clock of the event loop.
+        rename: (index of a series, location in the series) -> location in the request, for errors.
 
-    Raises: InvalidInput naming the channel; what `Batcher.infer` raises.
+    Raises: InvalidInput naming the channel; whatever `Batcher.infer` raises.
 
     """
     started = time.perf_counter()
-    requests = await aside(len(series), _requests, model, series, horizon, levels, rename)
+    windows = await offload(len(series), _windows, model, series, horizon, levels, rename)
     decode_s = time.perf_counter() - started
-    outcome = await model.batcher.infer([request.row for request in requests], deadline)
-    model.metrics.documents.inc(len(requests))
-    answers = await aside(len(series), _answers, requests, outcome.outputs)
+    outcome = await model.batcher.infer([window.row for window in windows], deadline)
+    model.metrics.documents.inc(len(windows))
+    answers = await offload(len(series), _answers, windows, outcome.outputs)
     return answers, Timing(decode_s, outcome.queue_s, outcome.compute_s)
 
 
-def _requests(
+def _windows(
     model: ServedForecaster,
     series: Sequence[Tails],
     horizon: int,
     levels: Sequence[float],
     rename: Callable[[int, str], str] | None,
 ) -> list[Series]:
-    """Cut each series to its window. Raises: InvalidInput naming the channel."""
-    requests = []
+    """Cut each series to the model's context window. Raises: InvalidInput naming the channel."""
+    windows = []
     for number, tails in enumerate(series):
         try:
-            requests.append(Series(tails, model.manifest, model.calibration, horizon=horizon, levels=levels))
+            windows.append(Series(tails, model.manifest, model.calibration, horizon=horizon, levels=levels))
         except InvalidInput as error:
             raise (error.renamed(functools.partial(rename, number)) if rename else error) from None
-    return requests
+    return windows
 
 
-def _answers(requests: Sequence[Series], outputs: Floats) -> list[Forecast]:
+def _answers(windows: Sequence[Series], outputs: Floats) -> list[Forecast]:
     """The forecast of each series."""
-    return [request.answer(output) for request, output in zip(requests, outputs, strict=True)]
+    return [window.answer(output) for window, output in zip(windows, outputs, strict=True)]

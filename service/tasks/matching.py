@@ -1,4 +1,4 @@
-"""Pairs of documents -> scores; a query and documents -> a ranking, through the batcher of a model.
+"""Documents -> vectors; pairs of them -> scores; a query and documents -> a ranking, through the batcher of a model.
 
 Each distinct text is encoded once; vectors of texts seen before come from the model's cache.
 """
@@ -11,12 +11,12 @@ import numpy as np
 from artifact.documents import OnOverflow
 from artifact.loading import Floats
 from artifact.matching import Encoding, Ranking, ScoredPair, Text, Texts, pooled
-from service.aside import aside, pieces
 from service.engine.served import ServedMatcher
+from service.offload import count_items, offload
 from service.tasks.timing import Timing
 
 CHUNK_ROWS = 512
-"""Rows encoded before their vectors are kept: a ranking that was too late goes on from there when asked again."""
+"""Rows encoded before their vectors are cached: a ranking that missed its deadline can be retried from there."""
 
 
 async def score(
@@ -24,10 +24,10 @@ async def score(
 ) -> tuple[list[ScoredPair], Timing]:
     """Probability that the documents of each pair belong together.
 
-    Raises: InvalidInput naming the document; what `Batcher.infer` raises.
+    Raises: InvalidInput naming the document; as `Batcher.infer`.
     """
     texts = [text for pair in pairs for text in pair]
-    vectors, encodings, timing = await _encode(model, texts, on_overflow, deadline)
+    vectors, encodings, timing = await encode(model, texts, on_overflow=on_overflow, deadline=deadline)
     scores = await model.score(vectors[0::2], vectors[1::2], deadline)
     return list(map(ScoredPair, scores, encodings[0::2], encodings[1::2])), timing
 
@@ -35,26 +35,29 @@ async def score(
 async def rank(
     model: ServedMatcher, query: Text, documents: Sequence[Text], *, on_overflow: OnOverflow, deadline: float
 ) -> tuple[Ranking, Timing]:
-    """Score of each document with the query, in the order given.
+    """Score of each document with the query, in the order of `documents`.
 
-    Raises: InvalidInput naming the document; what `Batcher.infer` raises.
+    Raises: InvalidInput naming the document; as `Batcher.infer`.
     """
-    vectors, encodings, timing = await _encode(model, [query, *documents], on_overflow, deadline)
+    vectors, encodings, timing = await encode(model, [query, *documents], on_overflow=on_overflow, deadline=deadline)
     queries = np.repeat(vectors[:1], len(documents), axis=0)
     scores = await model.score(queries, vectors[1:], deadline)
     return Ranking(encodings[0], scores, encodings[1:]), timing
 
 
-async def _encode(
-    model: ServedMatcher, texts: Sequence[Text], on_overflow: OnOverflow, deadline: float
+async def encode(
+    model: ServedMatcher, texts: Sequence[Text], *, on_overflow: OnOverflow, deadline: float
 ) -> tuple[Floats, list[Encoding], Timing]:
-    """Vectors (texts, dim) of documents of any length: the mean of their rows' vectors."""
+    """Vectors (texts, dim) of documents of any length: the mean of their rows' vectors.
+
+    Raises: InvalidInput naming the document; as `Batcher.infer`.
+    """
     started = time.perf_counter()
-    count = pieces(text.document for text in texts)
-    request = await aside(count, Texts, texts, model.manifest, on_overflow)
+    count = count_items(text.document for text in texts)
+    request = await offload(count, Texts, texts, model.manifest, on_overflow)
     distinct = dict.fromkeys(request.keys)
     found = model.cache.find(distinct)
-    new = await aside(count, lambda: {key: request.rows(key) for key in distinct if key not in found})
+    new = await offload(count, lambda: {key: request.rows(key) for key in distinct if key not in found})
     decode_s = time.perf_counter() - started
     queue_s = compute_s = 0.0
     while new:
@@ -64,17 +67,18 @@ async def _encode(
         for key, vector in zip(chunk, pooled([len(rows) for rows in chunk.values()], outcome.outputs), strict=True):
             found[key] = vector
             model.cache.put(key, vector)
-    await aside(count, _count, model, request.encodings)
+    await offload(count, _count, model, request.encodings)
     return request.vectors(found), request.encodings, Timing(decode_s, queue_s, compute_s)
 
 
 def _count(model: ServedMatcher, encodings: Sequence[Encoding]) -> None:
+    """Count the documents in the metrics."""
     for encoding in encodings:
         model.metrics.count_document(encoding.bytes_total, encoding.bytes_used)
 
 
 def _first_rows(new: dict[bytes, list[bytes]], limit: int) -> dict[bytes, list[bytes]]:
-    """Take the first texts with at most `limit` rows in all out of `new`; at least one."""
+    """Remove the first texts from `new` and return them: together at most `limit` rows, but at least one text."""
     chunk: dict[bytes, list[bytes]] = {}
     taken = 0
     while new and (not chunk or taken + len(next(iter(new.values()))) <= limit):

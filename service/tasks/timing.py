@@ -1,4 +1,4 @@
-"""Where the time of one request went. Used by every task and recorded by the routes."""
+"""Times of the stages of a request. Every task returns them, and the routes record them."""
 
 from dataclasses import dataclass
 

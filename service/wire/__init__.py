@@ -1,1 +1,1 @@
-"""Requests and responses: their schemas, how they are read and how they are written."""
+"""Requests and responses: schemas, reading, writing."""

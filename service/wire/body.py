@@ -1,17 +1,21 @@
-"""The body of a request, counted while it comes and as long as it is held."""
+"""The body of a request: decompressed, limited, and counted while it is in memory."""
 
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive
 
 from service.errors import Overloaded, PayloadTooLarge
+from service.wire.decompression import WINDOW_BITS, Decompressor, coding_of
+
+SMALL_ANSWER = 64 * 1024
+"""Smaller responses are not counted; a connection needs as much memory anyway."""
 
 
 class HeldBodies:
-    """Bytes held for requests that have not ended, all together.
+    """Number of bytes held in memory for all requests in progress.
 
     Args:
-        max_body_bytes: of one.
-        max_held_bytes: of all.
+        max_body_bytes: limit of one request's body.
+        max_held_bytes: limit of all requests together.
 
     """
 
@@ -22,21 +26,30 @@ class HeldBodies:
 
 
 class Body:
-    """The body of one request as it comes. The first read raises when Content-Length alone is too much.
+    """The body of one request, as an ASGI `receive`. If Content-Length exceeds the limit, the first read raises.
+
+    Compressed bodies are decompressed; limits and counts apply to the decompressed bytes. A body with an unsupported
+    coding is passed on unchanged; routes reject it with `check_content_encoding`.
 
     Args:
-        bodies: all that are held.
+        bodies: counts the bytes of all requests.
         headers: of the request.
-        receive: of the server.
-        is_whole: whether the body is read as a whole, and every byte that has come counts. A body of lines may be of
-            any length; its route says what it holds.
+        receive: the server's `receive`.
+        is_buffered: whether the whole body is held in memory; only then is it limited and counted. NDJSON bodies may
+            have any length; their route calls `hold` itself.
 
     """
 
-    def __init__(self, bodies: HeldBodies, headers: Headers, receive: Receive, *, is_whole: bool) -> None:
+    def __init__(self, bodies: HeldBodies, headers: Headers, receive: Receive, *, is_buffered: bool) -> None:
         self.bodies = bodies
+        self.raw = receive
+        """The server's `receive`: neither decompressed nor counted."""
+        self.coding = coding_of(headers)
+        """Content coding; empty if the body is not compressed."""
+        if self.coding in WINDOW_BITS:
+            receive = Decompressor(receive, self.coding, bodies.max_body_bytes if is_buffered else None)
         self._receive = receive
-        self._is_whole = is_whole
+        self._is_buffered = is_buffered
         limit = bodies.max_body_bytes
         declared = headers.get("content-length", "").lstrip("0")
         is_number = declared.isascii() and declared.isdigit()
@@ -44,8 +57,12 @@ class Body:
         self._held = 0
 
     async def __call__(self) -> Message:
-        """The next message. Raises: PayloadTooLarge; Overloaded if all bodies together are too much."""
-        if not self._is_whole:
+        """The next ASGI message.
+
+        Raises: PayloadTooLarge; Overloaded if all requests together hold too many bytes; MalformedInput if the body
+        cannot be decompressed.
+        """
+        if not self._is_buffered:
             return await self._receive()
         if not self._is_over:
             message = await self._receive()
@@ -57,21 +74,32 @@ class Body:
         return message
 
     def hold(self, size: int) -> None:
-        """Say how many bytes are held for the request from now on."""
+        """Set the number of bytes that are held for the request."""
         self.bodies.held += size - self._held
         self._held = size
 
+    def hold_response(self, size: int) -> None:
+        """Count the bytes of a response instead of those of the body."""
+        if size > SMALL_ANSWER:
+            self.hold(size)
+
+    def reserve(self, size: int) -> None:
+        """Count a future response in advance. Raises: Overloaded if all requests together hold too many bytes."""
+        if size > SMALL_ANSWER:
+            self.hold(self._held + size)
+            self.check()
+
     @property
     def is_too_much(self) -> bool:
-        """Whether all requests hold more than is allowed, and others than this one have a part in it."""
+        """Whether all requests together hold too many bytes; false if no other request holds any."""
         return self._held < self.bodies.held > self.bodies.max_held_bytes
 
     def check(self) -> None:
-        """Refuse to hold more. Raises: Overloaded."""
+        """Raise Overloaded if all requests together hold too many bytes."""
         if self.is_too_much:
             held, most = self.bodies.held, self.bodies.max_held_bytes
-            raise Overloaded(f"{held} bytes of requests are held already; at most {most}")
+            raise Overloaded(f"requests in progress hold {held} bytes; at most {most} are allowed")
 
     def release(self) -> None:
-        """Its request has ended."""
+        """Stop counting; called when the request has ended."""
         self.hold(0)

@@ -1,4 +1,4 @@
-"""One request as a route sees it: what was sent, what may be asked, and how it is answered."""
+"""One request as routes see it: its input, the server's state, and how to run a model and respond."""
 
 import asyncio
 import re
@@ -12,44 +12,50 @@ from starlette.responses import Response
 
 from artifact.errors import InvalidInput
 from artifact.manifest import Manifest
-from service.aside import aside
 from service.engine.engine import Engine
+from service.engine.reload import Reloader
 from service.engine.selection import Models
 from service.engine.served import ServedModel
 from service.metrics import Metrics
+from service.offload import offload
 from service.parser import Parser
 from service.settings import Settings
 from service.tasks.timing import Timing
 from service.wire.body import Body
-from service.wire.departure import while_connected
+from service.wire.disconnect import cancel_on_disconnect
 from service.wire.responses import json_response
 
 T = TypeVar("T")
 
-TIMEOUT = "x-request-timeout-ms"
+TIMEOUT_HEADER = "x-request-timeout-ms"
 
 
-class Work(NamedTuple):
-    """What was done for a request and when, on the clock of `perf_counter`; for its trace."""
+class Inference(NamedTuple):
+    """Model and times of an inference, for metrics and traces; times are seconds of `perf_counter`."""
 
     manifest: Manifest
     timing: Timing
     started: float
+    """When the headers of the request had arrived."""
     computed: float
+    """When the model's outputs were ready."""
     finished: float
+    """When the response was ready."""
 
 
 class Call:
-    """One request with all that its route needs.
+    """One request, with everything that its route needs.
 
     Args:
-        request: as it came.
-        body: of it.
+        request: the request.
+        body: its body.
+        path_params: values of the variables in the path, by name.
         engine: the models.
-        parser: of large bodies.
+        reloader: loads and unloads models.
+        parser: parses large bodies.
         settings: limits.
-        metrics: of the process.
-        started: when its head had come, on the clock of `perf_counter`.
+        metrics: metrics of the process.
+        started: when the headers had arrived, in seconds of `perf_counter`.
 
     """
 
@@ -58,7 +64,9 @@ class Call:
         request: Request,
         body: Body,
         *,
+        path_params: Mapping[str, str],
         engine: Engine,
+        reloader: Reloader,
         parser: Parser,
         settings: Settings,
         metrics: Metrics,
@@ -66,52 +74,57 @@ class Call:
     ) -> None:
         self.request = request
         self.body = body
+        self.path_params = path_params
         self.engine = engine
+        self.reloader = reloader
         self.parser = parser
         self.settings = settings
         self.metrics = metrics
         self.started = started
         self.server_timing: dict[str, float] = {}
         """Seconds by stage, for the header `Server-Timing`."""
-        self.work: Work | None = None
+        self.inference: Inference | None = None
         self._computed = started
 
     @property
     def models(self) -> Models:
-        """Those that are served."""
+        """The models that are served."""
         return self.engine.models
+
+    def is_ready(self, model: ServedModel) -> bool:
+        """Whether a model accepts requests and the server is not draining."""
+        return model.batcher.is_ready and not self.engine.is_draining
 
     @property
     def path(self) -> str:
-        """As the client wrote it."""
+        """Path of the request."""
         path: str = self.request.scope["path"]
         return path
 
-    @property
-    def path_params(self) -> Mapping[str, str]:
-        """Variable parts of the path, by name."""
-        return self.request.path_params
-
     def header(self, name: str) -> str | None:
-        """A header, by its name in lower case."""
+        """Value of a header, by its lower-case name; None if it is missing."""
         return self.request.headers.get(name)
 
     @cached_property
     def deadline(self) -> float:
-        """On the clock of the event loop. Raises: InvalidInput for a bad header."""
+        """Deadline, on the event loop's clock. Raises: InvalidInput if `X-Request-Timeout-Ms` is invalid."""
         seconds = self.settings.deadline_s
-        if (text := self.header(TIMEOUT)) is not None:
+        if (text := self.header(TIMEOUT_HEADER)) is not None:
             text = text.strip()
             if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
                 message = "must be a positive number of milliseconds"
-                raise InvalidInput(f"X-Request-Timeout-Ms {message}", [(TIMEOUT, message)])
+                raise InvalidInput(f"X-Request-Timeout-Ms {message}", [(TIMEOUT_HEADER, message)])
             seconds = min(seconds, int(text) / 1000)
         return asyncio.get_running_loop().time() + seconds
 
     async def run(self, model: ServedModel, work: Coroutine[Any, Any, T]) -> T:
-        """Await work of a model, which ends when the client leaves. Raises: ClientDisconnect, and what it raises."""
-        with model.metrics.in_flight.track_inprogress():
-            result = await while_connected(self.request.receive, work)
+        """Await the inference `work`; cancel it if the client disconnects. Raises: ClientDisconnect, errors of it."""
+        try:
+            with model.in_flight():
+                result = await cancel_on_disconnect(self.request.receive, work)
+        except BaseException:
+            model.metrics.failed(time.perf_counter() - self.started)
+            raise
         self._computed = time.perf_counter()
         return result
 
@@ -119,33 +132,40 @@ class Call:
         self,
         model: ServedModel,
         work: Coroutine[Any, Any, tuple[T, Timing]],
-        show: Callable[[T], dict[str, Any]],
+        to_json: Callable[[T], dict[str, Any]],
         count: int = 1,
     ) -> Response:
-        """Answer with JSON that says which model gave it; `show` makes the rest of what `work` gave for `count` items.
+        """Run a model and respond with JSON.
 
-        Raises: ClientDisconnect, and what the work raises.
+        Args:
+            model: the model.
+            work: the inference; returns the result and its timing.
+            to_json: converts the result to the response's JSON, without the fields `model` and `version`.
+            count: number of items in the result; a large result is converted in a thread.
+
+        Raises: ClientDisconnect; errors of `work`.
+
         """
-        outcome, timing = await self.run(model, work)
-        response = await aside(count, lambda: json_response({**named(model), **show(outcome)}))
+        result, timing = await self.run(model, work)
+        response = await offload(count, lambda: json_response({**model_fields(model), **to_json(result)}))
         return self.finish(model, timing, response)
 
     def finish(self, model: ServedModel, timing: Timing, response: Response) -> Response:
-        """Answer, with the stages of the request in the metrics, the trace and the header `Server-Timing`."""
-        work = Work(model.manifest, timing, self.started, self._computed, time.perf_counter())
+        """Record the stages of the request in metrics, trace and `Server-Timing`; return the response."""
+        inference = Inference(model.manifest, timing, self.started, self._computed, time.perf_counter())
         model.metrics.answered(
             model.manifest.task,
             decode_s=timing.decode,
             queue_s=timing.queue,
             compute_s=timing.compute,
-            encode_s=work.finished - work.computed,
-            total_s=work.finished - work.started,
+            encode_s=inference.finished - inference.computed,
+            total_s=inference.finished - inference.started,
         )
         self.server_timing.update(queue=timing.queue, compute=timing.compute)
-        self.work = work
+        self.inference = inference
         return response
 
 
-def named(model: ServedModel) -> dict[str, Any]:
-    """Which model gave an answer."""
+def model_fields(model: ServedModel) -> dict[str, Any]:
+    """Fields of a response that name the model."""
     return {"model": model.manifest.name, "version": model.manifest.version}

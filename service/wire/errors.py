@@ -1,4 +1,4 @@
-"""Errors -> answers: the one map from errors to HTTP status; each protocol gives the body a shape of its own."""
+"""Error responses: maps each error to an HTTP status; each protocol has its own format of the body."""
 
 import http
 from collections.abc import Callable, Mapping
@@ -11,6 +11,7 @@ from starlette.responses import Response
 from artifact.errors import InferenceFailed, InvalidInput, LongdocError, NonFiniteOutput
 from service import errors
 from service.log import request_id
+from service.wire.decompression import ACCEPTED
 from service.wire.media import JSON, PROBLEM
 from service.wire.responses import json_response
 from service.wire.schemas import Problem
@@ -19,9 +20,12 @@ STATUS: Mapping[type[LongdocError], int] = {
     errors.MalformedInput: 400,
     InvalidInput: 422,
     errors.UnsupportedMedia: 415,
+    errors.UnsupportedEncoding: 415,
     errors.PayloadTooLarge: 413,
     errors.Unauthorized: 401,
+    errors.CrossOrigin: 403,
     errors.ModelNotFound: 404,
+    errors.ControlRefused: 400,
     errors.Overloaded: 429,
     errors.NotReady: 503,
     errors.ShuttingDown: 503,
@@ -30,62 +34,64 @@ STATUS: Mapping[type[LongdocError], int] = {
     NonFiniteOutput: 500,
 }
 STATUSES = tuple(sorted(set(STATUS.values())))
-"""Of everything that can go wrong with a request."""
+"""All statuses of errors."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong, before a protocol gives it a body; the texts are ours, never the client's input."""
+    """An error before a protocol formats it. Its texts never contain the client's input."""
 
     status: int
     path: str
-    """Of the request."""
+    """Path of the request."""
     code: str
     title: str
     detail: str
     fields: list[tuple[str, str]] = field(default_factory=list)
-    """(place, message) of each value that is not allowed."""
+    """(location, message) of each invalid value."""
     headers: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a protocol writes errors."""
+    """A protocol's format of errors."""
 
     write: Callable[[Failure], Response]
     schema: Any
-    """Of the body."""
+    """Type of the body, for the OpenAPI document."""
     media_type: str = JSON
     without_body: frozenset[int] = frozenset()
-    """Statuses whose answers have no body."""
+    """Statuses that are sent without a body."""
     prefixes: tuple[str, ...] = ()
-    """Of paths whose errors are written so where there is no route."""
+    """Paths with these prefixes use this format even if no route matches."""
 
     def answer(self, failed: Failure) -> Response:
-        """The answer to a request that failed."""
+        """The response to a failed request."""
         response = self.write(failed)
         response.headers.update(failed.headers)
         return response
 
 
 def failure(error: Exception, path: str) -> Failure:
-    """Describe an error of a request to a path; one that is not known is a fault of ours."""
+    """Describe an error of a request to `path`; an unknown exception becomes 500."""
     if isinstance(error, LongdocError):
         fields = error.errors if isinstance(error, InvalidInput) else []
         headers = {"Retry-After": str(error.retry_after_s)} if isinstance(error, errors.RetryableError) else {}
         if isinstance(error, errors.Unauthorized):
             headers["WWW-Authenticate"] = "Bearer"
+        if isinstance(error, errors.UnsupportedEncoding):
+            headers["Accept-Encoding"] = ACCEPTED  # RFC 9110, 15.5.16
         return Failure(STATUS[type(error)], path, error.code, error.title, str(error), fields, headers)
-    if isinstance(error, HTTPException):  # of the router: no such path, method not allowed
+    if isinstance(error, HTTPException):  # from the router: no such path, method not allowed
         phrase = http.HTTPStatus(error.status_code).phrase
         code = phrase.lower().replace(" ", "_")
         return Failure(error.status_code, path, code, phrase, error.detail, headers=dict(error.headers or {}))
-    detail = "the server failed; the request id finds it in the log"
+    detail = "the server failed; its log has the cause under this request id"
     return Failure(500, path, "internal", "Internal error", detail)
 
 
 def problem(failed: Failure) -> dict[str, Any]:
-    """Body of RFC 9457, the native routes' shape."""
+    """Body of an error as RFC 9457 problem details, the format of `/v1/...`."""
     body: dict[str, Any] = {
         "type": f"urn:longdoc:error:{failed.code}",
         "title": failed.title,
@@ -105,4 +111,4 @@ def _problem(failed: Failure) -> Response:
 
 
 NATIVE = Dialect(_problem, Problem, PROBLEM)
-"""Of our own routes."""
+"""Format of the service's own routes."""

@@ -1,7 +1,8 @@
-"""Media types of bodies."""
+"""Media types."""
 
 JSON = "application/json"
 TEXT = "text/plain"
+HTML = "text/html"
 BINARY = "application/octet-stream"
 NDJSON = "application/x-ndjson"
 PROBLEM = "application/problem+json"

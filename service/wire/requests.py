@@ -1,45 +1,53 @@
-"""Requests -> checked values, within their limits."""
+"""Reads requests: limits, parsing, validation."""
 
 import asyncio
+import base64
+import binascii
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from artifact.errors import InvalidInput
-from service.errors import DeadlineExceeded, MalformedInput, PayloadTooLarge, UnsupportedMedia
+from artifact.matching import Text
+from service.errors import DeadlineExceeded, MalformedInput, PayloadTooLarge, UnsupportedEncoding, UnsupportedMedia
 from service.parser import Parser
 from service.wire.call import Call
-from service.wire.departure import while_connected
+from service.wire.decompression import ACCEPTED, WINDOW_BITS
+from service.wire.disconnect import cancel_on_disconnect
 from service.wire.media import BINARY, JSON, NDJSON, TEXT
 from service.wire.schemas import ClassifyOptions, ClassifyRequest
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
-CLASSIFIED = (JSON, TEXT, BINARY, NDJSON)
-"""Media types of documents to classify."""
+DOCUMENT_TYPES = (JSON, TEXT, BINARY, NDJSON)
+"""Media types of `POST /v1/classify`."""
 CHARSET = re.compile(r"charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
-LONGEST_PLACE = 32
-MOST_LISTS_AND_KEYS = 100_000
-"""Lists, objects and their keys in a body: the parser needs seconds and half a gigabyte for a million of them."""
-MOST_VALUES = 1_000_000
-"""Values in a body, each an object of Python before it is a number in an array."""
+MAX_LOCATION_LENGTH = 32
+MAX_LISTS_AND_KEYS = 100_000
+"""Limit of lists, objects and keys in a body: parsing a million of them takes seconds and half a gigabyte."""
+MAX_VALUES = 1_000_000
+"""Limit of values in a body: each is a Python object until it becomes a number in an array."""
 SMALL_BODY = 256 * 1024
 FEW_TOKENS = 4096
-"""A body of no more bytes and tokens than these is parsed on the event loop, within 2 ms or so."""
+"""Bodies up to these numbers of bytes and tokens are parsed on the event loop, in about 2 ms."""
+TINY_BODY = FEW_TOKENS * 3 // 2
+"""Bodies up to this size cannot have more tokens: at most two of three bytes are tokens, as in `[[],[],`."""
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-MOST_NUMBERS = 1_000_000
-"""In one answer: a few short series can ask for many, and writing them stops everybody else."""
-MANY_ERRORS = 1000
-"""Beyond it they are counted, not listed: pydantic needs seconds to describe the million that a body can hold."""
+MAX_NUMBERS = 1_000_000
+"""Limit of numbers in one response: a small request can ask for many, and serializing them takes long."""
+NUMBER_BYTES = 20
+"""Size of a number in JSON, with its comma."""
+MAX_LISTED_ERRORS = 1000
+"""More validation errors are only counted: pydantic needs seconds to describe a million of them."""
 
 
-def media_type(call: Call, *allowed: str) -> str:
-    """Media type of the body, in lower case. Raises: UnsupportedMedia naming what is allowed."""
-    refuse_encoding(call)
+def check_media_type(call: Call, *allowed: str) -> str:
+    """Media type of the body, in lower case. Raises: UnsupportedMedia or UnsupportedEncoding, naming those allowed."""
+    check_content_encoding(call)
     given, _, parameters = (call.header("content-type") or "").partition(";")
     given = given.strip().lower()
     if given not in allowed:
@@ -50,63 +58,67 @@ def media_type(call: Call, *allowed: str) -> str:
     return given
 
 
-def refuse_encoding(call: Call) -> None:
-    """Take no compressed body. Raises: UnsupportedMedia."""
-    encoding = call.header("content-encoding")
-    if encoding is not None and encoding.lower() != "identity":
-        raise UnsupportedMedia("send the body without Content-Encoding")
+def check_content_encoding(call: Call) -> None:
+    """Raise UnsupportedEncoding if the body is compressed in an unsupported way."""
+    coding = call.body.coding
+    if coding and coding not in WINDOW_BITS:
+        raise UnsupportedEncoding(f"send the body without Content-Encoding, or with one of {ACCEPTED}")
 
 
 async def read_body(call: Call) -> bytes:
-    """The whole body. Raises: DeadlineExceeded if the client is slower than its deadline."""
+    """Read the whole body, decompressed.
+
+    Raises: DeadlineExceeded if it does not arrive in time; MalformedInput, PayloadTooLarge, Overloaded.
+    """
     try:
         async with asyncio.timeout_at(call.deadline):
             return b"".join([part async for part in call.request.stream()])
     except TimeoutError:
-        raise DeadlineExceeded("the deadline passed before the body had come") from None
+        raise DeadlineExceeded("the deadline passed before the body had arrived") from None
 
 
 async def read_json(call: Call, schema: type[M], *, strict: bool | None = True) -> M:
-    """The body as JSON, checked; its options stand in it, not in the query string.
+    """Read a JSON body and validate it.
 
-    Raises: UnsupportedMedia, DeadlineExceeded, and what `parse_json` raises.
+    Raises: UnsupportedMedia, UnsupportedEncoding, DeadlineExceeded, and what `parse_json` raises.
     """
     return await read_parsed(call, functools.partial(parse_json, schema, strict=strict))
 
 
 async def read_parsed(call: Call, parse: Callable[[bytes], T]) -> T:
-    """The body, which has to be sent as JSON, as `parse` reads it. `parse` and its outcome have to be picklable.
+    """Read a JSON body and parse it. `parse` and its result must be picklable.
 
-    Raises: UnsupportedMedia, DeadlineExceeded, NotReady, and what `parse` raises.
+    Raises: UnsupportedMedia, UnsupportedEncoding, DeadlineExceeded, NotReady, and what `parse` raises.
     """
-    _ = call.deadline  # a bad header is told of before a bad body
-    media_type(call, JSON)
+    _ = call.deadline  # report an invalid header before an invalid body
+    check_media_type(call, JSON)
     if call.request.scope["query_string"]:
-        raise InvalidInput("options of a JSON body go into the body", [("query", "not allowed with a JSON body")])
+        message = "put the options into the JSON body"
+        raise InvalidInput(f"{message}; the query string must be empty", [("query", "not allowed with a JSON body")])
     return await parse_body(call, parse, await read_body(call))
 
 
 async def parse_body(call: Call, parse: Callable[[bytes], T], body: bytes) -> T:
-    """Parse a body, or a part of one, aside if that takes long, until the client leaves.
+    """Parse a body or a part of it; a large one in the parser process, until the client disconnects.
 
     Raises: DeadlineExceeded, NotReady, ClientDisconnect, and what `parse` raises.
     """
-    if _is_quick(body):  # without a task that watches the connection
+    if _is_quick(body):  # no task has to watch the connection
         return parse(body)
     try:
         async with asyncio.timeout_at(call.deadline):
-            return await while_connected(call.request.receive, parse_aside(call.parser, parse, body))
+            return await cancel_on_disconnect(call.request.receive, parse_or_offload(call.parser, parse, body))
     except TimeoutError:
         raise DeadlineExceeded("the deadline passed before the body was parsed") from None
 
 
-async def parse_aside(parser: Parser, parse: Callable[[bytes], T], text: bytes) -> T:
-    """Parse a part of a body, in the parser's process if that takes long. Raises: NotReady, and what `parse` raises."""
+async def parse_or_offload(parser: Parser, parse: Callable[[bytes], T], text: bytes) -> T:
+    """Parse JSON, in the parser process if it is large. Raises: NotReady, and what `parse` raises."""
     return parse(text) if _is_quick(text) else await parser.run(parse, text)
 
 
 def read_query(call: Call, schema: type[M]) -> M:
-    """The query string, checked. Raises: InvalidInput naming the fields."""
+    """Validate the query string. Raises: InvalidInput naming the fields."""
     if not call.request.scope["query_string"]:
         return schema()
     query = call.request.query_params
@@ -120,13 +132,13 @@ def read_query(call: Call, schema: type[M]) -> M:
 
 
 async def read_documents(call: Call) -> tuple[list[bytes], ClassifyOptions]:
-    """Documents, within their limits, and options of a request to classify; the media type says how they came.
+    """Read the documents and options of a request to classify; the media type tells their format.
 
-    Raises: UnsupportedMedia, DeadlineExceeded, InvalidInput, MalformedInput, PayloadTooLarge.
+    Raises: UnsupportedMedia, UnsupportedEncoding, DeadlineExceeded, InvalidInput, MalformedInput, PayloadTooLarge.
     """
     _ = call.deadline
     options: ClassifyOptions
-    if media_type(call, *CLASSIFIED) == JSON:
+    if check_media_type(call, *DOCUMENT_TYPES) == JSON:
         options = asked = await read_json(call, ClassifyRequest)
         texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
         documents = [text.encode() for text in texts]
@@ -138,33 +150,67 @@ async def read_documents(call: Call) -> tuple[list[bytes], ClassifyOptions]:
 
 
 def read_document(call: Call, place: str, document: str | bytes) -> bytes:
-    """A document of the request, within its limit. Raises: PayloadTooLarge naming its place."""
+    """Bytes of a document. Raises: PayloadTooLarge naming its location if it exceeds the limit."""
     content = document.encode() if isinstance(document, str) else document
     check_size(place, content, call.settings.max_document_bytes)
     return content
 
 
-def parse_json(schema: type[M], body: bytes, *, strict: bool | None = True) -> M:
-    """Check a JSON body. Raises: MalformedInput if it is not JSON, InvalidInput naming the fields, PayloadTooLarge.
+def reserve_numbers(call: Call, count: int, hint: str) -> None:
+    """Check the number of numbers in a response, and count their bytes in advance.
 
     Args:
-        schema: what the body has to be.
-        body: as it came.
-        strict: whether 1.0 is no integer and "1" no number; None leaves it to each field.
+        call: the request.
+        count: number of numbers.
+        hint: what the client can do if there are too many.
+
+    Raises: PayloadTooLarge; Overloaded if all requests together hold too many bytes.
 
     """
-    bound_tokens(body)
+    if count > MAX_NUMBERS:
+        raise PayloadTooLarge(f"the response would have {count} numbers; at most {MAX_NUMBERS} are allowed: {hint}")
+    call.body.reserve(count * NUMBER_BYTES)
+
+
+def read_text(call: Call, place: str, document: str | bytes) -> Text:
+    """A text to match. Raises: PayloadTooLarge naming its location if it exceeds the limit of a document."""
+    return Text(place, read_document(call, place, document))
+
+
+def read_texts(call: Call, place: str, documents: Sequence[str]) -> list[Text]:
+    """Texts to match. Raises: PayloadTooLarge naming the location of one that exceeds the limit of a document."""
+    return [read_text(call, f"{place}.{number}", document) for number, document in enumerate(documents)]
+
+
+def decode_base64(place: str, text: str) -> bytes:
+    """Decode a document from base64. Raises: InvalidInput naming its location."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidInput.at(place, "not base64") from None
+
+
+def parse_json(schema: type[M], body: bytes, *, strict: bool | None = True) -> M:
+    """Validate a JSON body. Raises: MalformedInput if it is not JSON, InvalidInput naming the fields, PayloadTooLarge.
+
+    Args:
+        schema: type of the body.
+        body: the JSON text.
+        strict: whether to reject 1.0 as an integer and "1" as a number; None: as each field is declared.
+
+    """
+    check_tokens(body)
     try:
         return schema.model_validate_json(body, strict=strict)
     except ValidationError as error:
         raise _invalid(error) from None
 
 
-def bound_tokens(head: bytes) -> None:
-    """Refuse JSON that would need much memory and time, whatever its strings hold. Raises: PayloadTooLarge."""
-    if len(head) <= MOST_LISTS_AND_KEYS:
+def check_tokens(head: bytes) -> None:
+    """Raise PayloadTooLarge for JSON with so many tokens outside strings that parsing needs much time and memory."""
+    if len(head) <= MAX_LISTS_AND_KEYS:
         return
-    bounds = ((b"[{:", MOST_LISTS_AND_KEYS, "lists, objects and keys"), (b",", MOST_VALUES, "values"))
+    bounds = ((b"[{:", MAX_LISTS_AND_KEYS, "lists, objects and keys"), (b",", MAX_VALUES, "values"))
     if all(_count(head, marks) <= most for marks, most, _ in bounds):
         return
     bare = STRING.sub(b"", head)
@@ -174,18 +220,18 @@ def bound_tokens(head: bytes) -> None:
 
 
 def _is_quick(body: bytes) -> bool:
-    """Whether to parse a body takes so little time that nobody else notices."""
-    return len(body) <= SMALL_BODY and _count(body, b"[{:,") <= FEW_TOKENS
+    """Whether a body is small enough to parse on the event loop."""
+    return len(body) <= TINY_BODY or (len(body) <= SMALL_BODY and _count(body, b"[{:,") <= FEW_TOKENS)
 
 
 def _count(text: bytes, marks: bytes) -> int:
-    """How many bytes of a text are one of some marks."""
+    """Number of bytes of a text that are one of `marks`."""
     return sum(text.count(mark) for mark in marks)
 
 
 def _invalid(error: ValidationError) -> Exception:
-    """Turn pydantic's errors into ours, without the input."""
-    if (count := error.error_count()) > MANY_ERRORS:
+    """Convert validation errors, without the input."""
+    if (count := error.error_count()) > MAX_LISTED_ERRORS:
         message = f"{count} values are not allowed"
         return InvalidInput(message, [("body", message)])
     found = error.errors(include_url=False, include_context=False, include_input=False)
@@ -195,18 +241,18 @@ def _invalid(error: ValidationError) -> Exception:
 
 
 def _refused(fields: list[tuple[str, str]]) -> InvalidInput:
-    """Values that are not allowed, by place and message: some of many are enough."""
+    """An error for (location, message) pairs; it lists the first 20, and shows 3 in its message."""
     return InvalidInput("; ".join(f"{place}: {message}" for place, message in fields[:3]), fields[:20])
 
 
 def _place(loc: tuple[int | str, ...]) -> str:
-    """Where an error stands. The name of an unknown field is the client's: cut, it cannot carry a document back."""
+    """Location of an error. It is truncated, because the name of an unknown field is the client's text."""
     place = ".".join(map(str, loc)) or "body"
-    return place if len(place) <= LONGEST_PLACE else place[:LONGEST_PLACE] + "..."
+    return place if len(place) <= MAX_LOCATION_LENGTH else place[:MAX_LOCATION_LENGTH] + "..."
 
 
 def check_count(what: str, count: int, limit: int) -> None:
-    """Bound the number of documents or pairs. Raises: InvalidInput for none, PayloadTooLarge."""
+    """Check the number of documents or pairs. Raises: InvalidInput for none, PayloadTooLarge for too many."""
     if count == 0:
         raise InvalidInput.at(what, "at least 1 is needed")
     if count > limit:
@@ -214,6 +260,6 @@ def check_count(what: str, count: int, limit: int) -> None:
 
 
 def check_size(place: str, document: bytes, limit: int) -> None:
-    """Bound one document. Raises: PayloadTooLarge."""
+    """Check the size of a document. Raises: PayloadTooLarge."""
     if len(document) > limit:
         raise PayloadTooLarge(f"{place}: the document has {len(document)} bytes; at most {limit}")

@@ -1,4 +1,4 @@
-"""Wire types of the native routes: they check requests and make the OpenAPI document."""
+"""Types of requests and responses of the service's own routes, for validation and the OpenAPI document."""
 
 from typing import Annotated
 
@@ -7,22 +7,26 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstrai
 from artifact.classification import Options
 from artifact.documents import OnOverflow
 
-ModelName = Annotated[str, StringConstraints(min_length=1, max_length=64)]
-MOST_TEXTS = 100_000
-"""More than any setting allows in one request; the event loop takes them over from the process that parses."""
-Documents = Annotated[list[str], Field(fail_fast=True, max_length=MOST_TEXTS)]
-"""The first wrong value ends the check: to list a million of them would cost minutes and gigabytes."""
+ModelName = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=128),
+    Field(description="Name of a model, which selects its highest version; or `name@version`, such as imdb-s3@3."),
+]
+MAX_TEXTS = 100_000
+"""More than any setting allows in one request; the event loop has to receive them from the parser process."""
+Documents = Annotated[list[str], Field(fail_fast=True, max_length=MAX_TEXTS)]
+"""Validation stops at the first invalid value: describing a million of them would take minutes and gigabytes."""
 
 
-def form(value: object) -> str | None:
-    """Which of a text and a list a value is, so that what is wrong in it is told once."""
+def text_or_list(value: object) -> str | None:
+    """Tag of a text or a list, so that an error is reported for one of the types only."""
     return "text" if isinstance(value, str) else "list" if isinstance(value, list) else None
 
 
 Inputs = Annotated[
     Annotated[str, Tag("text")] | Annotated[Documents, Tag("list")],
     Discriminator(
-        form, custom_error_type="inputs", custom_error_message="Input should be a string or a list of strings"
+        text_or_list, custom_error_type="inputs", custom_error_message="Input should be a string or a list of strings"
     ),
 ]
 """One document or several."""
@@ -33,20 +37,20 @@ class _Request(BaseModel):
 
 
 class ClassifyOptions(_Request):
-    """How documents are classified; the query string of a body that is a document."""
+    """Options of classification; the query string if the body is a document."""
 
     model: ModelName | None = None
-    """Name of the model; may be left out when one classifier is served or set as default."""
+    """Name of the model; optional if there is only one classifier or a default is set."""
     top_k: int | None = Field(default=None, ge=1)
-    """Scores to return, best first; all by default, and where there are fewer."""
+    """Maximum number of scores to return, best first; by default all."""
     on_overflow: OnOverflow = "windows"
-    """What happens beyond the model's length: windows over the whole document, or a part of it, or an error."""
+    """How to read documents longer than the model reads: completely in windows, in part, or with an error."""
     detail: bool = False
     """Whether to return the scores of each window."""
 
     @property
-    def wanted(self) -> Options:
-        """All but the model."""
+    def without_model(self) -> Options:
+        """The options without the model."""
         return Options(self.top_k, self.on_overflow, self.detail)
 
 
@@ -58,13 +62,14 @@ class ClassifyRequest(ClassifyOptions):
 
 
 class BulkLine(_Request):
-    """One line of `POST /v1/classify` as NDJSON."""
+    """One line of an NDJSON upload to `POST /v1/classify`."""
 
     id: Annotated[str, StringConstraints(max_length=256)] | Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    """Comes back with the answer."""
+    """Returned with the result."""
     text: str | None = None
-    """The document; or, for bytes of any kind, `base64`."""
+    """The document; either `text` or `base64` is required."""
     base64: str | None = None
+    """The document in base64, for bytes that are not UTF-8."""
 
 
 class Score(BaseModel):
@@ -75,7 +80,7 @@ class Score(BaseModel):
 
 
 class Coverage(BaseModel):
-    """What of a document was read."""
+    """How much of a document was read."""
 
     bytes_total: int
     bytes_used: int
@@ -92,7 +97,7 @@ class Window(BaseModel):
 
 
 class ClassifyResult(BaseModel):
-    """Answer for one document."""
+    """Result of one document."""
 
     label: str
     score: float
@@ -102,7 +107,7 @@ class ClassifyResult(BaseModel):
 
 
 class ClassifyResponse(BaseModel):
-    """Body of the answer."""
+    """Body of the response."""
 
     model: str
     version: int
@@ -112,30 +117,30 @@ class ClassifyResponse(BaseModel):
 class ScoreRequest(_Request):
     """Body of `POST /v1/score`."""
 
-    pairs: Annotated[list[tuple[str, str]], Field(fail_fast=True, max_length=MOST_TEXTS // 2)]
-    """Documents that may belong together, two and two."""
+    pairs: Annotated[list[tuple[str, str]], Field(fail_fast=True, max_length=MAX_TEXTS // 2)]
+    """Pairs of documents."""
     model: ModelName | None = None
-    """Name of the model; may be left out when one matcher is served or set as default."""
+    """Name of the model; optional if there is only one matcher or a default is set."""
     on_overflow: OnOverflow = "windows"
-    """What happens beyond the model's length."""
+    """How to read documents longer than the model reads."""
 
 
 class PairCoverage(BaseModel):
-    """What of both documents was read."""
+    """How much of both documents was read."""
 
     a: Coverage
     b: Coverage
 
 
 class PairScore(BaseModel):
-    """Probability that a pair belongs together."""
+    """Probability that the documents of a pair belong together."""
 
     score: float
     coverage: PairCoverage
 
 
 class ScoreResponse(BaseModel):
-    """Body of the answer."""
+    """Body of the response."""
 
     model: str
     version: int
@@ -147,19 +152,19 @@ class RankRequest(_Request):
 
     query: str
     documents: Documents
-    """What is ranked by its score with the query."""
+    """Documents to rank."""
     model: ModelName | None = None
-    """Name of the model; may be left out when one matcher is served or set as default."""
+    """Name of the model; optional if there is only one matcher or a default is set."""
     on_overflow: OnOverflow = "windows"
-    """What happens beyond the model's length."""
+    """How to read documents longer than the model reads."""
     top_n: int | None = Field(default=None, ge=1)
-    """Results to return; all by default."""
+    """Maximum number of results; by default all."""
     return_documents: bool = False
-    """Whether to send the documents back."""
+    """Whether to return the documents."""
 
 
 class RankedDocument(BaseModel):
-    """One document with its place in the request."""
+    """Result of one document; `index` is its position in the request."""
 
     index: int
     score: float
@@ -168,7 +173,7 @@ class RankedDocument(BaseModel):
 
 
 class RankResponse(BaseModel):
-    """Body of the answer, best score first."""
+    """Body of the response, best score first."""
 
     model: str
     version: int
@@ -176,38 +181,46 @@ class RankResponse(BaseModel):
     query_coverage: Coverage
 
 
-MOST_CHANNELS = 10_000
-"""More than any model has; a body could hold millions."""
+MAX_CHANNELS = 10_000
+"""More than any model has; a body could have millions."""
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Channel = Annotated[list[Number | None], Field(fail_fast=True)]
-Channels = Annotated[list[Channel], Field(fail_fast=True, max_length=MOST_CHANNELS)]
+Channels = Annotated[list[Channel], Field(fail_fast=True, max_length=MAX_CHANNELS)]
 Series = Annotated[
-    Annotated[dict[str, Channel], Field(max_length=MOST_CHANNELS), Tag("named")]
+    Annotated[dict[str, Channel], Field(max_length=MAX_CHANNELS), Tag("named")]
     | Annotated[Channels, Tag("positional")],
     Discriminator(lambda value: "named" if isinstance(value, dict) else "positional"),
 ]
-"""Values of each channel, oldest first, null where one is missing; by name, or in the model's order."""
+"""Values of each channel, oldest first, null if missing; by name of the channel, or in the model's order."""
+
+
+def channels_of(series: dict[str, Channel] | list[Channel]) -> tuple[list[str] | None, list[Channel]]:
+    """Names of the channels of a series (None if they are identified by position), and their values."""
+    return (list(series), list(series.values())) if isinstance(series, dict) else (None, series)
+
 
 Levels = Annotated[list[Annotated[float, Field(gt=0, lt=1)]], Field(fail_fast=True)]
 
 
 EXAMPLE = [[float(channel + step % 4) for step in range(24)] for channel in range(7)]
-"""A series that the forecasters with seven channels read, as few steps as they need."""
+"""A series for forecasters with seven channels, of their minimum length."""
 
 
 class ForecastOptions(_Request):
-    """What is wanted of a series."""
+    """Options of a forecast."""
 
     horizon: int | None = Field(default=None, ge=1)
-    """Steps to forecast; by default all the model can."""
+    """Number of steps to forecast; by default the model's maximum."""
     quantiles: Levels = []
-    """Levels of the error bands."""
+    """Quantile levels to return, between 0 and 1."""
     start: str | None = None
-    """Time of the first value, ISO 8601; with `frequency` the forecast gets time stamps."""
+    """Time of the first value in ISO 8601; the response then has timestamps."""
     frequency: str | None = None
-    """Length of a step: 10min, 15min, 1h, 1d, 7d, ...; or as pandas has it: 15T, H, 7D, W."""
+    """Length of a step: 10min, 1h, 1d, 1b (business day), 7d, 1mo, 1q, 1y, ...; or a pandas alias: 15T, H, W, MS.
+    It must be the model's, which is the default."""
     model: ModelName | None = None
-    """Name of the model; may be left out when one forecaster is served, set as default, or has these channels."""
+    """Name of the model; optional if there is only one forecaster, a default is set, or only one has these channels and
+    this frequency."""
 
 
 class ForecastRequest(ForecastOptions):
@@ -217,7 +230,7 @@ class ForecastRequest(ForecastOptions):
 
 
 class SeriesCoverage(BaseModel):
-    """What of a series was read."""
+    """How much of a series was read."""
 
     observations_total: int
     observations_used: int
@@ -225,27 +238,32 @@ class SeriesCoverage(BaseModel):
     context_length: int
 
 
-class ForecastResponse(BaseModel):
-    """Body of the answer; forecast and quantiles have the shape of the series sent."""
+class ForecastResult(BaseModel):
+    """The forecast of one series. It and its quantiles have the format of the series in the request."""
 
-    model: str
-    version: int
     forecast: dict[str, list[float]] | list[list[float]]
     quantiles: dict[str, dict[str, list[float]] | list[list[float]]]
     quantiles_reliable: bool
-    timestamps: list[str] | None = None
     coverage: SeriesCoverage
 
 
+class ForecastResponse(ForecastResult):
+    """Body of the response."""
+
+    model: str
+    version: int
+    timestamps: list[str] | None = None
+
+
 class FieldError(BaseModel):
-    """One value that is not allowed."""
+    """One invalid value."""
 
     loc: str
     msg: str
 
 
 class Problem(BaseModel):
-    """An error, RFC 9457, as `application/problem+json`."""
+    """An error as RFC 9457 problem details (`application/problem+json`)."""
 
     type: str
     title: str
@@ -258,7 +276,7 @@ class Problem(BaseModel):
 
 
 class BulkResult(BaseModel):
-    """One line of the answer to NDJSON: the result of a document, or an error."""
+    """One line of the response to an NDJSON upload: the result of a document, or an error."""
 
     index: int
     id: str | int | None = None
@@ -273,7 +291,7 @@ class BulkResult(BaseModel):
 
 
 class ModelLimits(BaseModel):
-    """What a request may hold."""
+    """Limits of a request."""
 
     body_bytes: int
     document_bytes: int
@@ -283,7 +301,7 @@ class ModelLimits(BaseModel):
 
 
 class ModelDescription(BaseModel):
-    """The public part of a manifest; what more there is depends on the task."""
+    """The public part of a manifest; further fields depend on the task."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
 
@@ -295,17 +313,17 @@ class ModelDescription(BaseModel):
 
 
 class DefaultModel(BaseModel):
-    """The model of a task that answers when a request names none."""
+    """The model that is used if a request names none."""
 
     model_config = ConfigDict(protected_namespaces=())
 
     model: str
     reason: str
-    """A setting, `defaults.json`, or that it was the only one."""
+    """Why: a setting, `defaults.json`, or because it was the only model of the task."""
 
 
 class ModelList(BaseModel):
-    """Body of the answer."""
+    """Body of the response."""
 
     models: list[ModelDescription]
     defaults: dict[str, DefaultModel]

@@ -1,6 +1,6 @@
-"""The OpenAPI document of the service is the committed one: no change of it goes unseen.
+"""The OpenAPI document of the service equals the committed one, so that every change is visible in a review.
 
-`python -m tests.contract.test_openapi` writes it anew, for a change that is meant.
+`python -m tests.contract.test_openapi` writes it again after an intended change.
 """
 
 import json
@@ -14,12 +14,12 @@ DOCUMENT = ROOT / "docs/openapi.json"
 
 
 def document() -> dict[str, Any]:
-    """What the code describes today; it does not depend on the models that are served."""
+    """Return the document that the code generates; it does not depend on the served models."""
     return create_api(Settings()).openapi()
 
 
-def test_document_is_the_committed_one() -> None:
-    assert document() == json.loads(DOCUMENT.read_text()), "`python -m tests.contract.test_openapi` writes it anew"
+def test_document_equals_the_committed_one() -> None:
+    assert document() == json.loads(DOCUMENT.read_text()), "`python -m tests.contract.test_openapi` updates it"
 
 
 if __name__ == "__main__":

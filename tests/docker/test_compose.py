@@ -1,4 +1,4 @@
-"""The compose project as a user starts it: built, both containers healthy, scraped, stopped."""
+"""The compose project as users start it: built, both containers healthy, scraped, stopped."""
 
 import json
 import time
@@ -16,19 +16,19 @@ pytestmark = pytest.mark.docker
 
 SCRAPED_S = 60
 GRACE_S = 30
-"""`stop_grace_period`: beyond it Docker kills, and the exit code is 137."""
+"""`stop_grace_period`: after it Docker kills the container, and the exit code is 137."""
 COUNTED = 'longdoc_http_requests_total{route="/v1/classify",code="200"}'
 
 
 @pytest.fixture(scope="module")
 def project() -> Iterator[Project]:
-    """The whole project, for all tests that only ask."""
+    """The whole project, for all tests that only send requests."""
     with started() as project:
         yield project
 
 
 def classify(client: httpx.Client) -> httpx.Response:
-    """Post a document to the first classifier, whichever the checkout holds."""
+    """Post a document to the first classifier of the checkout."""
     models = client.get("/v1/models").raise_for_status().json()["models"]
     name = next(model["name"] for model in models if model["task"] == "text-classification")
     headers = {"content-type": "text/plain"}
@@ -40,7 +40,7 @@ def test_both_containers_are_healthy(project: Project) -> None:
     assert health == {"service": "healthy", "prometheus": "healthy"}
 
 
-def test_a_document_is_classified_and_prometheus_counts_it(project: Project) -> None:
+def test_document_is_classified_and_counted_by_prometheus(project: Project) -> None:
     with project.client("service", 8000) as client:
         answer = classify(client)
     assert answer.status_code == 200, answer.text
@@ -57,7 +57,7 @@ def test_a_document_is_classified_and_prometheus_counts_it(project: Project) -> 
     assert float(found[0]["value"][1]) >= 1
 
 
-def test_the_examples_of_the_readme_are_answered(project: Project) -> None:
+def test_examples_of_the_readme_are_answered(project: Project) -> None:
     headers = {"content-type": "application/json"}
     with project.client("service", 8000) as client:
         for route, example in (("rank", "rank.json"), ("forecast", "series.json")):
@@ -65,13 +65,13 @@ def test_the_examples_of_the_readme_are_answered(project: Project) -> None:
             assert answer.status_code == 200, answer.text
 
 
-def test_ports_are_published_on_the_loopback_only(project: Project) -> None:
+def test_ports_are_published_on_the_loopback_interface_only(project: Project) -> None:
     for service in ("service", "prometheus"):
         published = project.inspect(service)["NetworkSettings"]["Ports"].values()
         assert {binding["HostIp"] for bindings in published for binding in bindings} == {"127.0.0.1"}
 
 
-def test_process_1_is_python_without_root_or_capabilities(project: Project) -> None:
+def test_process_1_is_python_without_root_and_capabilities(project: Project) -> None:
     done = project.python("print(open('/proc/1/cmdline').read().split('\\0'), open('/proc/1/status').read())")
     assert done.returncode == 0, done.stderr
     command, status = done.stdout.split("]", 1)
@@ -91,7 +91,7 @@ def test_root_file_system_is_read_only_even_to_root(project: Project) -> None:
 
 
 @pytest.mark.parametrize("package", ["torch", "model"])
-def test_image_holds_nothing_of_training(project: Project, package: str) -> None:
+def test_image_has_no_training_packages(project: Project, package: str) -> None:
     done = project.python(f"import {package}")
     assert done.returncode == 1
     assert f"No module named '{package}'" in done.stderr
@@ -106,10 +106,10 @@ def test_onnx_runtime_sends_no_telemetry(project: Project) -> None:
     assert project.python("import os; print(os.environ['ORT_DISABLE_TELEMETRY'])").stdout.strip() == "1"
     log = project.output("logs", "--no-color", "service")
     assert "listening on" in log
-    assert "telemetry" not in log  # switched on, it warns that its identifier cannot be written to a read-only disk
+    assert "telemetry" not in log  # if it is on, it warns that it cannot write its identifier
 
 
-def test_stop_drains_and_ends_with_0_within_the_grace_period() -> None:
+def test_stop_drains_and_exits_with_0_within_the_grace_period() -> None:
     with started("service") as project:
         with project.client("service", 8000) as client:
             assert classify(client).status_code == 200
@@ -131,7 +131,7 @@ def test_every_setting_reaches_the_container() -> None:
     assert merged["services"]["service"]["volumes"][0]["source"] == "/x"
 
 
-def test_project_and_image_have_their_names() -> None:
+def test_project_and_image_have_default_names() -> None:
     project = Project(variables={"LONGDOC_IMAGE": ""})
     images = []
     for files in ((), ("--file", "docker-compose.gpu.yml")):
@@ -147,7 +147,7 @@ def test_exports_of_the_checkout_are_mounted_read_only(project: Project) -> None
     assert (exports["Type"], exports["Source"], exports["RW"]) == ("bind", str(ROOT / "exports"), False)
 
 
-def test_gpu_file_builds_its_target_and_asks_for_a_device() -> None:
+def test_gpu_file_builds_its_target_and_requests_a_device() -> None:
     merged = json.loads(Project().output("--file", "docker-compose.gpu.yml", "config", "--format", "json"))
     service = merged["services"]["service"]
     assert service["build"]["target"] == "gpu"

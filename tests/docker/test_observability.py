@@ -1,4 +1,4 @@
-"""What watches the service: Prometheus takes the alerts, the dashboard's queries have data, Grafana is locked down."""
+"""Monitoring: Prometheus loads the alerts, the queries of the dashboard return data, Grafana is locked down."""
 
 import json
 import math
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.docker
 SEEN_S = 60
 MIB = 2**20
 EVENTS = ["longdoc_requests_rejected_total > 0", "longdoc_requests_cancelled_total > 0"]
-"""What the dashboard shows as 0 where there is none."""
+"""The default that queries of the dashboard use if there is no data."""
 NAMES = re.findall(r"alert: (\w+)", ALERTS)
 
 
@@ -39,7 +39,7 @@ def prometheus(project: Project) -> Iterator[httpx.Client]:
 
 
 def send_everything(client: httpx.Client) -> None:
-    """Requests of each kind, among them what is refused, late, cut short or abandoned."""
+    """Send requests of every kind, including rejected, late, truncated and abandoned ones."""
     models = client.get("/v1/models").raise_for_status().json()["models"]
     name = next(model["name"] for model in models if model["task"] == "text-classification")
     text, as_json = {"content-type": "text/plain"}, {"content-type": "application/json"}
@@ -54,7 +54,7 @@ def send_everything(client: httpx.Client) -> None:
         assert answer.status_code == 200, answer.text
 
     large = json.dumps({"model": name, "inputs": [f"{index}" * MIB for index in range(7)]}).encode()
-    for milliseconds in ("20", "100", "500"):  # one of them ends after the body has come and before it is answered
+    for milliseconds in ("20", "100", "500"):  # one of them expires after the upload and before the response
         late = client.post("/v1/classify", content=large, headers={**as_json, "x-request-timeout-ms": milliseconds})
         assert late.status_code in (200, 429, 504), late.text
     with Wire(f"http://{client.base_url.netloc.decode()}") as wire:
@@ -62,7 +62,7 @@ def send_everything(client: httpx.Client) -> None:
 
 
 def has_data(prometheus: httpx.Client, query: str) -> bool:
-    """Whether a query of the dashboard gives a number, with all jobs and models chosen."""
+    """Return whether a query of the dashboard returns a number, with all jobs and models selected."""
     for variable, value in {"$__rate_interval": "1m", "$job": ".*", "$model": ".*"}.items():
         query = query.replace(variable, value)
     answer = prometheus.get("/api/v1/query", params={"query": query})
@@ -71,7 +71,7 @@ def has_data(prometheus: httpx.Client, query: str) -> bool:
 
 
 def configuration() -> dict[str, dict[str, Any]]:
-    """Services as Compose reads them, Grafana among them."""
+    """Return the services as Compose reads them, including Grafana."""
     merged = json.loads(Project().output("--profile", "grafana", "config", "--format", "json"))
     services: dict[str, dict[str, Any]] = merged["services"]
     return services
@@ -94,7 +94,7 @@ def test_every_query_of_the_dashboard_has_data(project: Project, prometheus: htt
 def test_prometheus_evaluates_every_alert(prometheus: httpx.Client) -> None:
     until = time.monotonic() + SEEN_S
     while any(rule["health"] == "unknown" for rule in rules(prometheus)) and time.monotonic() < until:
-        time.sleep(0.5)  # the first evaluation is at most an interval away
+        time.sleep(0.5)  # the first evaluation follows within one interval
     found = rules(prometheus)
     assert [rule["name"] for rule in found] == NAMES
     for rule in found:
@@ -108,11 +108,11 @@ def firing(prometheus: httpx.Client) -> list[dict[str, Any]]:
     return [alert for alert in alerts if alert["state"] == "firing"]
 
 
-def test_nothing_fires_after_a_start_or_a_restart() -> None:
+def test_no_alert_fires_after_a_start_or_a_restart() -> None:
     with started() as project, project.client("prometheus", 9090) as prometheus:
         for is_last in (False, True):
             evaluations, until = set[str](), time.monotonic() + 2 * SEEN_S
-            while len(evaluations) < 3 and time.monotonic() < until:  # the third one has seen a scrape for certain
+            while len(evaluations) < 3 and time.monotonic() < until:  # the third evaluation has certainly seen a scrape
                 time.sleep(0.5)
                 if has_data(prometheus, "longdoc_inference_errors_total"):
                     evaluations.add(rules(prometheus)[0]["lastEvaluation"])
@@ -132,14 +132,14 @@ def test_each_alert_fires_when_it_should() -> None:
     cases = ROOT / "tests" / "docker" / "alerts_test.yml"
     assert set(re.findall(r'alertname(?:="|: )(\w+)', cases.read_text())) == set(NAMES)
     image = configuration()["prometheus"]["image"]
-    # Not in the running container: it cannot write, and promtool wants to.
+    # Not in the running container: its file system is read-only, and promtool writes files.
     promtool = ["docker", "run", "--rm", "--volume", f"{ROOT}:/checkout:ro", "--entrypoint", "promtool", image]
     command = [*promtool, "test", "rules", f"/checkout/{cases.relative_to(ROOT)}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_grafana_comes_in_its_profile_only() -> None:
+def test_grafana_starts_only_with_its_profile() -> None:
     assert set(Project().output("config", "--services").split()) == {"service", "prometheus"}
 
 
@@ -149,7 +149,7 @@ def test_grafana_is_locked_down_and_finds_its_files() -> None:
     assert grafana["cap_drop"] == ["ALL"]
     assert [port["host_ip"] for port in grafana["ports"]] == ["127.0.0.1"]
     environment = grafana["environment"]
-    assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"  # else admin with the password admin
+    assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"  # otherwise admin has the password admin
     assert not any("PASSWORD" in name for name in environment)
 
     mounted = {mount["target"]: Path(mount["source"]) for mount in grafana["volumes"] if mount["type"] == "bind"}

@@ -1,4 +1,4 @@
-"""Servers, and answers computed without one, that tests share."""
+"""Shared fixtures: servers, and models that compute the expected answers without a server."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ def matcher() -> OfflineMatcher:
 
 @pytest.fixture(scope="session")
 def forecaster() -> OfflineForecaster:
-    """The forecaster that the shared server takes by default."""
+    """The default forecaster of the shared server."""
     return OfflineForecaster(newest_version(EXPORTS / "ettm2"))
 
 
@@ -53,7 +53,7 @@ def exports_copy(export: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Server]]:
-    """Start servers with flags and options of `Server`; they end with the test."""
+    """Start servers with flags and options of `Server`; they stop when the test ends."""
     with ExitStack() as servers:
         yield lambda *flags, **options: servers.enter_context(
             Server(tmp_path_factory.mktemp("server") / "log", *flags, **options)
@@ -62,14 +62,14 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
 
 @pytest.fixture
 def start_controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., ControlledServer]]:
-    """Start servers with flags, whose batches and clock the test controls; they end with the test."""
+    """Start servers with flags, with batches and clock controlled by the test; they stop when the test ends."""
     with ExitStack() as servers:
         yield lambda *flags: servers.enter_context(ControlledServer(tmp_path_factory.mktemp("server") / "log", *flags))
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for all tests that only ask; however slow the machine is, no request is late."""
+    """One server for all tests that only send requests; no deadline can pass, however slow the machine is."""
     flags = ("--drain-delay-s", "0", "--default-forecaster", "ettm2", "--deadline-s", "3600")
     with Server(tmp_path_factory.mktemp("server") / "log", *flags) as server:
         yield server

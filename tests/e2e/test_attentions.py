@@ -1,4 +1,4 @@
-"""Classifiers with attentions of other papers: one line of a recipe apart, trained, exported, served."""
+"""Classifiers with the attentions of other papers: trained, exported and served. The recipes differ in one line."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +11,14 @@ from tests.support.server import Server
 DOCUMENTS = {"+ab+c+d++e f+": "plus", "-a-bc--d-e-f": "minus", "+" * 500 + "-": "plus", "-" * 100: "minus"}
 
 OPTIONS = {"skyformer": ["model.encoder.options.num_landmarks=16"], "dba": []}
-"""Landmarks are for sequences much longer than there are of them."""
+"""Landmark attentions need sequences much longer than the number of landmarks."""
 
 
 @pytest.mark.parametrize("attention", ["skyformer", "dba"])
-def test_classifier_answers(attention: str, start: Callable[..., Server], tmp_path: Path) -> None:
-    """Of generated documents: trained, exported, and served by each backend."""
+def test_classifier_is_trained_exported_and_served(
+    attention: str, start: Callable[..., Server], tmp_path: Path
+) -> None:
+    """On generated documents, with each backend."""
     sets = [f"model.encoder.attention={attention}", "training.epochs=6", *OPTIONS[attention]]
     export(train("synthetic", tmp_path / "runs", *sets), tmp_path / "exports")
     for backend in ("onnx", "torchscript"):

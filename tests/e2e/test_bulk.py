@@ -1,4 +1,4 @@
-"""Documents by the line: every line has its answer, in order and at once; nothing else of the service suffers."""
+"""Documents as JSON lines: each line gets its answer, in order and without waiting for the rest of the upload."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ Line = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with limits that a test reaches."""
+    """A server with limits low enough for a test to reach."""
     limits = ("--max-body-bytes", str(LINE_BYTES), "--max-document-bytes", str(DOCUMENT_BYTES))
     with Server(tmp_path_factory.mktemp("small") / "log", *limits, "--drain-delay-s", "0") as server:
         yield server
@@ -44,7 +44,7 @@ def parsed(body: bytes) -> list[Line]:
 
 
 def ask(server: Server, body: bytes, query: str = "") -> list[Line]:
-    """Lines of the answer; their indices are checked."""
+    """Post lines, check the indices of the answers and return the answers."""
     response = server.post(f"/v1/classify{query}", content=body, headers=NDJSON)
     assert response.status_code == 200, response.text
     assert response.headers["content-type"].startswith("application/x-ndjson")
@@ -55,11 +55,11 @@ def ask(server: Server, body: bytes, query: str = "") -> list[Line]:
 
 
 def codes(lines: list[Line]) -> list[str]:
-    """`ok` or the code of the error of each line."""
+    """Return `ok` or the error code of each line."""
     return [line["error"]["code"] if "error" in line else "ok" for line in lines]
 
 
-def test_answers_are_those_of_single_documents_in_order(server: Server, offline: Offline) -> None:
+def test_lines_get_the_answers_of_single_documents_in_order(server: Server, offline: Offline) -> None:
     documents = [document(length) for length in (1, 9000, 10, 4097, 100, 20_000, 2)] + [bytes(range(256)), b"\xff" * 50]
     lines = [{"base64": base64.b64encode(text).decode()} for text in documents[1:]]
     answers = ask(server, jsonl({"text": documents[0].decode()}, *lines))
@@ -69,13 +69,13 @@ def test_answers_are_those_of_single_documents_in_order(server: Server, offline:
         assert agree(answer, offline(text))
 
 
-def test_many_more_lines_than_are_read_ahead(server: Server) -> None:
+def test_more_lines_than_the_read_ahead_limit_are_all_answered(server: Server) -> None:
     answers = ask(server, jsonl(*({"id": number, "text": "x" * (1 + number % 700)} for number in range(1000))))
     assert [answer["id"] for answer in answers] == list(range(1000))
     assert [answer["coverage"]["bytes_total"] for answer in answers] == [1 + number % 700 for number in range(1000)]
 
 
-def test_ids_come_back_as_they_were(server: Server) -> None:
+def test_ids_are_returned_unchanged(server: Server) -> None:
     ids = ["a", "", "ä\n\u2028", "x" * 256, 0, -1, 2**53 + 1, 2**63 - 1, -(2**63)]
     answers = ask(server, jsonl(*({"id": name, "text": "x"} for name in ids), {"text": "x"}, {"id": None, "text": "x"}))
     assert [answer.get("id") for answer in answers] == [*ids, None, None]
@@ -117,7 +117,7 @@ BAD_LINES = [
 
 
 @pytest.mark.parametrize(("line", "code"), BAD_LINES)
-def test_bad_line_is_answered_in_its_place(small: Server, line: bytes, code: str) -> None:
+def test_bad_line_gets_an_error_in_its_position(small: Server, line: bytes, code: str) -> None:
     good = jsonl({"text": "good"})
     answers = ask(small, good + line.removesuffix(b"\n") + b"\n" + good)
     assert codes(answers) == ["ok", code, "ok"]
@@ -152,17 +152,17 @@ def test_line_may_be_as_long_as_the_limit(small: Server) -> None:
         b'  {"text": "1"}\t\n\t{"text": "2"}  ',
     ],
 )
-def test_ends_of_lines_and_blank_lines(server: Server, body: bytes) -> None:
+def test_line_endings_and_blank_lines_are_accepted(server: Server, body: bytes) -> None:
     assert codes(ask(server, body)) == ["ok", "ok"]
 
 
 @pytest.mark.parametrize("body", [b"", b"\n", b" \r\n\n\t "])
-def test_no_line_at_all_is_refused(server: Server, body: bytes) -> None:
+def test_body_without_lines_is_rejected(server: Server, body: bytes) -> None:
     response = server.post("/v1/classify", content=body, headers=NDJSON)
     check_problem(response, 422, "invalid_input")
 
 
-def test_options_are_in_the_query(server: Server, offline: Offline) -> None:
+def test_options_are_read_from_the_query(server: Server, offline: Offline) -> None:
     text = document(10_000)
     (answer,) = ask(server, jsonl({"text": text.decode()}), "?on_overflow=head&top_k=1&detail=true&model=imdb-s3")
     best = max(offline(text, "head").items(), key=lambda item: item[1])
@@ -179,15 +179,15 @@ def test_options_are_in_the_query(server: Server, offline: Offline) -> None:
 @pytest.mark.parametrize(
     "kind", ["application/x-ndjson; charset=utf-8", "Application/X-NDJSON", "application/X-ndjson;x=y"]
 )
-def test_content_type_may_be_written_in_any_way(small: Server, kind: str) -> None:
-    """And the body of any of them may be longer than one line may be."""
+def test_spellings_of_the_content_type_are_accepted(small: Server, kind: str) -> None:
+    """The body as a whole may be longer than the limit of a line."""
     body = jsonl({"text": "x"}) * LINE_BYTES
     response = small.post("/v1/classify", content=body, headers={"content-type": kind})
     assert codes(parsed(response.content)) == ["ok"] * LINE_BYTES
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_lines_may_be_split_anywhere(server: Server, size: int) -> None:
+def test_lines_may_be_split_between_chunks_anywhere(server: Server, size: int) -> None:
     body = jsonl(*({"id": number, "text": "ä" * (1 + number)} for number in range(8)))
     with Wire(server.url) as wire:
         wire.send(UPLOAD, *(chunked(body[first : first + size]) for first in range(0, len(body), size)), LAST_CHUNK)
@@ -196,7 +196,7 @@ def test_lines_may_be_split_anywhere(server: Server, size: int) -> None:
     assert [line["id"] for line in parsed(answer.body)] == list(range(8))
 
 
-def test_answer_comes_before_the_next_line_is_sent(server: Server) -> None:
+def test_line_is_answered_before_the_next_one_is_sent(server: Server) -> None:
     with Wire(server.url) as wire:
         wire.send(UPLOAD)
         chunks: Iterator[bytes] | None = None
@@ -212,7 +212,7 @@ def test_answer_comes_before_the_next_line_is_sent(server: Server) -> None:
         assert wire.answer().status == 200
 
 
-def test_connection_serves_other_requests_before_and_after(server: Server) -> None:
+def test_lines_share_a_connection_with_other_requests(server: Server) -> None:
     with Wire(server.url) as wire:
         body = jsonl({"text": "x"}, {"text": "y"})
         wire.send(request() + request(body=body, content_type="application/x-ndjson") + request())
@@ -220,12 +220,12 @@ def test_connection_serves_other_requests_before_and_after(server: Server) -> No
 
 
 @pytest.mark.parametrize("is_complete", [True, False], ids=["after its last line", "in the middle"])
-def test_client_that_leaves_frees_everything(
+def test_disconnect_cancels_all_lines_of_the_client(
     start_controlled: Callable[..., ControlledServer], is_complete: bool
 ) -> None:
-    # Single-row batches: more of them than any machine computes side by side, so some wait in the queue.
+    # Single-row batches, more than any machine computes in parallel: some wait in the queue.
     controlled = start_controlled("--drain-delay-s", "0", "--max-batch-rows", "1")
-    left = controlled.metric("longdoc_http_requests_total", route="/v1/classify", code="499")
+    before = controlled.metric("longdoc_http_requests_total", route="/v1/classify", code="499")
     with controlled.held():
         with Wire(controlled.url) as wire:
             lines = chunked(jsonl(*[{"text": document(2**16).decode()}] * 24))
@@ -233,12 +233,12 @@ def test_client_that_leaves_frees_everything(
             wait_until(lambda: controlled.metric("longdoc_queue_depth"))
         controlled.wait_for(0, "longdoc_requests_in_flight")
         assert controlled.metric("longdoc_queue_depth") == 0
-        controlled.wait_for(left + 1, "longdoc_http_requests_total", route="/v1/classify", code="499")
+        controlled.wait_for(before + 1, "longdoc_http_requests_total", route="/v1/classify", code="499")
     assert "Traceback" not in controlled.text()
     assert "ERROR" not in controlled.text()
 
 
-def test_upload_that_stops_ends_at_the_deadline(start_controlled: Callable[..., ControlledServer]) -> None:
+def test_stalled_upload_ends_at_the_deadline(start_controlled: Callable[..., ControlledServer]) -> None:
     server = start_controlled("--drain-delay-s", "0", "--deadline-s", str(DEADLINE_S))
     with Wire(server.url) as wire:
         wire.send(UPLOAD, chunked(jsonl({"text": "x"}) + b'{"text": '))
@@ -252,7 +252,7 @@ def test_upload_that_stops_ends_at_the_deadline(start_controlled: Callable[..., 
     server.wait_for(0, "longdoc_requests_in_flight")
 
 
-def test_upload_of_any_length_has_no_deadline(start_controlled: Callable[..., ControlledServer]) -> None:
+def test_upload_that_keeps_sending_has_no_deadline(start_controlled: Callable[..., ControlledServer]) -> None:
     server = start_controlled("--drain-delay-s", "0", "--deadline-s", str(DEADLINE_S))
     with Wire(server.url) as wire:
         wire.send(UPLOAD, chunked(jsonl({"text": "x"})))
@@ -270,7 +270,7 @@ def test_upload_of_any_length_has_no_deadline(start_controlled: Callable[..., Co
 
 @pytest.mark.parametrize("is_silent", [True, False], ids=["silent", "sending"])
 @pytest.mark.parametrize("delay", ["0", "1"])
-def test_upload_under_way_is_told_when_the_server_stops(
+def test_upload_ends_with_shutting_down_when_the_server_stops(
     start: Callable[..., Server], delay: str, is_silent: bool
 ) -> None:
     server = start("--drain-delay-s", delay)
@@ -283,14 +283,14 @@ def test_upload_under_way_is_told_when_the_server_stops(
         server.process.send_signal(signal.SIGTERM)
         has_ended = threading.Event()
 
-        def go_on() -> None:
+        def keep_sending() -> None:
             try:
                 while not has_ended.wait(0.01):
                     wire.send(line)
             except OSError:
                 pass
 
-        sender = threading.Thread(target=go_on)
+        sender = threading.Thread(target=keep_sending)
         if not is_silent:
             sender.start()
         answers += [json.loads(chunk) for chunk in chunks]
@@ -304,8 +304,8 @@ def test_upload_under_way_is_told_when_the_server_stops(
     assert "Traceback" not in server.text()
 
 
-def test_client_that_does_not_read_is_not_read_from(server: Server) -> None:
-    """What it sends stays in its own buffers; the server holds a few lines only."""
+def test_server_stops_reading_from_a_client_that_reads_no_answers(server: Server) -> None:
+    """Unread lines stay in the client's buffers; the server holds only a few lines."""
     lines = chunked(jsonl({"text": "x"}) * 1000)
     before = server.rss_bytes()
     with Wire(server.url, timeout=2, window=4096) as wire:
@@ -317,13 +317,13 @@ def test_client_that_does_not_read_is_not_read_from(server: Server) -> None:
     server.wait_for(0, "longdoc_requests_in_flight")
 
 
-def test_full_queue_slows_lines_down_and_refuses_none(start: Callable[..., Server]) -> None:
+def test_full_queue_slows_lines_down_and_rejects_none(start: Callable[..., Server]) -> None:
     server = start("--max-queue-rows", "4", "--drain-delay-s", "0")
     answers = ask(server, jsonl(*({"id": number, "text": "x" * 5000} for number in range(12))))
     assert codes(answers) == ["ok"] * 12
 
 
-def test_lines_are_counted(start: Callable[..., Server]) -> None:
+def test_lines_are_counted_as_documents(start: Callable[..., Server]) -> None:
     server = start("--drain-delay-s", "0")
     ask(server, jsonl({"text": "x"}, {"text": ""}, {"text": "x" * 5000}))
     with server.client() as client:
@@ -333,7 +333,7 @@ def test_lines_are_counted(start: Callable[..., Server]) -> None:
 
 
 @pytest.mark.slow
-def test_gigabyte_of_documents_takes_no_memory(start: Callable[..., Server]) -> None:
+def test_gigabyte_of_documents_takes_bounded_memory(start: Callable[..., Server]) -> None:
     server = start("--drain-delay-s", "0")
     server.post("/v1/classify", json={"inputs": "x"})
     idle = server.rss_bytes()
@@ -357,7 +357,7 @@ def test_gigabyte_of_documents_takes_no_memory(start: Callable[..., Server]) -> 
     assert max(highest, int(peak[1]) * 1024) < idle + 300 * 2**20
 
 
-def test_line_that_is_wrong_keeps_its_name(server: Server) -> None:
+def test_invalid_line_keeps_a_valid_id(server: Server) -> None:
     lines = [
         {"id": "a", "text": 1},
         {"id": 7, "txt": "x"},

@@ -1,4 +1,4 @@
-"""What a client gets for good requests."""
+"""`/v1/classify`: responses to good requests."""
 
 from collections.abc import Callable
 
@@ -14,11 +14,11 @@ TEXT = {"content-type": "text/plain"}
 
 
 EDGES = [size + step for size in (256, 512, 1024, 2048, 4096) for step in (-1, 0, 1)]
-"""Lengths about each bucket of the classifier."""
+"""Lengths around the boundary of each bucket of the classifier."""
 
 
 @pytest.mark.parametrize("length", [1, 2, 100, *EDGES, 10_000, pytest.param(2**20, marks=pytest.mark.slow)])
-def test_answer_equals_the_offline_one(client: httpx.Client, offline: Offline, length: int) -> None:
+def test_scores_equal_the_offline_scores(client: httpx.Client, offline: Offline, length: int) -> None:
     body = document(length)
     response = client.post("/v1/classify", content=body, headers=TEXT)
     assert response.status_code == 200
@@ -61,14 +61,14 @@ def test_json_text_and_bytes_give_the_same_answer(client: httpx.Client) -> None:
     assert as_json == as_text.json() == as_bytes.json()
 
 
-def test_many_inputs_are_answered_in_their_order(client: httpx.Client, offline: Offline) -> None:
+def test_inputs_are_answered_in_order(client: httpx.Client, offline: Offline) -> None:
     texts = [document(length).decode() for length in (5, 3000, 1, 700, 5000, 200)]
     results = client.post("/v1/classify", json={"inputs": texts}).json()["results"]
     for text, result in zip(texts, results, strict=True):
         assert agree(result, offline(text.encode()))
 
 
-def test_any_bytes_are_a_document(client: httpx.Client, offline: Offline) -> None:
+def test_document_may_contain_any_bytes(client: httpx.Client, offline: Offline) -> None:
     for body in (b"\0", b"\0" * 50, b"\xff\xfe\x80", bytes(range(256))):
         for kind in ("text/plain", "application/octet-stream"):
             response = client.post("/v1/classify", content=body, headers={"content-type": kind})
@@ -83,7 +83,7 @@ def test_top_k_limits_the_scores(client: httpx.Client, manifest: ClassifierManif
     assert answer["results"][0]["coverage"]["strategy"] == "whole"
 
 
-def test_headers_carry_id_and_timing(client: httpx.Client) -> None:
+def test_headers_have_request_id_and_timing(client: httpx.Client) -> None:
     given = client.post("/v1/classify", content=b"x", headers={**TEXT, "X-Request-Id": "order-66"})
     assert given.headers["x-request-id"] == "order-66"
     for name in ("queue", "compute", "total"):
@@ -92,7 +92,7 @@ def test_headers_carry_id_and_timing(client: httpx.Client) -> None:
     assert made.headers["x-request-id"] not in ("", "two words")
 
 
-def test_models_tells_facts_and_limits(client: httpx.Client, manifest: ClassifierManifest) -> None:
+def test_models_lists_labels_and_limits(client: httpx.Client, manifest: ClassifierManifest) -> None:
     (model,) = (m for m in client.get("/v1/models").json()["models"] if m["name"] == manifest.name)
     assert model == client.get(f"/v1/models/{manifest.name}").json()
     assert model["ready"] is True
@@ -101,14 +101,14 @@ def test_models_tells_facts_and_limits(client: httpx.Client, manifest: Classifie
     assert model["limits"]["document_bytes"] == 2**20
 
 
-def test_health_of_the_open_inference_protocol(client: httpx.Client, manifest: ClassifierManifest) -> None:
+def test_health_routes_of_the_open_inference_protocol(client: httpx.Client, manifest: ClassifierManifest) -> None:
     paths = ["/v2/health/live", "/v2/health/ready", f"/v2/models/{manifest.name}/ready"]
     paths.append(f"/v2/models/{manifest.name}/versions/{manifest.version}/ready")
     assert [client.get(path).status_code for path in paths] == [200] * len(paths)
     assert client.get(f"/v2/models/{manifest.name}/versions/999/ready").status_code == 404
 
 
-def test_pages_work_without_internet(client: httpx.Client) -> None:
+def test_docs_pages_load_no_external_resources(client: httpx.Client) -> None:
     page = client.get("/", follow_redirects=True).text
     assert page == client.get("/docs").text
     assert client.head("/").headers["location"] == "docs"
@@ -119,7 +119,7 @@ def test_pages_work_without_internet(client: httpx.Client) -> None:
     assert set(content) == {"application/json", "text/plain", "application/octet-stream", "application/x-ndjson"}
 
 
-def test_metrics_count_what_happened(client: httpx.Client, manifest: ClassifierManifest) -> None:
+def test_metrics_count_requests_and_documents(client: httpx.Client, manifest: ClassifierManifest) -> None:
     model = {"model": manifest.name}
     answered = {"route": "/v1/classify", "method": "POST", "code": "200"}
     names = {
@@ -147,7 +147,7 @@ def test_metrics_count_what_happened(client: httpx.Client, manifest: ClassifierM
 def test_batch_is_padded_to_the_smallest_bucket_that_fits(
     controlled: ControlledServer, manifest: ClassifierManifest, lengths: list[int], bucket: int
 ) -> None:
-    """On a server whose batches hold as many rows as allowed, however long one takes."""
+    """The server's batches are as large as the limits allow, however long one takes."""
     model = {"model": manifest.name}
     names = ("longdoc_batch_size_sum", "longdoc_batch_padding_ratio_count", "longdoc_batch_padding_ratio_sum")
     before = [controlled.metric(name, **model) for name in names]
@@ -159,7 +159,7 @@ def test_batch_is_padded_to_the_smallest_bucket_that_fits(
 
 
 def test_memory_stays_below_400_mb(start: Callable[..., Server]) -> None:
-    """With two slots; each further one computes a batch of its own beside the others."""
+    """With two slots; each further slot computes a batch of its own in parallel."""
     two_cores = "import os; os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])"
     program = f"{two_cores}; import sys; from service.__main__ import main; sys.exit(main(sys.argv[1:]))"
     server = start("--drain-delay-s", "0", "--default-forecaster", "ettm2", program=("-c", program))

@@ -1,4 +1,4 @@
-"""What raw connections get from the real service; time and length are bounded in tests/unit/service/http."""
+"""HTTP details over raw connections; tests/unit/service/http checks limits of time and size."""
 
 import json
 
@@ -10,7 +10,7 @@ from tests.support.wire import LAST_CHUNK, Answer, Wire, chunked, request
 
 
 def bytes_read(answer: Answer) -> int:
-    """Length of the only document of an answer."""
+    """Check a response with one document and return the length of that document."""
     assert answer.status == 200, answer
     (result,) = json.loads(answer.body)["results"]
     return int(result["coverage"]["bytes_total"])
@@ -23,12 +23,37 @@ def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
         assert [bytes_read(wire.answer()) for _ in lengths] == lengths
 
 
-def test_refusal_between_pipelined_requests_harms_none_of_them(server: Server) -> None:
+def test_rejected_request_does_not_affect_other_pipelined_requests(server: Server) -> None:
     with Wire(server.url) as wire:
         wire.send(request(body=b"12") + request(body=b"") + request("/nothing") + request(body=b"1234"))
         answers = [wire.answer() for _ in range(4)]
         assert [answer.status for answer in answers] == [200, 422, 404, 200]
         assert [bytes_read(answers[0]), bytes_read(answers[3])] == [2, 4]
+
+
+def last_answer(wire: Wire) -> Answer:
+    """Return the final response to a client that has shut down its sending side, after any interim responses."""
+    answer = wire.answer()
+    while answer.status == 100:
+        answer = wire.answer()
+    assert wire.has_ended()
+    return answer
+
+
+def test_client_that_shuts_down_its_sending_side_gets_its_response(server: Server) -> None:
+    with Wire(server.url) as wire:
+        assert bytes_read(last_answer(wire.send_last(request(body=b"x" * 100_000)))) == 100_000
+    with Wire(server.url) as wire:
+        assert last_answer(wire.send_last(request("/v1/models", None, "GET"))).status == 200
+
+
+def test_lines_before_the_sending_side_is_shut_down_are_answered(server: Server) -> None:
+    lines = [json.dumps({"id": number, "text": "x" * 5000}) for number in range(200)]
+    with Wire(server.url) as wire:
+        wire.send_last(request(body="\n".join(lines).encode(), content_type="application/x-ndjson"))
+        answers = [json.loads(line) for line in last_answer(wire).body.splitlines()]
+    assert [answer["id"] for answer in answers] == list(range(200))
+    assert all("label" in answer for answer in answers)
 
 
 @pytest.mark.parametrize("sizes", [[1] * 30, [7, 11, 1], [30]])
@@ -47,7 +72,7 @@ def test_upgrade_is_ignored(server: Server) -> None:
         assert bytes_read(wire.answer()) == 4
 
 
-def test_expectation_is_met(server: Server) -> None:
+def test_expect_100_continue_is_answered(server: Server) -> None:
     with Wire(server.url) as wire:
         wire.send(request(body=b"", content_length="3", expect="100-continue"))
         assert wire.answer().status == 100
@@ -55,13 +80,13 @@ def test_expectation_is_met(server: Server) -> None:
         assert bytes_read(wire.answer()) == 3
 
 
-def test_too_long_a_body_is_refused_without_being_asked_for(server: Server) -> None:
+def test_too_long_a_body_is_rejected_without_100_continue(server: Server) -> None:
     with Wire(server.url) as wire:
         wire.send(request(body=b"", content_length=str(10**9), expect="100-continue"))
         assert wire.answer().status == 413
 
 
-def test_head_and_old_clients(server: Server) -> None:
+def test_head_and_http_1_0_are_supported(server: Server) -> None:
     with Wire(server.url) as wire:
         wire.send(request("/v2/health/live", None, "HEAD"))
         assert wire.answer(has_body=False).status in (200, 405)
@@ -70,8 +95,8 @@ def test_head_and_old_clients(server: Server) -> None:
         assert wire.has_ended()
 
 
-def test_two_lengths_of_one_body_are_refused(server: Server) -> None:
-    """Otherwise a proxy before the server could take for a body what the server takes for a request."""
+def test_content_length_with_chunked_coding_is_rejected(server: Server) -> None:
+    """Otherwise a proxy could take as the body what the server reads as a second request (request smuggling)."""
     hidden = request("/v1/models", None, "GET")
     with Wire(server.url) as wire:
         wire.send(request(body=LAST_CHUNK + hidden, transfer_encoding="chunked"))
@@ -100,7 +125,7 @@ def test_two_lengths_of_one_body_are_refused(server: Server) -> None:
         request(x_request_timeout_ms=""),
     ],
 )
-def test_odd_requests_are_never_a_fault_of_the_server(server: Server, sent: bytes) -> None:
+def test_odd_requests_never_cause_a_server_error(server: Server, sent: bytes) -> None:
     before = server.text().count("ERROR")
     with Wire(server.url) as wire:
         assert wire.send(sent).answer(has_body=b"OPTIONS" not in sent).status < 500
@@ -108,7 +133,7 @@ def test_odd_requests_are_never_a_fault_of_the_server(server: Server, sent: byte
     assert "Traceback" not in server.text()
 
 
-def test_document_that_comes_byte_by_byte_is_read_whole(server: Server) -> None:
+def test_request_sent_byte_by_byte_is_read_completely(server: Server) -> None:
     with Wire(server.url) as wire:
         sent = request(body=SECRET.encode())
         wire.send(*(bytes([byte]) for byte in sent))

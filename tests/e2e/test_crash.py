@@ -1,4 +1,4 @@
-"""A backend that is gone, stuck or out of memory, a server that is killed: nobody waits for ever, no file breaks."""
+"""A crashed, stuck or out-of-memory backend and a killed server: every request ends and exports stay intact."""
 
 import asyncio
 import hashlib
@@ -25,7 +25,7 @@ JSON = "application/json"
 
 @pytest.fixture
 def fragile(start_controlled: Callable[..., ControlledServer]) -> ControlledServer:
-    """A server that has computed before."""
+    """A server that has already computed a batch."""
     server = start_controlled("--drain-delay-s", "0")
     assert server.post("/v1/classify", content=b"x", headers=TEXT).status_code == 200
     return server
@@ -37,7 +37,7 @@ async def ask(server: Server, *bodies: bytes) -> list[httpx.Response]:
 
 
 def check_crash(server: ControlledServer, answers: list[httpx.Response]) -> None:
-    """Every request has been told, and the process has ended."""
+    """Check that every request got 503 and that the process has exited."""
     assert server.exit_code() == 1
     for answer in answers:
         check_problem(answer, 503, "not_ready")
@@ -45,37 +45,37 @@ def check_crash(server: ControlledServer, answers: list[httpx.Response]) -> None
     assert "the backend crashed" in server.text()
 
 
-def test_every_request_is_answered_when_a_batch_ends_the_backend(fragile: ControlledServer) -> None:
+def test_every_request_gets_a_response_when_the_backend_crashes(fragile: ControlledServer) -> None:
     bodies = [b"please exit"] * 4 + [document(2**14)] * 12
     with ThreadPoolExecutor(1) as pool, fragile.held():
-        asked = pool.submit(asyncio.run, ask(fragile, *bodies))
+        future = pool.submit(asyncio.run, ask(fragile, *bodies))
         fragile.wait_for(len(bodies), "longdoc_requests_in_flight")
-    answers = asked.result()
+    answers = future.result()
     check_crash(fragile, answers[:4])
     assert {answer.status_code for answer in answers[4:]} <= {200, 503}
 
 
-def test_every_request_is_answered_when_a_batch_is_stuck(fragile: ControlledServer) -> None:
+def test_every_request_gets_a_response_when_a_batch_is_stuck(fragile: ControlledServer) -> None:
     bodies = [document(100)] * 4 + [document(2**14)] * 12
     fragile.hold()
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(asyncio.run, ask(fragile, *bodies))
+        future = pool.submit(asyncio.run, ask(fragile, *bodies))
         fragile.wait_for(len(bodies), "longdoc_requests_in_flight")
         fragile.wait_for_batches(2)
         for _ in range(round(STUCK_S / TICK_S)):
             fragile.advance(TICK_S)
-    check_crash(fragile, asked.result())
+    check_crash(fragile, future.result())
 
 
-def test_readiness_ends_with_the_backend(fragile: ControlledServer) -> None:
-    """A probe that waits behind the fatal request on its connection is answered before the process ends."""
+def test_readiness_probe_behind_the_fatal_request_gets_503(fragile: ControlledServer) -> None:
+    """The probe is pipelined on the same connection; the server answers it before the process exits."""
     with Wire(fragile.url) as wire:
         wire.send(request(body=b"please exit") + request("/v2/health/ready", None, "GET"))
         assert [wire.answer().status for _ in range(2)] == [503, 503]
     assert fragile.exit_code() == 1
 
 
-def test_lack_of_memory_fails_its_request_only(fragile: ControlledServer) -> None:
+def test_out_of_memory_fails_only_its_request(fragile: ControlledServer) -> None:
     failed, good = asyncio.run(ask(fragile, b"no memory", b"good"))
     check_problem(failed, 500, "inference_failed")
     assert good.status_code == 200
@@ -86,7 +86,7 @@ def test_lack_of_memory_fails_its_request_only(fragile: ControlledServer) -> Non
     assert fragile.stop() == 0
 
 
-def test_lines_of_a_document_stream_are_answered_too(fragile: ControlledServer) -> None:
+def test_every_line_is_answered_when_the_backend_crashes(fragile: ControlledServer) -> None:
     lines = [{"text": "x"}, {"text": "please exit"}, {"text": "y"}]
     body = "\n".join(map(json.dumps, lines))
     headers = {"content-type": "application/x-ndjson"}
@@ -97,8 +97,8 @@ def test_lines_of_a_document_stream_are_answered_too(fragile: ControlledServer) 
     assert fragile.exit_code() == 1
 
 
-def test_signal_ends_a_server_whose_backend_hangs(start_controlled: Callable[..., ControlledServer]) -> None:
-    """Before it is known that it hangs."""
+def test_signal_stops_a_server_whose_backend_hangs(start_controlled: Callable[..., ControlledServer]) -> None:
+    """The signal arrives before the batch counts as stuck."""
     server = start_controlled("--drain-delay-s", "0", "--drain-timeout-s", "1")
     server.hold()
     with server.begin(b"x") as wire:
@@ -108,8 +108,8 @@ def test_signal_ends_a_server_whose_backend_hangs(start_controlled: Callable[...
         assert server.exit_code() == 0
 
 
-def test_hangup_drains(fragile: ControlledServer) -> None:
-    """Sent when a terminal closes, by itself and by its shell; without a handler it would end the process at once."""
+def test_sighup_drains_the_server(fragile: ControlledServer) -> None:
+    """The kernel and the shell each send SIGHUP when a terminal closes; its default action is to kill the process."""
     with fragile.held(), fragile.begin(b"x") as wire:
         fragile.wait_for(1, "longdoc_requests_in_flight")
         fragile.send_signal(signal.SIGHUP)
@@ -125,7 +125,7 @@ def contents(exports: Path) -> dict[str, str]:
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_killed_server_leaves_the_exports_as_they_were(
+def test_killed_server_does_not_change_the_exports(
     start_controlled: Callable[..., ControlledServer], exports_copy: Path
 ) -> None:
     before = contents(exports_copy)
@@ -143,8 +143,8 @@ def test_killed_server_leaves_the_exports_as_they_were(
     assert contents(exports_copy) == before
 
 
-def test_process_that_is_stopped_for_a_while_goes_on(fragile: ControlledServer) -> None:
-    """As by `docker pause`, or a machine that slept: what was late is told, the rest is answered."""
+def test_paused_process_continues_and_enforces_deadlines(fragile: ControlledServer) -> None:
+    """After `docker pause` or a suspended machine, requests past their deadline get 504; the others are answered."""
     late_ms, patient_ms = (str(1000 * round(seconds)) for seconds in (STUCK_S, 4 * STUCK_S))
     fragile.hold()
     with (
@@ -164,8 +164,10 @@ def test_process_that_is_stopped_for_a_while_goes_on(fragile: ControlledServer) 
 
 
 @pytest.mark.parametrize("status", [500, 504])
-def test_failed_requests_leave_no_memory_behind(start_controlled: Callable[..., ControlledServer], status: int) -> None:
-    """More than what may be held at once; kept until Python looks for garbage, it would be 280 MB."""
+def test_failed_requests_free_their_memory_at_once(
+    start_controlled: Callable[..., ControlledServer], status: int
+) -> None:
+    """Until the garbage collector frees them, the bodies would add up to 280 MB, more than the server may hold."""
     text = (b"please fail" if status == 500 else b"").ljust(10**6).decode()
     body = json.dumps({"inputs": [text] * 7, "on_overflow": "head"}).encode()
     headers = {"content-type": JSON, "x-request-timeout-ms": "600000"}
@@ -177,10 +179,10 @@ def test_failed_requests_leave_no_memory_behind(start_controlled: Callable[..., 
     def fail_late() -> httpx.Response:
         batches = server.metric("longdoc_batch_size_count")
         with server.held():
-            asked = pool.submit(fail_at_once)
+            future = pool.submit(fail_at_once)
             server.wait_for_batches(batches + 1)
-            server.advance(600)  # several of these are less than STUCK_S, for a batch may outlive its round
-            return asked.result()
+            server.advance(600)  # so several of these jumps stay below STUCK_S: a batch may outlive its round
+            return future.result()
 
     with server.client() as client, ThreadPoolExecutor(1) as pool:
         fail = fail_at_once if status == 500 else fail_late

@@ -1,4 +1,9 @@
-"""README and docs are run: every code block is marked `<!-- test: run -->`, `output`, `python` or `parse`."""
+"""Run the code blocks of README and docs. Every block has a mark, such as `<!-- test: run -->`.
+
+- `run`: run against a server; `output`: what the previous block prints, as JSON values or a Python literal;
+- `parse`: only the syntax is checked, and that its make targets and recipes exist;
+- `tiny`: from training to a response, in a slow test.
+"""
 
 import ast
 import json
@@ -6,6 +11,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,29 +21,36 @@ from tests.support.blocks import BLOCK, run
 from tests.support.paths import ROOT
 from tests.support.server import Server
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-LOCAL = "http://127.0.0.1:8000"
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RUN = [path for path in DOCUMENTS if any(match["mark"] == "run" for match in BLOCK.finditer(path.read_text()))]
+
+
+def page_id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def blocks(*marks: str) -> list[re.Match[str]]:
     return [m for path in DOCUMENTS for m in BLOCK.finditer(path.read_text()) if m["mark"] in marks]
 
 
-def test_every_block_is_marked() -> None:
+def test_every_code_block_has_a_mark() -> None:
     found = [m for path in DOCUMENTS for m in BLOCK.finditer(path.read_text())]
     assert len(found) > 5
     for match in found:
-        assert match["mark"] in {"run", "output", "parse", "python", "tiny"}, match["code"]
+        drawing = match["language"] == "mermaid"
+        assert drawing or match["mark"] in {"run", "output", "parse", "tiny"}, match["code"]
 
 
-def test_parsed_blocks_name_what_exists() -> None:
+def test_make_targets_and_recipes_of_parsed_blocks_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for match in blocks("parse"):
         if match["language"] == "python":
             ast.parse(match["code"])
             continue
+        if match["language"] != "sh":
+            continue
         subprocess.run(["bash", "-n", "-c", match["code"]], check=True)
-        for line in match["code"].splitlines():
+        for line in match["code"].replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             if words[:1] == ["make"]:
                 assert words[1] in targets, line
@@ -45,29 +58,45 @@ def test_parsed_blocks_name_what_exists() -> None:
                 assert (ROOT / "model" / "recipes" / f"{words[4]}.toml").is_file(), line
 
 
-def test_readme_answers_are_real(server: Server) -> None:
-    """Each `run` block's output equals the `output` block after it, floats as far as backends agree."""
-    readme = (ROOT / "README.md").read_text()
-    checked = 0
-    found = list(BLOCK.finditer(readme))
-    for match, following in zip(found, [*found[1:], None], strict=True):
-        if match["mark"] != "run":
+@pytest.mark.parametrize("page", RUN, ids=page_id)
+def test_code_blocks_print_the_documented_output(page: Path, server: Server, tmp_path: Path) -> None:
+    """The blocks run in a folder with the paths that they name; floats are compared as precisely as backends agree."""
+    for folder in ("docs", "exports"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    found = list(BLOCK.finditer(page.read_text()))
+    for match, following in pairwise([*found, None]):
+        assert match is not None
+        if match["mark"] == "output":
             continue
-        is_python = match["language"] == "python"
-        code = f"python - <<'END'\n{match['code']}END" if is_python else match["code"]
-        answer = run(code.replace(LOCAL, server.url).replace("localhost:8000", server.url), ROOT)
-        if following is not None and following["mark"] == "output":
-            read = ast.literal_eval if is_python else json.loads
-            assert same(read(answer), read(following["code"])), answer
-            checked += 1
-    assert checked
+        expected = following["code"] if following is not None and following["mark"] == "output" else None
+        if match["mark"] != "run":
+            assert expected is None, f"output of a block that is not run: {match['code']}"
+            continue
+        answer = run(code(match, server), tmp_path)
+        if expected is not None:
+            assert same(values(answer), values(expected)), answer
 
 
-def test_python_runs() -> None:
-    found = blocks("python")
-    assert found
-    for match in found:
-        run(f"python - <<'END'\n{match['code']}END", ROOT)
+def code(match: re.Match[str], server: Server) -> str:
+    """Return the commands of a block, changed to use the server and to fail on an HTTP error status."""
+    address = server.url.removeprefix("http://")
+    text = match["code"].replace("127.0.0.1:8000", address).replace("localhost:8000", address)
+    if match["language"] == "python":
+        return f"python - <<'END'\n{text}END"
+    return text.replace("curl -s", "curl --fail-with-body -s")
+
+
+def values(text: str) -> list[object]:
+    """Parse a Python literal or a sequence of JSON values."""
+    try:
+        return [ast.literal_eval(text.strip())]
+    except (SyntaxError, ValueError):
+        found = []
+        while text := text.strip():
+            value, end = json.JSONDecoder().raw_decode(text)
+            found.append(value)
+            text = text[end:]
+        return found
 
 
 def same(a: object, b: object) -> bool:
@@ -76,14 +105,14 @@ def same(a: object, b: object) -> bool:
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, float):
-        # Forecasts are in the units of the data, where backends differ by more than 1e-5.
+        # Forecasts are in the units of the data, in which backends differ by more than 1e-5.
         return a == pytest.approx(b, rel=1e-4, abs=1e-5)
     return a == b
 
 
 @pytest.mark.slow
-def test_tiny_recipe_goes_from_training_to_an_answer(tmp_path: Path, start: Callable[..., Server]) -> None:
-    """The README's three commands, the last one on a free port."""
+def test_tiny_recipe_is_trained_exported_and_served(tmp_path: Path, start: Callable[..., Server]) -> None:
+    """Runs the README's three commands, the last one on a free port."""
     (match,) = blocks("tiny")
     *commands, serve = match["code"].strip().splitlines()
     for command in commands:
@@ -96,15 +125,23 @@ def test_tiny_recipe_goes_from_training_to_an_answer(tmp_path: Path, start: Call
     assert answer["results"][0]["label"] == "plus"
 
 
-def test_settings_table_is_complete() -> None:
-    table = (ROOT / "docs" / "settings.md").read_text()
+def test_settings_table_lists_every_setting() -> None:
+    table = (ROOT / "docs" / "operate" / "settings.md").read_text()
     for name, field in Settings.model_fields.items():
         assert f"| `LONGDOC_{name.upper()}` | `--{name.replace('_', '-')}` | `{field.default}` |" in table, name
         assert str(field.description) in table, name
 
 
-def test_links_of_documents_lead_somewhere() -> None:
+def test_links_of_documents_have_targets() -> None:
     for path in DOCUMENTS:
-        for target in re.findall(r"\]\(([^)#\s]+)\)", path.read_text()):
+        for target, heading in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", path.read_text()):
             if "://" not in target:
-                assert (path.parent / target).exists(), f"{path.name}: {target}"
+                linked = path.parent / target if target else path
+                assert linked.exists(), f"{page_id(path)}: {target}"
+                assert not heading or heading in anchors(linked), f"{page_id(path)}: {target}#{heading}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of the headings as GitHub generates them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -1,4 +1,4 @@
-"""Keys: what needs one, how it is sent, and that it stays secret."""
+"""API keys: which routes need one, how it is sent, and that it stays secret."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def stranger(locked: Server) -> Iterator[httpx.Client]:
+def anonymous(locked: Server) -> Iterator[httpx.Client]:
     """A client without a key."""
     with locked.client() as client:
         yield client
@@ -45,12 +45,12 @@ def stranger(locked: Server) -> Iterator[httpx.Client]:
         {"x-api-key": FIRST, "authorization": "Basic dXNlcjpwYXNz"},
     ],
 )
-def test_key_opens_the_door(stranger: httpx.Client, headers: dict[str, str]) -> None:
+def test_valid_key_is_accepted(anonymous: httpx.Client, headers: dict[str, str]) -> None:
     for kind in ("text/plain", "application/x-ndjson"):
         body = b'{"text": "x"}\n'
-        answer = stranger.post("/v1/classify", content=body, headers={"content-type": kind, **headers})
+        answer = anonymous.post("/v1/classify", content=body, headers={"content-type": kind, **headers})
         assert answer.status_code == 200
-    assert stranger.get("/v1/models", headers=headers).status_code == 200
+    assert anonymous.get("/v1/models", headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_key_opens_the_door(stranger: httpx.Client, headers: dict[str, str]) -> 
         {"cookie": f"x-api-key={FIRST}"},
     ],
 )
-def test_anything_else_is_refused(stranger: httpx.Client, headers: dict[str, str]) -> None:
-    refused = stranger.post("/v1/classify", content=b"x", headers={**TEXT, **headers})
+def test_missing_or_wrong_key_is_rejected(anonymous: httpx.Client, headers: dict[str, str]) -> None:
+    refused = anonymous.post("/v1/classify", content=b"x", headers={**TEXT, **headers})
     check_problem(refused, 401, "unauthorized")
     assert refused.headers["www-authenticate"].split()[0] == "Bearer"
     assert FIRST not in refused.text
@@ -80,16 +80,18 @@ def test_anything_else_is_refused(stranger: httpx.Client, headers: dict[str, str
 
 @pytest.mark.parametrize("name", ["authorization", "x-api-key"])
 @pytest.mark.parametrize("value", ["\xe9", "Bearer \xff\xfe", "Bearer schl\xfcssel", "\x80" * 1000])
-def test_key_of_strange_letters_is_refused(locked: Server, stranger: httpx.Client, name: str, value: str) -> None:
-    del stranger
+def test_key_with_invalid_characters_is_rejected(
+    locked: Server, anonymous: httpx.Client, name: str, value: str
+) -> None:
+    del anonymous
     with Wire(locked.url) as wire:
         wire.send(request(**{name: value}))  # type: ignore[arg-type]  # a header
         assert wire.answer().status == 401
 
 
 @pytest.mark.parametrize("path", ["/v2/health/live", "/v2/health/ready", "/metrics"])
-def test_health_and_metrics_stay_open(stranger: httpx.Client, path: str) -> None:
-    assert stranger.get(path).status_code == 200
+def test_health_and_metrics_stay_open(anonymous: httpx.Client, path: str) -> None:
+    assert anonymous.get(path).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -99,8 +101,8 @@ def test_health_and_metrics_stay_open(stranger: httpx.Client, path: str) -> None
         *("/v1/timeseries/models", "//metrics", "/Metrics", "/v2", "/v1/models?/metrics", "/v1/classify#/metrics"),
     ],
 )
-def test_everything_else_needs_a_key(locked: Server, stranger: httpx.Client, path: str) -> None:
-    del stranger
+def test_all_other_routes_need_a_key(locked: Server, anonymous: httpx.Client, path: str) -> None:
+    del anonymous
     with Wire(locked.url) as wire:
         assert wire.send(request(path, None, "GET")).answer().status == 401
 
@@ -114,37 +116,39 @@ def test_everything_else_needs_a_key(locked: Server, stranger: httpx.Client, pat
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_paths_like_the_open_ones_lead_nowhere(locked: Server, stranger: httpx.Client, path: str, method: str) -> None:
-    del stranger
+def test_paths_similar_to_open_ones_do_not_bypass_the_key(
+    locked: Server, anonymous: httpx.Client, path: str, method: str
+) -> None:
+    del anonymous
     with Wire(locked.url) as wire:
         assert wire.send(request(path, method=method)).answer().status in (401, 404)
 
 
 @pytest.mark.parametrize("path", ["/", "/docs", "/redoc", "/openapi.json", "/static-offline-docs/swagger-ui.css"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_pages_about_the_routes_are_open(stranger: httpx.Client, method: str, path: str) -> None:
-    """A browser has no key to send before it shows the field for it."""
-    answer = stranger.request(method, path, follow_redirects=True)
+def test_docs_pages_are_open(anonymous: httpx.Client, method: str, path: str) -> None:
+    """The browser loads the page before the user can enter a key."""
+    answer = anonymous.request(method, path, follow_redirects=True)
     assert answer.status_code == 200
     assert bool(answer.content) is (method == "GET")
 
 
-def test_refusal_of_a_protocol_has_its_shape(stranger: httpx.Client) -> None:
-    refused = stranger.get("/v1/timeseries/models")
+def test_401_has_the_shape_of_the_protocol(anonymous: httpx.Client) -> None:
+    refused = anonymous.get("/v1/timeseries/models")
     assert refused.status_code == 401
     assert refused.json()["error"]["type"] == "unauthorized"
 
 
-def test_refused_upload_is_not_read(locked: Server, stranger: httpx.Client) -> None:
-    """A stranger learns that at once, whatever he sends."""
-    del stranger
+def test_upload_without_a_key_is_not_read(locked: Server, anonymous: httpx.Client) -> None:
+    """The client gets 401 before it has sent the body."""
+    del anonymous
     for kind in ("text/plain", "application/x-ndjson"):
         with Wire(locked.url) as wire:
             wire.send(request(body=b"", content_type=kind, content_length="1000000", expect="100-continue"))
             assert wire.answer().status == 401
 
 
-def test_keys_may_come_from_a_variable(tmp_path: Path) -> None:
+def test_keys_are_read_from_the_environment(tmp_path: Path) -> None:
     with Server(tmp_path / "log", variables={"LONGDOC_API_KEYS": f"{FIRST},{SECOND}"}) as server:
         codes = [
             server.get("/v1/models", headers={"x-api-key": key}).status_code
@@ -153,25 +157,25 @@ def test_keys_may_come_from_a_variable(tmp_path: Path) -> None:
         assert codes == [200, 200, 401]
 
 
-def test_bad_setting_beside_a_key_does_not_show_it() -> None:
+def test_error_about_another_setting_does_not_show_the_key() -> None:
     refused = run("--port", "70000", LONGDOC_API_KEYS=FIRST)
     check_refusal(refused, "port")
     assert FIRST not in refused.stderr
 
 
-def test_document_says_how_keys_are_sent(stranger: httpx.Client) -> None:
-    document = stranger.get("/openapi.json", headers={"x-api-key": FIRST}).json()
+def test_openapi_document_describes_the_keys(anonymous: httpx.Client) -> None:
+    document = anonymous.get("/openapi.json", headers={"x-api-key": FIRST}).json()
     schemes = document["components"]["securitySchemes"]
     assert {name: scheme["type"] for name, scheme in schemes.items()} == {"bearer": "http", "header": "apiKey"}
     assert [set(one) for one in document["security"]] == [{"bearer"}, {"header"}]
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             is_open = operation.get("security") == []
-            answer = stranger.request(method, path.replace("{name}", "none"))
+            answer = anonymous.request(method, path.replace("{name}", "none"))
             assert (answer.status_code == 401) == (not is_open), (method, path)
 
 
-def test_document_without_keys_asks_for_none(client: httpx.Client) -> None:
+def test_openapi_document_without_keys_has_no_security(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
     assert "security" not in document
     assert "securitySchemes" not in document.get("components", {})

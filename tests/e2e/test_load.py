@@ -1,4 +1,4 @@
-"""Many clients, overload, signals under load, clients that leave."""
+"""Many clients, overload, signals under load, clients that disconnect."""
 
 import asyncio
 import signal
@@ -16,23 +16,26 @@ from tests.support.offline import Offline, agree, documents
 from tests.support.offline import document as repeated
 from tests.support.server import ControlledServer, Server
 from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.wire import Wire, request
 
 TEXT = {"content-type": "text/plain"}
 NEVER_S = "3600"
-"""Longer than any test."""
+"""Longer than any test takes."""
 DELAY_S = 40
-"""Shorter than the keep-alive timeout, so that a jump closes no connection."""
+"""Shorter than the keep-alive timeout, so that a jump of the clock closes no connection."""
 
 
 @pytest.mark.parametrize(
     ("clients", "rounds"), [pytest.param(16, 10, id="quick"), pytest.param(64, 300, id="full", marks=pytest.mark.slow)]
 )
-def test_concurrent_clients_get_their_own_answers(server: Server, offline: Offline, clients: int, rounds: int) -> None:
+def test_concurrent_clients_get_answers_to_their_own_documents(
+    server: Server, offline: Offline, clients: int, rounds: int
+) -> None:
     bodies = documents(40, 6000)
     expected = [offline(body) for body in bodies]
 
     async def ask(client: httpx.AsyncClient, first: int) -> None:
-        """Post the next document as soon as the last one is answered."""
+        """Post the next document as soon as the previous one is answered."""
         for number in range(first, first + rounds * clients, clients):
             index = number % len(bodies)
             response = await client.post("/v1/classify", content=bodies[index], headers=TEXT)
@@ -46,7 +49,7 @@ def test_concurrent_clients_get_their_own_answers(server: Server, offline: Offli
     asyncio.run(scenario())
 
 
-def test_full_queue_is_answered_with_429(
+def test_request_gets_429_when_the_queue_is_full(
     start_controlled: Callable[..., ControlledServer], manifest: ClassifierManifest
 ) -> None:
     queue_rows, refusals = 8, 5
@@ -71,11 +74,18 @@ def test_full_queue_is_answered_with_429(
     assert server.stop() == 0
 
 
-@pytest.mark.parametrize("has_delay", [False, True], ids=["at once", "after a delay"])
-def test_sigterm_under_load_loses_nothing(
-    start_controlled: Callable[..., ControlledServer], *, has_delay: bool
+@pytest.mark.parametrize(
+    ("has_delay", "backend"),
+    [
+        pytest.param(False, "onnx", id="at once"),
+        pytest.param(True, "onnx", id="after a delay"),
+        pytest.param(False, "torchscript", id="torchscript"),
+    ],
+)
+def test_sigterm_under_load_loses_no_request(
+    start_controlled: Callable[..., ControlledServer], *, has_delay: bool, backend: str
 ) -> None:
-    server = start_controlled("--drain-delay-s", str(DELAY_S if has_delay else 0))
+    server = start_controlled("--drain-delay-s", str(DELAY_S if has_delay else 0), "--backend", backend)
 
     async def scenario() -> Counter[str]:
         answers: Counter[str] = Counter()
@@ -86,23 +96,23 @@ def test_sigterm_under_load_loses_nothing(
             ready = await asyncio.to_thread(server.get, "/v2/health/ready")
             assert ready.status_code == 503
             assert int(ready.headers["retry-after"]) >= 1
-            await until_answered(answers, "told to close", 16)
+            await until_answered(answers, "connection: close", 16)
             await asyncio.to_thread(server.advance, DELAY_S)
         await asyncio.wait_for(asyncio.gather(*clients), PATIENCE_S)
         return answers
 
     answers = asyncio.run(scenario())
     assert server.exit_code() == 0
-    assert set(answers) <= {"200", "refused", "told to close"}, answers
+    assert set(answers) <= {"200", "refused", "connection: close"}, answers
     assert answers["refused"] == 16
 
 
-def test_sigint_ends_without_delay(start: Callable[..., Server]) -> None:
+def test_sigint_stops_without_the_drain_delay(start: Callable[..., Server]) -> None:
     server = start("--drain-delay-s", NEVER_S)
     assert server.stop(signal.SIGINT) == 0
 
 
-def test_second_signal_ends_at_once_even_under_load(start_controlled: Callable[..., ControlledServer]) -> None:
+def test_second_signal_stops_at_once_under_load(start_controlled: Callable[..., ControlledServer]) -> None:
     server = start_controlled("--drain-delay-s", NEVER_S, "--drain-timeout-s", NEVER_S)
     server.hold()
     with ExitStack() as connections:
@@ -113,7 +123,7 @@ def test_second_signal_ends_at_once_even_under_load(start_controlled: Callable[.
         assert server.stop() == 0
 
 
-def test_request_that_outlasts_the_drain_is_told_so(start_controlled: Callable[..., ControlledServer]) -> None:
+def test_request_that_outlasts_the_drain_gets_503(start_controlled: Callable[..., ControlledServer]) -> None:
     server = start_controlled("--drain-delay-s", "0", "--drain-timeout-s", "1")
     server.hold()
     with ExitStack() as stack:
@@ -126,10 +136,11 @@ def test_request_that_outlasts_the_drain_is_told_so(start_controlled: Callable[.
     assert "Traceback" not in server.text()
 
 
-def test_client_that_leaves_frees_the_queue(
-    start_controlled: Callable[..., ControlledServer], manifest: ClassifierManifest
+@pytest.mark.parametrize("backend", ["onnx", "torchscript"])
+def test_disconnect_frees_the_queue(
+    start_controlled: Callable[..., ControlledServer], manifest: ClassifierManifest, backend: str
 ) -> None:
-    server = start_controlled("--drain-delay-s", "0")
+    server = start_controlled("--drain-delay-s", "0", "--backend", backend)
     of_model = {"model": manifest.name}
     clients = cpu_count() + 8
     with server.held():
@@ -146,7 +157,18 @@ def test_client_that_leaves_frees_the_queue(
     assert "Traceback" not in server.text()
 
 
-def test_abandoned_upload_holds_nothing(server: Server) -> None:
+def test_shutting_down_the_sending_side_does_not_cancel_the_request(controlled: ControlledServer) -> None:
+    before = controlled.metric("longdoc_requests_cancelled_total")
+    with Wire(controlled.url) as wire:
+        with controlled.held():
+            wire.send_last(request(body=b"x"))
+            assert wire.answer().status == 100
+        assert wire.answer().status == 200
+        assert wire.has_ended()
+    assert controlled.metric("longdoc_requests_cancelled_total") == before
+
+
+def test_abandoned_upload_closes_its_connection(server: Server) -> None:
     before = server.descriptors()
     for _ in range(50):
         with server.begin(b"abc", content_length="9000"):

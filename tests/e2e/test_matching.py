@@ -1,4 +1,4 @@
-"""`/v1/score` and `/v1/rank`: what a client gets for good requests and for bad ones."""
+"""`/v1/score` and `/v1/rank`: responses to good requests and to bad ones."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ PROSE = (
 )
 
 UNSEEN = iter(range(10**6, 10**7))
-"""Seeds of texts that no other test has sent, nor this one before."""
+"""Seeds of texts that no other test sends and this test has not sent before."""
 
 
 def text(seed: int, length: int) -> str:
@@ -53,7 +53,7 @@ def texts(matcher: OfflineMatcher) -> list[str]:
     return [text(seed, length) for seed, length in enumerate((3, 20, 300, 1500, longest, longest + 1, 2 * longest + 9))]
 
 
-def test_scores_equal_the_offline_ones(client: httpx.Client, matcher: OfflineMatcher, texts: list[str]) -> None:
+def test_scores_equal_the_offline_scores(client: httpx.Client, matcher: OfflineMatcher, texts: list[str]) -> None:
     pairs = [*pairwise(texts), (texts[0], texts[-1]), (texts[2], texts[2])]
     response = client.post("/v1/score", json={"pairs": pairs})
     assert (response.json()["model"], response.json()["version"]) == (matcher.manifest.name, matcher.manifest.version)
@@ -62,7 +62,7 @@ def test_scores_equal_the_offline_ones(client: httpx.Client, matcher: OfflineMat
         assert [result["coverage"][side]["bytes_total"] for side in "ab"] == [len(a), len(b)]
 
 
-def test_ranking_equals_the_offline_one(client: httpx.Client, matcher: OfflineMatcher, texts: list[str]) -> None:
+def test_ranking_equals_the_offline_ranking(client: httpx.Client, matcher: OfflineMatcher, texts: list[str]) -> None:
     query = text(100, 400)
     results = rank(client, query, texts)
     assert [result["score"] for result in results] == sorted((r["score"] for r in results), reverse=True)
@@ -70,14 +70,14 @@ def test_ranking_equals_the_offline_one(client: httpx.Client, matcher: OfflineMa
         assert same_score(found, matcher(query, document))
 
 
-def test_rank_and_score_agree(client: httpx.Client, texts: list[str]) -> None:
+def test_rank_and_score_give_equal_scores(client: httpx.Client, texts: list[str]) -> None:
     query = text(101, 400)
     scores = [result["score"] for result in score(client, [(query, document) for document in texts])]
     assert by_index(rank(client, query, texts)) == scores
 
 
-def test_order_and_company_change_no_bit_of_a_score(client: httpx.Client, texts: list[str]) -> None:
-    """The vectors are those of the cache, and the head computes as many pairs at once whatever is asked."""
+def test_score_does_not_depend_on_the_order_or_number_of_pairs(client: httpx.Client, texts: list[str]) -> None:
+    """Scores are equal bit by bit: vectors are cached, and the head always computes batches of the same size."""
     query = text(102, 400)
     scores = by_index(rank(client, query, texts))
     order = random.Random(0).sample(range(len(texts)), len(texts))
@@ -87,7 +87,7 @@ def test_order_and_company_change_no_bit_of_a_score(client: httpx.Client, texts:
     assert by_index(rank(client, query, [*crowd, *texts]))[300:] == scores
 
 
-def test_without_a_cache_company_changes_a_score_by_rounding_at_most(
+def test_without_a_cache_other_pairs_change_a_score_by_rounding_only(
     start: Callable[..., Server], texts: list[str]
 ) -> None:
     server = start("--max-cache-bytes", "0", "--drain-delay-s", "0")
@@ -100,7 +100,7 @@ def test_without_a_cache_company_changes_a_score_by_rounding_at_most(
         assert sample(client, "longdoc_encoding_cache_requests_total", result="hit") == 0
 
 
-def test_concurrent_requests_do_not_disturb_each_other(server: Server, texts: list[str]) -> None:
+def test_concurrent_requests_get_the_scores_of_single_requests(server: Server, texts: list[str]) -> None:
     queries = [text(200 + i, 300) for i in range(12)]
 
     async def ask() -> list[httpx.Response]:
@@ -115,7 +115,7 @@ def test_concurrent_requests_do_not_disturb_each_other(server: Server, texts: li
             assert by_index(answer.json()["results"]) == pytest.approx(alone, abs=1e-6)
 
 
-def test_equal_documents_have_equal_scores_in_the_order_they_came(client: httpx.Client) -> None:
+def test_equal_documents_have_equal_scores_and_keep_their_order(client: httpx.Client) -> None:
     document, other = text(300, 200), text(301, 200)
     results = rank(client, text(302, 100), [document, other, document, document])
     same = [result for result in results if result["index"] != 1]
@@ -131,7 +131,7 @@ def test_query_may_be_one_of_the_documents(client: httpx.Client, matcher: Offlin
     assert sample(client, "longdoc_encoding_cache_requests_total", result="miss") == before + 2
 
 
-def test_texts_seen_before_are_not_encoded_again(client: httpx.Client) -> None:
+def test_cached_texts_are_not_encoded_again(client: httpx.Client) -> None:
     documents = [text(next(UNSEEN), 100) for _ in range(20)]
 
     def counts() -> dict[str, float]:
@@ -154,14 +154,14 @@ def test_texts_seen_before_are_not_encoded_again(client: httpx.Client) -> None:
     assert sample(client, "longdoc_encoding_cache_bytes", model="aan") > 0
 
 
-def test_top_n_gives_the_best(client: httpx.Client, texts: list[str]) -> None:
+def test_top_n_returns_the_best_documents(client: httpx.Client, texts: list[str]) -> None:
     query = text(600, 200)
     everything = rank(client, query, texts)
     for count in (1, 3, len(texts), 10**9):
         assert rank(client, query, texts, top_n=count) == everything[:count]
 
 
-def test_documents_come_back_when_asked_for(client: httpx.Client) -> None:
+def test_documents_are_returned_on_request(client: httpx.Client) -> None:
     documents = ["plain", "Ünïcödé \0 and\nmore", "😀"]
     for result in rank(client, "a query", documents, return_documents=True):
         assert result["document"] == documents[result["index"]]
@@ -190,7 +190,7 @@ def test_overflow_is_reported(client: httpx.Client, matcher: OfflineMatcher, str
     assert same_score(ranking["results"][0]["score"], matcher(long, short, strategy))
 
 
-def test_overflow_can_be_an_error(client: httpx.Client, matcher: OfflineMatcher) -> None:
+def test_overflow_is_rejected_on_request(client: httpx.Client, matcher: OfflineMatcher) -> None:
     long = "x" * (matcher.manifest.max_length + 1)
     body = {"pairs": [["fine", long]], "on_overflow": "error"}
     problem = check_problem(client.post("/v1/score", json=body), 422, "invalid_input")
@@ -257,7 +257,7 @@ def ranking(*documents: object, query: object = "a query", **options: object) ->
         ("forecast", {"series": [[1]], "model": "aan"}, 422, "model"),
     ],
 )
-def test_bad_bodies(client: httpx.Client, route: str, body: object, status: int, place: str | None) -> None:
+def test_bad_body_is_rejected(client: httpx.Client, route: str, body: object, status: int, place: str | None) -> None:
     codes = {404: "model_not_found", 413: "payload_too_large", 422: "invalid_input"}
     problem = check_problem(client.post(f"/v1/{route}", json=body), status, codes[status])
     if place is not None:
@@ -276,12 +276,12 @@ def test_bad_bodies(client: httpx.Client, route: str, body: object, status: int,
         b'{"query": "a", "documents": ["b"], "top_n": 1' + b"0" * 5000 + b"}",
     ],
 )
-def test_bodies_that_are_no_json_in_utf8(client: httpx.Client, body: bytes) -> None:
+def test_body_that_is_not_json_in_utf8_is_rejected(client: httpx.Client, body: bytes) -> None:
     check_problem(client.post("/v1/rank", content=body, headers=JSON), 400, "malformed_input")
 
 
 @pytest.mark.parametrize("count", [10_001, 100_000])
-def test_too_many_documents_are_refused_before_one_is_encoded(client: httpx.Client, count: int) -> None:
+def test_too_many_documents_are_rejected_before_encoding(client: httpx.Client, count: int) -> None:
     body = json.dumps(ranking(*[SECRET] * count, query=SECRET)).encode()
     batches = sample(client, "longdoc_batch_size_count")
     problem = check_problem(client.post("/v1/rank", content=body, headers=JSON), 413, "payload_too_large")
@@ -289,8 +289,8 @@ def test_too_many_documents_are_refused_before_one_is_encoded(client: httpx.Clie
     assert sample(client, "longdoc_batch_size_count") == batches
 
 
-def test_most_documents_are_ranked(client: httpx.Client) -> None:
-    """As many as a request may hold; most of them alike, since each distinct one costs an encoding."""
+def test_largest_number_of_documents_is_ranked(client: httpx.Client) -> None:
+    """As many documents as a request may have; most are equal, because each distinct one has to be encoded."""
     documents = [text(900 + i % 5, 40) for i in range(10_000)]
     results = rank(client, text(910, 40), documents)
     assert sorted(result["index"] for result in results) == list(range(10_000))
@@ -298,14 +298,14 @@ def test_most_documents_are_ranked(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("route", ["score", "rank", "forecast"])
-def test_only_json_is_read(client: httpx.Client, route: str) -> None:
+def test_other_content_types_are_rejected(client: httpx.Client, route: str) -> None:
     for kind in ("text/plain", "application/octet-stream", "application/json; charset=utf-16"):
         response = client.post(f"/v1/{route}", content=SECRET, headers={"content-type": kind})
         check_problem(response, 415, "unsupported_media_type")
     assert client.get(f"/v1/{route}").status_code == 405
 
 
-def test_deadline_is_answered_with_504(controlled: ControlledServer) -> None:
+def test_request_past_its_deadline_gets_504(controlled: ControlledServer) -> None:
     body = ranking(*(text(1000 + i, 4000) for i in range(20)))
     with controlled.held(), controlled.client() as client:
         response = client.post("/v1/rank", json=body, headers={"X-Request-Timeout-Ms": "20"})

@@ -1,4 +1,4 @@
-"""What the service tells of itself: models, metrics and the OpenAPI document, for every task."""
+"""Metadata of the service: models, metrics and the OpenAPI document, for every task."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,32 +19,32 @@ def series(forecaster: OfflineForecaster) -> Columns:
 
 @pytest.fixture
 def bodies(series: Columns) -> dict[str, dict[str, Any]]:
-    """A request of each JSON route."""
-    given = {"series": series, "frequency": "H", "start_timestamp": "2016-07-01"}
+    """A request for each JSON route."""
+    given = {"series": series, "frequency": "15min", "start_timestamp": "2016-07-01"}
     return {
         "/v1/classify": {"inputs": ["one", "two"], "detail": True},
         "/v1/score": {"pairs": [["one", "two"]]},
         "/v1/rank": {"query": "one", "documents": ["one", "two"], "return_documents": True},
         "/v1/forecast": {
-            "series": series, "quantiles": [0.1, 0.9], "horizon": 2, "start": "2016-07-01", "frequency": "1h",
+            "series": series, "quantiles": [0.1, 0.9], "horizon": 2, "start": "2016-07-01", "frequency": "15min",
         },
         "/v1/timeseries/forecast": {"model": "ettm2", "inputs": [given], "options": {"horizon": 2}},
     }  # fmt: skip
 
 
-def test_models_tell_the_facts_of_their_task(
+def test_models_list_the_properties_of_their_task(
     client: httpx.Client, matcher: OfflineMatcher, forecaster: OfflineForecaster
 ) -> None:
     models = {model["name"]: model for model in client.get("/v1/models").json()["models"]}
     assert set(TASKS) == {model["task"] for model in models.values()}
-    told = models[matcher.manifest.name]
+    listed = models[matcher.manifest.name]
     for name in ("task", "max_length", "window_overlap", "data_terms", "non_commercial"):
-        assert told[name] == getattr(matcher.manifest, name)
-    told = models[forecaster.manifest.name]
+        assert listed[name] == getattr(matcher.manifest, name)
+    listed = models[forecaster.manifest.name]
     names = ("task", "context_length", "horizon", "min_observations", "frequency", "quantiles_reliable")
     for name in (*names, "calibration_source", "calibration_examples"):
-        assert told[name] == getattr(forecaster.manifest, name)
-    assert told["channels"] == list(forecaster.manifest.channels)
+        assert listed[name] == getattr(forecaster.manifest, name)
+    assert listed["channels"] == list(forecaster.manifest.channels)
     for name, model in models.items():
         assert model == client.get(f"/v1/models/{name}").json()
         assert model["ready"] is True
@@ -52,13 +52,13 @@ def test_models_tell_the_facts_of_their_task(
         assert not {"files", "golden", "head", "calibration", "mean", "scale"} & set(model)
 
 
-def test_models_tell_what_was_measured(client: httpx.Client, matcher: OfflineMatcher) -> None:
-    told = client.get(f"/v1/models/{matcher.manifest.name}").json()
-    assert [result["value"] for result in told["results"]] == [r.value for r in matcher.manifest.results]
-    assert told["training"]["revision"] == matcher.manifest.training.revision
+def test_models_list_their_measured_scores(client: httpx.Client, matcher: OfflineMatcher) -> None:
+    listed = client.get(f"/v1/models/{matcher.manifest.name}").json()
+    assert [result["value"] for result in listed["results"]] == [r.value for r in matcher.manifest.results]
+    assert listed["training"]["revision"] == matcher.manifest.training.revision
 
 
-def test_metrics_tell_the_tasks_apart(client: httpx.Client, bodies: dict[str, dict[str, Any]]) -> None:
+def test_metrics_are_labelled_by_task(client: httpx.Client, bodies: dict[str, dict[str, Any]]) -> None:
     name = "longdoc_request_duration_seconds_count"
 
     def counts() -> dict[str, float]:
@@ -76,7 +76,7 @@ def test_metrics_tell_the_tasks_apart(client: httpx.Client, bodies: dict[str, di
 
 
 def test_documents_are_counted_for_every_task(client: httpx.Client, bodies: dict[str, dict[str, Any]]) -> None:
-    """Documents of a classifier or matcher, series of a forecaster; a ranking counts its query too."""
+    """Counts documents of a classifier or matcher and series of a forecaster; the query of a ranking counts too."""
     for route, count in (("/v1/classify", 2), ("/v1/score", 2), ("/v1/rank", 3), ("/v1/forecast", 1)):
         before = sample(client, "longdoc_documents_total")
         client.post(route, json=bodies[route])
@@ -84,7 +84,7 @@ def test_documents_are_counted_for_every_task(client: httpx.Client, bodies: dict
 
 
 def problems(schema: Mapping[str, Any], value: object, components: Mapping[str, Any]) -> list[str]:
-    """Where a value does not fit its schema: references, alternatives, types, items and properties."""
+    """Return where a value does not fit its schema: references, alternatives, types, items and properties."""
     if "$ref" in schema:
         return problems(components[schema["$ref"].removeprefix("#/components/schemas/")], value, components)
     if options := schema.get("anyOf") or schema.get("oneOf"):
@@ -129,7 +129,7 @@ def references(node: object) -> set[str]:
     return set()
 
 
-def test_openapi_lists_the_routes_and_its_references_lead_somewhere(client: httpx.Client) -> None:
+def test_openapi_document_lists_the_routes_and_its_references_resolve(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
     routes = {f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods}
     assert routes >= {
@@ -143,7 +143,7 @@ def test_openapi_lists_the_routes_and_its_references_lead_somewhere(client: http
             node = node[part]
 
 
-def test_requests_and_answers_fit_the_openapi_document(
+def test_requests_and_responses_fit_the_openapi_document(
     client: httpx.Client, bodies: dict[str, dict[str, Any]], forecaster: OfflineForecaster
 ) -> None:
     document = client.get("/openapi.json").json()

@@ -1,10 +1,10 @@
-"""Open Inference Protocol v2, asked by Triton's own client; the answers are those computed offline."""
+"""Open Inference Protocol v2: Triton's own client gets the answers computed offline."""
 
 import asyncio
 import json
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,14 +14,11 @@ import tritonclient.http as triton
 import tritonclient.http.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
-from artifact.manifest import ForecasterManifest, Manifest
-from tests.support.blocks import BLOCK, run
+from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest
 from tests.support.mutations import mutate
-from tests.support.offline import Columns, Offline, OfflineForecaster, OfflineMatcher, document, same_score
-from tests.support.paths import ROOT
+from tests.support.offline import Columns, Offline, OfflineForecaster, OfflineMatcher, document, rows_of, same_score
 from tests.support.problems import SECRET
 from tests.support.server import ControlledServer, Server
-from tests.support.waiting import PATIENCE_S
 
 INFER = "/v2/models/imdb-s3/infer"
 SHORT, LONG = b"A good film, \xff\x00 even so.", document(9000)
@@ -60,8 +57,8 @@ def check_scores(
         assert (label.decode() if isinstance(label, bytes) else label) == max(expected, key=lambda name: expected[name])
 
 
-def test_server_and_models_describe_themselves(
-    client_of_triton: triton.InferenceServerClient, manifest: Manifest, forecaster: OfflineForecaster
+def test_metadata_of_server_and_models(
+    client_of_triton: triton.InferenceServerClient, manifest: ClassifierManifest, forecaster: OfflineForecaster
 ) -> None:
     client = client_of_triton
     assert client.is_server_live()
@@ -71,7 +68,9 @@ def test_server_and_models_describe_themselves(
     assert not client.is_model_ready(manifest.name, "999")
     assert not client.is_model_ready("none")
     assert client.get_server_metadata()["name"] == "longdoc-serve"
-    assert "binary_tensor_data" in client.get_server_metadata()["extensions"]
+    assert client.get_server_metadata()["extensions"] == [
+        "binary_tensor_data", "classification", "model_configuration", "model_repository", "parameters", "statistics",
+    ]  # fmt: skip
     described = client.get_model_metadata(manifest.name)
     assert described == client.get_model_metadata(manifest.name, str(manifest.version))
     assert described == {
@@ -83,12 +82,128 @@ def test_server_and_models_describe_themselves(
             {"name": "scores", "datatype": "FP32", "shape": [-1, 2]},
             {"name": "label", "datatype": "BYTES", "shape": [-1]},
         ],
+        "parameters": {"labels": list(manifest.labels)},
     }
     assert [t["name"] for t in client.get_model_metadata("aan")["inputs"]] == ["a", "b"]
     m = forecaster.manifest
     described = client.get_model_metadata(m.name)
     assert described["inputs"][0]["shape"] == [-1, m.context_length, len(m.channels)]
     assert described["outputs"][0]["shape"] == [-1, m.horizon, len(m.channels)]
+    assert described["parameters"] == {"channels": list(m.channels), "frequency": m.frequency}
+
+
+def test_model_configuration_agrees_with_the_metadata(
+    client: httpx.Client, client_of_triton: triton.InferenceServerClient, manifest: ClassifierManifest
+) -> None:
+    config = client_of_triton.get_model_config(manifest.name)
+    assert config == client_of_triton.get_model_config(manifest.name, str(manifest.version))
+    assert (config["name"], config["backend"], config["platform"]) == (manifest.name, "onnxruntime", "onnxruntime_onnx")
+    assert config["version_policy"] == {"latest": {"num_versions": 1}}
+    assert config["dynamic_batching"]["max_queue_delay_microseconds"] == 0
+    labels = json.loads(config["parameters"]["labels"]["string_value"])
+    assert labels == list(manifest.labels)
+    for name in (model["name"] for model in client.get("/v1/models").json()["models"]):
+        metadata, config = client_of_triton.get_model_metadata(name), client_of_triton.get_model_config(name)
+        for tensors, configured in (("inputs", "input"), ("outputs", "output")):
+            found = [
+                (tensor["name"], tensor["data_type"].replace("STRING", "BYTES"), [-1, *tensor["dims"]])
+                for tensor in config[configured]
+            ]
+            assert found == [(t["name"], f"TYPE_{t['datatype']}", t["shape"]) for t in metadata[tensors]]
+    with pytest.raises(InferenceServerException, match="no model of that name") as raised:
+        client_of_triton.get_model_config("none")
+    assert raised.value.status() == "404"
+
+
+def test_max_batch_size_of_the_configuration_is_the_limit(
+    client_of_triton: triton.InferenceServerClient, manifest: Manifest
+) -> None:
+    most = client_of_triton.get_model_config(manifest.name)["max_batch_size"]
+    with pytest.raises(InferenceServerException, match=f"text: {most + 1}; at most {most} in one request"):
+        client_of_triton.infer(manifest.name, [texts("text", [b"a"] * (most + 1))])
+    result = client_of_triton.infer(manifest.name, [texts("text", [b"a"] * most)])
+    assert result.as_numpy("scores").shape[0] == most
+
+
+def test_labels_of_the_metadata_are_those_of_the_classes(
+    client_of_triton: triton.InferenceServerClient, manifest: Manifest
+) -> None:
+    labels = client_of_triton.get_model_metadata(manifest.name)["parameters"]["labels"]
+    wanted = triton.InferRequestedOutput("scores", class_count=len(labels))
+    found = client_of_triton.infer(manifest.name, [texts("text", [SHORT])], outputs=[wanted]).as_numpy("scores")
+    classes = [entry.decode().split(":") for entry in found[0]]
+    assert {label: int(index) for _, index, label in classes} == {label: i for i, label in enumerate(labels)}
+
+
+def statistics(client: triton.InferenceServerClient, name: str) -> dict[str, Any]:
+    """Return the statistics of one model."""
+    (found,) = client.get_inference_statistics(name)["model_stats"]
+    assert found["name"] == name
+    described: dict[str, Any] = found
+    return described
+
+
+def test_statistics_count_requests(
+    client_of_triton: triton.InferenceServerClient, manifest: ClassifierManifest
+) -> None:
+    client, documents, stages = client_of_triton, [SHORT, LONG], ("compute_input", "compute_infer", "compute_output")
+    before, asked_ms = statistics(client, manifest.name), int(1000 * time.time())
+    client.infer(manifest.name, [texts("text", documents)])
+    with pytest.raises(InferenceServerException, match="the document is empty"):
+        client.infer(manifest.name, [texts("text", [b""])])
+    after = statistics(client, manifest.name)
+    rows = sum(len(rows_of(manifest, given, "windows")) for given in documents)
+    assert after["inference_count"] == before["inference_count"] + rows
+    assert after["execution_count"] > before["execution_count"]
+    assert asked_ms <= after["last_inference"] <= 1000 * time.time()
+    for what in ("success", "fail", "queue", *stages):
+        was, now = (found["inference_stats"][what] for found in (before, after))
+        assert now["count"] == was["count"] + 1
+        assert now["ns"] >= was["ns"]
+    for what in ("success", "compute_infer"):
+        assert after["inference_stats"][what]["ns"] > before["inference_stats"][what]["ns"]
+    batches = {batch["batch_size"]: batch["compute_infer"]["count"] for batch in after["batch_stats"]}
+    assert sum(batches.values()) == after["execution_count"]
+    assert sum(size * count for size, count in batches.items()) == after["inference_count"]
+
+
+def test_statistics_cover_one_model_or_all(
+    client: httpx.Client, client_of_triton: triton.InferenceServerClient, manifest: Manifest
+) -> None:
+    everything = client_of_triton.get_inference_statistics()["model_stats"]
+    served = client.get("/v1/models").json()["models"]
+    assert [(m["name"], m["version"]) for m in everything] == [(m["name"], str(m["version"])) for m in served]
+    found = client_of_triton.get_inference_statistics(manifest.name, str(manifest.version))["model_stats"]
+    assert found == [stats for stats in everything if stats["name"] == manifest.name]
+    for arguments in (("none",), (manifest.name, "999")):
+        with pytest.raises(InferenceServerException) as raised:
+            client_of_triton.get_inference_statistics(*arguments)
+        assert raised.value.status() == "404"
+
+
+def test_repository_index_lists_the_served_models(
+    client: httpx.Client, client_of_triton: triton.InferenceServerClient
+) -> None:
+    served = client.get("/v1/models").json()["models"]
+    expected = [{"name": m["name"], "version": str(m["version"]), "state": "READY", "reason": ""} for m in served]
+    assert client_of_triton.get_model_repository_index() == expected
+    assert client.post("/v2/repository/index", json={"ready": True}).json() == expected
+    check_error(client.post("/v2/repository/index", json={"ready": 1}), 422, "ready: Input should be a valid boolean")
+    check_error(client.get("/v2/repository/index"), 405, "Method Not Allowed")
+
+
+def test_asyncio_client_of_triton_reads_the_same_metadata(server: Server, manifest: Manifest) -> None:
+    async def ask() -> tuple[Any, ...]:
+        async with triton_aio.InferenceServerClient(server.url.removeprefix("http://")) as client:
+            return (
+                await client.get_model_config(manifest.name),
+                (await client.get_inference_statistics(manifest.name))["model_stats"][0]["name"],
+                await client.get_model_repository_index(),
+            )
+
+    with triton.InferenceServerClient(server.url.removeprefix("http://")) as client:
+        expected = (client.get_model_config(manifest.name), manifest.name, client.get_model_repository_index())
+    assert asyncio.run(ask()) == expected
 
 
 @pytest.mark.parametrize("binary", [True, False])
@@ -115,7 +230,7 @@ def test_documents_are_classified(
             )
 
 
-def test_padded_rows_are_documents_too(
+def test_padded_rows_with_lengths_are_documents(
     client_of_triton: triton.InferenceServerClient, manifest: Manifest, offline: Offline
 ) -> None:
     documents = [SHORT, LONG]
@@ -129,7 +244,7 @@ def test_padded_rows_are_documents_too(
 
 
 @pytest.mark.parametrize("binary", [True, False])
-def test_best_classes_come_as_triton_writes_them(
+def test_classification_extension_returns_the_best_classes(
     client_of_triton: triton.InferenceServerClient, manifest: Manifest, offline: Offline, binary: bool
 ) -> None:
     for count in (1, 2, 99):
@@ -176,7 +291,7 @@ def test_series_are_forecast(
     assert parameters(result) == {"observations_total": sent, "observations_used": sent, "imputed": 0}
 
 
-def test_missing_values_are_filled_in_and_counted(
+def test_missing_values_are_interpolated_and_counted(
     client: httpx.Client, client_of_triton: triton.InferenceServerClient, forecaster: OfflineForecaster
 ) -> None:
     m = forecaster.manifest
@@ -196,7 +311,7 @@ def test_missing_values_are_filled_in_and_counted(
     assert forecaster.agree(in_json.T.tolist(), forecaster(columns))
 
 
-def test_nothing_is_cut_without_being_told(
+def test_truncation_is_reported(
     client_of_triton: triton.InferenceServerClient, manifest: Manifest, offline: Offline
 ) -> None:
     documents, total = [LONG, SHORT], len(LONG) + len(SHORT)
@@ -211,7 +326,7 @@ def test_nothing_is_cut_without_being_told(
         client_of_triton.infer(manifest.name, [texts("text", documents)], parameters={"on_overflow": "error"})
 
 
-def test_requests_side_by_side(
+def test_concurrent_requests_get_their_own_scores(
     client_of_triton: triton.InferenceServerClient, server: Server, manifest: Manifest, offline: Offline
 ) -> None:
     documents = [document(100 * (i + 1)) for i in range(8)]
@@ -228,8 +343,8 @@ def test_requests_side_by_side(
         check_scores(result, [given], offline)
 
 
-def test_timeout_is_the_deadline(controlled: ControlledServer, manifest: Manifest) -> None:
-    """In microseconds; the header counts where it is less."""
+def test_timeout_parameter_sets_the_deadline(controlled: ControlledServer, manifest: Manifest) -> None:
+    """The parameter is in microseconds; the header applies if it is shorter."""
     second = 1_000_000
     with triton.InferenceServerClient(controlled.url.removeprefix("http://")) as client:
         with controlled.held():
@@ -241,7 +356,7 @@ def test_timeout_is_the_deadline(controlled: ControlledServer, manifest: Manifes
         assert client.infer(manifest.name, [texts("text", [SHORT])], timeout=20 * second) is not None
 
 
-def test_errors_reach_the_client_with_our_text(
+def test_client_raises_the_error_message_of_the_server(
     client_of_triton: triton.InferenceServerClient, manifest: Manifest, forecaster: OfflineForecaster
 ) -> None:
     m, one, text = forecaster.manifest, np.ones((1, 2), np.uint8), texts("text", [SHORT])
@@ -252,13 +367,11 @@ def test_errors_reach_the_client_with_our_text(
         ({"model_version": "999", "inputs": [text]}, "404", f"served in version {manifest.version} only"),
         ({"inputs": [tensor("text", "UINT8", one)]}, "422", "text: datatype UINT8; BYTES is allowed"),
         ({"inputs": [tensor("text", "BYTES", np.array([[b"a", b"b"]], object))]}, "422", r"text: shape \[1, 2\]; "),
-        ({"inputs": [text, lengths]}, "422", "received text, lengths; imdb-s3 takes text, or bytes and lengths"),
+        ({"inputs": [text, lengths]}, "422", "received text, lengths; imdb-s3 needs text, or bytes and lengths"),
         ({"inputs": [lengths, tensor("bytes", "UINT8", one)]}, "422", r"lengths\.0: 3; 0 to 2, the width of bytes"),
         ({"inputs": [texts("text", [b"", b"a"])]}, "422", r"text\.0: the document is empty"),
-        ({"inputs": [text], "outputs": [triton.InferRequestedOutput("x")]}, "422", "imdb-s3 gives scores, label"),
+        ({"inputs": [text], "outputs": [triton.InferRequestedOutput("x")]}, "422", "imdb-s3 has scores, label"),
         ({"inputs": [text], "outputs": [triton.InferRequestedOutput("label", class_count=1)]}, "422", "classification"),
-        ({"inputs": [text], "request_compression_algorithm": "gzip"}, "415", "without Content-Encoding"),
-        ({"inputs": [text], "request_compression_algorithm": "deflate"}, "415", "without Content-Encoding"),
         ({"model_name": "aan", "inputs": [texts("a", [b"abc"]), texts("b", [b"abc"] * 2)]}, "422", "b: 2 elements; 1"),
         ({"model_name": "aan", "inputs": [texts("a", [b"abc"]), texts("b", [b"a"])]}, "422", r"b\.0: the document has"),
         (
@@ -280,7 +393,7 @@ def test_errors_reach_the_client_with_our_text(
         assert raised.value.status() == status
 
 
-def test_compressed_answers_may_be_asked_for(
+def test_responses_are_compressed_on_request(
     client_of_triton: triton.InferenceServerClient, manifest: Manifest, offline: Offline
 ) -> None:
     result = client_of_triton.infer(manifest.name, [texts("text", [SHORT])], response_compression_algorithm="gzip")
@@ -292,7 +405,7 @@ def given(data: object = (SECRET,), shape: object = (1,), datatype: object = "BY
 
 
 def check_error(response: httpx.Response, status: int, message: str = "") -> None:
-    """The protocol's body, and nothing else."""
+    """Check that the response has the protocol's error body only."""
     assert response.status_code == status, response.text
     assert set(response.json()) == {"error"}
     assert message in response.json()["error"], response.text
@@ -311,11 +424,11 @@ def check_error(response: httpx.Response, status: int, message: str = "") -> Non
         ([], 422, "body: "),
         ({}, 422, "inputs: Field required"),
         ({"inputs": SECRET}, 422, "inputs: "),
-        ({"inputs": []}, 422, "inputs: received none; imdb-s3 takes text, or bytes and lengths"),
+        ({"inputs": []}, 422, "inputs: received none; imdb-s3 needs text, or bytes and lengths"),
         ({"inputs": [SECRET]}, 422, "inputs.0: "),
         ({"inputs": given()["inputs"] * 17}, 422, "inputs: "),
-        ({"inputs": given()["inputs"] * 2}, 422, "inputs.1: an input of this name stands before it"),
-        ({"inputs": [{**given()["inputs"][0], "name": SECRET}]}, 422, "inputs: received an unknown one; imdb-s3 takes"),
+        ({"inputs": given()["inputs"] * 2}, 422, "inputs.1: another input has the same name"),
+        ({"inputs": [{**given()["inputs"][0], "name": SECRET}]}, 422, "inputs: received an unknown one; imdb-s3 needs"),
         (given(datatype=SECRET), 422, "inputs.0.datatype: "),
         (given(datatype="STRING"), 422, "inputs.0.datatype: "),
         (given(datatype="FP32"), 422, "text: datatype FP32; BYTES is allowed"),
@@ -327,12 +440,12 @@ def check_error(response: httpx.Response, status: int, message: str = "") -> Non
         (given(shape=[1] * 9), 422, "inputs.0.shape: "),
         (given(shape=[]), 422, "text: shape []; [-1] is allowed"),
         (given(shape=[0], data=[]), 422, "text: at least 1 is needed"),
-        (given(shape=[2]), 422, "text: 1 elements; 2 is the number of shape [2]"),
+        (given(shape=[2]), 422, "text: 1 elements; shape [2] needs 2"),
         (given(shape=[2**31 - 1]), 413, "text: 2147483647; at most 256"),
         (given(shape=[257], data=["a"] * 257), 413, "text: 257; at most 256"),
         (given(data=["a" * (2**20 + 1)]), 413, "text.0: the document has 1048577 bytes; at most 1048576"),
         (given(data=[[SECRET]]), 422, "text: elements of type list; BYTES is allowed"),
-        (given(data=[[SECRET, SECRET]], shape=[1, 1]), 422, "text: data are not nested as shape [1, 1] is"),
+        (given(data=[[SECRET, SECRET]], shape=[1, 1]), 422, "text: the data is not nested like shape [1, 1]"),
         (given(data=[5]), 422, "text: elements of type int; BYTES is allowed"),
         (given(data=[None]), 422, "text: elements of type NoneType; BYTES is allowed"),
         (given(data=SECRET), 422, "text: neither a list as data nor a binary_data_size"),
@@ -344,12 +457,14 @@ def check_error(response: httpx.Response, status: int, message: str = "") -> Non
         (given(parameters={"timeout": 10**40}), 422, "parameters.timeout: "),
         (given(parameters={"on_overflow": SECRET}), 422, "parameters.on_overflow: "),
         (given(parameters={"binary_data_output": 1}), 422, "parameters.binary_data_output: "),
-        (given(outputs=[{"name": SECRET}]), 422, "outputs.0: no output of that name; imdb-s3 gives scores, label"),
-        (given(outputs=[{"name": "label"}] * 2), 422, "outputs: one of them is named twice"),
+        (given(outputs=[{"name": SECRET}]), 422, "outputs.0: no output of that name; imdb-s3 has scores, label"),
+        (given(outputs=[{"name": "label"}] * 2), 422, "outputs: an output is requested twice"),
         (given(outputs=[{"name": "scores", "parameters": {"classification": -1}}]), 422, "outputs.0.parameters."),
     ],
 )
-def test_bad_bodies_are_named(client: httpx.Client, body: object, status: int, message: str) -> None:
+def test_bad_body_gets_an_error_that_names_the_cause(
+    client: httpx.Client, body: object, status: int, message: str
+) -> None:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     check_error(client.post(INFER, content=content), status, message)
 
@@ -364,20 +479,22 @@ ELEMENT = b"\x04\x00\x00\x00good"
     ("length", "body", "status", "message"),
     [
         (str(len(HEAD)), HEAD + ELEMENT, 200, ""),
-        (None, HEAD, 422, "inputs.0: binary_data_size 8; behind the JSON 0 bytes are left for it"),
+        (None, HEAD, 422, "inputs.0: binary_data_size 8; only 0 bytes of binary data are left"),
         (None, HEAD + ELEMENT, 400, "not valid JSON"),
-        (str(len(HEAD)), HEAD + ELEMENT[:7], 422, "inputs.0: binary_data_size 8; behind the JSON 7 bytes"),
-        (str(len(HEAD)), HEAD + ELEMENT + b"!", 422, "inputs: the last 1 bytes of the body belong to none"),
+        (str(len(HEAD)), HEAD + ELEMENT[:7], 422, "inputs.0: binary_data_size 8; only 7 bytes of binary data"),
+        (str(len(HEAD)), HEAD + ELEMENT + b"!", 422, "inputs: the last 1 bytes of the body belong to no input"),
         (str(len(HEAD)), HEAD + b"\x05" + ELEMENT[1:], 422, "text: its 8 bytes are not 1 elements"),
         (str(len(HEAD)), HEAD + b"\x03" + ELEMENT[1:], 422, "text: its 8 bytes are not 1 elements"),
         (str(len(HEAD)), HEAD + b"\xff" * 8, 422, "text: its 8 bytes are not 1 elements"),
-        (str(len(HEAD) + 9), HEAD + ELEMENT, 400, f"Content-Length must be a number up to {len(HEAD + ELEMENT)}"),
+        (str(len(HEAD) + 9), HEAD + ELEMENT, 400, f"Content-Length must be an integer from 0 to {len(HEAD + ELEMENT)}"),
         ("-1", HEAD + ELEMENT, 400, "Inference-Header-Content-Length must be"),
         ("many", HEAD + ELEMENT, 400, "Inference-Header-Content-Length must be"),
         ("0", HEAD + ELEMENT, 400, "not valid JSON"),
     ],
 )
-def test_binary_bodies(client: httpx.Client, length: str | None, body: bytes, status: int, message: str) -> None:
+def test_binary_bodies_are_checked(
+    client: httpx.Client, length: str | None, body: bytes, status: int, message: str
+) -> None:
     headers = {"Inference-Header-Content-Length": length} if length is not None else {}
     response = client.post(INFER, content=body, headers=headers)
     if status == 200:
@@ -396,10 +513,10 @@ def test_numbers_in_json_are_checked(client: httpx.Client, forecaster: OfflineFo
         ({"data": [1, 1.0]}, "bytes: elements of type float; UINT8 is allowed"),
         ({"data": [1, True]}, "bytes: elements of type bool; UINT8 is allowed"),
         ({"data": [1, None]}, "bytes: elements of type NoneType; UINT8 is allowed"),
-        ({"data": [[1], [2]]}, "bytes: data are not nested as shape [1, 2] is"),
-        ({"shape": [2, 1]}, "lengths: 1 elements; 2, one for each row of bytes, are allowed"),
+        ({"data": [[1], [2]]}, "bytes: the data is not nested like shape [1, 2]"),
+        ({"shape": [2, 1]}, "lengths: 1 elements; 2 are needed, one for each row of bytes"),
         ({"shape": [2**31 - 1, 0], "data": []}, "bytes: 2147483647; at most 256"),
-        ({"data": [1, 2], "parameters": {"binary_data_size": 2}}, "data and binary_data_size exclude each other"),
+        ({"data": [1, 2], "parameters": {"binary_data_size": 2}}, "give either data or binary_data_size"),
     ):
         response = client.post(INFER, json={"inputs": [{**rows, **changed}, lengths]})
         check_error(response, 413 if "at most" in message else 422, message)
@@ -410,7 +527,7 @@ def test_numbers_in_json_are_checked(client: httpx.Client, forecaster: OfflineFo
         check_error(client.post(f"/v2/models/{m.name}/infer", json=body), 422, message)
 
 
-def test_unknown_fields_are_ignored_and_null_is_absent(client: httpx.Client) -> None:
+def test_unknown_fields_are_ignored_and_null_counts_as_absent(client: httpx.Client) -> None:
     plain = client.post(INFER, json=given(data=["a good film"])).json()
     assert "id" not in plain
     more = given(data=["a good film"], id=None, outputs=None, parameters={"priority": 1, "mine": [1]}, colour=1)
@@ -424,7 +541,7 @@ def test_unknown_fields_are_ignored_and_null_is_absent(client: httpx.Client) -> 
 
 
 def test_any_media_type_is_read(client: httpx.Client) -> None:
-    """Triton's client names none, curl that of a form."""
+    """Triton's client sends no media type; curl sends that of a form."""
     content = json.dumps(given(data=["a"])).encode()
     for kind in ("", "application/json", "application/x-www-form-urlencoded", "application/octet-stream"):
         assert client.post(INFER, content=content, headers={"content-type": kind}).status_code == 200
@@ -432,8 +549,8 @@ def test_any_media_type_is_read(client: httpx.Client) -> None:
     check_error(client.post(INFER, content=b" " * 9_000_000, headers=lines), 413, "the body is longer than")
 
 
-def test_work_on_a_body_is_bounded(client: httpx.Client) -> None:
-    """To parse millions of lists takes seconds in which nobody else is answered; brackets in texts do not count."""
+def test_body_with_too_many_values_is_rejected(client: httpx.Client) -> None:
+    """Parsing millions of lists would block other requests for seconds; brackets inside strings do not count."""
     check_error(client.post(INFER, content=b" " * 9_000_000), 413, "the body is longer than")
     for unit in (b"[],", b"[[]],", b'{"a":{}},'):
         content = b'{"inputs":[{"name":"text","datatype":"BYTES","shape":[1],"data":[' + unit * (8_000_000 // len(unit))
@@ -442,14 +559,14 @@ def test_work_on_a_body_is_bounded(client: httpx.Client) -> None:
     assert client.post(INFER, json=brackets).status_code == 200
 
 
-def test_answers_of_many_megabytes_are_413(client_of_triton: triton.InferenceServerClient) -> None:
+def test_too_large_an_answer_gets_413(client_of_triton: triton.InferenceServerClient) -> None:
     series = np.zeros((200, 96, 7), np.float32)
-    with pytest.raises(InferenceServerException, match="the answer would hold 1008000 numbers") as raised:
+    with pytest.raises(InferenceServerException, match="the response would have 1008000 numbers") as raised:
         client_of_triton.infer("ettm2", [tensor("series", "FP32", series)])
     assert raised.value.status() == "413"
 
 
-def test_other_routes_answer_in_the_same_shape(client: httpx.Client) -> None:
+def test_errors_of_other_v2_routes_have_the_same_shape(client: httpx.Client) -> None:
     check_error(client.get("/v2/models/none"), 404, "no model of that name")
     check_error(client.get("/v2/models/imdb-s3/versions/999"), 404, "served in version")
     check_error(client.get("/v2/nothing"), 404, "Not Found")
@@ -459,13 +576,16 @@ def test_other_routes_answer_in_the_same_shape(client: httpx.Client) -> None:
         assert (answer.status_code, answer.content) == (200, b"")
 
 
-def test_a_key_is_asked_for_but_health_is_open(start: Callable[..., Server]) -> None:
+def test_key_is_needed_except_for_health(start: Callable[..., Server]) -> None:
     server = start("--drain-delay-s", "0", "--default-forecaster", "ettm2", "--api-keys", "sesame")
     with triton.InferenceServerClient(server.url.removeprefix("http://")) as client:
         assert client.is_server_ready()
         questions: list[Callable[[], object]] = [
             lambda: client.get_server_metadata(),
             lambda: client.get_model_metadata("imdb-s3"),
+            lambda: client.get_model_config("imdb-s3"),
+            lambda: client.get_inference_statistics(),
+            lambda: client.get_model_repository_index(),
             lambda: client.infer("imdb-s3", [texts("text", [SHORT])]),
         ]
         for ask in questions:
@@ -477,7 +597,7 @@ def test_a_key_is_asked_for_but_health_is_open(start: Callable[..., Server]) -> 
         assert client.infer("imdb-s3", [texts("text", [SHORT])], headers=headers) is not None
 
 
-def test_who_is_about_to_stop_is_not_ready_but_answers(start: Callable[..., Server], offline: Offline) -> None:
+def test_draining_server_is_not_ready_but_still_answers(start: Callable[..., Server], offline: Offline) -> None:
     server = start("--drain-delay-s", "3600", "--default-forecaster", "ettm2")
     with triton.InferenceServerClient(server.url.removeprefix("http://")) as client:
         server.drain()
@@ -485,11 +605,14 @@ def test_who_is_about_to_stop_is_not_ready_but_answers(start: Callable[..., Serv
         assert client.is_server_live()
         assert not client.is_model_ready("imdb-s3")
         check_scores(client.infer("imdb-s3", [texts("text", [SHORT])]), [SHORT], offline)
-        check_error(server.get("/v2/models/imdb-s3/ready"), 503, "takes no requests")
+        check_error(server.get("/v2/models/imdb-s3/ready"), 503, "is not ready")
+        states = {(entry["state"], entry["reason"]) for entry in client.get_model_repository_index()}
+        assert states == {("UNAVAILABLE", "the server is about to stop")}
+        assert server.post("/v2/repository/index", json={"ready": True}).json() == []
     assert server.stop() == 0
 
 
-def test_mutated_bodies_are_answered_clearly(client: httpx.Client, forecaster: OfflineForecaster) -> None:
+def test_mutated_bodies_get_clear_errors(client: httpx.Client, forecaster: OfflineForecaster) -> None:
     m: ForecasterManifest = forecaster.manifest
     series = {"name": "series", "datatype": "FP32", "shape": [1, m.context_length, len(m.channels)]}
     series["data"] = np.array(forecaster.series(m.context_length)).T.ravel().tolist()
@@ -507,7 +630,7 @@ def test_mutated_bodies_are_answered_clearly(client: httpx.Client, forecaster: O
         assert ("outputs" if response.status_code == 200 else "error") in response.json()
 
 
-def test_infer_is_documented(client: httpx.Client) -> None:
+def test_infer_is_in_the_openapi_document(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
     paths = document["paths"]
     for path in ("/v2/models/{name}/infer", "/v2/models/{name}/versions/{version}/infer"):
@@ -519,20 +642,3 @@ def test_infer_is_documented(client: httpx.Client) -> None:
         schema = described["responses"]["422"]["content"]["application/json"]["schema"]
         assert schema == {"$ref": "#/components/schemas/InferError"}
     assert set(document["components"]["schemas"]["InferError"]["properties"]) == {"error"}
-
-
-def test_page_for_clients_is_true(server: Server, tmp_path: Path) -> None:
-    """Every block of docs/clients.md runs; every answer of curl is JSON without an error."""
-    page = (ROOT / "docs" / "clients.md").read_text().replace("localhost:8000", server.url.removeprefix("http://"))
-    found = list(BLOCK.finditer(page))
-    assert {match["language"] for match in found} == {"python", "sh"}
-    for match in found:
-        if match["language"] == "python":
-            code = match["code"].replace("timeout=500_000", f"timeout={round(1e6 * PATIENCE_S)}")
-            (tmp_path / "page.py").write_text(code)
-            printed = run(f"python {tmp_path / 'page.py'}", tmp_path)
-            assert "positive" in printed
-            assert "bytes_used" in printed
-        else:
-            for answer in run(match["code"].replace("curl -s", "echo; curl -s"), tmp_path).splitlines():
-                assert not answer or "error" not in json.loads(answer)

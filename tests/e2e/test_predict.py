@@ -1,4 +1,4 @@
-"""`python -m service predict`: the server's answers without a server."""
+"""`python -m service predict` gives the answers of the server without a server."""
 
 import csv
 import json
@@ -26,7 +26,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
-def test_files_jsonl_and_csv_give_the_servers_answers(client: httpx.Client, tmp_path: Path) -> None:
+def test_text_files_jsonl_and_csv_get_the_servers_answers(client: httpx.Client, tmp_path: Path) -> None:
     expected = client.post("/v1/classify", json={"inputs": TEXTS}).json()["results"]
     files = [tmp_path / f"{i}.txt" for i in range(len(TEXTS))]
     for path, text in zip(files, TEXTS, strict=True):
@@ -45,8 +45,8 @@ def test_files_jsonl_and_csv_give_the_servers_answers(client: httpx.Client, tmp_
             assert abs(line["score"] - answer["score"]) < 1e-5
 
 
-def test_more_rows_than_a_server_would_queue_are_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the queue of the server nor its variables limit offline scoring."""
+def test_more_rows_than_the_queue_limit_are_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the queue limit nor the environment variables of the server apply to offline scoring."""
     monkeypatch.setenv("LONGDOC_MAX_QUEUE_ROWS", "1")
     monkeypatch.setenv("LONGDOC_DEFAULT_CLASSIFIER", "another")
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": "long " * 300}) + "\n" for _ in range(20)))
@@ -55,7 +55,7 @@ def test_more_rows_than_a_server_would_queue_are_scored(tmp_path: Path, monkeypa
     assert len(done.stdout.splitlines()) == 20
 
 
-def test_bad_document_becomes_its_own_line(tmp_path: Path) -> None:
+def test_bad_document_gets_an_error_line(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": ""}\n{"text": "fine"}\n')
     done = run(EXPORT, "--jsonl", tmp_path / "in.jsonl")
     assert done.returncode == 1
@@ -64,7 +64,7 @@ def test_bad_document_becomes_its_own_line(tmp_path: Path) -> None:
     assert "label" in second
 
 
-def test_bad_arguments_are_one_line_with_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments_print_one_line_and_exit_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": "fine"}\n{"text": 5}\n')
     (tmp_path / "in.csv").write_text("id,body\n1,x\n")
     cases: list[tuple[list[str | Path], str]] = [
@@ -82,7 +82,7 @@ def test_bad_arguments_are_one_line_with_code_2(tmp_path: Path, capsys: pytest.C
 
 
 def call(*arguments: object) -> int:
-    """`predict` within the test process, which spares the start of another one."""
+    """Run `predict` inside the test process, which is faster than starting a new one."""
     try:
         return main(["predict", *map(str, arguments)])
     except SystemExit as error:
@@ -99,9 +99,7 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]
     return path
 
 
-def test_pairs_have_the_servers_scores(
-    client: httpx.Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pairs_get_the_servers_scores(client: httpx.Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pairs = [(TEXTS[0], TEXTS[2]), ("long " * 2000, TEXTS[0]), (TEXTS[1], TEXTS[1])]
     expected = client.post("/v1/score", json={"pairs": pairs, "on_overflow": "head"}).json()["results"]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"a": a, "b": b, "id": 1}) + "\n\n" for a, b in pairs))
@@ -115,10 +113,10 @@ def test_pairs_have_the_servers_scores(
             assert same_score(line["score"], result["score"])
 
 
-def test_series_have_the_servers_forecasts(
+def test_series_get_the_servers_forecasts(
     client: httpx.Client, forecaster: OfflineForecaster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Columns in another order, one too many, an empty cell, a byte order mark; several files."""
+    """Several files with columns in another order, an extra column, an empty cell and a byte order mark."""
     m = forecaster.manifest
     paths, expected = [], []
     for seed in range(2):
@@ -145,7 +143,7 @@ def test_series_have_the_servers_forecasts(
                 assert forecaster.agree([ours[c] for c in m.channels], [theirs[c] for c in m.channels])
 
 
-def test_bad_pair_or_series_becomes_its_own_line(
+def test_bad_pair_or_series_gets_an_error_line(
     forecaster: OfflineForecaster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "in.jsonl").write_text('{"a": "", "b": "x"}\n{"a": "one", "b": "two"}\n')
@@ -180,14 +178,14 @@ def check_refusal(code: int, capsys: pytest.CaptureFixture[str], words: str) -> 
         ("[" * 100_000, "in.jsonl:2"),
     ],
 )
-def test_bad_lines_of_pairs_are_refused(
+def test_bad_lines_of_pairs_are_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, words: str
 ) -> None:
     (tmp_path / "in.jsonl").write_text('{"a": "x", "b": "y"}\n' + content + "\n")
     check_refusal(call(MATCHER, "--jsonl", tmp_path / "in.jsonl"), capsys, words)
 
 
-def test_bad_tables_of_pairs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_tables_of_pairs_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cases: list[tuple[Sequence[str], Sequence[str], str]] = [
         (["a"], ["x"], "in.csv:1: no column `b`"),
         (["a", "b", "b"], ["x", "y", "z"], "in.csv:1: two columns `b`"),
@@ -199,7 +197,7 @@ def test_bad_tables_of_pairs_are_refused(tmp_path: Path, capsys: pytest.CaptureF
         check_refusal(call(MATCHER, "--csv", table), capsys, words)
     (tmp_path / "in.csv").write_bytes(b"a,b\n\xff,y\n")
     check_refusal(call(MATCHER, "--csv", tmp_path / "in.csv"), capsys, "utf-8")
-    check_refusal(call(MATCHER, table), capsys, "scores pairs")
+    check_refusal(call(MATCHER, table.rename(tmp_path / "in.txt")), capsys, "pairs are read from files that end in")
 
 
 @pytest.mark.parametrize(
@@ -212,7 +210,7 @@ def test_bad_tables_of_pairs_are_refused(tmp_path: Path, capsys: pytest.CaptureF
         ("1e999", "not a finite number"),
     ],
 )
-def test_bad_cells_of_series_are_refused(
+def test_bad_cells_of_series_are_rejected(
     forecaster: OfflineForecaster, tmp_path: Path, capsys: pytest.CaptureFixture[str], cell: str, words: str
 ) -> None:
     m = forecaster.manifest
@@ -227,7 +225,7 @@ def test_bad_cells_of_series_are_refused(
     assert words in last
 
 
-def test_bad_tables_and_options_of_series_are_refused(
+def test_bad_tables_and_options_of_series_are_rejected(
     forecaster: OfflineForecaster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     m = forecaster.manifest

@@ -1,4 +1,4 @@
-"""New versions put below `exports` of a running server: no request fails, and what cannot be served is refused."""
+"""New versions published while the server runs: no request fails, and invalid versions are rejected."""
 
 import json
 import os
@@ -44,8 +44,8 @@ def refused(server: Server, reason: str) -> float:
     return server.metric("longdoc_exports_refused_total", model=NAME, reason=reason)
 
 
-def look_again(exports: Path, server: Server) -> None:
-    """Wait until the server has looked through all exports once more: it serves one that is new, and last by name."""
+def wait_for_scan(exports: Path, server: Server) -> None:
+    """Wait for one complete scan of the exports: the server serves a new model whose name sorts last."""
     publish(prepare(exports, "ettm2", "last", 1))
     wait_until(lambda: server.metric("longdoc_model_ready", model="last"))
 
@@ -57,7 +57,7 @@ def announced(server: Server) -> list[str]:
 
 @contextmanager
 def clients(server: Server, count: int = 8) -> Iterator[tuple[Counter[int], list[str]]]:
-    """Ask without a pause, documents of one to several windows; counts answers by version, and keeps what failed."""
+    """Send documents of one or several windows without pause; count responses by version and collect failures."""
     answers: Counter[int] = Counter()
     failures: list[str] = []
     stop = threading.Event()
@@ -68,7 +68,7 @@ def clients(server: Server, count: int = 8) -> Iterator[tuple[Counter[int], list
             while not stop.is_set():
                 try:
                     found = answer(client, document(1 + 2500 * number))
-                    assert found["version"] >= highest, "an older version has come back"
+                    assert found["version"] >= highest, "an older version answered after a newer one"
                 except Exception as error:
                     failures.append(repr(error))
                     return
@@ -98,15 +98,15 @@ def test_new_version_is_served_without_a_failed_request(exports_copy: Path, relo
     assert announced(reloading) == [str(NEW)]
     assert reloading.metric("longdoc_model_ready", model=NAME) == 1
     assert reloading.metric("longdoc_queue_depth", model=NAME) == 0
-    told = reloading.get(f"/v1/models/{NAME}").json()
-    assert (told["version"], told["labels"]) == (NEW, ["bad", "good"])
+    model = reloading.get(f"/v1/models/{NAME}").json()
+    assert (model["version"], model["labels"]) == (NEW, ["bad", "good"])
     paths = {number: f"/v2/models/{NAME}/versions/{number}/ready" for number in (OLD, NEW)}
     assert {number: reloading.get(path).status_code for number, path in paths.items()} == {OLD: 404, NEW: 200}
     assert f"{NAME} {NEW}: serving" in reloading.text()
     assert "Traceback" not in reloading.text()
 
 
-def test_damaged_version_is_refused_once_and_taken_when_repaired(exports_copy: Path, reloading: Server) -> None:
+def test_damaged_version_is_rejected_once_and_served_when_repaired(exports_copy: Path, reloading: Server) -> None:
     folder = new_version(exports_copy)
     good = shutil.copy(folder / "model.onnx", exports_copy.parent)
     flip_byte(folder / "model.onnx")
@@ -114,19 +114,19 @@ def test_damaged_version_is_refused_once_and_taken_when_repaired(exports_copy: P
         wait_until(lambda: answers[OLD] or failures)
         folder = publish(folder)
         wait_until(lambda: refused(reloading, "hash") or failures)
-        look_again(exports_copy, reloading)
+        wait_for_scan(exports_copy, reloading)
         assert refused(reloading, "hash") == 1
         assert reloading.text().count("refused: ") == 1
         assert f"{NAME}/{NEW}: model.onnx has sha256" in reloading.text()
         assert set(answers) == {OLD}
         assert sorted(announced(reloading)) == sorted([str(OLD), "1"])
-        os.replace(good, folder / "model.onnx")  # at once: a part of it would be refused again
+        os.replace(good, folder / "model.onnx")  # in one step: a partial file would be rejected again
         wait_until(lambda: answers[NEW] or failures)
     assert failures == []
     assert (version(reloading), refused(reloading, "hash")) == (NEW, 1)
 
 
-def test_version_that_is_copied_file_by_file_is_served_in_the_end(exports_copy: Path, reloading: Server) -> None:
+def test_version_copied_file_by_file_is_served_when_complete(exports_copy: Path, reloading: Server) -> None:
     def refusals() -> float:
         return reloading.metric("longdoc_exports_refused_total", model=NAME)
 
@@ -147,7 +147,7 @@ def test_version_that_is_copied_file_by_file_is_served_in_the_end(exports_copy: 
     assert "Traceback" not in reloading.text()
 
 
-def test_new_name_is_served_beside(exports_copy: Path, reloading: Server) -> None:
+def test_new_model_is_served_next_to_the_others(exports_copy: Path, reloading: Server) -> None:
     def names() -> list[str]:
         return [model["name"] for model in reloading.get("/v1/models").json()["models"]]
 
@@ -162,17 +162,19 @@ def test_new_name_is_served_beside(exports_copy: Path, reloading: Server) -> Non
     assert sorted(announced(reloading)) == sorted(["1", str(OLD)])
 
 
-def test_version_of_another_task_is_refused(exports_copy: Path, reloading: Server) -> None:
+def test_version_of_another_task_is_rejected(exports_copy: Path, reloading: Server) -> None:
     publish(prepare(exports_copy, "ettm2"))
     wait_until(lambda: refused(reloading, "task"))
-    look_again(exports_copy, reloading)
+    wait_for_scan(exports_copy, reloading)
     assert refused(reloading, "task") == 1
     assert version(reloading) == OLD
     assert sorted(announced(reloading)) == sorted([str(OLD), "1"])
 
 
-def test_0_never_looks(exports_copy: Path, reloading: Server, start: Callable[..., Server]) -> None:
-    """Not even in the time in which another server has looked and loaded."""
+def test_reload_interval_of_0_disables_reloading(
+    exports_copy: Path, reloading: Server, start: Callable[..., Server]
+) -> None:
+    """Checked after another server has scanned the folder and loaded the new version."""
     server = start("--exports", str(exports_copy), "--reload-s", "0", "--drain-delay-s", "0")
     publish(new_version(exports_copy))
     wait_until(lambda: version(reloading) == NEW)
@@ -180,8 +182,8 @@ def test_0_never_looks(exports_copy: Path, reloading: Server, start: Callable[..
     assert "serving" not in server.text()
 
 
-def test_sigterm_after_a_new_version_loses_nothing(exports_copy: Path, reloading: ControlledServer) -> None:
-    """Requests in flight with the old version and with the new one are answered before the end."""
+def test_sigterm_after_a_new_version_loses_no_request(exports_copy: Path, reloading: ControlledServer) -> None:
+    """Requests in flight with the old version and with the new one get their responses before the server exits."""
     folder = new_version(exports_copy)
     with ExitStack() as stack:
         with reloading.held():
@@ -205,18 +207,16 @@ def test_sigterm_after_a_new_version_loses_nothing(exports_copy: Path, reloading
 HANGING = """
 import sys, threading
 from service import __main__
-from service.engine import reload
+from service.engine import folder
 
-reload.HANGS_S = 0.1
-reload.load_export = lambda *args, **options: threading.Event().wait()
+folder.READ_TIMEOUT_S = 0.1
+folder.load_export = lambda *args, **options: threading.Event().wait()
 sys.exit(__main__.main(sys.argv[1:]))
 """
 
 
-def test_export_whose_reading_hangs_does_not_keep_the_server_from_ending(
-    exports_copy: Path, start: Callable[..., Server]
-) -> None:
-    """As on a network mount that does not answer."""
+def test_hanging_read_of_an_export_does_not_block_shutdown(exports_copy: Path, start: Callable[..., Server]) -> None:
+    """Simulates a network mount that does not respond."""
     flags = ("--exports", str(exports_copy), "--reload-s", str(LOOK_S), "--drain-delay-s", "0")
     server = start(*flags, program=("-c", HANGING))
     folder = publish(new_version(exports_copy))
@@ -226,12 +226,12 @@ def test_export_whose_reading_hangs_does_not_keep_the_server_from_ending(
     assert "stopped" in server.text()
 
 
-def test_pipe_in_a_version_is_refused(exports_copy: Path, reloading: Server) -> None:
-    """To open one would wait for ever."""
+def test_version_with_a_pipe_is_rejected(exports_copy: Path, reloading: Server) -> None:
+    """Opening a pipe for reading would block for ever."""
     folder = new_version(exports_copy)
     (folder / "manifest.json").unlink()
     os.mkfifo(folder / "manifest.json")
     publish(folder)
     wait_until(lambda: refused(reloading, "manifest"))
-    look_again(exports_copy, reloading)
+    wait_for_scan(exports_copy, reloading)
     assert version(reloading) == OLD

@@ -1,7 +1,7 @@
-"""Mixed traffic for a long time: every answer right or the error expected, memory, descriptors and threads flat.
+"""Mixed traffic for a long time: correct answers and expected errors only; constant memory, descriptors and threads.
 
-`LONGDOC_SOAK_S` is how long, 600 s by default. The first quarter warms up; what is held is compared between the
-quarter after it and the last one.
+`LONGDOC_SOAK_S` is the duration, 600 s by default. The first quarter is the warm-up; the maxima of the second and of
+the last quarter are compared.
 """
 
 import json
@@ -37,20 +37,20 @@ log = logging.getLogger(__name__)
 
 SOAK_S = float(os.environ.get("LONGDOC_SOAK_S", "600"))
 CLIENTS = 6
-MOST_HALF_OPEN = 16
+MAX_HALF_OPEN = 16
 TEXT, JSON, NDJSON = ({"content-type": kind} for kind in ("text/plain", "application/json", "application/x-ndjson"))
 GROWTH = 1.10
-"""Of what is held, from the quarter after the warm-up to the last one."""
+"""Largest allowed ratio of the last quarter to the second one."""
 SLACK_BYTES = 24 * 2**20
-"""Beside it: an export that is just being swapped is there twice."""
+"""Allowed in addition: during a reload two versions of an export are loaded."""
 SLOPE_BYTES = 4 * 2**20
-"""A minute, over the second half; the allocator alone moves it by 2 MB, and in a short run by more."""
+"""Largest allowed growth per minute over the second half; the allocator alone causes 2 MB, more in a short run."""
 SLOPE_FROM_S = 300
 
 
 @dataclass
 class Traffic:
-    """What clients ask, and what they have to be answered."""
+    """Requests of the clients, and checks of the responses."""
 
     server: Server
     offline: Offline
@@ -70,12 +70,12 @@ class Traffic:
         self.stop = threading.Event()
         self.kinds: list[Callable[[httpx.Client, random.Random], None]] = [
             self.classify_text, self.classify_text, self.classify_json, self.classify_lines, self.score, self.rank,
-            self.predict, self.infer, self.forecast_series, self.err, self.err, self.miss_deadline, self.leave,
-            self.leave_lines, self.open_half, self.look,
+            self.predict, self.infer, self.forecast_series, self.err, self.err, self.miss_deadline, self.disconnect,
+            self.disconnect_from_lines, self.open_half, self.read_pages,
         ]  # fmt: skip
 
     def client(self, seed: int) -> None:
-        """Ask until told to stop; keep what was wrong."""
+        """Send random requests until `stop` is set; collect failures."""
         generator = random.Random(seed)
         with self.server.client() as client:
             while not self.stop.is_set() and not self.failures:
@@ -92,7 +92,7 @@ class Traffic:
         return response.json()
 
     def check_scores(self, result: dict[str, Any], index: int) -> None:
-        """Compare with the scores computed offline; versions differ in the names of the labels only."""
+        """Compare with the scores computed offline; versions differ only in the names of the labels."""
         found = {score["label"]: score["score"] for score in result["scores"]}
         names = ("negative", "positive") if "negative" in found else ("bad", "good")
         assert [found[name] for name in names] == pytest.approx(self.expected[index], abs=1e-5)
@@ -110,7 +110,7 @@ class Traffic:
             self.check_scores(result, index)
 
     def classify_lines(self, client: httpx.Client, generator: random.Random) -> None:
-        """The last line is wrong."""
+        """Send lines of which the last is invalid."""
         indices = generator.choices(range(len(self.documents)), k=8)
         lines = [json.dumps({"id": i, "text": self.documents[i].decode()}) for i in indices] + [f'{{"text": "{SECRET}']
         response = client.post("/v1/classify", content="\n".join(lines), headers=NDJSON)
@@ -169,15 +169,15 @@ class Traffic:
         del generator
         headers = {**TEXT, "x-request-timeout-ms": "1"}
         response = client.post("/v1/classify", content=document(2**20), headers=headers)
-        assert response.status_code in (429, 504), response.text  # 429: the door knows that it cannot be in time
+        assert response.status_code in (429, 504), response.text  # 429: admission expects a miss
 
-    def leave(self, client: httpx.Client, generator: random.Random) -> None:
+    def disconnect(self, client: httpx.Client, generator: random.Random) -> None:
         del client
         with self.server.begin(document(200_000)):
             time.sleep(generator.uniform(0, 0.05))
 
-    def leave_lines(self, client: httpx.Client, generator: random.Random) -> None:
-        """Go away when the first answers have come, in the middle of a line."""
+    def disconnect_from_lines(self, client: httpx.Client, generator: random.Random) -> None:
+        """Disconnect in the middle of a line, after the first answers."""
         del client
         with Wire(self.server.url) as wire:
             lines = [json.dumps({"text": text}).encode() + b"\n" for text in self.texts]
@@ -186,23 +186,23 @@ class Traffic:
             assert wire.send(head + body).head()[0] == 200
 
     def open_half(self, client: httpx.Client, generator: random.Random) -> None:
-        """Leave a connection with the beginning of a request, and abandon the oldest."""
+        """Open a connection with the beginning of a request, and abandon the oldest one."""
         del client
         host, port = self.server.url.removeprefix("http://").split(":")
         connection = socket.create_connection((host, int(port)), timeout=60)
         head = b"POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Type: text/plain\r\nContent-Length: 9000\r\n\r\nabc"
         connection.sendall(head[: generator.randrange(len(head) + 1)])
         self.half_open.append(connection)
-        while len(self.half_open) > MOST_HALF_OPEN:
+        while len(self.half_open) > MAX_HALF_OPEN:
             self.half_open.popleft().close()
 
-    def look(self, client: httpx.Client, generator: random.Random) -> None:
+    def read_pages(self, client: httpx.Client, generator: random.Random) -> None:
         assert client.get(generator.choice(("/metrics", "/v1/models", "/health", "/docs"))).status_code == 200
 
 
 @dataclass(frozen=True)
 class Held:
-    """What the process holds at a time."""
+    """Resources of the process at a point in time."""
 
     at: float
     rss: int
@@ -217,7 +217,7 @@ def sample(server: Server, began: float) -> Held:
 
 
 def check_flat(held: list[Held]) -> None:
-    """Hold no more in the last quarter than in the one after the warm-up, but for noise."""
+    """Check that the process holds no more in the last quarter than in the second one, except for noise."""
     first, last = held[len(held) // 4 : len(held) // 2], held[3 * len(held) // 4 :]
     most = {name: [max(getattr(h, name) for h in part) for part in (first, last)] for name in Held.__annotations__}
     second_half = held[len(held) // 2 :]
@@ -225,20 +225,20 @@ def check_flat(held: list[Held]) -> None:
     log.info("most in the second and the last quarter: %s; %.2f MB a minute", most, slope / 1e6)
     log.info("MB over time: %s", [round(h.rss / 1e6) for h in held[:: max(1, len(held) // 40)]])
     assert most["rss"][1] <= GROWTH * most["rss"][0] + SLACK_BYTES, most
-    assert most["descriptors"][1] <= GROWTH * most["descriptors"][0] + MOST_HALF_OPEN, most
+    assert most["descriptors"][1] <= GROWTH * most["descriptors"][0] + MAX_HALF_OPEN, most
     assert most["threads"][1] <= GROWTH * most["threads"][0] + 4, most
     assert held[-1].at < SLOPE_FROM_S or slope < SLOPE_BYTES, slope
 
 
 def reload(exports: Path, version: int) -> None:
-    """Publish a version with other labels than the one before; take away what is no longer served."""
+    """Publish a version whose labels differ from the previous one; remove the version before that."""
     labels = ["bad", "good"] if version % 2 else ["negative", "positive"]
     publish(prepare(exports, version=version, labels=labels))
     shutil.rmtree(exports / NAME / str(version - 2), ignore_errors=True)
 
 
 @pytest.mark.slow
-def test_long_mixed_traffic_leaves_nothing_behind(
+def test_long_mixed_traffic_does_not_leak(
     start: Callable[..., Server],
     exports_copy: Path,
     offline: Offline,
@@ -275,7 +275,7 @@ def test_long_mixed_traffic_leaves_nothing_behind(
     check_flat(held)
     models = server.get("/v1/models").json()["models"]
     served = {model["name"]: model["version"] for model in models}
-    assert served[NAME] in (version - 1, version), "the reload has not kept up"
+    assert served[NAME] in (version - 1, version), "the server has not reloaded the newest versions"
     assert served[NAME] > OLD
     wait_until(lambda: server.descriptors() <= idle.descriptors + 8, lambda: "connections or files stay open")
     assert "Traceback" not in server.text()

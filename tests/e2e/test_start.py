@@ -1,4 +1,4 @@
-"""What the server refuses to start with: one line on standard error that says which, exit code 2."""
+"""Starting the server: flags, backends, `check`; failures print one line that names the cause and exit with 2."""
 
 import shutil
 import subprocess
@@ -12,11 +12,13 @@ import pytest
 from artifact.loading import find_exports
 from artifact.manifest import newest_version
 from service.__main__ import main
+from service.settings import Settings
 from tests.support.offline import OfflineForecaster, same_score
 from tests.support.paths import EXPORTS, ROOT
 from tests.support.refusals import check_last_line, check_refusal, run
 from tests.support.server import Server
 from tests.support.versions import edit_manifest, flip_byte
+from tests.support.waiting import wait_until
 
 VERSION = newest_version(EXPORTS / "imdb-s3").name
 PLACE = f"imdb-s3/{VERSION}"
@@ -46,7 +48,7 @@ DAMAGE: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("damage", "words"), DAMAGE)
-def test_damaged_export_is_refused(
+def test_damaged_export_is_rejected(
     exports_copy: Path,
     capsys: pytest.CaptureFixture[str],
     damage: Callable[[Path], object],
@@ -57,17 +59,20 @@ def test_damaged_export_is_refused(
     check_last_line(capsys.readouterr().err, *words)
 
 
-def test_server_and_check_refuse_a_damaged_export_alike(exports_copy: Path) -> None:
+def test_server_and_check_print_the_same_error_for_a_damaged_export(exports_copy: Path) -> None:
     flip_byte(exports_copy / "imdb-s3" / VERSION / "model.onnx")
     for arguments in (("--port", "0", "--exports", str(exports_copy)), ("check", str(exports_copy))):
         check_refusal(run(*arguments), PLACE, "model.onnx", "sha256")
 
 
-def test_missing_or_empty_exports_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_or_empty_exports_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for folder, words in ((tmp_path / "none", "not a folder"), (tmp_path, "holds no export")):
         assert main(["check", str(folder)]) == 2
         check_last_line(capsys.readouterr().err, str(folder), words)
-    check_refusal(run("--exports", str(tmp_path)), "holds no export")
+    for folder, words in ((tmp_path / "none", "not a folder"), (tmp_path, "holds no export")):
+        done = run("--exports", str(folder))
+        check_refusal(done, str(folder), words, "give --exports FOLDER", "python -m model export")
+        assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -78,7 +83,7 @@ def test_missing_or_empty_exports_are_refused(tmp_path: Path, capsys: pytest.Cap
         ([], {"LONGDOC_BACKEND": "caffe"}, ("backend", "caffe")),
     ],
 )
-def test_bad_settings_are_refused(
+def test_bad_settings_are_rejected(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     flags: list[str],
@@ -91,20 +96,22 @@ def test_bad_settings_are_refused(
     check_last_line(capsys.readouterr().err, *words)
 
 
-def test_unknown_flag_is_refused() -> None:
+def test_unknown_flag_is_rejected() -> None:
     check_refusal(run("--colour", "red"), "--colour")
 
 
-def test_taken_port_is_refused(server: Server) -> None:
+def test_port_in_use_is_rejected(server: Server) -> None:
     check_refusal(run("--port", server.url.rsplit(":", 1)[1]), "port", "in use")
 
 
-def test_device_that_is_not_there_is_refused() -> None:
+def test_missing_device_is_rejected() -> None:
     first = find_exports(EXPORTS)[0]
     check_refusal(run("--port", "0", "--device", "cuda"), f"{first.parent.name}/{first.name}", "cuda")
 
 
-def test_rest_is_served_when_asked_to(exports_copy: Path, start: Callable[..., Server]) -> None:
+def test_valid_exports_are_served_when_damaged_ones_are_skipped(
+    exports_copy: Path, start: Callable[..., Server]
+) -> None:
     shutil.copytree(exports_copy / "imdb-s3", exports_copy / "broken")
     server = start("--exports", str(exports_copy), "--skip-bad-exports", "--reload-s", "0")
     assert [m["name"] for m in server.get("/v1/models").json()["models"]] == ["imdb-s3"]
@@ -136,7 +143,7 @@ def test_several_models_need_a_name_or_a_default(exports_copy: Path, start: Call
     check_refusal(run("--exports", str(exports_copy), "--default-classifier", "third"), "third")
 
 
-def test_torchscript_gives_the_same_answers(
+def test_torchscript_backend_gives_the_same_answers(
     server: Server, start: Callable[..., Server], forecaster: OfflineForecaster
 ) -> None:
     other = start("--backend", "torchscript", "--default-forecaster", "ettm2")
@@ -156,7 +163,7 @@ def test_torchscript_gives_the_same_answers(
     assert "Warning" not in other.text()
 
 
-def test_check_passes_on_the_repository() -> None:
+def test_check_accepts_the_exports_of_the_repository() -> None:
     done = run("check", str(EXPORTS))
     assert done.returncode == 0, done.stderr
     names = [line.split()[0] for line in done.stdout.splitlines()]
@@ -166,11 +173,14 @@ def test_check_passes_on_the_repository() -> None:
 
 def test_help_describes_every_setting() -> None:
     text = run("--help").stdout
-    for words in ("--max-queue-rows", "Rows that may wait", "--drain-delay-s", "check", "predict"):
-        assert words in text
+    for name, field in Settings.model_fields.items():
+        assert f"--{name.replace('_', '-')}" in text
+        assert "".join(str(field.description).split()) in "".join(text.split()), name
+    for command in ("check", "predict"):
+        assert command in text
 
 
-def test_serving_needs_neither_torch_nor_the_training_code() -> None:
+def test_service_imports_neither_torch_nor_the_training_code() -> None:
     code = (
         "import sys\n"
         "for name in ('torch', 'model', 'onnx', 'onnxscript', 'matplotlib'): sys.modules[name] = None\n"
@@ -181,10 +191,22 @@ def test_serving_needs_neither_torch_nor_the_training_code() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_misspelt_default_is_told_until_it_is_right(exports_copy: Path, start: Callable[..., Server]) -> None:
+    defaults = exports_copy / "defaults.json"
+    defaults.write_text('{"text-classification": "imdb-s4"}')
+    server = start("--exports", str(exports_copy), "--reload-s", "0.1", "--drain-delay-s", "0")
+    problem = f"{defaults}: text-classification: there is no model 'imdb-s4' for this task; there are: imdb-s3"
+    assert server.text().count(problem) == 1
+    check_refusal(run("check", str(exports_copy)), problem)
+    defaults.write_text('{"text-classification": "imdb-s3"}')
+    wait_until(lambda: "requests without a model go to imdb-s3 (defaults.json)" in server.text())
+    assert server.text().count(problem) == 1
+
+
 def test_misspelt_variable_is_told(tmp_path: Path) -> None:
     variables = {"LONGDOC_API_KEY": "secret", "LONGDOC_DATA": "elsewhere", "LONGDOC_RELOAD_S": "0"}
     with Server(tmp_path / "log", "--drain-delay-s", "0", variables=variables) as server:
-        warnings = [line for line in server.text().splitlines() if "WARNING" in line and "is no setting" in line]
+        warnings = [line for line in server.text().splitlines() if "WARNING" in line and "is not a setting" in line]
         assert len(warnings) == 1
-        assert "LONGDOC_API_KEY is no setting" in warnings[0]
+        assert "LONGDOC_API_KEY is not a setting" in warnings[0]
         assert "secret" not in server.text()

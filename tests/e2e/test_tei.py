@@ -1,4 +1,4 @@
-"""TEI's `/predict`, `/rerank`, `/info` and `/health`: its shapes, and the answers computed offline."""
+"""Routes of text-embeddings-inference: shapes, and the answers computed offline; test_huggingface.py has `POST /`."""
 
 import json
 import math
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from artifact.cores import cpu_count
@@ -47,7 +48,7 @@ def check_labels(predictions: list[dict[str, Any]], expected: dict[str, float]) 
 
 
 def check_error(response: httpx.Response, status: int, kind: str = "Validation", message: str = "") -> None:
-    """TEI's body, and nothing else."""
+    """Check that the response has TEI's error body only."""
     assert response.status_code == status, response.text
     assert set(response.json()) == {"error", "error_type"}
     assert response.json()["error_type"] == kind
@@ -55,7 +56,7 @@ def check_error(response: httpx.Response, status: int, kind: str = "Validation",
     assert SECRET not in response.text
 
 
-def test_text_and_batches_of_texts(client: httpx.Client, offline: Offline) -> None:
+def test_predict_scores_a_text_and_batches_of_texts(client: httpx.Client, offline: Offline) -> None:
     for inputs in (LONG, [LONG]):
         response = ask(client, "/predict", inputs=inputs)
         check_labels(response.json(), offline(LONG.encode()))
@@ -68,7 +69,7 @@ def test_text_and_batches_of_texts(client: httpx.Client, offline: Offline) -> No
     assert read(response) == (9013, 9013)
 
 
-def test_two_strings_are_one_pair(client: httpx.Client, matcher: OfflineMatcher) -> None:
+def test_predict_takes_two_strings_as_a_pair(client: httpx.Client, matcher: OfflineMatcher) -> None:
     (prediction,) = ask(client, "/predict", inputs=["on parsing", LONG]).json()
     assert prediction["label"] == "match"
     assert same_score(prediction["score"], matcher("on parsing", LONG))
@@ -79,7 +80,7 @@ def test_two_strings_are_one_pair(client: httpx.Client, matcher: OfflineMatcher)
     assert read(response) == (9029, 9029)
 
 
-def test_ranks(client: httpx.Client, matcher: OfflineMatcher) -> None:
+def test_rerank_orders_texts_by_score(client: httpx.Client, matcher: OfflineMatcher) -> None:
     query, texts = "a paper on parsing", ["one on speech", LONG, "a parser of trees"]
     ranks = ask(client, "/rerank", query=query, texts=texts).json()
     assert [set(rank) for rank in ranks] == [{"index", "score"}] * 3
@@ -94,6 +95,34 @@ def test_ranks(client: httpx.Client, matcher: OfflineMatcher) -> None:
     assert read(response) == (total, total)
 
 
+def test_embed_returns_the_vectors_that_the_scores_use(client: httpx.Client, matcher: OfflineMatcher) -> None:
+    texts = ["on parsing", LONG, "é for é", "on parsing"]
+    plain = np.stack([matcher.vector(text.encode(), "windows") for text in texts])
+    lengths = np.linalg.norm(plain, axis=1, keepdims=True)
+    for given, expected in ((texts, plain), (LONG, plain[1:2])):
+        response = ask(client, "/embed", inputs=given, normalize=False)
+        assert np.allclose(response.json(), expected, atol=1e-5)
+    response = ask(client, "/embed", inputs=texts)
+    assert np.allclose(response.json(), plain / lengths, atol=1e-5)
+    assert read(response) == (9029, 9029)
+    (a, b) = np.array(ask(client, "/embed", inputs=texts[:2], normalize=False).json(), np.float32)
+    assert np.allclose(matcher.head.run({"a": a[None], "b": b[None]})["logits"], logit(matcher(*texts[:2])), atol=1e-3)
+
+
+def test_similarity_scores_sentences_in_order(client: httpx.Client, matcher: OfflineMatcher) -> None:
+    source, sentences = "a paper on parsing", ["one on speech", LONG, "a parser of trees"]
+    inputs = {"source_sentence": source, "sentences": sentences}
+    for path in ("/similarity", "/"):
+        response = ask(client, path, inputs=inputs)
+        for score, sentence in zip(response.json(), sentences, strict=True):
+            assert same_score(score, matcher(source, sentence))
+        assert read(response) == (9000 + len(source) + len(sentences[0]) + len(sentences[2]),) * 2
+
+
+def logit(probability: float) -> float:
+    return math.log(probability / (1 - probability))
+
+
 def test_raw_scores_are_logits(client: httpx.Client, matcher: OfflineMatcher) -> None:
     plain = {p["label"]: p["score"] for p in ask(client, "/predict", inputs=LONG).json()}
     raw = {p["label"]: p["score"] for p in ask(client, "/predict", inputs=LONG, raw_scores=True).json()}
@@ -103,7 +132,7 @@ def test_raw_scores_are_logits(client: httpx.Client, matcher: OfflineMatcher) ->
     (pair,) = ask(client, "/predict", inputs=["on parsing", "of speech"], raw_scores=True).json()
     assert same_score(1 / (1 + math.exp(-pair["score"])), matcher("on parsing", "of speech"))
     (same,) = ask(client, "/predict", inputs=[LONG, LONG], raw_scores=True).json()
-    assert abs(same["score"]) < 37  # finite, where the probability is all but 1
+    assert abs(same["score"]) < 37  # finite although the probability is almost 1
     (rank,) = ask(client, "/rerank", query="on parsing", texts=["of speech"], raw_scores=True).json()
     assert rank["score"] == pytest.approx(pair["score"], rel=1e-6)
 
@@ -120,7 +149,7 @@ def test_raw_scores_are_logits(client: httpx.Client, matcher: OfflineMatcher) ->
         ({}, "windows"),
     ],
 )
-def test_what_is_cut_is_told(
+def test_truncation_is_reported(
     client: httpx.Client, offline: Offline, matcher: OfflineMatcher, options: dict[str, Any], how: str
 ) -> None:
     response = ask(client, "/predict", inputs=LONG, **options)
@@ -130,10 +159,19 @@ def test_what_is_cut_is_told(
     response = ask(client, "/rerank", query="on parsing", texts=[LONG], **options)
     assert same_score(response.json()[0]["score"], matcher("on parsing", LONG, how))
     assert read(response) == (9010, used + 10)
+    response = ask(client, "/embed", inputs=LONG, normalize=False, **options)
+    assert np.allclose(response.json()[0], matcher.vector(LONG.encode(), how), atol=1e-5)
+    assert read(response) == (9000, used)
 
 
-def test_long_texts_are_refused_where_truncation_is(client: httpx.Client) -> None:
-    for path, body in (("/predict", {"inputs": LONG}), ("/rerank", {"query": "abc", "texts": ["abc", LONG]})):
+def test_long_texts_are_rejected_if_truncate_is_false(client: httpx.Client) -> None:
+    bodies: dict[str, dict[str, Any]] = {
+        "/predict": {"inputs": LONG},
+        "/rerank": {"query": "abc", "texts": ["abc", LONG]},
+        "/embed": {"inputs": ["abc", LONG]},
+        "/": {"inputs": LONG},
+    }
+    for path, body in bodies.items():
         response = client.post(path, json={**body, "truncate": False})
         check_error(response, 422, message="the document has 9000 bytes; the model reads 4096")
 
@@ -172,16 +210,17 @@ def test_matcher_alone_is_a_reranker(tmp_path: Path, start: Callable[..., Server
         assert (info["model_id"], list(info["model_type"])) == ("aan", ["reranker"])
         check_error(client.post("/predict", json={"inputs": "a"}), 422, message="name a model")
         ask(client, "/predict", inputs=["abc", "def"])
+        assert ask(client, "/", inputs="abc").json() == ask(client, "/embed", inputs="abc").json()
 
 
-def test_health(client: httpx.Client) -> None:
+def test_health_returns_200(client: httpx.Client) -> None:
     answer = client.get("/health")
     assert (answer.status_code, answer.content) == (200, b"")
     assert client.head("/health").status_code == 200
     check_error(client.post("/health"), 405)
 
 
-def test_who_is_about_to_stop_is_unhealthy_but_answers(start: Callable[..., Server]) -> None:
+def test_draining_server_is_unhealthy_but_still_answers(start: Callable[..., Server]) -> None:
     server = start("--drain-delay-s", "3600", "--default-forecaster", "ettm2")
     with server.client() as client:
         assert client.get("/health").status_code == 200
@@ -193,7 +232,7 @@ def test_who_is_about_to_stop_is_unhealthy_but_answers(start: Callable[..., Serv
     assert server.stop() == 0
 
 
-def test_overload_and_deadline(start_controlled: Callable[..., ControlledServer]) -> None:
+def test_overload_gets_429_and_missed_deadline_504(start_controlled: Callable[..., ControlledServer]) -> None:
     server = start_controlled("--drain-delay-s", "0", "--default-forecaster", "ettm2", "--max-queue-rows", "1")
     with server.held(), server.client() as client, ThreadPoolExecutor(cpu_count() + 1) as pool:
         late = partial(client.post, "/predict", json={"inputs": "a"}, headers={"X-Request-Timeout-Ms": "3000000"})
@@ -211,10 +250,12 @@ def test_overload_and_deadline(start_controlled: Callable[..., ControlledServer]
             check_error(request.result(), 504, "Backend", "deadline")
 
 
-def test_bad_key_has_no_body(start: Callable[..., Server]) -> None:
+def test_401_has_no_body(start: Callable[..., Server]) -> None:
     server = start("--drain-delay-s", "0", "--default-forecaster", "ettm2", "--api-keys", "sesame")
     with server.client() as client:
-        for refused in (client.post("/predict", json={"inputs": "a"}), client.get("/info")):
+        assert client.get("/", follow_redirects=True).status_code == 200
+        posts = (client.post(path, json={"inputs": "a"}) for path in ("/predict", "/embed", "/similarity", "/"))
+        for refused in (*posts, client.get("/info")):
             assert (refused.status_code, refused.content) == (401, b"")
             assert refused.headers["www-authenticate"] == "Bearer"
         assert client.get("/health").status_code == 200
@@ -234,11 +275,11 @@ def test_bad_key_has_no_body(start: Callable[..., Server]) -> None:
         ({"inputs": [SECRET, [SECRET]]}, 422, "inputs.list.1: "),
         ({"inputs": [[SECRET], SECRET]}, 422, "inputs.batch.1: "),
         ({"inputs": [[[SECRET]]]}, 422, "inputs.batch.0.0: "),
-        ({"inputs": []}, 422, "inputs: 0 strings; 1, a text, or 2, a pair, are allowed; a batch is a list of lists"),
-        ({"inputs": [SECRET] * 3}, 422, "inputs: 3 strings; 1, a text, or 2, a pair, are allowed"),
+        ({"inputs": []}, 422, "inputs: 0 strings; use 1 for a text, 2 for a pair, or a list of lists for a batch"),
+        ({"inputs": [SECRET] * 3}, 422, "inputs: 3 strings; use 1 for a text, 2 for a pair"),
         ({"inputs": [[]]}, 422, "inputs.batch.0: "),
         ({"inputs": [[SECRET] * 3]}, 422, "inputs.batch.0: "),
-        ({"inputs": [[SECRET], [SECRET] * 2]}, 422, "inputs: texts and pairs are answered by different models"),
+        ({"inputs": [[SECRET], [SECRET] * 2]}, 422, "inputs: a batch must not mix texts and pairs"),
         ({"inputs": ""}, 422, "the document is empty"),
         ({"inputs": [["a"], [""]]}, 422, "input 1: the document is empty"),
         ({"inputs": ["abc", "a"]}, 422, "inputs.0.1: the document has 1 bytes; the model needs at least 3"),
@@ -250,7 +291,9 @@ def test_bad_key_has_no_body(start: Callable[..., Server]) -> None:
         ({"inputs": SECRET, "raw_scores": 1}, 422, "raw_scores: "),
     ],
 )
-def test_bad_predictions_are_named(client: httpx.Client, body: object, status: int, message: str) -> None:
+def test_bad_predict_request_is_named_in_the_error(
+    client: httpx.Client, body: object, status: int, message: str
+) -> None:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     check_error(client.post("/predict", content=content, headers=JSON), status, message=message)
 
@@ -269,7 +312,9 @@ def test_bad_predictions_are_named(client: httpx.Client, body: object, status: i
         ({"query": SECRET, "texts": [SECRET], "top_n": 0}, 422, "top_n: "),
     ],
 )
-def test_bad_rankings_are_named(client: httpx.Client, body: object, status: int, message: str) -> None:
+def test_bad_rerank_request_is_named_in_the_error(
+    client: httpx.Client, body: object, status: int, message: str
+) -> None:
     check_error(client.post("/rerank", json=body), status, message=message)
 
 
@@ -285,19 +330,29 @@ def test_unknown_fields_are_ignored(client: httpx.Client) -> None:
     assert ask(client, "/predict", inputs="a good film", parameters={"top_k": 1}, model="theirs").json() == plain
 
 
-def test_work_on_a_body_is_bounded(client: httpx.Client) -> None:
-    """To parse millions of lists takes seconds in which nobody else is answered; brackets in texts do not count."""
+def test_number_of_vectors_is_limited(client: httpx.Client) -> None:
+    check_error(client.post("/embed", json={"inputs": ["abc"] * 257}), 413, message="inputs: 257; at most 256")
+    assert len(ask(client, "/embed", inputs=[f"text {number}" for number in range(256)]).json()) == 256
+    check_error(client.post("/embed", json={"inputs": SECRET, "dimensions": 5}), 422, message="have 64 numbers")
+    check_error(client.post("/embed", json={"inputs": SECRET, "prompt_name": SECRET}), 422, message="prompt_name: ")
+
+
+def test_body_with_too_many_values_is_rejected(client: httpx.Client) -> None:
+    """Parsing millions of lists would block other requests for seconds; brackets inside strings do not count."""
     for unit, status in ((b"[],", 413), (b'[""],', 413), (b"[[]],", 413), (b'"",', 413), (b"1,", 413)):
         content = b'{"inputs":[' + (unit * (8_000_000 // len(unit)))[:-1] + b"]}"
         check_error(client.post("/predict", content=content, headers=JSON), status)
     ask(client, "/predict", inputs="[{" * 200_000)
 
 
-def test_mutated_bodies_are_answered_clearly(client: httpx.Client) -> None:
+def test_mutated_bodies_get_clear_errors(client: httpx.Client) -> None:
     seeds = [
         ("/predict", b'{"inputs":[["ab"],["cd"]],"truncate":true,"truncation_direction":"Left","raw_scores":true}'),
         ("/predict", b'{"inputs":["abc","def"],"truncate":null}'),
         ("/rerank", b'{"query":"abc","texts":["def","ghi"],"return_text":true,"top_n":1}'),
+        ("/embed", b'{"inputs":["abc","def"],"normalize":false,"truncate":true,"prompt_name":null,"dimensions":64}'),
+        ("/similarity", b'{"inputs":{"source_sentence":"abc","sentences":["def"]},"parameters":{"truncate":true}}'),
+        ("/", b'{"inputs":["abc","def"],"parameters":{"top_k":1,"function_to_apply":"none"}}'),
     ]
     generator = random.Random(0)
     for _ in range(300):
@@ -307,10 +362,10 @@ def test_mutated_bodies_are_answered_clearly(client: httpx.Client) -> None:
         assert response.status_code == 200 or set(response.json()) == {"error", "error_type"}
 
 
-def test_routes_are_documented(client: httpx.Client) -> None:
+def test_routes_are_in_the_openapi_document(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
     paths = document["paths"]
-    for path in ("/predict", "/rerank"):
+    for path in ("/predict", "/rerank", "/similarity", "/embed", "/"):
         assert "application/json" in paths[path]["post"]["requestBody"]["content"]
         schema = paths[path]["post"]["responses"]["422"]["content"]["application/json"]["schema"]
         assert schema == {"$ref": "#/components/schemas/TEIError"}

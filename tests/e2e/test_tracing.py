@@ -1,4 +1,4 @@
-"""Traces over real sockets: what arrives at a collector, and what happens when there is none."""
+"""Traces over real sockets: what a collector receives, and what happens without a collector."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def values(attributes: Iterable[KeyValue]) -> dict[str, Any]:
 
 
 class Collector(ThreadingHTTPServer):
-    """Takes OTLP over HTTP, as protobuf."""
+    """Receives OTLP over HTTP in protobuf."""
 
     daemon_threads = True
 
@@ -59,11 +59,11 @@ class Collector(ThreadingHTTPServer):
         return [values(r.resource.attributes) for request in self.requests for r in request.resource_spans]
 
     def trace(self, response: httpx.Response) -> tuple[Span, list[Span]]:
-        """Span of a request, once it has arrived, and those below it."""
+        """Wait for the span of a request and return it with the spans below it."""
         return self.trace_of(response.headers["x-request-id"])
 
     def trace_of(self, request_id: str) -> tuple[Span, list[Span]]:
-        """The same for the id of a request."""
+        """Do the same for a request id."""
 
         def arrived() -> list[Span]:
             return [s for s in self.spans() if values(s.attributes).get("longdoc.request_id") == request_id]
@@ -85,7 +85,7 @@ class Intake(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def collector() -> Iterator[Collector]:
 
 @pytest.fixture(scope="module")
 def traced(collector: Collector, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlledServer]:
-    """A server that sends its spans at once."""
+    """A server that exports each span at once."""
     log, flags = tmp_path_factory.mktemp("traced") / "log", ("--default-forecaster", "ettm2", "--drain-delay-s", "0")
     at_once = {"OTEL_BSP_SCHEDULE_DELAY": "50"}
     with ControlledServer(log, "--otlp-endpoint", collector.url, *flags, variables=at_once) as server:
@@ -112,7 +112,7 @@ def client(traced: ControlledServer) -> Iterator[httpx.Client]:
         yield client
     assert "Traceback" not in traced.text()
     assert "Warning" not in traced.text()
-    assert "service.http.tracing" not in traced.text(), "the collector was complained of"
+    assert "service.http.tracing" not in traced.text(), "the server logged a problem with the collector"
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def own_collector() -> Iterator[Collector]:
         collector.shutdown()
 
 
-def test_request_is_a_span_of_the_clients_trace_with_its_stages(client: httpx.Client, collector: Collector) -> None:
+def test_request_is_a_span_in_the_clients_trace_with_its_stages(client: httpx.Client, collector: Collector) -> None:
     name, before = uuid.uuid4().hex, time.time_ns()
     headers = {**SAMPLED, "tracestate": "vendor=1", "X-Request-Id": name}
     response = client.post("/v1/classify", json={"inputs": [SECRET, SECRET * 200]}, headers=headers)
@@ -158,10 +158,10 @@ def test_request_is_a_span_of_the_clients_trace_with_its_stages(client: httpx.Cl
         edges += [stage.start_time_unix_nano, stage.end_time_unix_nano]
     edges += [span.end_time_unix_nano, after]
     assert edges == sorted(edges)
-    told = dict(re.findall(r"(\w+);dur=([\d.]+)", response.headers["server-timing"]))
+    durations = dict(re.findall(r"(\w+);dur=([\d.]+)", response.headers["server-timing"]))
     (compute,) = [child for child in children if child.name == "compute"]
     assert (compute.end_time_unix_nano - compute.start_time_unix_nano) / 1e6 == pytest.approx(
-        float(told["compute"]), abs=0.1
+        float(durations["compute"]), abs=0.1
     )
 
 
@@ -169,7 +169,7 @@ def test_request_is_a_span_of_the_clients_trace_with_its_stages(client: httpx.Cl
     "traceparent",
     [None, f"00-{'0' * 32}-{PARENT}-01", f"00-{TRACE}-{PARENT}-01-more", f"00-{TRACE.upper()}-{PARENT}-01"],
 )
-def test_request_without_a_valid_parent_begins_a_trace(
+def test_request_without_a_valid_parent_starts_a_trace(
     client: httpx.Client, collector: Collector, traceparent: str | None
 ) -> None:
     headers = {"traceparent": traceparent} if traceparent else {}
@@ -178,13 +178,13 @@ def test_request_without_a_valid_parent_begins_a_trace(
     assert span.trace_id.hex() not in (TRACE, "0" * 32)
 
 
-def test_two_parents_are_none(client: httpx.Client, collector: Collector) -> None:
+def test_two_traceparent_headers_are_ignored(client: httpx.Client, collector: Collector) -> None:
     headers = [("traceparent", SAMPLED["traceparent"]), ("traceparent", f"00-{'1' * 32}-{PARENT}-01")]
     span, _ = collector.trace(client.get("/v1/models", headers=headers))
     assert span.parent_span_id == b""
 
 
-def test_request_of_a_trace_that_is_not_sampled_makes_no_span(client: httpx.Client, collector: Collector) -> None:
+def test_request_of_an_unsampled_trace_creates_no_span(client: httpx.Client, collector: Collector) -> None:
     silent = "c" * 32
     client.post("/v1/classify", json={"inputs": "x"}, headers={"traceparent": f"00-{silent}-{PARENT}-00"})
     collector.trace(client.post("/v1/classify", json={"inputs": "x"}))
@@ -211,7 +211,7 @@ def test_every_task_and_protocol_is_traced(
         assert sorted(child.name for child in children) == sorted(STAGES)
 
 
-def test_refusal_is_no_error_of_the_server(client: httpx.Client, collector: Collector) -> None:
+def test_rejected_request_is_not_marked_as_an_error(client: httpx.Client, collector: Collector) -> None:
     response = client.post("/v1/classify", json={"inputs": SECRET, SECRET: SECRET})
     assert response.status_code == 422
     span, children = collector.trace(response)
@@ -220,7 +220,7 @@ def test_refusal_is_no_error_of_the_server(client: httpx.Client, collector: Coll
     assert not children
 
 
-def test_path_that_is_not_there_leaves_no_text(client: httpx.Client, collector: Collector) -> None:
+def test_span_of_an_unknown_path_does_not_contain_the_path(client: httpx.Client, collector: Collector) -> None:
     span, _ = collector.trace(client.get(f"/{SECRET}", params={"q": SECRET}))
     assert span.name == "GET"
     found = values(span.attributes)
@@ -228,7 +228,7 @@ def test_path_that_is_not_there_leaves_no_text(client: httpx.Client, collector: 
     assert not {"http.route", "url.path", "url.query"} & found.keys()
 
 
-def test_error_of_the_server_is_marked(client: httpx.Client, traced: ControlledServer, collector: Collector) -> None:
+def test_server_error_is_marked(client: httpx.Client, traced: ControlledServer, collector: Collector) -> None:
     with traced.held():
         response = client.post("/v1/classify", content=SECRET, headers={**TEXT, "X-Request-Timeout-Ms": "20"})
     assert response.status_code == 504
@@ -238,7 +238,7 @@ def test_error_of_the_server_is_marked(client: httpx.Client, traced: ControlledS
     assert values(span.attributes)["error.type"] == "504"
 
 
-def test_lines_are_one_span_that_lasts_to_the_last_answer(traced: Server, collector: Collector) -> None:
+def test_span_of_lines_lasts_until_the_last_answer(traced: Server, collector: Collector) -> None:
     line = chunked(json.dumps({"text": SECRET}).encode() + b"\n")
     with Wire(traced.url) as wire:
         head = request(body=None, content_type="application/x-ndjson", transfer_encoding="chunked", **SAMPLED)
@@ -266,8 +266,8 @@ def test_probes_are_not_traced(client: httpx.Client, collector: Collector) -> No
     assert not any("health" in span.name or "metrics" in span.name for span in collector.spans())
 
 
-def test_no_text_of_a_document_leaves(client: httpx.Client, collector: Collector) -> None:
-    """In whatever the tests before have sent, too."""
+def test_spans_contain_no_text_of_documents(client: httpx.Client, collector: Collector) -> None:
+    """Covers the spans of all previous tests too."""
     client.post("/v1/classify", json={"inputs": SECRET})
     collector.trace(client.post("/v1/classify", content=SECRET, headers=TEXT))
     words = SECRET.encode()
@@ -275,7 +275,7 @@ def test_no_text_of_a_document_leaves(client: httpx.Client, collector: Collector
     assert not any(words in body or words.replace(b" ", b"%20") in body for body in collector.bodies)
 
 
-def test_last_spans_are_sent_by_each_worker_before_it_ends(
+def test_workers_send_their_last_spans_before_they_exit(
     start: Callable[..., Server], own_collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "3600000")
@@ -284,7 +284,7 @@ def test_last_spans_are_sent_by_each_worker_before_it_ends(
     flags = ("--otlp-endpoint", own_collector.url, "--workers", "2", "--drain-delay-s", "0")
     server = start(*flags, constants={"service.http.tracing.FLUSH_S": PATIENCE_S})
     wait_until(lambda: server.text().count("listening on") == 2)
-    for _ in range(20):  # each on a connection of its own, so that both workers get some
+    for _ in range(20):  # each on a new connection, so that both workers get some
         assert server.post("/v1/classify", json={"inputs": "x"}).status_code == 200
     assert not own_collector.requests
     assert server.stop() == 0
@@ -294,7 +294,7 @@ def test_last_spans_are_sent_by_each_worker_before_it_ends(
     assert len({r["service.instance.id"] for r in resources}) == len(resources)
 
 
-def test_sampler_is_that_of_the_variables(
+def test_sampler_is_set_by_the_opentelemetry_variables(
     start: Callable[..., Server], own_collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
@@ -307,7 +307,7 @@ def test_sampler_is_that_of_the_variables(
     assert [r["service.name"] for r in own_collector.resources()] == ["longdoc-serve"]
 
 
-def test_nothing_is_sent_unless_asked(
+def test_no_spans_are_sent_unless_tracing_is_on(
     start: Callable[..., Server], own_collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", own_collector.url)
@@ -319,13 +319,13 @@ def test_nothing_is_sent_unless_asked(
     assert not own_collector.bodies
 
 
-def test_library_is_not_loaded_unless_asked() -> None:
+def test_opentelemetry_is_not_imported_unless_tracing_is_on() -> None:
     code = "import sys, service.__main__; sys.exit('opentelemetry.sdk' in sys.modules)"
     assert run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("is_silent", [False, True], ids=["refuses", "never answers"])
-def test_collector_that_is_down_disturbs_nobody(
+def test_requests_are_answered_while_the_collector_is_down(
     start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, *, is_silent: bool
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
@@ -342,7 +342,7 @@ def test_collector_that_is_down_disturbs_nobody(
         with server.client() as client:
 
             def ask() -> bool:
-                """Whether the missing collector has been noticed; requests are answered before that and after it."""
+                """Send a request and return whether the server has logged the missing collector."""
                 assert client.post("/v1/classify", json={"inputs": "x"}).status_code == 200
                 return "traces: " in server.text()
 
@@ -354,7 +354,7 @@ def test_collector_that_is_down_disturbs_nobody(
     assert "Traceback" not in server.text()
 
 
-def test_missing_extra_and_wrong_variables_are_refused() -> None:
+def test_missing_extra_and_wrong_variables_are_rejected() -> None:
     def refusal(prepare: str) -> str:
         code = f"import os, sys; {prepare}; from service.__main__ import main; sys.exit(main(sys.argv[1:]))"
         command = [sys.executable, "-c", code, "--port", "0", "--otlp-endpoint", "http://127.0.0.1:4318"]

@@ -14,7 +14,7 @@ class InferError(BaseModel):
 
 
 def _write_error(failed: Failure) -> Response:
-    """The protocol's body for a failure."""
+    """Write an error in the protocol's format."""
     return json_response({"error": failed.detail}, failed.status)
 
 

@@ -1,12 +1,11 @@
-"""Inference by the Open Inference Protocol v2: every model, for the clients of Triton, KServe and MLServer.
+"""Inference by the Open Inference Protocol v2, with every model, for clients of Triton, KServe and MLServer.
 
-How much of the documents was read, and how many values of the series were filled in, stands in the `parameters` of an
-answer, summed over the request. The wire format is in `service.compat.oip.tensors`.
+The `parameters` of a response report how much of the documents was read and how many values of the series were imputed,
+summed over the request. The wire format is in `service.compat.oip.tensors`.
 """
 
 import asyncio
-import contextlib
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +18,10 @@ from artifact.errors import InvalidInput
 from artifact.manifest import ClassifierManifest, Manifest
 from artifact.matching import Text
 from artifact.series import Tails
-from service.aside import aside
 from service.compat.oip.errors import DIALECT
 from service.compat.oip.metadata import MODEL_PATHS, TensorMetadata
 from service.compat.oip.tensors import (
     HEAD_LENGTH,
-    NUMBERS_AT_ONCE,
     Array,
     InferOutput,
     InferRequest,
@@ -35,14 +32,22 @@ from service.compat.oip.tensors import (
     tensors_of,
 )
 from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
-from service.errors import PayloadTooLarge
+from service.errors import rename_places
+from service.offload import ITEM_NUMBERS, offload
 from service.tasks.classification import classify
 from service.tasks.forecasting import forecast
 from service.tasks.matching import score
 from service.tasks.timing import Timing
 from service.wire.call import Call
 from service.wire.media import BINARY, JSON
-from service.wire.requests import MOST_NUMBERS, check_count, parse_body, read_body, read_document, refuse_encoding
+from service.wire.requests import (
+    check_content_encoding,
+    check_count,
+    parse_body,
+    read_body,
+    read_document,
+    reserve_numbers,
+)
 from service.wire.route import TIMEOUT_HEADERS, Route
 
 BYTES = {"type": "string", "format": "binary"}
@@ -52,18 +57,18 @@ OUTPUTS = {
     "text-matching": [InferOutput(name="score")],
     "forecasting": [InferOutput(name="forecast")],
 }
-"""Of the models of each task."""
+"""Outputs of the models, by task."""
 
 
 class ResponseTensor(TensorMetadata):
-    """An output; with `parameters.binary_data_size` if its data stand behind the JSON."""
+    """An output; with `parameters.binary_data_size` if its data is binary, after the JSON."""
 
     data: list[Any] | None = None
     parameters: dict[str, int] | None = None
 
 
 class InferResponse(BaseModel):
-    """The JSON of an answer."""
+    """The JSON part of a response."""
 
     model_config = ConfigDict(protected_namespaces=())
 
@@ -71,15 +76,15 @@ class InferResponse(BaseModel):
     model_version: str
     id: str | None = None
     parameters: dict[str, int]
-    """Of documents bytes_total, bytes_used, documents_cut; of series observations_total, observations_used, imputed."""
+    """Documents: bytes_total, bytes_used, documents_cut. Series: observations_total, observations_used, imputed."""
     outputs: list[ResponseTensor]
 
 
 async def post_infer(call: Call) -> Response:
-    """Ask a model; classifiers take `text`, or `bytes` with `lengths`, matchers `a` and `b`, forecasters `series`."""
+    """Run a model. Inputs: classifiers `text`, or `bytes` and `lengths`; matchers `a` and `b`; forecasters `series`."""
     arrived = asyncio.get_running_loop().time()
     until = call.deadline
-    refuse_encoding(call)  # of media types, clients name any
+    check_content_encoding(call)  # no check of the media type: clients send none or any
     model = call.models.named(**call.path_params)
     json_part, binary = split(await read_body(call), call.header(HEAD_LENGTH.lower()))
     head = await parse_body(call, parse_head, json_part)
@@ -87,44 +92,47 @@ async def post_infer(call: Call) -> Response:
     wanted = _wanted(asked, model.manifest)
     if asked.parameters.timeout:
         until = min(until, arrived + asked.parameters.timeout / 1e6)
-    answer = await call.run(model, _compute(model, _Inputs(call, tensors, asked.parameters.on_overflow, until)))
-    count = sum(values.size for values in answer.outputs.values())
-    response = await aside(count // NUMBERS_AT_ONCE, _describe, model, asked, wanted, answer)
-    return call.finish(model, answer.timing, response)
+    result = await call.run(model, _compute(model, _Inputs(call, tensors, asked.parameters.on_overflow, until)))
+    count = sum(values.size for values in result.outputs.values())
+    response = await offload(count // ITEM_NUMBERS, _respond, model, asked, wanted, result)
+    return call.finish(model, result.timing, response)
 
 
 def _wanted(asked: InferRequest, manifest: Manifest) -> list[InferOutput]:
-    """The outputs to give; all, if none is named. Raises: InvalidInput."""
+    """The requested outputs; by default all. Raises: InvalidInput."""
     all_outputs = OUTPUTS[manifest.task]
     wanted, names = asked.outputs or all_outputs, [output.name for output in all_outputs]
     for number, output in enumerate(asked.outputs):
         if output.name not in names:
             raise InvalidInput.at(
-                f"outputs.{number}", f"no output of that name; {manifest.name} gives {', '.join(names)}"
+                f"outputs.{number}", f"no output of that name; {manifest.name} has {', '.join(names)}"
             )
         if output.parameters.classification and output.name != "scores":
-            raise InvalidInput.at(f"outputs.{number}", f"classification of {output.name}; that of scores is allowed")
+            raise InvalidInput.at(
+                f"outputs.{number}", f"classification of {output.name}; only scores can be classified"
+            )
     if len({output.name for output in wanted}) < len(wanted):
-        raise InvalidInput.at("outputs", "one of them is named twice")
+        raise InvalidInput.at("outputs", "an output is requested twice")
     return wanted
 
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What a model is asked."""
+    """Inputs of a request."""
 
     call: Call
     tensors: Mapping[str, Tensor]
     on_overflow: OnOverflow
     until: float
+    """Deadline on the event loop's clock."""
 
     def check_names(self, model: ServedModel, *choices: set[str]) -> None:
-        """Refuse inputs that are none of the choices. Raises: InvalidInput."""
+        """Check that the inputs are one of the allowed sets of names. Raises: InvalidInput."""
         if set(self.tensors) not in choices:
             known = set[str]().union(*choices)
             received = ", ".join(name if name in known else "an unknown one" for name in self.tensors) or "none"
             allowed = ", or ".join(" and ".join(sorted(choice)) for choice in choices)
-            raise InvalidInput.at("inputs", f"received {received}; {model.manifest.name} takes {allowed}")
+            raise InvalidInput.at("inputs", f"received {received}; {model.manifest.name} needs {allowed}")
 
     def documents(self, name: str) -> list[bytes]:
         """Elements of a BYTES tensor. Raises: InvalidInput, PayloadTooLarge."""
@@ -132,15 +140,13 @@ class _Inputs:
         return [read_document(self.call, f"{name}.{number}", document) for number, document in enumerate(documents)]
 
     def rows(self) -> list[bytes]:
-        """Rows of `bytes`, each as long as `lengths` says. Raises: InvalidInput, PayloadTooLarge."""
+        """Documents from `bytes` and `lengths`. Raises: InvalidInput, PayloadTooLarge."""
         rows = self.tensors["bytes"].numbers("UINT8", (-1, -1))
         count, width = rows.shape
         check_count("bytes", count, self.call.settings.max_documents)
         lengths = self.tensors["lengths"].numbers("INT32", (-1,)).tolist()
         if len(lengths) != count:
-            raise InvalidInput.at(
-                "lengths", f"{len(lengths)} elements; {count}, one for each row of bytes, are allowed"
-            )
+            raise InvalidInput.at("lengths", f"{len(lengths)} elements; {count} are needed, one for each row of bytes")
         documents = []
         for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
             if not 0 <= length <= width:
@@ -150,16 +156,16 @@ class _Inputs:
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """What a model gave."""
+class _Result:
+    """Outputs of a model, with the `parameters` of the response."""
 
     outputs: dict[str, Array]
     parameters: dict[str, int]
     timing: Timing
 
 
-def _compute(model: ServedModel, inputs: _Inputs) -> Coroutine[Any, Any, _Answer]:
-    """The operation of a model's task."""
+def _compute(model: ServedModel, inputs: _Inputs) -> Coroutine[Any, Any, _Result]:
+    """Run a model, by its task."""
     if isinstance(model, ServedClassifier):
         return _classify(model, inputs)
     if isinstance(model, ServedMatcher):
@@ -168,43 +174,41 @@ def _compute(model: ServedModel, inputs: _Inputs) -> Coroutine[Any, Any, _Answer
     return _forecast(model, inputs)
 
 
-async def _classify(model: ServedClassifier, inputs: _Inputs) -> _Answer:
-    """Documents -> scores and label of each."""
+async def _classify(model: ServedClassifier, inputs: _Inputs) -> _Result:
+    """Classify documents."""
     inputs.check_names(model, {"text"}, {"bytes", "lengths"})
     name = "text" if "text" in inputs.tensors else "bytes"
     documents = inputs.documents(name) if name == "text" else inputs.rows()
-    with _places("inputs", name):
+    with rename_places(lambda place: place.replace("inputs", name, 1)):
         answers, timing = await classify(model, documents, on_overflow=inputs.on_overflow, deadline=inputs.until)
     scores = np.array([answer.scores for answer in answers])
     labels = np.array(model.manifest.labels, object)[scores.argmax(axis=1)]
     coverage = _coverage([(answer.bytes_total, answer.bytes_used) for answer in answers])
-    return _Answer({"scores": scores.astype("<f4"), "label": labels}, coverage, timing)
+    return _Result({"scores": scores.astype("<f4"), "label": labels}, coverage, timing)
 
 
-async def _score(model: ServedMatcher, inputs: _Inputs) -> _Answer:
-    """Pairs of documents -> score of each."""
+async def _score(model: ServedMatcher, inputs: _Inputs) -> _Result:
+    """Score pairs of documents."""
     inputs.check_names(model, {"a", "b"})
     a, b = inputs.documents("a"), inputs.documents("b")
     if len(a) != len(b):
-        raise InvalidInput.at("b", f"{len(b)} elements; {len(a)}, as many as a has, are allowed")
+        raise InvalidInput.at("b", f"{len(b)} elements; {len(a)} are needed, as many as in a")
     pairs = [(Text(f"a.{i}", one), Text(f"b.{i}", other)) for i, (one, other) in enumerate(zip(a, b, strict=True))]
     scored, timing = await score(model, pairs, on_overflow=inputs.on_overflow, deadline=inputs.until)
     coverage = _coverage([(text.bytes_total, text.bytes_used) for pair in scored for text in (pair.a, pair.b)])
-    return _Answer({"score": np.array([pair.score for pair in scored], "<f4")}, coverage, timing)
+    return _Result({"score": np.array([pair.score for pair in scored], "<f4")}, coverage, timing)
 
 
-async def _forecast(model: ServedForecaster, inputs: _Inputs) -> _Answer:
-    """Series -> continuation of each; NaN is a value to fill in."""
+async def _forecast(model: ServedForecaster, inputs: _Inputs) -> _Result:
+    """Forecast series; NaN is a missing value."""
     inputs.check_names(model, {"series"})
     manifest = model.manifest
     horizon, channels = manifest.horizon, len(manifest.channels)
     series = inputs.tensors["series"].numbers("FP32", (-1, manifest.context_length, channels))
     check_count("series", len(series), inputs.call.settings.max_documents)
-    if (count := len(series) * horizon * channels) > MOST_NUMBERS:
-        raise PayloadTooLarge(f"series: the answer would hold {count} numbers, at most {MOST_NUMBERS}: send fewer")
-
+    reserve_numbers(inputs.call, len(series) * horizon * channels, "send fewer series")
     context = manifest.context_length
-    tails = await aside(len(series), lambda: [Tails.of(list(window.T), context) for window in series])
+    tails = await offload(len(series), lambda: [Tails.of(list(window.T), context) for window in series])
     answers, timing = await forecast(
         model,
         tails,
@@ -219,11 +223,11 @@ async def _forecast(model: ServedForecaster, inputs: _Inputs) -> _Answer:
         "observations_used": sum(window.observations_used for window in windows),
         "imputed": sum(window.imputed for window in windows),
     }
-    return _Answer({"forecast": np.stack([answer.values for answer in answers]).astype("<f4")}, filled, timing)
+    return _Result({"forecast": np.stack([answer.values for answer in answers]).astype("<f4")}, filled, timing)
 
 
 def _coverage(documents: Sequence[tuple[int, int]]) -> dict[str, int]:
-    """What was read, from the bytes of each document and how many of them were used."""
+    """Parameters of a response about documents, from (bytes_total, bytes_used) of each."""
     return {
         "bytes_total": sum(total for total, _ in documents),
         "bytes_used": sum(used for _, used in documents),
@@ -231,16 +235,16 @@ def _coverage(documents: Sequence[tuple[int, int]]) -> dict[str, int]:
     }
 
 
-def _describe(model: ServedModel, asked: InferRequest, wanted: Sequence[InferOutput], answer: _Answer) -> Response:
-    """The outputs that are wanted."""
+def _respond(model: ServedModel, asked: InferRequest, wanted: Sequence[InferOutput], result: _Result) -> Response:
+    """The response with the requested outputs."""
     manifest = model.manifest
     content: dict[str, Any] = {"model_name": manifest.name, "model_version": str(manifest.version)}
     if asked.id is not None:
         content["id"] = asked.id
-    content["parameters"] = answer.parameters
+    content["parameters"] = result.parameters
     outputs = []
     for output in wanted:
-        values, options = answer.outputs[output.name], output.parameters
+        values, options = result.outputs[output.name], output.parameters
         if options.classification and isinstance(manifest, ClassifierManifest):
             values = _classes(values, manifest.labels, options.classification)
         is_binary = asked.parameters.binary_data_output if options.binary_data is None else options.binary_data
@@ -249,19 +253,10 @@ def _describe(model: ServedModel, asked: InferRequest, wanted: Sequence[InferOut
 
 
 def _classes(scores: Array, labels: Sequence[str], count: int) -> Array:
-    """The best classes of each row of scores, as Triton writes them."""
+    """The best `count` classes of each row of scores, in Triton's format."""
     best = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-    named = [[f"{row[i]:.9g}:{i}:{labels[i]}" for i in places] for row, places in zip(scores, best, strict=True)]
-    return np.array(named, object)
-
-
-@contextlib.contextmanager
-def _places(old: str, new: str) -> Iterator[None]:
-    """Name the tensor in the places of a task's errors."""
-    try:
-        yield
-    except InvalidInput as error:
-        raise error.renamed(lambda place: place.replace(old, new, 1)) from None
+    classes = [[f"{row[i]:.9g}:{i}:{labels[i]}" for i in places] for row, places in zip(scores, best, strict=True)]
+    return np.array(classes, object)
 
 
 ROUTES = tuple(

@@ -1,7 +1,7 @@
-"""Tensors of the Open Inference Protocol on the wire: in JSON, or as binary data behind it (Triton's extension).
+"""Tensors of the Open Inference Protocol, in JSON or as binary data after the JSON (Triton's extension).
 
-`Inference-Header-Content-Length` says where the JSON ends. A BYTES element stands behind its length, 4 bytes; all is
-little-endian. Unknown fields are ignored. Used by `service.compat.oip.infer`.
+The header `Inference-Header-Content-Length` is the length of the JSON. Binary data is little-endian; each BYTES element
+is preceded by its length in 4 bytes. Unknown fields are ignored. Used by `service.compat.oip.infer`.
 """
 
 import math
@@ -19,27 +19,27 @@ from starlette.responses import Response
 
 from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
-from service.errors import MalformedInput, let_go
+from service.errors import MalformedInput, clear_tracebacks
 from service.wire.media import BINARY, JSON
-from service.wire.requests import bound_tokens, check_count
-from service.wire.schemas import MOST_TEXTS
+from service.wire.requests import check_count, check_tokens
+from service.wire.schemas import MAX_TEXTS
 
 HEAD_LENGTH = "Inference-Header-Content-Length"
-MOST_TENSORS = 16
+MAX_TENSORS = 16
 NUMBERS_AT_ONCE = 10_000
-"""Written in less than a millisecond."""
+"""Numbers serialized in one call, which takes less than 1 ms."""
 
 Datatype = Literal[
     "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "BF16", "FP32", "FP64",
     "BYTES",
 ]  # fmt: skip
 DTYPES: Mapping[Datatype, np.dtype[Any]] = {"UINT8": np.dtype("u1"), "INT32": np.dtype("<i4"), "FP32": np.dtype("<f4")}
-"""Of those that a model takes."""
+"""NumPy types of the numeric inputs that models have."""
 Array = NDArray[Any]
 
 
 def _instead_of_null(value: Any) -> BeforeValidator:
-    """Some clients send null where others send nothing."""
+    """Treat null as a missing value: some clients send null for optional fields."""
     return BeforeValidator(lambda given: value if given is None else given)
 
 
@@ -48,14 +48,14 @@ class _Part(BaseModel):
 
 
 class InputParameters(_Part):
-    """How a tensor comes."""
+    """Parameters of an input."""
 
     binary_data_size: int | None = Field(default=None, ge=0)
-    """Its bytes behind the JSON, after those of the inputs before it; instead of `data`."""
+    """Number of bytes of this input in the binary data, instead of `data`; inputs are in order."""
 
 
 class InferInput(_Part):
-    """A tensor of the request."""
+    """An input tensor."""
 
     name: str
     datatype: Datatype
@@ -66,64 +66,64 @@ class InferInput(_Part):
 
 
 class OutputParameters(_Part):
-    """How a tensor is wanted."""
+    """Parameters of an output."""
 
     binary_data: bool | None = None
-    """Behind the JSON, instead of in it; by default as `binary_data_output` says."""
+    """Whether to return binary data instead of JSON; by default as in `binary_data_output`."""
     classification: int = Field(default=0, ge=0)
-    """Of `scores`: so many of the best classes instead, as "value:index:label"."""
+    """For `scores`: return this number of best classes instead, as "value:index:label"."""
 
 
 class InferOutput(_Part):
-    """A tensor that is wanted."""
+    """A requested output tensor."""
 
     name: str
     parameters: Annotated[OutputParameters, _instead_of_null(OutputParameters())] = OutputParameters()
 
 
 class RequestParameters(_Part):
-    """What is wanted of the request."""
+    """Parameters of the request."""
 
     timeout: int = Field(default=0, ge=0, lt=2**63)
-    """Its deadline in microseconds; 0 is that of the server."""
+    """Deadline in microseconds; 0 means the server's."""
     binary_data_output: bool = False
-    """Whether outputs come behind the JSON."""
+    """Whether to return all outputs as binary data."""
     on_overflow: OnOverflow = "windows"
-    """What happens beyond the model's length."""
+    """How to read documents longer than the model reads."""
 
 
 class InferRequest(_Part):
-    """The JSON of a request."""
+    """The JSON part of a request."""
 
     id: str | None = None
-    """Comes back in the answer."""
+    """Returned in the response."""
     parameters: Annotated[RequestParameters, _instead_of_null(RequestParameters())] = RequestParameters()
-    inputs: Annotated[list[InferInput], Field(max_length=MOST_TENSORS, fail_fast=True)]
-    outputs: Annotated[list[InferOutput], Field(max_length=MOST_TENSORS, fail_fast=True), _instead_of_null([])] = []
-    """All by default."""
+    inputs: Annotated[list[InferInput], Field(max_length=MAX_TENSORS, fail_fast=True)]
+    outputs: Annotated[list[InferOutput], Field(max_length=MAX_TENSORS, fail_fast=True), _instead_of_null([])] = []
+    """By default all."""
 
 
 Elements = Array | list[str] | InvalidInput
-"""Of a tensor in the JSON: numbers in row-major order, null as NaN; strings; or what is wrong with them."""
+"""Elements of a JSON tensor: numbers in row-major order with null as NaN, or strings, or an error in them."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input as it came."""
+    """An input of the request."""
 
     head: InferInput
-    """Without its data."""
+    """The input without its data."""
     elements: Elements | None
-    """Its data in the JSON; None if they are binary."""
+    """Elements from JSON; None for binary data."""
     raw: memoryview
-    """Its binary data."""
+    """Binary data; empty for JSON."""
 
     def numbers(self, datatype: Datatype, shape: Sequence[int]) -> Array:
-        """Its numbers in their shape, null as NaN; binary data stay where they are.
+        """The elements as numbers in their shape, null as NaN. Binary data is not copied.
 
         Args:
-            datatype: that it has to be of.
-            shape: that it has to have; -1 is any size.
+            datatype: required datatype.
+            shape: required shape; -1 is any size.
 
         Raises: InvalidInput.
 
@@ -132,9 +132,7 @@ class Tensor:
         dtype, given = DTYPES[datatype], self.head.shape
         if self.elements is None:
             if len(self.raw) != (size := math.prod(given) * dtype.itemsize):
-                raise InvalidInput.at(
-                    self.head.name, f"binary_data_size {len(self.raw)}; {size} is that of shape {given}"
-                )
+                raise InvalidInput.at(self.head.name, f"binary_data_size {len(self.raw)}; shape {given} needs {size}")
             return np.frombuffer(self.raw, dtype).reshape(given)
         if isinstance(self.elements, InvalidInput):
             raise self.elements
@@ -142,7 +140,7 @@ class Tensor:
         return self.elements.reshape(given)
 
     def strings(self, most: int) -> list[bytes]:
-        """Its elements, of shape [n] or [n, 1]. Raises: InvalidInput; PayloadTooLarge if there are more than `most`."""
+        """Elements of a BYTES tensor [n] or [n, 1]. Raises: InvalidInput; PayloadTooLarge for more than `most`."""
         self._check("BYTES", (-1, 1) if len(self.head.shape) == 2 else (-1,))
         name, count = self.head.name, self.head.shape[0]
         check_count(name, count, most)
@@ -157,12 +155,12 @@ class Tensor:
             strings.append(self.raw[first:at].tobytes())
         if at != len(self.raw):
             raise InvalidInput.at(
-                name, f"its {len(self.raw)} bytes are not {count} elements, each behind its length (4 bytes)"
+                name, f"its {len(self.raw)} bytes are not {count} elements, each preceded by its length in 4 bytes"
             )
         return strings
 
     def _check(self, datatype: Datatype, shape: Sequence[int]) -> None:
-        """Compare datatype and shape with what is allowed."""
+        """Check datatype and shape. Raises: InvalidInput."""
         given = self.head.shape
         if self.head.datatype != datatype:
             raise InvalidInput.at(self.head.name, f"datatype {self.head.datatype}; {datatype} is allowed")
@@ -172,20 +170,20 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Head:
-    """The JSON of a request, its data as arrays."""
+    """The JSON part of a request, with the data of its inputs as arrays."""
 
     request: InferRequest
-    """The inputs have no data."""
+    """The request; its inputs have no data."""
     elements: list[Elements | None]
-    """Of each input; None if it has no data in the JSON."""
+    """Elements of each input; None if the input has no data in JSON."""
 
 
 def split(body: bytes, head_length: str | None) -> tuple[bytes, memoryview]:
-    """The JSON of a body, and the binary data behind it.
+    """Split a body into JSON and binary data.
 
     Args:
-        body: JSON, and the binary data of the inputs in their order.
-        head_length: how long the JSON is; None if it is all.
+        body: JSON, followed by the binary data of the inputs in their order.
+        head_length: length of the JSON; None if the whole body is JSON.
 
     Raises: MalformedInput.
 
@@ -193,14 +191,14 @@ def split(body: bytes, head_length: str | None) -> tuple[bytes, memoryview]:
     end = len(body)
     if head_length is not None:
         if not re.fullmatch("[0-9]{1,15}", head_length) or int(head_length) > end:
-            raise MalformedInput(f"{HEAD_LENGTH} must be a number up to {end}, the length of the body")
+            raise MalformedInput(f"{HEAD_LENGTH} must be an integer from 0 to {end}, the length of the body")
         end = int(head_length)
     return (body if end == len(body) else body[:end]), memoryview(body)[end:]
 
 
 def parse_head(head: bytes) -> Head:
-    """Check the JSON of a request. Raises: MalformedInput, InvalidInput, PayloadTooLarge."""
-    bound_tokens(head)
+    """Validate the JSON part of a request. Raises: MalformedInput, InvalidInput, PayloadTooLarge."""
+    check_tokens(head)
     try:
         asked = InferRequest.model_validate(orjson.loads(head))
     except orjson.JSONDecodeError:
@@ -214,18 +212,18 @@ def parse_head(head: bytes) -> Head:
 
 
 def tensors_of(head: Head, binary: memoryview) -> dict[str, Tensor]:
-    """Inputs by name, those behind the JSON with their part of the binary data. Raises: InvalidInput."""
+    """Inputs by name, each with its part of the binary data. Raises: InvalidInput."""
     tensors, begin = dict[str, Tensor](), 0
     for number, (given, elements) in enumerate(zip(head.request.inputs, head.elements, strict=True)):
         place, size = f"inputs.{number}", given.parameters.binary_data_size
         if given.name in tensors:
-            raise InvalidInput.at(place, "an input of this name stands before it")
+            raise InvalidInput.at(place, "another input has the same name")
         if size is not None:
             if elements is not None:
-                raise InvalidInput.at(place, "data and binary_data_size exclude each other")
+                raise InvalidInput.at(place, "give either data or binary_data_size")
             if size > len(binary) - begin:
                 raise InvalidInput.at(
-                    place, f"binary_data_size {size}; behind the JSON {len(binary) - begin} bytes are left for it"
+                    place, f"binary_data_size {size}; only {len(binary) - begin} bytes of binary data are left"
                 )
         elif elements is None:
             elements = InvalidInput.at(given.name, "neither a list as data nor a binary_data_size")
@@ -233,27 +231,27 @@ def tensors_of(head: Head, binary: memoryview) -> dict[str, Tensor]:
         tensors[given.name] = Tensor(given, elements, binary[begin:end])
         begin = end
     if begin < len(binary):
-        raise InvalidInput.at("inputs", f"the last {len(binary) - begin} bytes of the body belong to none")
+        raise InvalidInput.at("inputs", f"the last {len(binary) - begin} bytes of the body belong to no input")
     return tensors
 
 
 def _elements(given: InferInput) -> Elements | None:
-    """The data of an input in the JSON, of a datatype that a model takes."""
+    """Elements of an input in JSON; None if it has no data there."""
     if given.data is None:
         return None
     types: Mapping[str, tuple[type, ...]] = {"BYTES": (str,), "FP32": (int, float, type(None))}
     try:
         flat = _flatten(given, *types.get(given.datatype, (int,)))
     except InvalidInput as error:
-        let_go(error)
+        clear_tracebacks(error)
         return error
     if given.datatype == "BYTES":
-        if len(flat) > MOST_TEXTS:
-            return InvalidInput.at(given.name, f"{len(flat)} elements; at most {MOST_TEXTS} in one request")
+        if len(flat) > MAX_TEXTS:
+            return InvalidInput.at(given.name, f"{len(flat)} elements; at most {MAX_TEXTS} in one request")
         return flat
     if given.datatype not in DTYPES:
-        return np.empty(0)  # no model takes it, which is told when the model is known
-    if given.datatype == "FP32":  # JSON holds more than float32 can; the task says what is too large
+        return np.empty(0)  # no model has such an input; `Tensor` reports it
+    if given.datatype == "FP32":  # not float32: the task reports values that are too large
         return np.array(flat, float)
     try:
         return np.array(flat, DTYPES[given.datatype])
@@ -263,17 +261,17 @@ def _elements(given: InferInput) -> Elements | None:
 
 
 def _flatten(given: InferInput, *types: type) -> list[Any]:
-    """Elements in the JSON, which are flat or nested as the shape is. Raises: InvalidInput."""
+    """Elements in JSON, which may be flat or nested like the shape. Raises: InvalidInput."""
     name, shape, level = given.name, given.shape, given.data
     if not isinstance(level, list):
         raise InvalidInput.at(name, "neither a list as data nor a binary_data_size")
     is_nested = bool(level) and isinstance(level[0], list)
     for size in shape[1:] if is_nested else ():
         if any(not isinstance(part, list) or len(part) != size for part in level):
-            raise InvalidInput.at(name, f"data are not nested as shape {shape} is")
+            raise InvalidInput.at(name, f"the data is not nested like shape {shape}")
         level = list(chain.from_iterable(level))
     if len(level) != (count := math.prod(shape)):
-        raise InvalidInput.at(name, f"{len(level)} elements; {count} is the number of shape {shape}")
+        raise InvalidInput.at(name, f"{len(level)} elements; shape {shape} needs {count}")
     if others := set(map(type, level)).difference(types):
         received = ", ".join(sorted(other.__name__ for other in others))
         raise InvalidInput.at(name, f"elements of type {received}; {given.datatype} is allowed")
@@ -281,11 +279,11 @@ def _flatten(given: InferInput, *types: type) -> list[Any]:
 
 
 def respond(content: dict[str, Any], outputs: Sequence[tuple[str, Array, bool]]) -> Response:
-    """An answer with its tensors.
+    """A response with tensors.
 
     Args:
-        content: what stands before them.
-        outputs: name, float32 numbers or strings as objects, whether as binary data.
+        content: other fields of the JSON.
+        outputs: (name, float32 array or object array of strings, whether to send binary data) of each tensor.
 
     """
     described, parts = list[dict[str, Any]](), list[bytes]()
@@ -296,7 +294,7 @@ def respond(content: dict[str, Any], outputs: Sequence[tuple[str, Array, bool]])
             parts.append(_pack(values) if is_text else values.tobytes())
             tensor["parameters"] = {"binary_data_size": len(parts[-1])}
         else:
-            tensor["data"] = values.ravel().tolist() if is_text else _written(values.ravel())
+            tensor["data"] = values.ravel().tolist() if is_text else _to_json(values.ravel())
         described.append(tensor)
     head = orjson.dumps({**content, "outputs": described})
     if not parts:
@@ -304,14 +302,14 @@ def respond(content: dict[str, Any], outputs: Sequence[tuple[str, Array, bool]])
     return Response(b"".join((head, *parts)), media_type=BINARY, headers={HEAD_LENGTH: str(len(head))})
 
 
-def _written(values: Array) -> orjson.Fragment:
-    """Numbers as JSON, part by part: to write all in one call would keep the interpreter for long."""
+def _to_json(values: Array) -> orjson.Fragment:
+    """Numbers as JSON, serialized in parts: one call for all would hold the GIL too long."""
     parts = (values[first : first + NUMBERS_AT_ONCE] for first in range(0, len(values), NUMBERS_AT_ONCE))
     written = (orjson.dumps(part, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1] for part in parts)
     return orjson.Fragment(b"[" + b",".join(written) + b"]")
 
 
 def _pack(values: Array) -> bytes:
-    """Strings as binary data."""
+    """Strings as binary data, each preceded by its length in 4 bytes."""
     encoded = [text.encode() for text in values.ravel()]
     return b"".join(len(text).to_bytes(4, "little") + text for text in encoded)

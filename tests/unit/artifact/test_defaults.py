@@ -12,7 +12,7 @@ TASK: TaskName = "text-classification"
 
 
 def put(exports: Path, name: str, content: str) -> None:
-    """The manifest of an export."""
+    """Write the manifest of an export."""
     folder = exports / name / "1"
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text(content)
@@ -32,8 +32,8 @@ def test_first_model_of_a_task_becomes_its_default(tmp_path: Path) -> None:
     assert read_defaults(tmp_path) == {TASK: "a", "forecasting": "c"}
 
 
-def test_model_beside_another_one_that_answers_now_is_no_default(tmp_path: Path) -> None:
-    """Of an export made before there was such a file."""
+def test_second_model_of_a_task_does_not_become_the_default(tmp_path: Path) -> None:
+    """The first export was made before the file existed."""
     put(tmp_path, "old", json.dumps({"task": TASK}))
     put(tmp_path, "broken", "{")
     put(tmp_path, "list", "[]")
@@ -53,7 +53,7 @@ def test_model_beside_another_one_that_answers_now_is_no_default(tmp_path: Path)
         ),
     ],
 )
-def test_file_that_cannot_be_used_is_named(tmp_path: Path, content: str, words: str) -> None:
+def test_error_names_an_invalid_file(tmp_path: Path, content: str, words: str) -> None:
     (tmp_path / DEFAULTS).write_text(content)
     with pytest.raises(BadExport) as caught:
         read_defaults(tmp_path)
@@ -61,7 +61,7 @@ def test_file_that_cannot_be_used_is_named(tmp_path: Path, content: str, words: 
     assert words in str(caught.value)
 
 
-def test_file_that_is_a_folder_is_named(tmp_path: Path) -> None:
+def test_error_names_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
     (tmp_path / DEFAULTS).mkdir()
     with pytest.raises(BadExport, match="cannot be read: Is a directory"):
         read_defaults(tmp_path)

@@ -10,7 +10,7 @@ from artifact.errors import InvalidInput
 
 
 @given(st.integers(1, 3000), st.integers(2, 400), st.data())
-def test_windows_cover_every_byte_with_the_overlap_asked_for(total: int, length: int, data: st.DataObject) -> None:
+def test_windows_cover_every_byte_with_the_requested_overlap(total: int, length: int, data: st.DataObject) -> None:
     overlap = data.draw(st.integers(0, length - 1))
     rows = cut(total, length, overlap, "windows")
     assert rows[0][0][0] == 0
@@ -23,7 +23,7 @@ def test_windows_cover_every_byte_with_the_overlap_asked_for(total: int, length:
 
 
 @given(st.binary(min_size=1, max_size=300), st.integers(2, 100), st.sampled_from(["head", "tail", "head_tail"]))
-def test_cut_documents_keep_their_ends(document: bytes, length: int, strategy: OnOverflow) -> None:
+def test_truncated_documents_keep_their_ends(document: bytes, length: int, strategy: OnOverflow) -> None:
     (spans,) = cut(len(document), length, 0, strategy)
     row = take(document, spans)
     assert len(row) == bytes_used([spans]) == min(len(document), length)
@@ -33,7 +33,7 @@ def test_cut_documents_keep_their_ends(document: bytes, length: int, strategy: O
         assert row[-1] == document[-1]
 
 
-def test_windows_are_as_few_as_can_be() -> None:
+def test_number_of_windows_is_minimal() -> None:
     assert len(cut(100, 100, 10, "windows")) == 1
     assert len(cut(101, 100, 10, "windows")) == 2
     assert len(cut(190, 100, 10, "windows")) == 2
@@ -44,7 +44,7 @@ def test_head_tail_joins_both_halves() -> None:
     assert cut(100, 11, 0, "head_tail") == [[(0, 6), (95, 100)]]
 
 
-def test_empty_and_overlong_documents_are_refused() -> None:
+def test_empty_and_overlong_documents_are_rejected() -> None:
     with pytest.raises(InvalidInput, match="at least 1 byte"):
         cut(0, 10, 0, "windows")
     with pytest.raises(InvalidInput, match="11 bytes; the model reads 10"):
@@ -60,7 +60,7 @@ def test_rows_are_padded_with_zeros() -> None:
     assert lengths.dtype == np.int32
 
 
-def test_scores_of_windows_are_the_softmax_of_their_mean() -> None:
+def test_scores_are_the_softmax_of_the_mean_of_the_windows() -> None:
     logits = np.array([[0.0, 1.0], [2.0, -1.0]], np.float32)
     expected = np.exp([1.0, 0.0]) / np.exp([1.0, 0.0]).sum()
     assert combine(logits) == pytest.approx(expected, rel=1e-15)

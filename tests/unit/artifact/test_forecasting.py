@@ -1,4 +1,4 @@
-"""A series -> the window that a model reads; its output -> a forecast with error bands."""
+"""Series to the window that a model reads; model output to a forecast with bands."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from artifact.series import Calibration, Column, Tails
 from tests.support.models import MEAN, SCALE, forecaster
 
 OUTPUT = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
-"""Of two channels, three steps, in deviations from the mean."""
+"""Output for two channels and three steps, in deviations from the mean."""
 WHOLE: list[Column] = [[10, 12, 14, 16], [10, 10, 10, 10]]
 
 
@@ -59,7 +59,7 @@ def test_forecast_is_in_the_units_of_the_data(manifest: ForecasterManifest, cali
         ([[None, 12, 14, 16], [10, 10, 10, 10]], True, False),  # 1 of 8 values
     ],
 )
-def test_bands_are_reliable_if_measured_and_of_a_whole_window(
+def test_bands_are_reliable_if_calibrated_and_the_window_is_full(
     manifest: ForecasterManifest,
     calibration: Calibration,
     columns: list[Column],
@@ -70,7 +70,7 @@ def test_bands_are_reliable_if_measured_and_of_a_whole_window(
     assert series_of(measured, calibration, columns).answer(OUTPUT).quantiles_reliable == is_reliable
 
 
-def test_answer_has_the_order_of_the_channels_sent(manifest: ForecasterManifest, calibration: Calibration) -> None:
+def test_answer_keeps_the_order_of_the_channels(manifest: ForecasterManifest, calibration: Calibration) -> None:
     answer = series_of(manifest, calibration, WHOLE, [0.5]).answer(OUTPUT)
     first, second = [12.0, 16.0], [14.0, 18.0]
     by_position = answer.as_json(None, [0, 1])
@@ -87,14 +87,14 @@ def test_answer_has_the_order_of_the_channels_sent(manifest: ForecasterManifest,
 
 
 @pytest.mark.parametrize(("horizon", "chosen"), [(None, 3), (1, 1), (3, 3)])
-def test_horizon_is_all_by_default(manifest: ForecasterManifest, horizon: int | None, chosen: int) -> None:
+def test_default_horizon_is_the_longest(manifest: ForecasterManifest, horizon: int | None, chosen: int) -> None:
     assert choose_horizon(manifest, horizon) == chosen
 
 
 @pytest.mark.parametrize(
     ("horizon", "message"), [(4, "must be at most 3, the steps that naive forecasts"), (0, "must be at least 1")]
 )
-def test_other_horizons_are_refused(manifest: ForecasterManifest, horizon: int, message: str) -> None:
+def test_invalid_horizons_are_rejected(manifest: ForecasterManifest, horizon: int, message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         choose_horizon(manifest, horizon)
     assert caught.value.errors == [("horizon", message)]
@@ -115,7 +115,7 @@ def test_channels_are_found_by_name_or_position(
         (["load", "heat", "wind"], 3, "naive has 2 channels (load, heat), not 3"),
     ],
 )
-def test_other_channels_are_refused(
+def test_wrong_channels_are_rejected(
     manifest: ForecasterManifest, names: list[str] | None, count: int, message: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
@@ -123,7 +123,7 @@ def test_other_channels_are_refused(
     assert caught.value.errors == [("series", message)]
 
 
-def test_levels_are_bounded(calibration: Calibration) -> None:
+def test_levels_beyond_the_calibration_are_rejected(calibration: Calibration) -> None:
     many = [0.1 + 0.8 * number / MAX_LEVELS for number in range(MAX_LEVELS + 1)]
     check_levels(calibration, many[:MAX_LEVELS])
     for levels in (many, [0.5, 0.5], [0.05], [0.95]):

@@ -1,15 +1,18 @@
-"""Exports found, checked and loaded; batches computed on them."""
+"""Finding, checking and loading exports, and computing batches with them."""
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from artifact import loading
 from artifact.backends.base import Array, Tensors
 from artifact.errors import BadExport
-from artifact.loading import HEAD_ROWS, find_exports, load_export
-from artifact.manifest import ForecasterManifest, MatcherManifest, newest_version
+from artifact.loading import HEAD_ROWS, find_exports, find_versions, load_export
+from artifact.manifest import ForecasterManifest, MatcherManifest, newest_version, versions_of
 from tests.support.models import Backend, classifier, forecaster, head_of, matcher
 from tests.support.paths import EXPORTS
 
@@ -21,7 +24,7 @@ def test_highest_version_of_each_name_is_found(tmp_path: Path) -> None:
     assert find_exports(tmp_path) == [tmp_path / "a/1", tmp_path / "b/10"]
 
 
-def test_folder_without_exports_is_refused(tmp_path: Path) -> None:
+def test_folder_without_exports_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     for folder, words in ((tmp_path, "holds no export"), (tmp_path / "none", "is not a folder")):
         with pytest.raises(BadExport, match=words) as caught:
@@ -29,8 +32,40 @@ def test_folder_without_exports_is_refused(tmp_path: Path) -> None:
         assert caught.value.reason == "missing"
 
 
+def test_unreadable_folder_is_reported_and_the_others_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("a/1", "locked/2"):
+        (tmp_path / place).mkdir(parents=True)
+
+    def list_versions(folder: Path) -> list[Path]:
+        if folder.name == "locked":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+        return versions_of(folder)
+
+    monkeypatch.setattr(loading, "versions_of", list_versions)
+    found = find_versions(tmp_path)
+    assert found.versions == {"a": [tmp_path / "a/1"]}
+    assert {name: (str(error), error.reason) for name, error in found.unreadable.items()} == {
+        "locked": ("locked: its folder cannot be listed: Permission denied", "unreadable")
+    }
+    assert find_exports(tmp_path) == [tmp_path / "a/1"]
+
+
+@pytest.mark.parametrize("name", [b"\xff\xfe", b"a\x1b[2J", b"A model", b"x" * 65])
+def test_invalid_folder_name_is_reported_in_escaped_form(tmp_path: Path, name: bytes) -> None:
+    (tmp_path / "a" / "1").mkdir(parents=True)
+    (tmp_path / os.fsdecode(name) / "1").mkdir(parents=True)
+    found = find_versions(tmp_path)
+    assert found.versions == {"a": [tmp_path / "a/1"]}
+    ((reported, error),) = found.unreadable.items()
+    assert reported.isascii()
+    assert reported.isprintable()
+    assert str(error) == f"{reported}: the name of an export has lower-case letters, digits, '.', '_' and '-' only"
+
+
 @pytest.mark.parametrize("name", ["aan", "ettm2"])
-def test_export_of_the_repository_is_loaded_with_all_that_its_task_needs(name: str) -> None:
+def test_export_is_loaded_with_everything_its_task_needs(name: str) -> None:
     model = load_export(newest_version(EXPORTS / name), device="cpu")
     manifest = model.manifest
     assert (manifest.name, model.format, model.backend.device) == (name, "onnx", "cpu")

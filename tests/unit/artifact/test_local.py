@@ -1,4 +1,4 @@
-"""Models in this process: the repository's exports answer as row by row, and what is wrong is named."""
+"""Models in this process: answers equal those computed row by row, and errors name the wrong value."""
 
 import os
 import select
@@ -54,7 +54,7 @@ def window_by_window() -> OfflineForecaster:
     return OfflineForecaster(newest_version(EXPORTS / "ettm2"))
 
 
-def test_document_is_classified_as_row_by_row(labels: Model, row_by_row: Offline) -> None:
+def test_document_gets_the_scores_computed_row_by_row(labels: Model, row_by_row: Offline) -> None:
     found = labels.classify(SHORT)
     assert agree(found, row_by_row(SHORT.encode()))
     assert found == labels.classify(SHORT.encode())
@@ -66,7 +66,7 @@ def test_document_is_classified_as_row_by_row(labels: Model, row_by_row: Offline
     }
 
 
-def test_documents_of_all_lengths_are_classified_in_their_order(labels: Model, row_by_row: Offline) -> None:
+def test_documents_of_all_lengths_are_classified_in_order(labels: Model, row_by_row: Offline) -> None:
     documents: list[str | bytes] = [LONG, b"\xff\x00", SHORT, document(300), document(5000)]
     found = labels.classify(documents)
     assert [result["coverage"]["windows"] for result in found] == [3, 1, 1, 1, 2]
@@ -74,7 +74,7 @@ def test_documents_of_all_lengths_are_classified_in_their_order(labels: Model, r
         assert agree(result, row_by_row(given.encode() if isinstance(given, str) else given))
 
 
-def test_options_are_those_of_the_server(labels: Model, row_by_row: Offline) -> None:
+def test_options_equal_those_of_the_server(labels: Model, row_by_row: Offline) -> None:
     found = labels.classify(LONG, top_k=1, on_overflow="tail", detail=True)
     expected = row_by_row(LONG.encode(), "tail")
     assert (len(found["scores"]), found["label"]) == (1, max(expected, key=expected.__getitem__))
@@ -82,7 +82,7 @@ def test_options_are_those_of_the_server(labels: Model, row_by_row: Offline) -> 
     assert [(window["start"], window["end"]) for window in found["windows"]] == [(9000 - 4096, 9000)]
 
 
-def test_pairs_are_scored_as_pair_by_pair(pairs: Model, pair_by_pair: OfflineMatcher) -> None:
+def test_pairs_get_the_scores_computed_pair_by_pair(pairs: Model, pair_by_pair: OfflineMatcher) -> None:
     given: list[tuple[Document, Document]] = [(QUERY, SHORT), (LONG, QUERY), (QUERY.encode(), QUERY)]
     found = pairs.score(given)
     expected = [pair_by_pair(QUERY, SHORT), pair_by_pair(LONG, QUERY), pair_by_pair(QUERY, QUERY)]
@@ -105,14 +105,14 @@ def test_documents_are_ranked_by_their_scores(pairs: Model, pair_by_pair: Offlin
 
 
 @pytest.mark.parametrize("top_n", [0, -1])
-def test_no_fewer_than_one_document_is_asked_for(pairs: Model, top_n: int) -> None:
+def test_top_n_below_one_is_rejected(pairs: Model, top_n: int) -> None:
     with pytest.raises(InvalidInput, match=rf"top_n: must be at least 1, not {top_n}"):
         pairs.rank(QUERY, [SHORT, LONG], top_n=top_n)
 
 
-def test_unknown_strategy_is_refused_however_short_the_document_is(labels: Model, pairs: Model) -> None:
+def test_unknown_strategy_is_rejected_even_for_a_short_document(labels: Model, pairs: Model) -> None:
     wrong: Any = "widnows"
-    words = "on_overflow: 'widnows' is none of windows, head, tail, head_tail, error"
+    words = "on_overflow: must be one of windows, head, tail, head_tail, error, not 'widnows'"
     for ask in (
         lambda: labels.classify(SHORT, on_overflow=wrong),
         lambda: pairs.score([(SHORT, QUERY)], on_overflow=wrong),
@@ -133,7 +133,7 @@ def test_series_is_forecast_by_name_and_by_position(series: Model, window_by_win
     assert by_name["coverage"] == by_position["coverage"]
 
 
-def test_horizon_and_bands_are_those_asked_for(series: Model, window_by_window: OfflineForecaster) -> None:
+def test_requested_horizon_and_bands_are_returned(series: Model, window_by_window: OfflineForecaster) -> None:
     columns = window_by_window.series(96)
     index = 3
     level = float(window_by_window.levels[index])
@@ -162,7 +162,7 @@ def test_horizon_and_bands_are_those_asked_for(series: Model, window_by_window: 
         (lambda model: model.forecast({"load": [1, 2, 3, 4], "wind": [1, 2, 3, 4]}), "series"),
     ],
 )
-def test_wrong_value_is_named(ask: Callable[[Model], object], place: str) -> None:
+def test_error_names_the_wrong_value(ask: Callable[[Model], object], place: str) -> None:
     of_place = {"top_k": classifier, "inputs": classifier, "pairs": matcher, "query": matcher, "documents": matcher}
     model = Model(of_place.get(place.split(".")[0], forecaster)())
     with pytest.raises(InvalidInput) as caught:
@@ -173,12 +173,12 @@ def test_wrong_value_is_named(ask: Callable[[Model], object], place: str) -> Non
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda model: model.classify("+"), "naive does forecasting; it cannot classify documents"),
-        (lambda model: model.score([("++", "++")]), "naive does forecasting; it cannot compare documents"),
-        (lambda model: model.rank("++", ["++"]), "naive does forecasting; it cannot compare documents"),
+        (lambda model: model.classify("+"), "naive is for forecasting; it cannot classify documents"),
+        (lambda model: model.score([("++", "++")]), "naive is for forecasting; it cannot compare documents"),
+        (lambda model: model.rank("++", ["++"]), "naive is for forecasting; it cannot compare documents"),
     ],
 )
-def test_model_of_another_task_is_refused(ask: Callable[[Model], object], message: str) -> None:
+def test_model_of_another_task_is_rejected(ask: Callable[[Model], object], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         ask(Model(forecaster()))
     for loaded in (classifier(), matcher()):
@@ -186,7 +186,7 @@ def test_model_of_another_task_is_refused(ask: Callable[[Model], object], messag
             Model(loaded).forecast([[1, 2, 3, 4]] * 2)
 
 
-def test_answer_that_is_not_finite_is_an_error() -> None:
+def test_non_finite_output_is_an_error() -> None:
     rows = Backend("logits", lambda inputs: np.full((len(inputs["lengths"]), 2), np.nan))
     with pytest.raises(NonFiniteOutput):
         Model(replace(classifier(), backend=rows)).classify("+")
@@ -205,8 +205,8 @@ def test_failure_of_the_backend_is_an_error() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_child_that_was_forked_answers_too() -> None:
-    """The threads of its parent do not run in it."""
+def test_forked_child_process_can_compute() -> None:
+    """The threads of the parent process do not run in the child."""
     model = Model(classifier())
     expected = model.classify("++-")["label"]
     reader, writer = os.pipe()
@@ -223,8 +223,8 @@ def test_child_that_was_forked_answers_too() -> None:
     os.waitpid(child, 0)
 
 
-def test_rows_of_one_length_are_computed_together() -> None:
-    """16 rows of the longest bucket are a batch on a CPU, and 32 of one half as long."""
+def test_rows_of_one_bucket_are_computed_together() -> None:
+    """On a CPU a batch has 16 rows of the longest bucket, and 32 rows of a bucket half as long."""
     loaded = classifier()
     model = Model(loaded)
     documents = ["+" if number % 2 else 12 * "-" for number in range(70)]
@@ -242,7 +242,7 @@ def test_rows_of_one_length_are_computed_together() -> None:
         (lambda model: model.classify("+", top_k=True), "top_k", "must be an integer, not bool"),
     ],
 )
-def test_wrong_type_of_a_document_is_named(ask: Callable[[Model], object], place: str, words: str) -> None:
+def test_error_names_a_document_of_the_wrong_type(ask: Callable[[Model], object], place: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words) as caught:
         ask(Model(classifier()))
     assert [found for found, _ in caught.value.errors] == [place]
@@ -264,7 +264,7 @@ def test_wrong_type_of_a_document_is_named(ask: Callable[[Model], object], place
         (lambda model: model.rank(None, ["text"]), "query", "must be str or bytes, not NoneType"),
     ],
 )
-def test_wrong_type_of_a_pair_is_named(ask: Callable[[Model], object], place: str, words: str) -> None:
+def test_error_names_a_pair_of_the_wrong_type(ask: Callable[[Model], object], place: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words) as caught:
         ask(Model(matcher()))
     assert [found for found, _ in caught.value.errors] == [place]
@@ -273,39 +273,39 @@ def test_wrong_type_of_a_pair_is_named(ask: Callable[[Model], object], place: st
 @pytest.mark.parametrize(
     ("column", "words"),
     [
-        (["1"] * 4, "must hold numbers, or None, not str"),
+        (["1"] * 4, "must contain numbers or None, not str"),
         ("1111", "must be a sequence of numbers, not str"),
-        ([True] * 4, "must hold numbers, or None, not bool"),
-        (np.array([True] * 4), "must hold numbers, or None, not bool"),
+        ([True] * 4, "must contain numbers or None, not bool"),
+        (np.array([True] * 4), "must contain numbers or None, not bool"),
         (5, "must be a sequence of numbers, not int"),
-        ([1, 2, 3, 10**400], "holds an integer that is too large"),
+        ([1, 2, 3, 10**400], "contains an integer that is too large"),
     ],
 )
-def test_wrong_type_of_a_channel_is_named(column: Any, words: str) -> None:
+def test_error_names_a_channel_of_the_wrong_type(column: Any, words: str) -> None:
     model = Model(forecaster())
     with pytest.raises(InvalidInput, match=words) as caught:
         model.forecast([[1, 2, 3, 4], column])
     assert [found for found, _ in caught.value.errors] == ["series.1"]
     with pytest.raises(InvalidInput, match="horizon: must be an integer, not float"):
-        model.forecast([[1, 2, 3, 4]] * 2, horizon=1.0)  # type: ignore[arg-type]  # which is refused
+        model.forecast([[1, 2, 3, 4]] * 2, horizon=1.0)  # type: ignore[arg-type]  # rejected
 
 
-def test_bytes_of_any_kind_and_arrays_are_taken() -> None:
+def test_bytes_like_objects_and_arrays_are_accepted() -> None:
     model = Model(classifier())
     assert model.classify(bytearray(b"++-")) == model.classify(b"++-")
-    series: Any = Model(forecaster())  # what is an array is a sequence to Python, and not to its types
+    series: Any = Model(forecaster())  # an array is a sequence at run time, but not for the type checker
     columns = [[1.0, 2.0, 3.0, 4.0]] * 2
     assert series.forecast(np.array(columns)) == series.forecast(columns)
     assert series.forecast(columns, horizon=np.int64(1)) == series.forecast(columns, horizon=1)
 
 
 @pytest.mark.parametrize(("option", "value"), [("device", "gpu"), ("device", "CUDA"), ("format", "ONNX")])
-def test_unknown_device_and_format_are_refused(option: str, value: str) -> None:
+def test_unknown_device_and_format_are_rejected(option: str, value: str) -> None:
     with pytest.raises(BadExport, match=f"{option} '{value}' is none of"):
-        artifact.load(EXPORTS / "ili", **{option: value})  # type: ignore[arg-type]  # which is refused
+        artifact.load(EXPORTS / "ili", **{option: value})  # type: ignore[arg-type]  # rejected
 
 
-def test_unknown_folder_is_refused(tmp_path: Path) -> None:
+def test_unknown_folder_is_rejected(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(BadExport, match="is not an export") as caught:
             artifact.load(folder)

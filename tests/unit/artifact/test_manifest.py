@@ -1,4 +1,4 @@
-"""What of an export is refused at load: one line that names the export and what is wrong."""
+"""Invalid exports are rejected at load with one line that names the export and the cause."""
 
 import json
 import os
@@ -28,7 +28,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def place(source: str, target: str) -> None:
-    """Link weights, copy what a test may write to."""
+    """Link weights and copy files that a test may change."""
     if source.endswith((".onnx", ".ts")):
         os.symlink(source, target)
     else:
@@ -63,7 +63,7 @@ def edit(folder: Path, change: Callable[[Raw], object]) -> None:
 
 
 def replace(folder: Path, name: str, content: bytes) -> None:
-    """Put another file in its place, with its hash."""
+    """Replace a file and update its hash in the manifest."""
     path = folder / name
     path.unlink()
     path.write_bytes(content)
@@ -82,7 +82,7 @@ def replace(folder: Path, name: str, content: bytes) -> None:
 
 
 def rewrite(folder: Path, name: str, change: Callable[[Arrays], Arrays]) -> None:
-    """Put changed arrays into an archive, and its hash into the manifest."""
+    """Write changed arrays to an archive and update its hash in the manifest."""
     with np.load(folder / name) as archive:
         arrays = change(dict(archive))
     np.savez(folder / "changed.npz", allow_pickle=True, **arrays)
@@ -102,7 +102,7 @@ def check_refusal(folder: Path, reason: str, *words: str) -> None:
 
 
 @pytest.mark.parametrize("name", [CLASSIFIER, MATCHER, FORECASTER])
-def test_untouched_export_is_loaded(tmp_path: Path, name: str) -> None:
+def test_valid_export_is_loaded(tmp_path: Path, name: str) -> None:
     loaded = load_export(copy(name, tmp_path), device="cpu")
     assert loaded.manifest.name == name
     assert (loaded.head is not None) == (name == MATCHER)
@@ -111,7 +111,7 @@ def test_untouched_export_is_loaded(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("version", [1, 3])
 @pytest.mark.parametrize("name", [CLASSIFIER, MATCHER, FORECASTER])
-def test_other_schema_versions_are_refused(tmp_path: Path, name: str, version: int) -> None:
+def test_other_schema_versions_are_rejected(tmp_path: Path, name: str, version: int) -> None:
     folder = copy(name, tmp_path)
     edit(folder, lambda raw: raw.update(schema_version=version))
     check_refusal(folder, "schema", f"schema version {version}; this service reads 2")
@@ -121,6 +121,7 @@ def test_other_schema_versions_are_refused(tmp_path: Path, name: str, version: i
     ("change", "words"),
     [
         (lambda raw: raw.pop("task"), "task"),
+        (lambda raw: raw.update(version=2**53), "version"),
         (lambda raw: raw.update(task="summarisation"), "task"),
         (lambda raw: raw.update(task="forecasting"), "channels"),
         (lambda raw: raw.update(labels=["no", "yes"]), "labels"),
@@ -145,7 +146,7 @@ def test_other_schema_versions_are_refused(tmp_path: Path, name: str, version: i
         (lambda raw: raw.update(calibration=raw["golden"]), "calibration"),
     ],
 )
-def test_wrong_field_of_a_matcher_is_refused(matcher: Path, change: Callable[[Raw], object], words: str) -> None:
+def test_invalid_field_of_a_matcher_is_rejected(matcher: Path, change: Callable[[Raw], object], words: str) -> None:
     edit(matcher, change)
     with pytest.raises(BadExport) as caught:
         load_export(matcher, device="cpu")
@@ -173,6 +174,7 @@ def test_wrong_field_of_a_matcher_is_refused(matcher: Path, change: Callable[[Ra
         (lambda raw: raw.update(min_observations=1), "min_observations"),
         (lambda raw: raw.update(min_observations=raw["context_length"] + 1), "min_observations"),
         (lambda raw: raw.pop("frequency"), "frequency"),
+        (lambda raw: raw.update(frequency="1month"), "expected an optional number and one of s, min, h, d, b"),
         (lambda raw: raw.pop("calibration"), "calibration"),
         (lambda raw: raw["calibration"].update(path="/etc/passwd"), "calibration.path"),
         (lambda raw: raw["calibration"].update(path="none.npz"), "none.npz is missing"),
@@ -191,7 +193,9 @@ def test_wrong_field_of_a_matcher_is_refused(matcher: Path, change: Callable[[Ra
         (lambda raw: raw.update(max_length=512), "max_length"),
     ],
 )
-def test_wrong_field_of_a_forecaster_is_refused(forecaster: Path, change: Callable[[Raw], object], words: str) -> None:
+def test_invalid_field_of_a_forecaster_is_rejected(
+    forecaster: Path, change: Callable[[Raw], object], words: str
+) -> None:
     edit(forecaster, change)
     with pytest.raises(BadExport) as caught:
         load_export(forecaster, device="cpu")
@@ -215,7 +219,9 @@ def test_wrong_field_of_a_forecaster_is_refused(forecaster: Path, change: Callab
         (lambda raw: raw["inputs"][0].update(shape=[-1, 4096], name="text"), "golden.npz has no tensor text"),
     ],
 )
-def test_wrong_field_of_a_classifier_is_refused(classifier: Path, change: Callable[[Raw], object], words: str) -> None:
+def test_invalid_field_of_a_classifier_is_rejected(
+    classifier: Path, change: Callable[[Raw], object], words: str
+) -> None:
     edit(classifier, change)
     with pytest.raises(BadExport) as caught:
         load_export(classifier, device="cpu")
@@ -227,8 +233,8 @@ CONTROL = ["\x1b[2J", "a\n", "a\nb", "\r", "\x00", "\x7f", "\x9b31m", "\u2028", 
 
 
 @pytest.mark.parametrize("text", CONTROL)
-def test_control_characters_are_refused(tmp_path: Path, text: str) -> None:
-    """They would reach the terminal and the log of whoever looks at names."""
+def test_control_characters_are_rejected(tmp_path: Path, text: str) -> None:
+    """They would reach terminals and logs that show the names."""
     classifier, forecaster = copy(CLASSIFIER, tmp_path), copy(FORECASTER, tmp_path)
     edit(classifier, lambda raw: raw["labels"].__setitem__(1, text))
     check_refusal(classifier, "manifest", "labels.1: ")
@@ -243,7 +249,7 @@ def test_control_characters_are_refused(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     "label", ["sehr gut", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\U0001f44d\U0001f3fd", "a\u00a0b"]
 )
-def test_labels_of_any_language_are_taken(classifier: Path, label: str) -> None:
+def test_labels_in_any_language_are_accepted(classifier: Path, label: str) -> None:
     edit(classifier, lambda raw: raw["labels"].__setitem__(1, label))
     manifest = load_export(classifier, device="cpu").manifest
     assert isinstance(manifest, ClassifierManifest)
@@ -251,7 +257,7 @@ def test_labels_of_any_language_are_taken(classifier: Path, label: str) -> None:
 
 
 @pytest.mark.parametrize("row", range(8))
-def test_classifier_with_another_golden_output_is_refused(classifier: Path, row: int) -> None:
+def test_wrong_golden_output_of_a_classifier_is_rejected(classifier: Path, row: int) -> None:
     def change(arrays: Arrays) -> Arrays:
         arrays["logits"][row] += np.float32(0.01)
         return arrays
@@ -311,25 +317,25 @@ def spoiled(arrays: Arrays) -> Arrays:
         lambda arrays: {**arrays, "levels": arrays["levels"].astype(object)},
     ],
 )
-def test_unsound_calibration_is_refused(forecaster: Path, change: Callable[[Arrays], Arrays]) -> None:
+def test_invalid_calibration_is_rejected(forecaster: Path, change: Callable[[Arrays], Arrays]) -> None:
     rewrite(forecaster, "calibration.npz", change)
     check_refusal(forecaster, "calibration", "calibration.npz")
 
 
 @pytest.mark.parametrize("content", [b"", b"levels", b"PK\x03\x04", b"\x93NUMPY"])
-def test_calibration_that_is_no_archive_is_refused(forecaster: Path, content: bytes) -> None:
+def test_calibration_that_is_no_npz_archive_is_rejected(forecaster: Path, content: bytes) -> None:
     replace(forecaster, "calibration.npz", content)
-    check_refusal(forecaster, "calibration", "calibration.npz is not an archive of arrays")
+    check_refusal(forecaster, "calibration", "calibration.npz is not a valid .npz archive")
 
 
-def test_changed_calibration_is_refused(forecaster: Path) -> None:
+def test_changed_calibration_is_rejected(forecaster: Path) -> None:
     content = bytearray((forecaster / "calibration.npz").read_bytes())
     content[len(content) // 2] ^= 1
     (forecaster / "calibration.npz").write_bytes(content)
     check_refusal(forecaster, "hash", "calibration.npz has sha256")
 
 
-def test_damaged_head_is_refused(matcher: Path) -> None:
+def test_damaged_head_is_rejected(matcher: Path) -> None:
     content = (matcher / "head.onnx").read_bytes()
     for damaged in (b"", b"not a graph", content[: len(content) // 2]):
         replace(matcher, "head.onnx", damaged)
@@ -340,36 +346,36 @@ def test_damaged_head_is_refused(matcher: Path) -> None:
     check_refusal(matcher, "missing", "head.onnx is missing")
 
 
-def test_weights_in_a_file_of_their_own_are_refused(matcher: Path) -> None:
+def test_external_weights_are_rejected(matcher: Path) -> None:
     model = onnx.load(matcher / "head.onnx")
     onnx.save_model(model, matcher / "apart.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
     replace(matcher, "head.onnx", (matcher / "apart.onnx").read_bytes())
     (matcher / "apart.onnx").unlink()
     check_refusal(matcher, "unlisted", "'w.bin' is not in manifest.json")
 
-    (matcher / "golden.npz").rename(matcher / "w.bin")  # a file that is listed, whatever it holds
+    (matcher / "golden.npz").rename(matcher / "w.bin")  # a listed file; its content does not matter
     edit(matcher, lambda raw: raw["golden"].update(path="w.bin"))
     check_refusal(matcher, "backend", "head.onnx keeps weights in another file")
 
 
 @pytest.mark.parametrize("name", [".hidden", "notes\n.md", "model.onnx.data"])
-def test_file_that_the_manifest_does_not_list_is_refused(classifier: Path, name: str) -> None:
+def test_unlisted_file_is_rejected(classifier: Path, name: str) -> None:
     (classifier / name).touch()
     check_refusal(classifier, "unlisted", repr(name), "is not in manifest.json; remove it")
 
 
-def test_folder_in_an_export_is_refused(classifier: Path) -> None:
+def test_folder_inside_an_export_is_rejected(classifier: Path) -> None:
     (classifier / "more").mkdir()
     check_refusal(classifier, "unlisted", "'more' is not in manifest.json")
 
 
-def test_head_that_is_another_graph_is_refused(matcher: Path) -> None:
+def test_head_with_a_different_graph_is_rejected(matcher: Path) -> None:
     replace(matcher, "head.onnx", (matcher / "model.onnx").read_bytes())
     check_refusal(matcher, "golden", "golden.npz", "failed")
 
 
 @pytest.mark.parametrize("change", [lambda logits: logits + np.float32(0.5), lambda logits: logits[:-1]])
-def test_head_with_other_golden_outputs_is_refused(matcher: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
+def test_wrong_golden_outputs_of_a_head_are_rejected(matcher: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
     name = json.loads((matcher / "manifest.json").read_text())["head"]["outputs"][0]["name"]
     rewrite(matcher, "golden.npz", lambda arrays: {**arrays, name: change(arrays[name])})
     check_refusal(matcher, "golden", f"{name} is ", "from its golden output")
@@ -379,7 +385,7 @@ def test_head_with_other_golden_outputs_is_refused(matcher: Path, change: Callab
     ("inside", "given"),
     [("x", "."), ("x/1", ".."), ("x/2", "."), ("", "x"), ("", "./x/2"), ("", "link")],
 )
-def test_newest_version_has_its_name_wherever_it_is_asked_for(
+def test_newest_version_is_found_from_any_working_directory(
     inside: str, given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for version in ("1", "2"):
@@ -390,7 +396,9 @@ def test_newest_version_has_its_name_wherever_it_is_asked_for(
     assert newest_version(Path(given)) == tmp_path / ("link" if given == "link" else "x") / "2"
 
 
-def test_export_is_loaded_from_within(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_is_loaded_from_its_own_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for folder in (EXPORTS / "ili", EXPORTS / "ili" / "2"):
         monkeypatch.chdir(folder)
         assert artifact.load(".", device="cpu").manifest.name == "ili"
@@ -399,8 +407,8 @@ def test_export_is_loaded_from_within(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "golden.npz", "model.onnx"])
-def test_pipe_in_the_place_of_a_file_is_refused(classifier: Path, name: str) -> None:
-    """To open one would wait for ever."""
+def test_pipe_in_place_of_a_file_is_rejected(classifier: Path, name: str) -> None:
+    """Opening a pipe for reading would block for ever."""
     (classifier / name).unlink()
     os.mkfifo(classifier / name)
     with pytest.raises(BadExport, match=name):

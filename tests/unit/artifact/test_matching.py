@@ -1,11 +1,11 @@
-"""Documents -> rows; vectors of the rows -> vectors of documents; scores -> answers."""
+"""Documents to rows; vectors of rows to vectors of documents; scores to answers."""
 
 import numpy as np
 import pytest
 
 from artifact.errors import InvalidInput
 from artifact.manifest import MatcherManifest
-from artifact.matching import Encoding, Ranking, ScoredPair, Text, Texts, pooled
+from artifact.matching import Encoding, Ranking, ScoredPair, Text, Texts, normalized, pooled
 from tests.support.models import matcher
 
 LONG = bytes(range(28))
@@ -18,7 +18,7 @@ def manifest() -> MatcherManifest:
     return found
 
 
-def test_equal_texts_have_one_key_and_its_rows(manifest: MatcherManifest) -> None:
+def test_equal_texts_share_a_key_and_rows(manifest: MatcherManifest) -> None:
     texts = Texts([Text("a", LONG), Text("b", b"ab"), Text("c", LONG)], manifest, "windows")
     assert texts.keys[0] == texts.keys[2] != texts.keys[1]
     assert texts.rows(texts.keys[0]) == [LONG[:16], LONG[12:]]
@@ -26,15 +26,22 @@ def test_equal_texts_have_one_key_and_its_rows(manifest: MatcherManifest) -> Non
     assert texts.encodings == [Encoding(28, 28, 2), Encoding(2, 2, 1), Encoding(28, 28, 2)]
 
 
-def test_text_that_is_cut_in_another_way_has_another_key(manifest: MatcherManifest) -> None:
+def test_text_truncated_differently_has_another_key(manifest: MatcherManifest) -> None:
     keys = {Texts([Text("a", LONG)], manifest, on_overflow).keys[0] for on_overflow in ("windows", "head", "tail")}
     assert len(keys) == 3
 
 
-def test_vectors_stand_in_the_order_of_the_texts(manifest: MatcherManifest) -> None:
+def test_vectors_keep_the_order_of_the_texts(manifest: MatcherManifest) -> None:
     texts = Texts([Text("a", b"aa"), Text("b", b"bb"), Text("c", b"aa")], manifest, "windows")
     found = {texts.keys[0]: np.array([1, 2], np.float32), texts.keys[1]: np.array([3, 4], np.float32)}
     assert texts.vectors(found).tolist() == [[1, 2], [3, 4], [1, 2]]
+
+
+def test_normalized_vectors_have_norm_1_or_0() -> None:
+    vectors = np.array([[3, 4], [0, 0], [1e-30, 0], [3e38, -3e38]], np.float32)
+    found = normalized(vectors)
+    assert found.dtype == np.float32
+    assert found == pytest.approx(np.array([[0.6, 0.8], [0, 0], [1, 0], [0.5**0.5, -(0.5**0.5)]]), rel=1e-6)
 
 
 def test_vector_of_a_text_is_the_mean_of_its_rows() -> None:
@@ -52,13 +59,13 @@ def test_vector_of_a_text_is_the_mean_of_its_rows() -> None:
         (LONG, "the document has 28 bytes; the model reads 16 and on_overflow is 'error'"),
     ],
 )
-def test_wrong_text_is_named(manifest: MatcherManifest, document: bytes, message: str) -> None:
+def test_error_names_the_wrong_text(manifest: MatcherManifest, document: bytes, message: str) -> None:
     with pytest.raises(InvalidInput, match=f"^query: {message}$") as caught:
         Texts([Text("first", b"ab"), Text("query", document)], manifest, "error")
     assert caught.value.errors == [("query", message)]
 
 
-def test_ranking_is_best_first_and_equal_scores_as_they_came() -> None:
+def test_ranking_is_best_first_and_stable() -> None:
     documents = [Encoding(size, size, 1) for size in (1, 2, 3, 4)]
     ranking = Ranking(Encoding(9, 9, 1), [0.5, 0.9, 0.5, 0.7], documents)
     assert ranking.best(None) == [1, 3, 0, 2]

@@ -8,7 +8,7 @@ from artifact.provenance import git_revision
 
 
 def commit(folder: Path, paths: str) -> str:
-    """Make a repository with one commit of these paths; returns its revision."""
+    """Create a repository with one commit of these paths and return its revision."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
@@ -20,7 +20,7 @@ def commit(folder: Path, paths: str) -> str:
     return git("rev-parse", "HEAD")[:12]
 
 
-def test_revision_is_dirty_by_code_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_changed_code_makes_a_revision_dirty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("model/train.py", "docs/a.md", "README.md", "benchmarks/results/a.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("before")
@@ -35,9 +35,7 @@ def test_revision_is_dirty_by_code_alone(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("place", ["/nowhere/train.py", "{checkout}/.venv/lib/train.py"])
-def test_revision_of_what_no_checkout_tracks_is_unknown(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_revision_outside_a_checkout_is_unknown(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = Path(place.format(checkout=tmp_path))
     if place.startswith("{checkout}"):
         file.parent.mkdir(parents=True)

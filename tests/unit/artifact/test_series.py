@@ -1,7 +1,7 @@
 import math
 import re
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
@@ -12,10 +12,12 @@ from artifact.errors import InvalidInput
 from artifact.series import (
     Calibration,
     Column,
+    Step,
     Tails,
     calibrate,
     conformal_rank,
     continue_timestamps,
+    impute,
     parse_frequency,
     parse_start,
     read_window,
@@ -32,7 +34,7 @@ MEAN, SCALE = (3.0, -1.0), (2.0, 0.5)
 def read(
     columns: Sequence[Column], context_length: int, min_observations: int = 1
 ) -> tuple[np.ndarray, tuple[int, ...]]:
-    """Values and counts of a window of two channels."""
+    """Read a window of two channels; return its values and counts."""
     window = read_window(
         Tails.of(columns, context_length),
         NAMES,
@@ -46,7 +48,7 @@ def read(
 
 
 def slow_window(column: Column, context_length: int) -> list[float]:
-    """Each step from the nearest values on both sides of it."""
+    """Fill each step from the nearest values on both sides, one step at a time."""
     steps = range(len(column) - context_length, len(column))
     known = {step: value for step in steps if step >= 0 and (value := column[step]) is not None}
     values = []
@@ -64,7 +66,7 @@ def slow_window(column: Column, context_length: int) -> list[float]:
 
 
 @given(st.lists(st.tuples(VALUE, VALUE), min_size=1, max_size=30), st.integers(2, 12))
-def test_window_equals_the_slow_one(rows: Table, context_length: int) -> None:
+def test_window_equals_the_slow_reference(rows: Table, context_length: int) -> None:
     columns = [[row[0] for row in rows], [row[1] for row in rows]]
     known = [sum(value is not None for value in column[-context_length:]) for column in columns]
     if not all(known):
@@ -79,26 +81,26 @@ def test_window_equals_the_slow_one(rows: Table, context_length: int) -> None:
     assert counts == (total, sum(known), 2 * context_length - sum(known))
 
 
-def test_gap_is_filled_on_the_line_between_its_neighbours() -> None:
+def test_gap_is_interpolated_linearly() -> None:
     values, counts = read([[3, None, None, 9], [-1, -1, -1, -1]], 4)
     assert values[:, 0].tolist() == [0, 1, 2, 3]
     assert counts == (6, 6, 2)
 
 
-def test_ends_are_filled_with_the_nearest_value() -> None:
+def test_gaps_at_the_ends_get_the_nearest_value() -> None:
     values, _ = read([[None, 5, 7, None], [-1, None, None, None]], 4)
     assert values[:, 0].tolist() == [1, 1, 2, 2]
     assert values[:, 1].tolist() == [0, 0, 0, 0]
 
 
-def test_short_series_stands_at_the_end_of_the_window() -> None:
+def test_short_series_is_placed_at_the_end_of_the_window() -> None:
     values, counts = read([[5, 7], [-1, 0]], 5)
     assert values[:, 0].tolist() == [1, 1, 1, 1, 2]
     assert counts == (4, 4, 6)
 
 
-def test_of_a_long_series_only_the_end_is_read() -> None:
-    """A gap at the start of the window is not filled from what lies before it; wild values there do no harm."""
+def test_only_the_end_of_a_long_series_is_read() -> None:
+    """Values before the window neither fill a gap at its start nor do any harm if they are extreme."""
     values, counts = read([[1e300, 99, None, 5, 7], [-1] * 5], 3)
     assert values[:, 0].tolist() == [1, 1, 2]
     assert counts == (9, 5, 1)
@@ -111,18 +113,18 @@ def test_of_a_long_series_only_the_end_is_read() -> None:
         ([[], []], "series.left", "0 of the last 4 values of left are there; at least 2"),
         ([[1, 2], [None, None]], "series.right", "0 of the last 4 values of right"),
         ([[1, 2, 3], [1, None, None]], "series.right", "1 of the last 4 values of right"),
-        ([[1, 2, 3], [1, 2e6, 3]], "series.right.1", "value 1 of right is more than 1e\\+06 deviations"),
+        ([[1, 2, 3], [1, 2e6, 3]], "series.right.1", "value 1 of right is more than 1e\\+06 standard deviations"),
         ([[1, 2, 3], [1, 2, -1e308]], "series.right.2", "value 2 of right"),
         ([[0, 0, 0, None, 1, -1e308], [0] * 6], "series.left.5", "value 5 of left"),
     ],
 )
-def test_refusal_names_channel_and_place(columns: list[Column], place: str, words: str) -> None:
+def test_error_names_channel_and_step(columns: list[Column], place: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words) as caught:
         read(columns, 4, min_observations=2)
     assert [where for where, _ in caught.value.errors] == [place]
 
 
-def test_unscaled_is_what_was_scaled() -> None:
+def test_unscale_inverts_scale() -> None:
     columns: list[Column] = [[3.5, -2.25, 10.0], [0.5, 1.5, -7.0]]
     values, _ = read(columns, 3)
     assert unscale(values, MEAN, SCALE) == pytest.approx(np.array(columns).T)
@@ -161,13 +163,13 @@ def test_rank_is_rounded_away_from_the_middle(count: int, level: float, rank: in
         *((1, level) for level in (0.4999, 0.5001)),
     ],
 )
-def test_level_that_so_few_errors_cannot_bound_is_refused(count: int, level: float) -> None:
+def test_level_that_needs_more_errors_is_rejected(count: int, level: float) -> None:
     with pytest.raises(InvalidInput, match="outside"):
         conformal_rank(level, count)
 
 
 @given(st.integers(1, 100_000))
-def test_limits_are_allowed_as_numbers_and_as_the_message_words_them(count: int) -> None:
+def test_limits_are_allowed_exactly_and_as_rounded_in_the_message(count: int) -> None:
     assert conformal_rank(1 / (count + 1), count) == 1
     assert conformal_rank(count / (count + 1), count) == count
     with pytest.raises(InvalidInput) as caught:
@@ -177,8 +179,8 @@ def test_limits_are_allowed_as_numbers_and_as_the_message_words_them(count: int)
 
 
 @pytest.mark.parametrize("count", [9, 19, 20, 57])
-def test_band_covers_new_errors_as_often_as_it_says(count: int) -> None:
-    """Skewed and heavy-tailed errors; 20,000 bands, whose mean coverage deviates by 0.003 (one sigma)."""
+def test_band_covers_new_errors_at_its_nominal_rate(count: int) -> None:
+    """Errors are skewed and heavy-tailed; the mean coverage of 20,000 bands has a standard deviation of 0.003."""
     generator = np.random.default_rng(count)
     errors = np.exp(2 * generator.standard_normal((count + 1, 200, 100))).astype(np.float32)
     calibration = calibrate(errors[:-1], (0.1, 0.25, 0.5, 0.75, 0.9))
@@ -188,7 +190,7 @@ def test_band_covers_new_errors_as_often_as_it_says(count: int) -> None:
         assert high - low - 0.01 < covered < high - low + 2 / (count + 1) + 0.01
 
 
-def test_calibration_stores_what_its_errors_bound_and_both_limits() -> None:
+def test_calibration_stores_the_possible_levels_and_both_limits() -> None:
     errors = np.random.default_rng(0).standard_normal((9, 2, 3)).astype(np.float32)
     calibration = calibrate(errors, (0.01, 0.1, 0.5, 0.75, 0.99))
     assert calibration.levels == pytest.approx([0.1, 0.5, 0.75, 0.9])
@@ -197,14 +199,14 @@ def test_calibration_stores_what_its_errors_bound_and_both_limits() -> None:
     assert calibration.count == 9
 
 
-def test_error_between_stored_levels_is_on_the_line_between_them() -> None:
+def test_error_between_stored_levels_is_interpolated_linearly() -> None:
     errors = np.array([[[-4.0]], [[0.0]], [[8.0]]], np.float32)
     calibration = Calibration(np.array([0.1, 0.5, 0.9]), errors, 9)
     levels = (0.1, 0.2, 0.5, 0.6, 0.9)
     assert [float(calibration.error(level, 1)[0, 0]) for level in levels] == pytest.approx([-4, -3, 0, 2, 8])
 
 
-def test_error_has_the_steps_asked_for() -> None:
+def test_error_has_the_requested_number_of_steps() -> None:
     errors = np.random.default_rng(0).standard_normal((9, 5, 3)).astype(np.float32)
     calibration = calibrate(errors, (0.5,))
     assert calibration.error(0.7, 5).shape == (5, 3)
@@ -214,7 +216,7 @@ def test_error_has_the_steps_asked_for() -> None:
 
 
 @given(st.integers(0, 1000), st.lists(st.floats(0.05, 0.95), min_size=2, max_size=8))
-def test_error_does_not_fall_with_the_level(seed: int, levels: list[float]) -> None:
+def test_error_does_not_decrease_with_the_level(seed: int, levels: list[float]) -> None:
     errors = (np.random.default_rng(seed).integers(-3, 4, (19, 4, 3)) / 7).astype(np.float32)
     calibration = calibrate(errors, (0.1, 0.2, 0.5, 0.8, 0.9))
     found = np.stack([calibration.error(level, 4) for level in sorted({*levels, *calibration.levels})])
@@ -224,33 +226,62 @@ def test_error_does_not_fall_with_the_level(seed: int, levels: list[float]) -> N
 @pytest.mark.parametrize(
     ("text", "step"),
     [
-        ("1s", timedelta(seconds=1)),
-        ("10min", timedelta(minutes=10)),
-        ("1h", timedelta(hours=1)),
-        ("1d", timedelta(days=1)),
-        ("2w", timedelta(days=14)),
-        ("999999w", timedelta(weeks=999_999)),
-        ("h", timedelta(hours=1)),
-        ("min", timedelta(minutes=1)),
-        ("S", timedelta(seconds=1)),
-        ("15T", timedelta(minutes=15)),
-        ("H", timedelta(hours=1)),
-        ("1H", timedelta(hours=1)),
-        ("D", timedelta(days=1)),
-        ("7D", timedelta(days=7)),
-        ("W", timedelta(days=7)),
+        ("1s", Step(timedelta(seconds=1))),
+        ("10min", Step(timedelta(minutes=10))),
+        ("1h", Step(timedelta(hours=1))),
+        ("1d", Step(timedelta(days=1))),
+        ("2w", Step(timedelta(days=14))),
+        ("999999w", Step(timedelta(weeks=999_999))),
+        ("h", Step(timedelta(hours=1))),
+        ("min", Step(timedelta(minutes=1))),
+        ("S", Step(timedelta(seconds=1))),
+        ("15T", Step(timedelta(minutes=15))),
+        ("H", Step(timedelta(hours=1))),
+        ("1H", Step(timedelta(hours=1))),
+        ("D", Step(timedelta(days=1))),
+        ("7D", Step(timedelta(days=7))),
+        ("W", Step(timedelta(days=7))),
+        ("1b", Step(business_days=1)),
+        ("B", Step(business_days=1)),
+        ("5B", Step(business_days=5)),
+        ("1mo", Step(months=1)),
+        ("M", Step(months=1)),
+        ("MS", Step(months=1)),
+        ("2ME", Step(months=2)),
+        ("1q", Step(months=3)),
+        ("QE", Step(months=3)),
+        ("1y", Step(months=12)),
+        ("4q", Step(months=12)),
+        ("YS", Step(months=12)),
     ],
 )
-def test_frequency_is_a_number_and_a_unit_of_ours_or_of_pandas(text: str, step: timedelta) -> None:
+def test_frequency_is_a_number_and_a_unit_of_ours_or_of_pandas(text: str, step: Step) -> None:
     assert parse_frequency(text) == step
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "1", "0h", "-1h", "1.5h", "1 h", "M", "1M", "1y", "1hour", "01h", "1000000w", "1h\n", "\u0661h", "1hh", "MIN"],
+    [
+        "",
+        "1",
+        "0h",
+        "-1h",
+        "1.5h",
+        "1 h",
+        "m",
+        "1Y1",
+        "month",
+        "1hour",
+        "01h",
+        "1000000w",
+        "1h\n",
+        "\u0661h",
+        "1hh",
+        "MIN",
+    ],
 )
 def test_other_frequencies_are_refused(text: str) -> None:
-    with pytest.raises(InvalidInput, match="10min or 7d") as caught:
+    with pytest.raises(InvalidInput, match="10min, 7d or 1mo") as caught:
         parse_frequency(text)
     assert [place for place, _ in caught.value.errors] == ["frequency"]
 
@@ -263,6 +294,13 @@ def test_other_frequencies_are_refused(text: str) -> None:
         ("2016-12-31T23:59:59+05:30", "1s", ["2017-01-01T00:00:02+05:30", "2017-01-01T00:00:03+05:30"]),
         ("2016-07-01T12:00:00.5", "1h", ["2016-07-01T15:00:00.500000", "2016-07-01T16:00:00.500000"]),
         ("0001-01-01T00:00:00+23:59", "1d", ["0001-01-04T00:00:00+23:59", "0001-01-05T00:00:00+23:59"]),
+        ("2023-11-01", "1mo", ["2024-02-01T00:00:00", "2024-03-01T00:00:00"]),
+        ("2023-11-30", "1mo", ["2024-02-29T00:00:00", "2024-03-31T00:00:00"]),
+        ("2023-10-30T06:00:00Z", "1mo", ["2024-01-30T06:00:00+00:00", "2024-02-29T06:00:00+00:00"]),
+        ("2023-03-31", "1q", ["2023-12-31T00:00:00", "2024-03-31T00:00:00"]),
+        ("2024-02-29", "1y", ["2027-02-28T00:00:00", "2028-02-29T00:00:00"]),
+        ("2024-05-15T12:00:00", "1b", ["2024-05-20T12:00:00", "2024-05-21T12:00:00"]),
+        ("2024-05-18", "1b", ["2024-05-23T00:00:00", "2024-05-24T00:00:00"]),
     ],
 )
 def test_timestamps_follow_the_series(start: str, frequency: str, expected: list[str]) -> None:
@@ -276,9 +314,13 @@ def test_timestamps_follow_the_series(start: str, frequency: str, expected: list
         ("2016-07-01", "999999w", 1),
         ("2016-07-01", "999999w", 10_000_000),
         ("9999-12-31T23:59:59-12:00", "1s", 1),
+        ("9999-11-30", "1mo", 1),
+        ("2016-07-01", "999999y", 10_000_000),
+        ("9999-12-31", "1b", 1),
+        ("2016-07-01", "999999b", 10_000_000),
     ],
 )
-def test_timestamps_beyond_the_calendar_are_refused(start: str, frequency: str, length: int) -> None:
+def test_timestamps_beyond_the_calendar_are_rejected(start: str, frequency: str, length: int) -> None:
     with pytest.raises(InvalidInput, match="year 9999") as caught:
         continue_timestamps(parse_start(start), parse_frequency(frequency), length, 2)
     assert [place for place, _ in caught.value.errors] == ["start"]
@@ -287,6 +329,39 @@ def test_timestamps_beyond_the_calendar_are_refused(start: str, frequency: str, 
 @pytest.mark.parametrize(
     "text", ["", "yesterday", "2016", "2016-13-01", "01.07.2016", "2016-07-01T25:00:00", "1467331200"]
 )
-def test_start_that_is_no_time_is_refused(text: str) -> None:
+def test_invalid_start_time_is_rejected(text: str) -> None:
     with pytest.raises(InvalidInput, match="ISO 8601"):
         parse_start(text)
+
+
+TIMES = st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1))
+STEPS = st.sampled_from(["1s", "15min", "36h", "7d", "1b", "3b", "1mo", "1q", "5mo", "1y"])
+
+
+@given(start=TIMES, frequency=STEPS, count=st.integers(1, 1000))
+def test_count_is_the_inverse_of_add(start: datetime, frequency: str, count: int) -> None:
+    step = parse_frequency(frequency)
+    later = step.add(start, count)
+    assert later > start
+    assert step.add(start, count + 1) > later
+    assert step.count(start, later) == count
+    assert step.count(start, later + timedelta(microseconds=1)) is None
+
+
+@pytest.mark.parametrize(
+    ("frequency", "end"),
+    [
+        ("1b", "2024-05-18"),
+        ("2b", "2024-05-16"),
+        ("1mo", "2024-06-14"),
+        ("1q", "2024-06-15"),
+        ("1h", "2024-05-15T01:30"),
+    ],
+)
+def test_count_between_times_that_are_not_whole_steps_apart_is_none(frequency: str, end: str) -> None:
+    assert parse_frequency(frequency).count(datetime(2024, 5, 15), datetime.fromisoformat(end)) is None
+
+
+def test_imputed_gaps_are_on_the_line_between_values_and_equal_to_the_nearest_at_the_ends() -> None:
+    nan = float("nan")
+    assert impute(np.array([nan, nan, 1, nan, nan, 4, 2, nan])).tolist() == [1, 1, 1, 2, 3, 4, 2, 2]

@@ -1,4 +1,4 @@
-"""What the unit tests of the service share."""
+"""Fixtures of the unit tests of the service."""
 
 import logging
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from artifact.backends import base
 
 @pytest.fixture
 def restored_log() -> Iterator[None]:
-    """The handlers of the tests come back."""
+    """Restore the log handlers of the tests."""
     root, access = logging.getLogger(), logging.getLogger("uvicorn.access")
     before = root.handlers[:], root.level, access.disabled
     yield
@@ -19,5 +19,5 @@ def restored_log() -> Iterator[None]:
 
 @pytest.fixture
 def one_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Engines compute one batch at a time, however many cores there are."""
+    """Let engines compute one batch at a time, however many cores there are."""
     monkeypatch.setattr(base, "cpu_count", lambda: 1)

@@ -1,7 +1,8 @@
-"""Log lines with the ids of request and trace."""
+"""Log records with the ids of request and trace."""
 
 import json
 import logging
+from typing import Literal
 
 import pytest
 
@@ -42,13 +43,13 @@ def test_malformed_header_is_ignored(given: str) -> None:
     assert trace_of([given]) == ""
 
 
-def test_several_headers_are_ignored() -> None:
+def test_repeated_headers_are_ignored() -> None:
     assert trace_of([TRACEPARENT, TRACEPARENT]) == ""
     assert trace_of([]) == ""
 
 
 @pytest.mark.usefixtures("restored_log")
-def test_json_lines_hold_the_ids_and_the_exception(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_records_have_the_ids_and_the_exception(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("json")
     request, trace = request_id.set("abc"), trace_id.set(TRACE)
     try:
@@ -72,7 +73,7 @@ def test_json_lines_hold_the_ids_and_the_exception(capsys: pytest.CaptureFixture
 
 
 @pytest.mark.usefixtures("restored_log")
-def test_text_lines_hold_the_ids(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_records_have_the_ids(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("text")
     token = request_id.set("abc")
     logging.getLogger("service.x").warning("one")
@@ -84,8 +85,35 @@ def test_text_lines_hold_the_ids(capsys: pytest.CaptureFixture[str]) -> None:
     assert two.endswith("INFO    service.x [-] two")
 
 
+HOSTILE = 'a\nb\r\n2024-01-01 00:00:00,000 INFO    service [-] forged \x1b[31m \x85 \u2028 \u202e \x9b \ud800 " \\ é'
+
+
 @pytest.mark.usefixtures("restored_log")
-def test_lines_of_uvicorn_about_each_request_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_control_characters_in_records_are_escaped(
+    form: Literal["text", "json"], capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.configure(form)
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        logging.getLogger("service.x").exception("failed: %s", HOSTILE)
+    written = capsys.readouterr().err
+    assert written.replace("\n", "").isprintable()
+    if form == "json":
+        record = json.loads(written)
+        assert record["message"] == f"failed: {HOSTILE}"
+        assert record["exception"].endswith(f"ValueError: {HOSTILE}")
+        return
+    first, *rest = written.splitlines()
+    shown = r'a\nb\r\n2024-01-01 00:00:00,000 INFO    service [-] forged \x1b[31m \x85 \u2028 \u202e \x9b \ud800 " \ é'
+    assert first.endswith(f"failed: {shown}")
+    assert rest
+    assert all(line.startswith("    ") for line in rest)
+
+
+@pytest.mark.usefixtures("restored_log")
+def test_access_log_of_uvicorn_is_off(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("text")
     logging.getLogger("uvicorn.access").info("GET /")
     logging.getLogger("uvicorn.error").info("started")

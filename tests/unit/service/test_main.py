@@ -1,6 +1,7 @@
-"""`python -m service`: which command runs with what, and how an error is told."""
+"""`python -m service`: which command runs with which settings, and how errors are printed."""
 
 import argparse
+import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests.support.models import classifier
 
 
 class Commands:
-    """What was called, instead of a server or of an answer to files."""
+    """Records the calls that replace running a server or predicting files."""
 
     def __init__(self) -> None:
         self.called: list[tuple[str, Any]] = []
@@ -42,6 +43,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> Commands:
         monkeypatch.setattr(module, name, made.stand_in(name, code))
     monkeypatch.setattr(logs, "configure", made.stand_in("configure", 0))
     monkeypatch.setattr(module, "require_one_runtime", lambda: made.called.append(("runtime", None)))
+    monkeypatch.setattr(module, "find_exports", lambda exports: made.called.append(("find", exports)))
     return made
 
 
@@ -55,10 +57,14 @@ def test_flags_are_settings(commands: Commands) -> None:
     assert main(["--port", "1", "--log-format", "json", "--skip-bad-exports", "--exports", "a/b"]) == 10
     found = settings_of(commands, "serve")
     assert (found.port, found.skip_bad_exports, found.exports) == (1, True, Path("a/b"))
-    assert [called for called in commands.called if called[0] != "serve"] == [("runtime", None), ("configure", "json")]
+    assert [called for called in commands.called if called[0] != "serve"] == [
+        ("runtime", None),
+        ("find", Path("a/b")),
+        ("configure", "json"),
+    ]
 
 
-def test_flags_come_before_variables_and_variables_before_defaults(
+def test_flags_override_variables_and_variables_override_defaults(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LONGDOC_PORT", "2")
@@ -68,7 +74,7 @@ def test_flags_come_before_variables_and_variables_before_defaults(
     assert (found.port, found.max_documents, found.workers) == (1, 3, 1)
 
 
-def test_several_workers_are_supervised(commands: Commands) -> None:
+def test_several_workers_start_the_supervisor(commands: Commands) -> None:
     assert main(["--workers", "2"]) == 11
     assert settings_of(commands, "supervise").workers == 2
 
@@ -96,7 +102,7 @@ def test_torchscript_needs_no_onnx_runtime(commands: Commands) -> None:
         ),
     ],
 )
-def test_wrong_setting_is_told_in_one_line(
+def test_error_about_a_setting_is_one_line(
     commands: Commands, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     assert main(arguments) == 2
@@ -106,14 +112,14 @@ def test_wrong_setting_is_told_in_one_line(
     assert commands.called == []
 
 
-def test_variable_that_is_no_setting_is_told(
+def test_unknown_variable_is_reported(
     commands: Commands, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("LONGDOC_PROT", "LONGDOC_DATA", "LONGDOC_HOST"):
         monkeypatch.setenv(name, "x")
     with caplog.at_level(logging.WARNING):
         main([])
-    assert caplog.messages == ["LONGDOC_PROT is no setting; docs/settings.md lists them"]
+    assert caplog.messages == ["LONGDOC_PROT is not a setting; docs/operate/settings.md lists all settings"]
     assert settings_of(commands, "serve").host == "x"
 
 
@@ -128,7 +134,7 @@ def test_variable_that_is_no_setting_is_told(
         (KeyboardInterrupt(), 130, None),
     ],
 )
-def test_error_is_told_in_one_line(
+def test_error_is_one_line(
     commands: Commands, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, line: str | None
 ) -> None:
     commands.error = error
@@ -154,7 +160,7 @@ def test_options_of_predict_are_read(commands: Commands) -> None:
         ["exports/m", "a", "--horizon", "²"],
     ],
 )
-def test_wrong_options_of_predict_are_refused(
+def test_wrong_options_of_predict_are_rejected(
     commands: Commands, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -179,15 +185,59 @@ def test_check_loads_every_export(
         (tmp_path / place).mkdir(parents=True)
     options = ["--backend", "torchscript", "--device", "cpu"]
     assert main(["check", str(tmp_path), *options]) == 0
-    assert loaded == [tmp_path / "a/2", tmp_path / "b/7"]
+    assert loaded == [tmp_path / "a/2", tmp_path / "a/1", tmp_path / "b/7"]
     assert [line.split()[:3] for line in capsys.readouterr().out.splitlines()] == [
         ["a", "2", "text-classification"],
+        ["a", "1", "text-classification"],
         ["b", "7", "text-classification"],
     ]
     assert main(["check", str(tmp_path / "a"), *options]) == 0
-    assert loaded[2:] == [tmp_path / "a/2"]
+    assert loaded[3:] == [tmp_path / "a/2", tmp_path / "a/1"]
+    (tmp_path / "a/1/manifest.json").touch()
+    assert main(["check", str(tmp_path / "a/1"), *options]) == 0
+    assert loaded[5:] == [tmp_path / "a/1"]
 
 
-def test_check_of_a_folder_without_exports_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def exports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two versions of a classifier, the first one damaged."""
+
+    def load_export(folder: Path, **_: object) -> LoadedModel:
+        if (folder / "damaged").exists():
+            raise BadExport(f"{folder.parent.name}/{folder.name}: model.onnx has another hash", "hash")
+        return classifier(folder.parent.name, int(folder.name))
+
+    monkeypatch.setattr(module, "load_export", load_export)
+    for place in ("a/1/damaged", "a/2"):
+        (tmp_path / place).mkdir(parents=True)
+    return tmp_path
+
+
+def test_check_fails_on_a_lower_version_that_is_damaged(exports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in (exports, exports / "a"):
+        assert main(["check", str(folder)]) == 2
+        assert capsys.readouterr().err == "error: a/1: model.onnx has another hash\n"
+
+
+def test_check_fails_on_a_default_that_is_no_model(exports: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (exports / "a/1/damaged").rmdir()
+    defaults = exports / "defaults.json"
+    for name in ("a", "a@1"):
+        defaults.write_text(json.dumps({"text-classification": name}))
+        assert main(["check", str(exports)]) == 0
+    capsys.readouterr()
+    defaults.write_text(json.dumps({"text-classification": "b", "text-matching": "a"}))
+    assert main(["check", str(exports / "a")]) == 0, "the file is not of this model"
+    assert main(["check", str(exports)]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {defaults}: text-classification: there is no model 'b' for this task; there are: a; "
+        "text-matching: there is no model 'a' for this task; there are: none\n"
+    )
+    defaults.write_text("{")
+    assert main(["check", str(exports)]) == 2
+    assert str(defaults) in capsys.readouterr().err
+
+
+def test_check_rejects_a_folder_without_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(tmp_path)]) == 2
     assert "holds no export" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Names and labels are an interface: dashboards and alerts are written against them."""
+"""Names and labels of metrics: an interface, because dashboards and alerts depend on them."""
 
 import os
 import resource
@@ -11,11 +11,12 @@ from prometheus_client import values
 from prometheus_client.parser import text_string_to_metric_families
 
 from service.metrics import SHARED, Metrics, forget_worker, set_worker
+from service.statistics import Duration
 from tests.support.contract import CONTRACT
 from tests.support.paths import ROOT
 
 
-def test_names_and_labels_are_those_of_the_contract() -> None:
+def test_names_and_labels_equal_the_contract() -> None:
     metrics = Metrics()
     bound = metrics.of("m")
     bound.answered("t", decode_s=1, queue_s=1, compute_s=1, encode_s=1, total_s=1)
@@ -28,7 +29,7 @@ def test_names_and_labels_are_those_of_the_contract() -> None:
     bound.watch(lambda: 1, lambda: 2, lambda: 3, lambda: 1)
     metrics.http_requests.labels("/", "GET", 200).inc()
     metrics.exports_refused.labels("m", "hash").inc()
-    metrics.model_info.labels(*"mvtfdps").set(1)
+    bound.announce(*"vtfdps")
     found = {}
     for family in text_string_to_metric_families(metrics.expose().decode()):
         if family.name.startswith("longdoc_"):
@@ -36,17 +37,70 @@ def test_names_and_labels_are_those_of_the_contract() -> None:
     assert found == CONTRACT
 
 
-def test_model_is_announced_once_in_its_last_version() -> None:
+def test_requests_are_in_the_statistics_of_their_version_too() -> None:
     metrics = Metrics()
-    for version in ("1", "2", "3"):
-        metrics.announce("m", version, *"tfdps")
-        metrics.announce("other", "7", *"tfdps")
+    old, new = metrics.of("m"), metrics.of("m")
+    for bound in (old, new, new):
+        bound.answered("t", decode_s=1, queue_s=2, compute_s=3, encode_s=4, total_s=10)
+    labels = {"model": "m", "task": "t"}
+    assert metrics.registry.get_sample_value("longdoc_request_duration_seconds_count", labels) == 3
+    assert (old.statistics.success, new.statistics.success) == (Duration(1, 10), Duration(2, 20))
+    assert (new.statistics.decode, new.statistics.encode) == (Duration(2, 2), Duration(2, 8))
+
+
+def announced(metrics: Metrics) -> list[str]:
     lines = [line for line in metrics.expose().decode().splitlines() if line.startswith("longdoc_model_info{")]
-    assert sorted(line.split('version="')[1][0] for line in lines) == ["3", "7"]
     assert all(line.endswith(" 1.0") for line in lines)
+    return sorted(line.split('version="')[1][0] for line in lines)
 
 
-def test_gauge_that_is_watched_is_up_to_date_whenever_it_is_shown() -> None:
+def test_versions_are_listed_until_they_are_withdrawn() -> None:
+    metrics = Metrics()
+    versions = {number: metrics.of("m") for number in "123"}
+    for number, bound in versions.items():
+        bound.announce(number, *"tfdps")
+    metrics.of("other").announce("7", *"tfdps")
+    assert announced(metrics) == ["1", "2", "3", "7"]
+    versions["1"].withdraw()
+    versions["3"].withdraw()
+    assert announced(metrics) == ["2", "7"]
+
+
+def test_gauges_of_a_model_combine_its_versions_and_end_with_the_last() -> None:
+    metrics = Metrics()
+
+    def shown() -> list[float | None]:
+        metrics.sample()
+        names = ("queue_depth", "queue_bytes", "queue_oldest_seconds", "model_ready", "encoding_cache_bytes")
+        return [metrics.registry.get_sample_value(f"longdoc_{name}", {"model": "m"}) for name in names]
+
+    one, two = metrics.of("m"), metrics.of("m")
+    for bound, factor in ((one, 1), (two, 10)):
+        bound.announce(str(factor), *"tfdps")
+        bound.watch(
+            lambda factor=factor: 2 * factor,  # type: ignore[misc]
+            lambda factor=factor: 3 * factor,  # type: ignore[misc]
+            lambda factor=factor: 4 * factor,  # type: ignore[misc]
+            lambda factor=factor: factor == 1,  # type: ignore[misc]
+        )
+        bound.watch_cache(lambda factor=factor: 5 * factor)  # type: ignore[misc]
+    metrics.of("other").watch(lambda: 1, lambda: 1, lambda: 1, lambda: 1)
+    assert shown() == [22, 33, 40, 0, 55]
+    two.withdraw()
+    assert shown() == [2, 3, 4, 1, 5]
+    one.withdraw()
+    assert shown() == [None] * 5
+    assert metrics.registry.get_sample_value("longdoc_queue_depth", {"model": "other"}) == 1
+
+
+def test_versions_of_a_model_share_the_series() -> None:
+    metrics = Metrics()
+    for _ in range(2):
+        metrics.of("m").count_document(100, 30)
+    assert metrics.registry.get_sample_value("longdoc_documents_total", {"model": "m"}) == 2
+
+
+def test_watched_gauge_is_read_at_each_scrape() -> None:
     metrics, waiting = Metrics(), [1.0]
     metrics.of("m").watch(lambda: waiting[0], lambda: 2, lambda: 3, lambda: True)
     for depth in (1.0, 5.0, 0.0):
@@ -54,7 +108,7 @@ def test_gauge_that_is_watched_is_up_to_date_whenever_it_is_shown() -> None:
         assert f'longdoc_queue_depth{{model="m"}} {depth}' in metrics.expose().decode()
 
 
-def test_documents_are_counted_with_what_was_dropped() -> None:
+def test_documents_are_counted_with_their_dropped_bytes() -> None:
     metrics = Metrics()
     bound = metrics.of("m")
     bound.count_document(100, 100)
@@ -78,25 +132,29 @@ metrics.http_requests.labels("/", "GET", 200).inc(float(requests))
 bound.answered("t", decode_s=0, queue_s=0, compute_s=0, encode_s=0, total_s=float(requests))
 bound.watch(lambda: float(depth), lambda: 10 * float(depth), lambda: float(oldest), lambda: float(depth) < 5)
 bound.in_flight.inc(2)
-metrics.announce("m", "1", *"tfdps")
+bound.announce("1", *"tfdps")
 if version != "1":
-    metrics.announce("m", version, *"tfdps")
+    before = bound
+    bound = metrics.of("m")
+    bound.announce(version, *"tfdps")
+    before.withdraw()
+    bound.watch(lambda: float(depth), lambda: 10 * float(depth), lambda: float(oldest), lambda: float(depth) < 5)
 metrics.sample()
 print(metrics.expose().decode())
 """
 
 
-def shared(folder: Path, *arguments: str) -> dict[str, float]:
-    """What a worker shows; it has ended then, and its files are as it left them."""
+def shared(folder: Path, *arguments: str, script: str = WORKER) -> dict[str, float]:
+    """Run a worker process until it exits, and return the metrics it exposed; its files remain."""
     done = subprocess.run(
-        [sys.executable, "-c", WORKER, *arguments],
+        [sys.executable, "-c", script, *arguments],
         cwd=ROOT, env={**os.environ, SHARED: str(folder)}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     samples = (sample for family in text_string_to_metric_families(done.stdout) for sample in family.samples)
     return {f"{s.name}{sorted(s.labels.values())}": s.value for s in samples}
 
 
-def test_workers_are_shown_as_one(tmp_path: Path) -> None:
+def test_metrics_of_workers_are_combined(tmp_path: Path) -> None:
     shared(tmp_path, "0", "1", "3", "4", "1.5")
     found = shared(tmp_path, "1", "2", "5", "6", "0.5")
     assert found["longdoc_http_requests_total['/', '200', 'GET']"] == 8
@@ -109,22 +167,56 @@ def test_workers_are_shown_as_one(tmp_path: Path) -> None:
     files = sorted(tmp_path.iterdir())
     forget_worker(tmp_path, 1)
     found = shared(tmp_path, "1", "1", "1", "0", "0")
-    assert sorted(tmp_path.iterdir()) == files, "a worker that died leaves no files beside those of the next one"
-    assert found["longdoc_http_requests_total['/', '200', 'GET']"] == 9, "what the dead one has counted stays"
-    assert [found[f"longdoc_{name}['m']"] for name in gauges] == [4, 40, 1.5, 4, 1], "what it held does not"
+    assert sorted(tmp_path.iterdir()) == files, "the new worker reuses the files of the dead one"
+    assert found["longdoc_http_requests_total['/', '200', 'GET']"] == 9, "counters of the dead worker are kept"
+    assert [found[f"longdoc_{name}['m']"] for name in gauges] == [4, 40, 1.5, 4, 1], "gauges of the dead worker are not"
     assert found["longdoc_model_info['1', 'd', 'f', 'm', 'p', 's', 't']"] == 1
     assert "longdoc_model_info['2', 'd', 'f', 'm', 'p', 's', 't']" not in found
 
 
-def test_version_that_one_worker_still_serves_is_shown_beside_the_new_one(tmp_path: Path) -> None:
+def test_version_that_one_worker_still_serves_is_listed_with_the_new_one(tmp_path: Path) -> None:
     shared(tmp_path, "0", "1", "0", "0", "0")
     found = shared(tmp_path, "1", "2", "0", "0", "0")
     versions = {v: found[f"longdoc_model_info['{v}', 'd', 'f', 'm', 'p', 's', 't']"] for v in "12"}
     assert versions == {"1": 1, "2": 1}
 
 
-def test_processes_of_workers_are_shown_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(values, "ValueClass", values.ValueClass)  # which restores it
+REMOVED = """
+import os, sys
+from pathlib import Path
+from service.metrics import SHARED, Metrics, set_worker
+
+index, steps = sys.argv[1:]
+set_worker(Path(os.environ[SHARED]), int(index))
+metrics, bound = Metrics(), None
+for step in steps:
+    if step == "+":
+        bound = metrics.of("m")
+        bound.announce("1", *"tfdps")
+        bound.watch(lambda: 4, lambda: 40, lambda: 1.5, lambda: 1)
+        metrics.sample()
+    else:
+        bound.withdraw()
+print(metrics.expose().decode())
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "ready"),
+    [("+-", "+-", None), ("+", "+-", 1), ("+-", "+", 1), ("+-+", "+-+", 1), ("+-", "+-+", 1)],
+)
+def test_removed_model_is_not_shown_as_failed(tmp_path: Path, first: str, second: str, ready: float | None) -> None:
+    """The alert takes a 0 of `longdoc_model_ready` for a crash. A worker that still serves the model reports it."""
+    shared(tmp_path, "0", first, script=REMOVED)
+    found = shared(tmp_path, "1", second, script=REMOVED)
+    assert found.get("longdoc_model_ready['m']") == ready
+    assert found.get("longdoc_model_info['1', 'd', 'f', 'm', 'p', 's', 't']") == ready
+    assert found.get("longdoc_queue_oldest_seconds['m']") == (ready and 1.5)
+    assert found["longdoc_queue_depth['m']"] == 4 * (first.endswith("+") + second.endswith("+"))
+
+
+def test_each_worker_process_has_its_own_process_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(values, "ValueClass", values.ValueClass)  # so that it is restored
     set_worker(tmp_path, 0)
     (tmp_path / "worker-7").write_text("")
     found = shared(tmp_path, "1", "1", "0", "0", "0")
@@ -133,8 +225,8 @@ def test_processes_of_workers_are_shown_each(tmp_path: Path, monkeypatch: pytest
     }
 
 
-def test_disk_that_is_full_is_told(tmp_path: Path) -> None:
-    """Files that may not grow stand for it. Else the process would end by SIGBUS at its first count."""
+def test_full_disk_is_an_error(tmp_path: Path) -> None:
+    """Simulated by files that cannot grow. Without the check, the first count would end the process by SIGBUS."""
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, hard))
     try:

@@ -1,4 +1,4 @@
-"""The OpenAPI document of a small table."""
+"""The OpenAPI document of a small route table."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ TABLE = Table(
             parameters=(HEADER,),
         ),
         Route(method="GET", path="/open", handler=fail, dialect=POLITE, needs_key=False, statuses=(401, 503)),
-        Route(method="GET", path="/hidden", handler=fail, is_documented=False, answers={JSON: dict[str, Sorry]}),
+        Route(method="POST", path="/bare", handler=fail, bodies={JSON: Part}, needs_body=False, statuses=()),
     ]
 )
 
@@ -58,7 +58,7 @@ def reference(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def test_every_type_stands_once_under_its_name() -> None:
+def test_every_type_is_defined_once_by_name() -> None:
     schemas = document()["components"]["schemas"]
     assert set(schemas) == {"FieldError", "Part", "Problem", "Sorry", "Whole"}
     assert schemas["Whole"]["properties"]["parts"]["items"] == reference("Part")
@@ -76,7 +76,12 @@ def test_bodies_are_described_by_media_type(operation: dict[str, Any]) -> None:
     }
 
 
-def test_answers_are_described_by_status(operation: dict[str, Any]) -> None:
+def test_body_is_required_unless_the_route_needs_none(operation: dict[str, Any]) -> None:
+    assert operation["requestBody"]["required"] is True
+    assert document()["paths"]["/bare"]["post"]["requestBody"]["required"] is False
+
+
+def test_responses_are_described_by_status(operation: dict[str, Any]) -> None:
     assert operation["responses"] == {
         "200": {
             "description": "Successful Response",
@@ -89,18 +94,18 @@ def test_answers_are_described_by_status(operation: dict[str, Any]) -> None:
     }
 
 
-def test_error_without_a_body_has_none() -> None:
+def test_error_without_a_body_has_no_content() -> None:
     responses = document()["paths"]["/open"]["get"]["responses"]
     assert "content" not in responses["401"]
     assert responses["503"]["content"] == {JSON: {"schema": reference("Sorry")}}
 
 
-def test_variables_of_the_path_come_before_other_parameters(operation: dict[str, Any]) -> None:
+def test_path_parameters_come_before_other_parameters(operation: dict[str, Any]) -> None:
     in_path = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}, "example": "imdb-s3"}
     assert operation["parameters"] == [in_path, HEADER]
 
 
-def test_keys_are_described_only_if_there_are_some() -> None:
+def test_keys_are_described_only_if_they_are_set() -> None:
     without, with_keys = document(), document("secret")
     assert "security" not in without
     assert "securitySchemes" not in without["components"]

@@ -1,4 +1,4 @@
-"""The server before it serves: the address, the exports, the collector."""
+"""The server before it accepts requests: address, exports, collector."""
 
 import signal
 import socket
@@ -19,21 +19,21 @@ COLLECTOR = "http://127.0.0.1:1"
 
 
 @pytest.fixture
-def taken() -> Iterator[int]:
-    """A port on which somebody listens."""
+def port_in_use() -> Iterator[int]:
+    """A port that another socket listens on."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener.getsockname()[1]
 
 
 @pytest.fixture(autouse=True)
 def _switch_interval() -> Iterator[None]:
-    """That of the tests comes back."""
+    """Restore the switch interval of the tests."""
     before = sys.getswitchinterval()
     yield
     sys.setswitchinterval(before)
 
 
-def test_free_port_is_taken() -> None:
+def test_port_0_selects_a_free_port() -> None:
     with bind("127.0.0.1", 0) as listener:
         host, port = listener.getsockname()
         assert host == "127.0.0.1"
@@ -41,27 +41,27 @@ def test_free_port_is_taken() -> None:
         assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
 
 
-def test_address_that_is_taken_is_named(taken: int) -> None:
+def test_error_names_the_address_in_use(port_in_use: int) -> None:
     with pytest.raises(
-        OSError, match=rf"^cannot listen on 127.0.0.1 \(LONGDOC_HOST\), port {taken} \(LONGDOC_PORT\): Add"
+        OSError, match=rf"^cannot listen on 127.0.0.1 \(LONGDOC_HOST\), port {port_in_use} \(LONGDOC_PORT\): Add"
     ):
-        bind("127.0.0.1", taken)
+        bind("127.0.0.1", port_in_use)
 
 
 @pytest.mark.parametrize(("host", "family"), [("::1", socket.AF_INET6), ("127.0.0.1", socket.AF_INET)])
-def test_family_is_that_of_the_address(
+def test_socket_family_follows_the_address(
     monkeypatch: pytest.MonkeyPatch, host: str, family: socket.AddressFamily
 ) -> None:
     made = list[tuple[object, object]]()
 
     class Listener:
-        """A socket without a network: a container may have no IPv6."""
+        """A socket without a network, because a container may have no IPv6."""
 
         def __init__(self, family: object) -> None:
             self.family = family
 
         def setsockopt(self, *option: int) -> None:
-            """Take any."""
+            """Accept any option."""
 
         def bind(self, address: object) -> None:
             made.append((self.family, address))
@@ -72,12 +72,12 @@ def test_family_is_that_of_the_address(
     assert made == [(family, (host, 1))]
 
 
-def test_address_is_taken_before_exports_are_looked_for(tmp_path: Path, taken: int) -> None:
+def test_address_is_bound_before_exports_are_loaded(tmp_path: Path, port_in_use: int) -> None:
     with pytest.raises(OSError, match="LONGDOC_PORT"):
-        serve(Settings(exports=tmp_path / "none", port=taken))
+        serve(Settings(exports=tmp_path / "none", port=port_in_use))
 
 
-def test_nobody_can_connect_while_models_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_are_refused_while_models_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listener = bind("127.0.0.1", 0)
 
     def load(*_: object) -> NoReturn:
@@ -90,36 +90,36 @@ def test_nobody_can_connect_while_models_are_loaded(tmp_path: Path, monkeypatch:
         serve(Settings(exports=tmp_path), listener)
 
 
-def test_address_that_another_one_has_taken_meanwhile_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system lets two take an address that neither listens on yet."""
+def test_error_names_an_address_taken_during_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system lets two sockets bind an address as long as neither listens."""
     with bind("127.0.0.1", 0) as other:
         port = other.getsockname()[1]
 
-        def load(*_: object) -> tuple[list[LoadedModel], list[Path]]:
+        def load(*_: object) -> tuple[list[LoadedModel], dict[Path, BadExport]]:
             other.listen()
-            return [], []
+            return [], {}
 
         monkeypatch.setattr(server, "load_models", load)
         with pytest.raises(OSError, match=rf"port {port} \(LONGDOC_PORT\): Address already in use"):
             serve(Settings(exports=tmp_path, port=port))
 
 
-def test_collector_without_its_extra_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_collector_without_the_extra_is_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "service.http.tracing", None)
     with pytest.raises(BadExport, match=r"is not installed; install longdoc-serve\[otel\]") as caught:
         serve(Settings.model_validate({"exports": tmp_path, "otlp_endpoint": COLLECTOR}))
     assert caught.value.reason == "backend"
 
 
-def test_wrong_variables_of_the_collector_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_wrong_variables_of_the_collector_are_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0")
-    with pytest.raises(BadExport, match="the variables of OpenTelemetry are wrong: ") as caught:
+    with pytest.raises(BadExport, match="a variable of OpenTelemetry is invalid: ") as caught:
         serve(Settings.model_validate({"exports": tmp_path, "otlp_endpoint": COLLECTOR}))
     assert caught.value.reason == "backend"
 
 
-def test_hangup_that_is_ignored_stays_so() -> None:
-    """As by `nohup`."""
+def test_ignored_sighup_stays_ignored() -> None:
+    """`nohup` ignores it."""
     assert set(obeyed_signals()) == set(SIGNALS)
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -1,4 +1,5 @@
 import pytest
+from pydantic import ValidationError
 
 from service.settings import Settings
 
@@ -13,3 +14,50 @@ def test_variables_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGDOC_DRAIN_DELAY_S", "0.5")
     chosen = Settings()
     assert (chosen.port, chosen.drain_delay_s) == (1234, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("given", "origins"),
+    [
+        ("*", ("*",)),
+        (" https://Example.org , http://localhost:3000", ("https://example.org", "http://localhost:3000")),
+        ("http://[::1]:8080,chrome-extension://abc", ("http://[::1]:8080", "chrome-extension://abc")),
+    ],
+)
+def test_origins_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch, given: str, origins: tuple[str, ...]) -> None:
+    monkeypatch.setenv("LONGDOC_CORS_ORIGINS", given)
+    assert Settings().cors_origins == origins
+
+
+@pytest.mark.parametrize(
+    "given", ["", ",", "null", "example.org", "https://example.org/", "https://a@example.org", "https://é.org"]
+)
+def test_invalid_origin_is_rejected(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("LONGDOC_CORS_ORIGINS", given)
+    with pytest.raises(ValidationError, match="give origins separated by commas"):
+        Settings()
+
+
+@pytest.mark.parametrize("policy", ["latest", "all", "imdb-s3:2,3;aan:1"])
+def test_version_policy_is_kept_as_given(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGDOC_VERSION_POLICY", policy)
+    assert Settings().version_policy == policy
+
+
+def test_invalid_version_policy_is_rejected() -> None:
+    with pytest.raises(ValidationError, match="give latest, all, or the versions of each model"):
+        Settings(version_policy="imdb-s3")
+
+
+@pytest.mark.parametrize("name", ["drain_delay_s", "drain_timeout_s"])
+def test_infinite_drain_times_are_rejected(name: str) -> None:
+    with pytest.raises(ValidationError, match="less than or equal to 86400"):
+        Settings.model_validate({name: 1e300})
+
+
+def test_model_control_needs_a_single_worker() -> None:
+    assert not Settings().model_control
+    assert Settings(model_control=True).model_control
+    assert Settings(workers=2).workers == 2
+    with pytest.raises(ValidationError, match="in one of the workers only; set workers to 1"):
+        Settings(workers=2, model_control=True)

@@ -1,4 +1,4 @@
-"""The supervision of workers, with workers that are no processes."""
+"""Supervision of workers, with simulated processes."""
 
 import asyncio
 import errno
@@ -24,16 +24,16 @@ from service.settings import Settings
 from service.workers import ATTEMPTS, CANNOT_START, FOLDER, LOCK, supervise
 
 FIRST_PID = 2**30
-"""Larger than that of any process."""
+"""Larger than any process id."""
 
 
 class Worker:
-    """A worker that does what a scenario says when it is started; its sentinel is readable once it has ended."""
+    """A simulated worker: the scenario runs when it is started; its sentinel becomes readable when it exits."""
 
-    def __init__(self, world: "World", index: int, listener: socket.socket, why: Connection) -> None:
+    def __init__(self, world: "World", index: int, listener: socket.socket, reason: Connection) -> None:
         self.index = index
         self.listener = listener
-        self.why = why
+        self.reason = reason
         self.pid: int | None = None
         self.exitcode: int | None = None
         self.sentinel, self._end = os.pipe()
@@ -60,19 +60,19 @@ class Worker:
 
 
 class World:
-    """Stands for multiprocessing, and for the signals that reach workers."""
+    """Replaces multiprocessing and the signals to workers."""
 
     def __init__(self) -> None:
         self.started: list[Worker] = []
-        self.made: list[Worker] = []
+        self.created: list[Worker] = []
         self.signals: list[tuple[int, int]] = []
-        """Index of a worker and the signal it was sent."""
+        """Index of a worker and the signal sent to it."""
         self.codes = {0: 0, 1: 0}
-        """What a worker that is sent a signal ends with, by index."""
-        self.deaf = set[int]()
-        """Those that no signal ends but SIGKILL."""
+        """Exit code of a worker after a signal, by index."""
+        self.stuck = set[int]()
+        """Indices of workers that only SIGKILL stops."""
         self.served: list[Collection[str] | None] = []
-        """What each worker was told to have been served before."""
+        """Names served before, as passed to each worker."""
         self.scenario: Callable[[Worker], None] = lambda worker: worker.end(0)
 
     def process(
@@ -82,36 +82,36 @@ class World:
         name: str,
     ) -> Worker:
         del target
-        _, listener, _, index, served, why = args
+        _, listener, _, index, served, reason = args
         assert name == f"worker-{index}"
-        self.made.append(Worker(self, index, listener, why))
+        self.created.append(Worker(self, index, listener, reason))
         self.served.append(served)
-        return self.made[-1]
+        return self.created[-1]
 
     def kill(self, pid: int, number: int) -> None:
-        """Stand for `os.kill`."""
+        """Replace `os.kill`."""
         worker = self.started[pid - FIRST_PID]
         self.signals.append((worker.index, number))
-        if worker.index not in self.deaf or number == signal.SIGKILL:
+        if worker.index not in self.stuck or number == signal.SIGKILL:
             worker.end(self.codes[worker.index])
 
     def count(self, index: int) -> int:
-        """How often a worker was started."""
+        """Return how often a worker was started."""
         return sum(worker.index == index for worker in self.started)
 
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
-    made = World()
+    created = World()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setenv(SHARED, "before")  # which restores it
+    monkeypatch.setenv(SHARED, "before")  # so that it is restored
     monkeypatch.setattr(workers, "FIRST_PAUSE_S", 0.0)
     monkeypatch.setattr(resource_tracker, "ensure_running", lambda: None)
-    monkeypatch.setattr(os, "kill", made.kill)
-    context: Any = type("Context", (), {"Process": staticmethod(made.process)})
+    monkeypatch.setattr(os, "kill", created.kill)
+    context: Any = type("Context", (), {"Process": staticmethod(created.process)})
     monkeypatch.setattr(multiprocessing, "get_context", lambda method: {"spawn": context}[method])
-    yield made
-    for worker in made.made:
+    yield created
+    for worker in created.created:
         worker.close()
 
 
@@ -119,11 +119,11 @@ SETTINGS = Settings(workers=2, port=0)
 
 
 def stop(number: signal.Signals = signal.SIGTERM) -> None:
-    """Have a signal sent to this process once the event loop goes on."""
+    """Send a signal to this process in the next iteration of the event loop."""
     asyncio.get_running_loop().call_soon(signal.raise_signal, number)
 
 
-def test_every_worker_is_started_and_ends_with_the_signal(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_worker_is_started_and_stopped_by_the_signal(world: World, caplog: pytest.LogCaptureFixture) -> None:
     def scenario(worker: Worker) -> None:
         if worker.index == 1:
             stop()
@@ -133,11 +133,11 @@ def test_every_worker_is_started_and_ends_with_the_signal(world: World, caplog: 
         assert supervise(SETTINGS) == 0
     assert sorted(worker.index for worker in world.started) == [0, 1]
     assert world.signals == [(0, signal.SIGTERM), (1, signal.SIGTERM)]
-    assert "SIGTERM: passed on to 2 workers" in caplog.text
+    assert "SIGTERM: forwarded to 2 workers" in caplog.text
     assert "all workers have stopped" in caplog.text
 
 
-def test_worker_that_crashes_is_started_again_alone(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_only_the_crashed_worker_is_restarted(world: World, caplog: pytest.LogCaptureFixture) -> None:
     def scenario(worker: Worker) -> None:
         if worker.index == 1 and world.count(1) < 4:
             worker.end(-9)
@@ -147,11 +147,11 @@ def test_worker_that_crashes_is_started_again_alone(world: World, caplog: pytest
     world.scenario = scenario
     assert supervise(SETTINGS) == 0
     assert (world.count(0), world.count(1)) == (1, 4)
-    assert caplog.text.count("worker 1 ended with code -9; it is started again in 0 s") == 3
+    assert caplog.text.count("worker 1 ended with code -9; restarting it in 0 s") == 3
     assert {number for _, number in world.signals} == {signal.SIGINT}
 
 
-def test_pause_more_than_doubles_with_each_crash_up_to_the_longest(
+def test_restart_delay_grows_with_each_crash_up_to_a_limit(
     world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "FIRST_PAUSE_S", 0.0001)
@@ -165,11 +165,11 @@ def test_pause_more_than_doubles_with_each_crash_up_to_the_longest(
 
     world.scenario = scenario
     supervise(SETTINGS)
-    pauses = [record.getMessage().split(" in ")[1] for record in caplog.records if "started again" in record.message]
+    pauses = [record.getMessage().split(" in ")[1] for record in caplog.records if "restarting" in record.message]
     assert pauses == ["0.0001 s", "0.0003 s", "0.0007 s", "0.001 s", "0.001 s"]
 
 
-def test_worker_that_lived_long_is_started_again_at_once(
+def test_long_running_worker_is_restarted_at_once(
     world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "FIRST_PAUSE_S", 3600.0)
@@ -183,10 +183,10 @@ def test_worker_that_lived_long_is_started_again_at_once(
 
     world.scenario = scenario
     assert supervise(SETTINGS) == 0
-    assert "started again in 0 s" in caplog.text
+    assert "restarting it in 0 s" in caplog.text
 
 
-def test_signal_ends_the_pause_before_the_next_start(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signal_ends_the_restart_delay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "FIRST_PAUSE_S", 3600.0)
     monkeypatch.setattr(workers, "LONGEST_PAUSE_S", 3600.0)
 
@@ -200,10 +200,10 @@ def test_signal_ends_the_pause_before_the_next_start(world: World, monkeypatch: 
     assert world.count(1) == 1
 
 
-def test_worker_that_cannot_start_stops_all_with_its_reason(world: World) -> None:
+def test_worker_that_cannot_start_stops_all_with_its_error(world: World) -> None:
     def scenario(worker: Worker) -> None:
         if worker.index == 1:
-            worker.why.send("mood/1: model.onnx has another hash")
+            worker.reason.send("mood/1: model.onnx has another hash")
             worker.end(CANNOT_START)
 
     world.scenario = scenario
@@ -213,14 +213,12 @@ def test_worker_that_cannot_start_stops_all_with_its_reason(world: World) -> Non
     assert (0, signal.SIGINT) in world.signals
 
 
-def test_worker_that_cannot_start_again_does_not_stop_the_others(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_worker_that_cannot_restart_does_not_stop_the_others(world: World, caplog: pytest.LogCaptureFixture) -> None:
     def scenario(worker: Worker) -> None:
         if worker.index == 1 and world.count(1) == 1:
             worker.end(1)
         elif worker.index == 1 and world.count(1) == 2:
-            worker.why.send("damaged")
+            worker.reason.send("damaged")
             worker.end(CANNOT_START)
         elif worker.index == 1:
             stop()
@@ -228,10 +226,10 @@ def test_worker_that_cannot_start_again_does_not_stop_the_others(
     world.scenario = scenario
     assert supervise(SETTINGS) == 0
     assert world.count(1) == 3
-    assert "worker 1 ended with code 2 (damaged); it is started again" in caplog.text
+    assert "worker 1 ended with code 2 (damaged); restarting it" in caplog.text
 
 
-def test_worst_exit_code_counts(world: World) -> None:
+def test_worst_exit_code_of_the_workers_is_returned(world: World) -> None:
     def scenario(worker: Worker) -> None:
         if worker.index == 1:
             stop()
@@ -240,29 +238,29 @@ def test_worst_exit_code_counts(world: World) -> None:
     assert supervise(SETTINGS) == 1
 
 
-def test_address_that_is_taken_is_refused_before_a_worker_is_started(world: World) -> None:
+def test_address_in_use_is_rejected_before_a_worker_is_started(world: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="cannot listen on"):
         supervise(Settings(workers=2, port=taken.getsockname()[1]))
-    assert world.made == []
+    assert world.created == []
 
 
-def test_parent_gives_up_when_no_worker_comes_back(world: World) -> None:
+def test_parent_exits_when_no_worker_can_be_restarted(world: World) -> None:
     def scenario(worker: Worker) -> None:
         if world.count(worker.index) == 1:
             worker.end(-9)
         else:
-            worker.why.send("mood/4: model.onnx has another hash")
+            worker.reason.send("mood/4: model.onnx has another hash")
             worker.end(CANNOT_START)
 
     world.scenario = scenario
     with pytest.raises(BadExport) as caught:
         supervise(SETTINGS)
-    assert str(caught.value).startswith(f"no worker lives, after {ATTEMPTS} starts of each that did not last; worker ")
+    assert str(caught.value).startswith(f"no worker is running: each has failed {ATTEMPTS} times in a row; worker ")
     assert str(caught.value).endswith("ended with code 2 (mood/4: model.onnx has another hash)")
     assert min(world.count(0), world.count(1)) == ATTEMPTS
 
 
-def test_parent_does_not_give_up_while_a_worker_lives(world: World) -> None:
+def test_parent_does_not_exit_while_a_worker_runs(world: World) -> None:
     def scenario(worker: Worker) -> None:
         if worker.index == 1 and world.count(1) <= 3 * ATTEMPTS:
             worker.end(-9)
@@ -274,8 +272,8 @@ def test_parent_does_not_give_up_while_a_worker_lives(world: World) -> None:
     assert world.count(1) == 3 * ATTEMPTS + 1
 
 
-def test_nobody_listens_while_no_worker_lives(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever connects is refused, and not kept waiting by a socket that the parent holds."""
+def test_connections_are_refused_while_no_worker_runs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listening socket held by the parent would keep clients waiting."""
     monkeypatch.setattr(workers, "FIRST_PAUSE_S", 3600.0)
     monkeypatch.setattr(workers, "LONGEST_PAUSE_S", 3600.0)
     refused = list[bool]()
@@ -296,7 +294,7 @@ def test_nobody_listens_while_no_worker_lives(world: World, monkeypatch: pytest.
     assert refused == [True]
 
 
-def test_worker_that_is_started_again_is_told_what_was_served(world: World) -> None:
+def test_restarted_worker_gets_the_names_served_before(world: World) -> None:
     def scenario(worker: Worker) -> None:
         if worker.index == 1 and world.count(1) == 1:
             worker.end(-9)
@@ -311,21 +309,21 @@ def test_worker_that_is_started_again_is_told_what_was_served(world: World) -> N
     assert "imdb-s3" in again
 
 
-def test_worker_that_does_not_end_is_killed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_that_does_not_stop_is_killed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "KILLED_S", 0.0)
 
     def scenario(worker: Worker) -> None:
         if worker.index == 1:
             stop()
 
-    world.scenario, world.deaf = scenario, {0}
+    world.scenario, world.stuck = scenario, {0}
     world.codes[0] = -signal.SIGKILL
     assert supervise(Settings(workers=2, port=0, drain_delay_s=0, drain_timeout_s=0.001)) == 1
     assert (0, signal.SIGKILL) in world.signals
 
 
-def test_hangup_is_passed_on_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal that closes sends it, and its shell may send it too: a second signal would end the drain."""
+def test_sighup_is_passed_on_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that closes and its shell may both send it: a second signal would abort the drain."""
     monkeypatch.setattr(workers, "KILLED_S", 0.0)
 
     def scenario(worker: Worker) -> None:
@@ -333,12 +331,12 @@ def test_hangup_is_passed_on_once(world: World, monkeypatch: pytest.MonkeyPatch)
             stop(signal.SIGHUP)
             asyncio.get_running_loop().call_soon(stop, signal.SIGHUP)
 
-    world.scenario, world.deaf = scenario, {0, 1}
+    world.scenario, world.stuck = scenario, {0, 1}
     assert supervise(Settings(workers=2, port=0, drain_delay_s=0.1, drain_timeout_s=0.001)) == 0
     assert [number for _, number in world.signals] == [signal.SIGHUP] * 2 + [signal.SIGKILL] * 2
 
 
-def test_folder_of_a_parent_that_was_killed_is_removed_at_the_next_start(world: World, tmp_path: Path) -> None:
+def test_folder_of_a_killed_parent_is_removed_at_the_next_start(world: World, tmp_path: Path) -> None:
     left, other, held = (tmp_path / f"{FOLDER}{name}" for name in ("left", "other", "held"))
     for folder in (left, held):
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Backends by format, and the runtimes that they need."""
+"""Backends by format, and the runtimes they need."""
 
 import sys
 from importlib.metadata import PackageNotFoundError
@@ -15,7 +15,7 @@ from tests.support.paths import EXPORTS
 
 
 def install(patch: pytest.MonkeyPatch, *packages: str) -> None:
-    """Pretend that these packages are installed, and no other."""
+    """Pretend that only these packages are installed."""
 
     def version(name: str) -> str:
         if name not in packages:
@@ -38,7 +38,7 @@ def test_one_runtime_is_enough(monkeypatch: pytest.MonkeyPatch, runtime: str) ->
         (["onnxruntime", "onnxruntime-gpu"], "onnxruntime and onnxruntime-gpu exclude each other"),
     ],
 )
-def test_none_or_both_are_refused(monkeypatch: pytest.MonkeyPatch, packages: list[str], message: str) -> None:
+def test_no_runtime_or_both_are_rejected(monkeypatch: pytest.MonkeyPatch, packages: list[str], message: str) -> None:
     install(monkeypatch, *packages)
     with pytest.raises(BadExport, match=message) as caught:
         require_one_runtime()
@@ -61,6 +61,6 @@ def test_missing_runtime_is_named(monkeypatch: pytest.MonkeyPatch, format: str, 
         create_backend(read_manifest(folder), folder, format=format)  # type: ignore[arg-type]  # one of two literals
 
 
-def test_format_that_the_export_lacks_is_refused() -> None:
+def test_missing_format_is_rejected() -> None:
     with pytest.raises(BadExport, match="the export holds no torchscript file"):
         create_backend(classifier().manifest, Path("none"), format="torchscript")

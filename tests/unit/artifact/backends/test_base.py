@@ -1,4 +1,4 @@
-"""What every backend shares."""
+"""Code shared by all backends."""
 
 import numpy as np
 import pytest
@@ -23,11 +23,11 @@ def test_error_is_relative_to_the_largest_output(got: list[float], expected: lis
     assert largest_error(np.array(got, np.float32), np.array(expected, np.float32)) == pytest.approx(error)
 
 
-def test_error_of_what_are_no_numbers_is_infinite() -> None:
+def test_error_of_nan_is_infinite() -> None:
     assert largest_error(np.array([1]), np.array(["1"])) == np.inf
     assert largest_error(np.array([1]), np.array([1])) == np.inf
 
 
-def test_batches_run_side_by_side_on_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_concurrent_batches_depends_on_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "cpu_count", lambda: 5)
     assert (batches_at_once("cpu"), batches_at_once("cuda")) == (5, CUDA_BATCHES)

@@ -1,4 +1,4 @@
-"""An ONNX file whose tensors lie elsewhere, wherever in the file they are; the library of the format writes them."""
+"""ONNX files with external tensors anywhere in the file; the onnx package writes them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -63,7 +63,7 @@ PLACES: dict[str, Callable[[TensorProto], onnx.ModelProto]] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_tensor_elsewhere_is_refused_wherever_it_is_named(tmp_path: Path, place: str) -> None:
+def test_external_tensor_is_rejected_wherever_it_occurs(tmp_path: Path, place: str) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(PLACES[place](tensor(is_external=False)).SerializeToString())
     refuse_external_data(path)
@@ -73,8 +73,8 @@ def test_tensor_elsewhere_is_refused_wherever_it_is_named(tmp_path: Path, place:
     assert caught.value.reason == "backend"
 
 
-def test_every_message_that_leads_to_a_tensor_is_known() -> None:
-    """As the library of the format describes them."""
+def test_every_message_type_that_contains_tensors_is_listed() -> None:
+    """Compared with the descriptors of the onnx package."""
     kinds: dict[Message, Any] = {
         "model": onnx.ModelProto,
         "training": onnx.TrainingInfoProto,
@@ -95,7 +95,7 @@ def test_every_message_that_leads_to_a_tensor_is_known() -> None:
         assert found == PARTS[name], name
 
 
-def test_shipped_files_are_taken() -> None:
+def test_files_of_the_repository_are_accepted() -> None:
     paths = sorted(EXPORTS.rglob("*.onnx"))
     assert paths
     for path in paths:
@@ -106,13 +106,13 @@ def test_shipped_files_are_taken() -> None:
     "content",
     [
         b"no model",
-        b"\x3a\x05\x0a",  # a graph that is cut off
-        b"\xff" * 11,  # an integer without end
-        b"\x80\x80\x80\x80\x10",  # the number of a field that has 33 bits
-        b"\x0b\x0c",  # a group, which the format does not have
+        b"\x3a\x05\x0a",  # a truncated graph
+        b"\xff" * 11,  # an integer without an end
+        b"\x80\x80\x80\x80\x10",  # a field number of 33 bits
+        b"\x0b\x0c",  # a group, which ONNX does not have
     ],
 )
-def test_file_that_is_not_onnx_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_not_onnx_is_rejected(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.onnx").write_bytes(content)
     with pytest.raises(BadExport, match=r"^model\.onnx cannot be loaded: it is not an ONNX file$"):
         refuse_external_data(tmp_path / "model.onnx")

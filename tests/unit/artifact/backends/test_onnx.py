@@ -1,4 +1,4 @@
-"""ONNX Runtime: files, buckets, devices."""
+"""The ONNX Runtime backend: files, buckets, devices."""
 
 import os
 from pathlib import Path
@@ -28,7 +28,7 @@ def files(graph: Graph) -> dict[int, Path]:
 
 
 def test_batch_of_each_bucket_is_computed(graph: Graph, files: dict[int, Path]) -> None:
-    """Padding changes nothing, so that a row has one answer in every bucket."""
+    """Padding changes nothing: a row gets the same output in every bucket."""
     backend = OnnxBackend(files, graph, device="cpu")
     found = []
     for bucket in sorted(files)[:3]:
@@ -44,7 +44,7 @@ def test_batch_of_each_bucket_is_computed(graph: Graph, files: dict[int, Path]) 
     assert not np.array_equal(found[0][0], found[0][1])
 
 
-def test_file_of_several_buckets_is_loaded_once(
+def test_file_shared_by_buckets_is_loaded_once(
     graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = list[Path]()
@@ -59,7 +59,7 @@ def test_file_of_several_buckets_is_loaded_once(
     assert loaded == [FOLDER / "model.onnx"]
 
 
-def test_file_that_is_no_model_is_named(graph: Graph, tmp_path: Path) -> None:
+def test_error_names_a_file_that_is_no_model(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"no model")
     with pytest.raises(BadExport, match=r"^model\.onnx cannot be loaded: ") as caught:
         OnnxBackend({256: tmp_path / "model.onnx"}, graph, device="cpu")
@@ -67,17 +67,17 @@ def test_file_that_is_no_model_is_named(graph: Graph, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_cuda_without_its_runtime_is_refused(
+def test_cuda_without_its_runtime_is_rejected(
     graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: PROVIDERS[1:])
-    with pytest.raises(BadExport, match="the installed ONNX Runtime has no CUDA; install the extra `gpu`"):
+    with pytest.raises(BadExport, match="the installed ONNX Runtime does not support CUDA; install the extra `gpu`"):
         OnnxBackend(files, graph, device="cuda")
     assert OnnxBackend(files, graph, device="auto").device == "cpu"
 
 
 class Session:
-    """A session of a runtime that has CUDA, on a machine that may have none."""
+    """A session of a runtime that reports CUDA even if the machine has none."""
 
     found: tuple[str, ...] = tuple(PROVIDERS)
 
@@ -92,14 +92,14 @@ class Session:
 
 @pytest.fixture
 def _cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A runtime with CUDA."""
+    """Pretend that the runtime has CUDA."""
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: PROVIDERS)
     monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
     monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
 
 
 @pytest.mark.usefixtures("_cuda")
-def test_auto_takes_cuda_where_it_works(graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_uses_cuda_if_it_works(graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     assert OnnxBackend(files, graph, device="auto").device == "cuda"
     assert OnnxBackend(files, graph, device="cuda").device == "cuda"
     monkeypatch.setattr(Session, "found", tuple(PROVIDERS[1:]))
@@ -108,5 +108,5 @@ def test_auto_takes_cuda_where_it_works(graph: Graph, files: dict[int, Path], mo
         OnnxBackend(files, graph, device="cuda")
 
 
-def test_runtime_sends_nothing_to_its_makers() -> None:
+def test_telemetry_of_the_runtime_is_off() -> None:
     assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"

@@ -1,4 +1,4 @@
-"""PyTorch running TorchScript."""
+"""The TorchScript backend."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def files(graph: Graph, format: Format) -> dict[int, Path]:
     return {bucket: FOLDER / file.path for bucket, file in graph.files_of(format).items()}
 
 
-def test_answers_are_those_of_onnx_runtime(graph: Graph) -> None:
+def test_outputs_equal_those_of_onnx_runtime(graph: Graph) -> None:
     torchscript = TorchScriptBackend(files(graph, "torchscript"), graph, device="cpu")
     onnx = OnnxBackend(files(graph, "onnx"), graph, device="cpu")
     assert torchscript.device == "cpu"
@@ -39,7 +39,7 @@ def test_answers_are_those_of_onnx_runtime(graph: Graph) -> None:
         assert found["logits"] == pytest.approx(onnx.run(inputs)["logits"], abs=1e-5)
 
 
-def test_file_that_is_no_module_is_refused_in_one_line(graph: Graph, tmp_path: Path) -> None:
+def test_file_that_is_no_module_is_rejected_in_one_line(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "model.ts").write_bytes(b"no module")
     with pytest.raises(BadExport, match=r"^a TorchScript file cannot be loaded: ") as caught:
         TorchScriptBackend({256: tmp_path / "model.ts"}, graph, device="cpu")
@@ -47,7 +47,7 @@ def test_file_that_is_no_module_is_refused_in_one_line(graph: Graph, tmp_path: P
     assert "\n" not in str(caught.value)
 
 
-def test_cuda_that_is_not_there_is_refused(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_cuda_is_rejected(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(BadExport, match="PyTorch finds no CUDA device"):
         TorchScriptBackend(files(graph, "torchscript"), graph, device="cuda")

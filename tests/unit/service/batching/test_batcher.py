@@ -1,4 +1,4 @@
-"""The batcher on a loop with its own clock and an executor whose jobs end when the test says so."""
+"""The batcher with a simulated clock and an executor whose jobs finish when the test says so."""
 
 import asyncio
 import functools
@@ -22,14 +22,15 @@ from service.batching.batcher import BULK_ROWS, STUCK_S, Batcher, Outcome
 from service.batching.queue import ACTIVE_S
 from service.errors import DeadlineExceeded, NotReady, Overloaded, ShuttingDown
 from service.metrics import Metrics
+from service.statistics import Duration
 
 POISON, NAN = b"poison", b"nan"
-MOST_TURNS = 100_000
-"""Far more than any scenario needs at one moment."""
+MAX_TURNS = 100_000
+"""More iterations of the event loop than any scenario needs without advancing the clock."""
 
 
 def run(rows: Sequence[bytes], bucket: int) -> Floats:
-    """Give every row a number that only it has: its content. Poison fails the whole batch."""
+    """Return a number for each row that depends on its content only. Poison fails the whole batch."""
     assert all(len(row) <= bucket for row in rows)
     if POISON in rows:
         raise RuntimeError("poisoned")
@@ -37,16 +38,16 @@ def run(rows: Sequence[bytes], bucket: int) -> Floats:
 
 
 class ClockSelector(selectors.DefaultSelector):
-    """Never sleeps: the time it would have slept is added to the clock. Raises once the loop never sleeps either."""
+    """Never sleeps: advances the clock by the time it would have slept. Raises if the loop never sleeps."""
 
     now = 0.0
     turns = 0
-    """Of the event loop since the clock last advanced."""
+    """Iterations of the event loop since the clock last advanced."""
 
     def select(self, timeout: float | None = None) -> list[Any]:
         ready = super().select(0)
         self.turns = 0 if timeout else self.turns + 1
-        assert self.turns < MOST_TURNS, "the event loop spins"
+        assert self.turns < MAX_TURNS, "the event loop spins"
         if not ready:
             self.now += timeout or 0.0
         return ready
@@ -61,7 +62,7 @@ class ClockLoop(asyncio.SelectorEventLoop):
         return self.clock.now
 
     async def pause(self, seconds: float) -> None:
-        """Let time pass in which the process does not run."""
+        """Advance the clock as if the process had been suspended."""
         self.clock.now += seconds
         await settle()
 
@@ -73,7 +74,7 @@ class ManualExecutor(Executor):
         self.jobs: list[tuple[Future[Any], Callable[[], Any]]] = []
         self.batches: list[list[bytes]] = []
         self.running: list[list[bytes]] = []
-        """Rows of the jobs."""
+        """Rows of the unfinished jobs."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -82,7 +83,8 @@ class ManualExecutor(Executor):
         self.running.append(list(args[0]))
         return future
 
-    async def finish(self, index: int = 0) -> None:
+    async def finish(self, index: int = 0, stall_s: float = 0.0) -> None:
+        """Finish a job; the event loop is blocked for `stall_s` before it notices."""
         future, job = self.jobs.pop(index)
         del self.running[index]
         future.set_running_or_notify_cancel()
@@ -90,7 +92,13 @@ class ManualExecutor(Executor):
             future.set_result(job())
         except BaseException as error:
             future.set_exception(error)
+        if stall_s:
+            clock_loop().clock.now += stall_s
         await settle()
+
+
+def clock_loop() -> ClockLoop:
+    return cast(ClockLoop, asyncio.get_running_loop())
 
 
 async def settle() -> None:
@@ -99,7 +107,7 @@ async def settle() -> None:
 
 
 def simulate(scenario: Callable[[Batcher, ManualExecutor], Coroutine[Any, Any, None]], **limits: int) -> None:
-    """Run a scenario on a loop with its own clock."""
+    """Run a scenario on a loop with a simulated clock."""
     with asyncio.Runner(loop_factory=ClockLoop) as runner:
         executor = ManualExecutor()
         allowed = Limits(**{"batch_rows": 4, "queue_rows": 8, "queue_bytes": 1000, "slots": 1, **limits})
@@ -122,7 +130,7 @@ def values(outcome: Outcome) -> list[float]:
     return [float(v) for v in outcome.outputs[:, 0]]
 
 
-def test_rows_that_wait_become_one_batch() -> None:
+def test_queued_rows_become_one_batch() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         tasks = [ask(batcher, bytes([i])) for i in range(6)]
         await settle()
@@ -136,7 +144,7 @@ def test_rows_that_wait_become_one_batch() -> None:
 
 
 @pytest.mark.parametrize(("row", "sizes"), [(b"long", [1, 12]), (b"longest", [1, 3, 3, 3, 3])])
-def test_a_batch_holds_as_many_more_rows_as_they_are_shorter(row: bytes, sizes: list[int]) -> None:
+def test_batch_of_shorter_rows_holds_proportionally_more(row: bytes, sizes: list[int]) -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         tasks = [ask(batcher, row) for _ in range(13)]
         await settle()
@@ -148,7 +156,7 @@ def test_a_batch_holds_as_many_more_rows_as_they_are_shorter(row: bytes, sizes: 
     simulate(scenario, batch_rows=3, queue_rows=100)
 
 
-def test_a_batch_holds_rows_of_one_bucket() -> None:
+def test_batch_has_rows_of_one_bucket_only() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         tasks = [ask(batcher, row) for row in (b"x", b"a", b"long long", b"b", b"also long")]
         await settle()
@@ -183,7 +191,7 @@ def test_row_is_computed_in_the_smallest_bucket_that_fits(length: int, bucket: i
     assert computed == [bucket]
 
 
-def test_full_queue_refuses_with_the_time_to_come_again() -> None:
+def test_full_queue_rejects_with_retry_after() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         tasks = [ask(batcher, b"1"), ask(batcher, *[b"2"] * 8)]
         await settle()
@@ -198,7 +206,7 @@ def test_full_queue_refuses_with_the_time_to_come_again() -> None:
     simulate(scenario)
 
 
-def test_queue_is_bounded_by_bytes_too() -> None:
+def test_queue_is_limited_in_bytes_too() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         tasks = [ask(batcher, b"1"), ask(batcher, b"x" * 16)]
         await settle()
@@ -211,7 +219,7 @@ def test_queue_is_bounded_by_bytes_too() -> None:
     simulate(scenario, queue_bytes=20)
 
 
-def test_request_larger_than_the_queue_is_taken_when_nothing_waits() -> None:
+def test_request_larger_than_the_queue_is_accepted_when_the_queue_is_empty() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         task = ask(batcher, *[bytes([i]) for i in range(20)])
         await settle()
@@ -222,7 +230,7 @@ def test_request_larger_than_the_queue_is_taken_when_nothing_waits() -> None:
     simulate(scenario)
 
 
-def test_cancelled_request_frees_its_place_and_changes_nothing_for_others() -> None:
+def test_cancelled_request_frees_its_place_and_does_not_affect_others() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         running, waiting, other = ask(batcher, b"1"), ask(batcher, b"2", b"3"), ask(batcher, b"4")
         await settle()
@@ -242,12 +250,12 @@ def test_cancelled_request_frees_its_place_and_changes_nothing_for_others() -> N
     simulate(scenario)
 
 
-def test_deadline_ends_a_request_in_the_queue_and_while_running() -> None:
+def test_deadline_ends_a_request_in_the_queue_and_in_a_batch() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         running, waiting, patient = ask(batcher, b"1", within=2), ask(batcher, b"2", within=1), ask(batcher, b"3")
         with refused(DeadlineExceeded, "in the queue"):
             await waiting
-        with refused(DeadlineExceeded, "while it was computed"):
+        with refused(DeadlineExceeded, "during inference"):
             await running
         await executor.finish()
         await executor.finish()
@@ -277,7 +285,31 @@ def test_failed_batch_is_computed_again_request_by_request() -> None:
         runner.run(scenario(batcher, executor))
 
 
-def test_output_that_is_not_finite_fails_its_request_only() -> None:
+def test_computed_batches_are_counted_with_their_time() -> None:
+    """A failed batch is not counted; its requests are computed again one by one and counted."""
+    unit_s = 2.0**-10
+
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        loop = cast(ClockLoop, asyncio.get_running_loop())
+        tasks = [ask(batcher, b"0")]
+        await settle()
+        tasks += [ask(batcher, b"1", b"2"), ask(batcher, POISON)]
+        await settle()
+        for part in (4, 1, 2, 1):
+            await loop.pause(part * unit_s)
+            await executor.finish()
+        assert [len(batch) for batch in executor.batches] == [1, 3, 2, 1]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        executor, bound = ManualExecutor(), Metrics().of("m")
+        batcher = Batcher(run, [16], Limits(4, 8, 1000, 1), executor, bound, clock=runner.get_loop().time)
+        assert batcher.batch_rows == 4
+        runner.run(scenario(batcher, executor))
+    assert bound.statistics.batches == {1: Duration(1, 4 * unit_s), 2: Duration(1, 2 * unit_s)}
+
+
+def test_non_finite_output_fails_only_its_request() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         first = ask(batcher, b"0")
         await settle()
@@ -285,7 +317,7 @@ def test_output_that_is_not_finite_fails_its_request_only() -> None:
         await settle()
         while executor.jobs:
             await executor.finish()
-        with refused(NonFiniteOutput, "finite"):
+        with refused(NonFiniteOutput, "NaN or infinity"):
             await bad
         await asyncio.gather(first, good)
 
@@ -326,7 +358,7 @@ def test_crash_fails_everything_and_ends_readiness() -> None:
     asyncio.run(scenario())
 
 
-def test_executor_that_is_gone_is_a_crash() -> None:
+def test_executor_that_was_shut_down_is_a_crash() -> None:
     class Gone(Executor):
         def submit(self, *_: Any, **__: Any) -> Future[Any]:
             raise RuntimeError("cannot schedule new futures after shutdown")
@@ -340,7 +372,7 @@ def test_executor_that_is_gone_is_a_crash() -> None:
     asyncio.run(scenario())
 
 
-def test_drain_takes_nothing_new_and_waits_for_the_rest() -> None:
+def test_drain_rejects_new_requests_and_waits_for_the_others() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         tasks = [ask(batcher, b"1"), ask(batcher, b"2")]
         await settle()
@@ -358,7 +390,7 @@ def test_drain_takes_nothing_new_and_waits_for_the_rest() -> None:
     simulate(scenario)
 
 
-def test_interactive_requests_pass_bulk_by_weight() -> None:
+def test_interactive_and_bulk_rows_share_by_weight() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         tasks = [ask(batcher, *[b"bulk"] * (BULK_ROWS + 8))]
         await settle()
@@ -375,16 +407,16 @@ def test_interactive_requests_pass_bulk_by_weight() -> None:
 
 
 @pytest.mark.parametrize("before", [0.0, 4e-16, 1e-12, 1e-9, 1e-4])
-def test_timer_that_fires_early_does_not_fire_for_ever(before: float) -> None:
-    """Event loops call timers early by up to the resolution of their clock."""
+def test_early_timer_does_not_fire_in_a_loop(before: float) -> None:
+    """Event loops may fire timers early, by up to the resolution of their clock."""
 
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        clock = cast(ClockLoop, asyncio.get_running_loop()).clock
+        clock = clock_loop().clock
         clock.now = 1.3
         tasks = [ask(batcher, b"one"), *(ask(batcher, b"bulk", bulk=True) for _ in range(2))]
         await settle()
         await executor.finish()
-        assert executor.running == [[b"bulk"]], "bulk leaves a slot"
+        assert executor.running == [[b"bulk"]], "bulk keeps a slot free"
         clock.now = 1.3 + ACTIVE_S - before
         await asyncio.sleep(0.01)
         assert executor.running == [[b"bulk"], [b"bulk"]]
@@ -402,7 +434,7 @@ ACTIONS = st.tuples(st.sampled_from(["ask", "bulk", "finish", "finish", "cancel"
 
 
 async def play(script: Script, slots: int, batcher: Batcher, executor: ManualExecutor) -> list[Asked]:
-    """Do what the script says, checking what must hold at every moment."""
+    """Play a script, and check the invariants after each action."""
     requests: list[Asked] = []
     has_bulk, asked_at = False, -ACTIVE_S
     for action, number, rows in script:
@@ -423,13 +455,13 @@ async def play(script: Script, slots: int, batcher: Batcher, executor: ManualExe
         assert batcher.waiting_rows <= max([8, *(len(asked) for asked, _ in requests)])
         assert batcher.waiting_bytes <= max([60, *(sum(map(len, asked)) for asked, _ in requests)])
         is_asked = asyncio.get_running_loop().time() < asked_at + ACTIVE_S
-        kept = int(slots > 1 and has_bulk and is_asked)  # bulk leaves one
-        assert not batcher.waiting_rows or len(executor.jobs) >= slots - kept, "work waits for nothing"
+        kept = int(slots > 1 and has_bulk and is_asked)  # bulk keeps one slot free
+        assert not batcher.waiting_rows or len(executor.jobs) >= slots - kept, "rows wait although a slot is free"
     return requests
 
 
 def check_end(rows: list[bytes], task: asyncio.Task[Outcome]) -> None:
-    """A request has ended as its rows, its deadline or its caller made it."""
+    """Check that a request ended as its rows, its deadline or its cancellation imply."""
     assert task.done()
     if task.cancelled():
         return
@@ -453,7 +485,7 @@ def test_every_request_ends_exactly_once(script: Script, slots: int) -> None:
         while executor.jobs:
             await executor.finish()
         await batcher.drain()
-        assert (batcher.waiting_rows, batcher.waiting_bytes, batcher.oldest_s()) == (0, 0, 0)
+        assert (batcher.waiting_rows, batcher.waiting_bytes, batcher.oldest_age_s()) == (0, 0, 0)
         assert batcher.is_idle
         assert all(len(batch) <= (16 if max(map(len, batch)) <= 4 else 4) for batch in executor.batches)
         for rows, task in requests:
@@ -462,7 +494,7 @@ def test_every_request_ends_exactly_once(script: Script, slots: int) -> None:
     simulate(scenario, slots=slots, queue_bytes=60)
 
 
-def test_batch_that_a_closing_executor_drops_is_answered() -> None:
+def test_batch_dropped_by_a_closing_executor_fails_its_requests() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         task = ask(batcher, b"a", b"b")
         await settle()
@@ -476,7 +508,7 @@ def test_batch_that_a_closing_executor_drops_is_answered() -> None:
 
 @settings(max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from(["ask", "ask", "finish", "cancel"]), st.integers(0, 9)), max_size=40))
-def test_rows_of_one_bucket_are_computed_in_the_order_they_came(script: list[tuple[str, int]]) -> None:
+def test_rows_of_one_bucket_are_computed_in_order_of_arrival(script: list[tuple[str, int]]) -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         tasks: list[asyncio.Task[Outcome]] = []
         for action, number in script:
@@ -501,8 +533,8 @@ def test_rows_of_one_bucket_are_computed_in_the_order_they_came(script: list[tup
     simulate(scenario, queue_rows=1000)
 
 
-def test_class_that_was_alone_for_long_leaves_the_other_its_share() -> None:
-    """Whichever class worked alone, and whichever comes first afterwards: both get their shares at once."""
+def test_priority_that_was_alone_gets_only_its_share_afterwards() -> None:
+    """Both priorities get their shares at once, whichever was alone before and whichever comes first."""
 
     async def alone(batcher: Batcher, executor: ManualExecutor, *, bulk: bool) -> None:
         for _ in range(200):
@@ -530,8 +562,8 @@ def test_class_that_was_alone_for_long_leaves_the_other_its_share() -> None:
         simulate(functools.partial(scenario, past=past, first=first), batch_rows=1, queue_rows=1000)
 
 
-def test_one_slow_batch_does_not_end_all_work() -> None:
-    """After a hiccup the measured cost is far above what clients wait for; work goes on, and it is measured anew."""
+def test_one_slow_batch_does_not_block_later_requests() -> None:
+    """A slow batch makes the measured cost exceed all deadlines; an idle batcher still computes and measures again."""
 
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         first = ask(batcher, b"1")
@@ -542,7 +574,7 @@ def test_one_slow_batch_does_not_end_all_work() -> None:
         for _ in range(5):
             task = ask(batcher, b"2", within=1.0)
             await settle()
-            assert executor.jobs, "nothing else runs, and yet this is not even tried"
+            assert executor.jobs, "the executor is idle, but the row is not computed"
             await executor.finish()
             await task
 
@@ -550,7 +582,7 @@ def test_one_slow_batch_does_not_end_all_work() -> None:
 
 
 async def measure(batcher: Batcher, executor: ManualExecutor, seconds: float) -> None:
-    """Have one row of the longest bucket computed in that time."""
+    """Compute one row of the longest bucket in that time."""
     task = ask(batcher, b"measured row", within=math.inf)
     await settle()
     await asyncio.sleep(seconds)
@@ -559,7 +591,7 @@ async def measure(batcher: Batcher, executor: ManualExecutor, seconds: float) ->
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-def test_request_that_would_be_late_is_refused_at_once(slots: int) -> None:
+def test_request_that_would_miss_its_deadline_is_rejected_at_once(slots: int) -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         await measure(batcher, executor, 2.0)
         tasks = [ask(batcher, b"computed row") for _ in range(slots)]
@@ -568,7 +600,7 @@ def test_request_that_would_be_late_is_refused_at_once(slots: int) -> None:
         await settle()
         seconds = 10 * 2.0 / slots
         asked = len(executor.batches)
-        with pytest.raises(Overloaded, match="s are left") as caught:
+        with pytest.raises(Overloaded, match="the deadline is in") as caught:
             await batcher.infer([b"late row"], asyncio.get_running_loop().time() + 0.9 * seconds)
         assert caught.value.retry_after_s == pytest.approx(seconds, abs=1)
         assert (batcher.waiting_rows, len(executor.batches)) == (10, asked)
@@ -582,21 +614,21 @@ def test_request_that_would_be_late_is_refused_at_once(slots: int) -> None:
     simulate(scenario, slots=slots, batch_rows=1, queue_rows=100)
 
 
-def test_row_that_has_become_hopeless_is_not_computed() -> None:
-    """Another batch computes meanwhile: with nothing to lose, even the hopeless would be tried."""
+def test_queued_row_that_cannot_meet_its_deadline_is_not_computed() -> None:
+    """Another batch is running: an idle batcher would try the row in any case."""
 
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         await measure(batcher, executor, 2.0)
         tasks = [ask(batcher, b"other slot", within=math.inf), ask(batcher, b"this slot")]
         await settle()
-        hopeless, patient = ask(batcher, b"hopeless row", within=10), ask(batcher, b"patient row")
+        too_late, patient = ask(batcher, b"too late row", within=10), ask(batcher, b"patient row")
         await asyncio.sleep(9)
         now = asyncio.get_running_loop().time()
         await executor.finish(1)
         assert executor.running == [[b"other slot"], [b"patient row"]], "one second is left, two are needed"
         with refused(DeadlineExceeded, "in the queue"):
-            await hopeless
-        assert asyncio.get_running_loop().time() == now, "it is told at once"
+            await too_late
+        assert asyncio.get_running_loop().time() == now, "the request fails at once"
         while executor.jobs:
             await executor.finish()
         await asyncio.gather(patient, *tasks)
@@ -607,7 +639,7 @@ def test_row_that_has_become_hopeless_is_not_computed() -> None:
 @settings(max_examples=100)
 @given(st.lists(st.tuples(st.sampled_from(["one", "bulk", "bulk", "finish", "wait"]), st.integers(0, 9)), max_size=60),
        st.integers(2, 4))  # fmt: skip
-def test_bulk_leaves_a_slot_while_interactive_requests_come(script: list[tuple[str, int]], slots: int) -> None:
+def test_bulk_keeps_a_slot_free_while_interactive_requests_arrive(script: list[tuple[str, int]], slots: int) -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         loop = asyncio.get_running_loop()
         tasks, last, before = [], -math.inf, 0
@@ -622,12 +654,12 @@ def test_bulk_leaves_a_slot_while_interactive_requests_come(script: list[tuple[s
             await settle()
             bulk = sum(rows[0] == b"bulk" for rows in executor.running)
             if loop.time() < last + ACTIVE_S:
-                assert bulk <= max(before, slots - 1), "bulk has taken the last slot"
+                assert bulk <= max(before, slots - 1), "bulk uses the last slot"
             before = bulk
         while executor.jobs:
             await executor.finish()
         await asyncio.gather(*tasks)
-        assert all(len(set(rows)) == 1 for rows in executor.batches), "the classes are never mixed"
+        assert all(len(set(rows)) == 1 for rows in executor.batches), "a batch mixes the priorities"
 
     simulate(scenario, slots=slots, queue_rows=1000)
 
@@ -637,8 +669,8 @@ def bulk_request(batcher: Batcher) -> asyncio.Task[Outcome]:
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3])
-def test_neither_class_starves(slots: int) -> None:
-    """However many interactive requests come, and however much bulk."""
+def test_neither_priority_starves(slots: int) -> None:
+    """Both priorities have queued requests all the time."""
 
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         tasks = []
@@ -656,7 +688,7 @@ def test_neither_class_starves(slots: int) -> None:
     simulate(scenario, slots=slots, batch_rows=1, queue_rows=1000, queue_bytes=100_000)
 
 
-def test_batch_that_never_ends_is_a_crash() -> None:
+def test_stuck_batch_is_a_crash() -> None:
     crashes = []
 
     async def scenario(_: Batcher, executor: ManualExecutor) -> None:
@@ -681,7 +713,7 @@ def test_batch_that_never_ends_is_a_crash() -> None:
     simulate(scenario)
 
 
-def test_batch_that_ends_in_time_is_no_crash() -> None:
+def test_batch_that_finishes_in_time_is_no_crash() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         task = ask(batcher, b"1", within=math.inf)
         await asyncio.sleep(STUCK_S - 1)
@@ -693,11 +725,7 @@ def test_batch_that_ends_in_time_is_no_crash() -> None:
     simulate(scenario)
 
 
-def clock_loop() -> ClockLoop:
-    return cast(ClockLoop, asyncio.get_running_loop())
-
-
-def test_pause_of_the_process_is_no_batch_that_never_ends() -> None:
+def test_suspended_process_does_not_count_as_a_stuck_batch() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         patient, late = ask(batcher, b"1", within=math.inf), ask(batcher, b"2", within=30)
         await settle()
@@ -712,7 +740,7 @@ def test_pause_of_the_process_is_no_batch_that_never_ends() -> None:
     simulate(scenario)
 
 
-def test_batch_that_never_ends_is_a_crash_after_a_pause_too() -> None:
+def test_stuck_batch_is_a_crash_after_a_suspension_too() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         del executor
         stuck = ask(batcher, b"1", within=math.inf)
@@ -725,8 +753,8 @@ def test_batch_that_never_ends_is_a_crash_after_a_pause_too() -> None:
     simulate(scenario)
 
 
-def test_pause_does_not_count_as_the_cost_of_a_row() -> None:
-    """Else those who come next would be refused: so slow a server could not answer them in time."""
+def test_suspension_does_not_raise_the_measured_cost() -> None:
+    """Otherwise the batcher would reject the next requests because of their deadlines."""
 
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         during = ask(batcher, b"1", within=math.inf)
@@ -739,5 +767,23 @@ def test_pause_does_not_count_as_the_cost_of_a_row() -> None:
         while executor.jobs:
             await executor.finish()
         assert [values(await task) for task in after] == [[0.0], [1.0], [2.0], [3.0]]
+
+    simulate(scenario)
+
+
+def test_stall_of_the_event_loop_does_not_raise_the_measured_cost() -> None:
+    """The time of a batch is measured in its thread, not when the event loop takes the results."""
+
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        during = ask(batcher, b"1")
+        await settle()
+        await asyncio.sleep(0.25)
+        await executor.finish(stall_s=0.7)
+        assert (await during).compute_s == pytest.approx(0.25)
+        after = [ask(batcher, bytes([number]), within=1.5) for number in range(3)]
+        await settle()
+        while executor.jobs:
+            await executor.finish()
+        assert [values(await task) for task in after] == [[0.0], [1.0], [2.0]]
 
     simulate(scenario)

@@ -1,4 +1,4 @@
-"""The queue of a model: order, accounts, and the share of each priority."""
+"""The queue of a model: order, counts and the share of each priority."""
 
 import asyncio
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from service.batching.queue import ACTIVE_S, BULK_WEIGHT, INTERACTIVE_WEIGHT, FairQueue, Ticket
+from service.batching.queue import ACTIVE_S, BULK_WEIGHT, INTERACTIVE_WEIGHT, AcceptedRequest, FairQueue
 
 SHORT, LONG = 8, 16
 
@@ -21,54 +21,53 @@ class Clock:
 
 @pytest.fixture
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """For futures; it does not run."""
+    """For futures; the loop does not run."""
     loop = asyncio.new_event_loop()
     yield loop
     loop.close()
 
 
 class Queue(FairQueue):
-    """A queue with its clock, that makes tickets itself."""
+    """A queue with a clock that creates the requests itself."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, slots: int = 1) -> None:
         self.clock = Clock()
         self._loop = loop
         super().__init__(slots, self.clock)
 
-    def put(self, *rows: bytes, priority: Literal["interactive", "bulk"] = "interactive") -> Ticket:
+    def put(self, *rows: bytes, priority: Literal["interactive", "bulk"] = "interactive") -> AcceptedRequest:
         """Add a request, each row in the shortest bucket that it fits."""
-        ticket = Ticket(
+        request = AcceptedRequest(
             list(rows),
+            [SHORT if len(row) <= SHORT else LONG for row in rows],
             self.bulk if priority == "bulk" else self.interactive,
             self.clock.now,
             1e9,
             self._loop.create_future(),
-            [None] * len(rows),
-            len(rows),
         )
-        self.add(ticket, [SHORT if len(row) <= SHORT else LONG for row in rows])
-        return ticket
+        self.add(request)
+        return request
 
     def pop(self) -> bytes | None:
-        """Take the next row as a batch of its own; None if none may run."""
+        """Take the next row as a batch; None if none may run."""
         if (found := self.next()) is None:
             return None
         priority, bucket = found
         entry = priority.buckets[bucket].popleft()
         row = entry[1].rows[entry[2]]
         self.take(entry, bucket)
-        self.passed(priority, bucket)
+        self.charge(priority, bucket)
         return row
 
 
-def test_rows_leave_in_the_order_they_came(loop: asyncio.AbstractEventLoop) -> None:
+def test_rows_are_taken_in_order_of_arrival(loop: asyncio.AbstractEventLoop) -> None:
     queue = Queue(loop)
     queue.put(b"a", b"b" * LONG)
     queue.put(b"c")
     assert [queue.pop() for _ in range(4)] == [b"a", b"b" * LONG, b"c", None]
 
 
-def test_rows_and_bytes_that_wait_are_counted(loop: asyncio.AbstractEventLoop) -> None:
+def test_queued_rows_and_bytes_are_counted(loop: asyncio.AbstractEventLoop) -> None:
     queue = Queue(loop)
     first, _ = queue.put(b"a", b"bb"), queue.put(b"ccc", priority="bulk")
     assert (queue.waiting_rows, queue.waiting_bytes, first.waiting_rows) == (3, 6, 2)
@@ -77,7 +76,7 @@ def test_rows_and_bytes_that_wait_are_counted(loop: asyncio.AbstractEventLoop) -
     assert (queue.waiting_rows, queue.waiting_bytes, first.waiting_rows) == (2, 5, 1)
 
 
-def test_request_that_has_ended_is_forgotten_and_its_rows_are_skipped(loop: asyncio.AbstractEventLoop) -> None:
+def test_rows_of_a_finished_request_are_skipped(loop: asyncio.AbstractEventLoop) -> None:
     queue = Queue(loop)
     ended = queue.put(b"a", b"b")
     queue.put(b"c")
@@ -89,7 +88,7 @@ def test_request_that_has_ended_is_forgotten_and_its_rows_are_skipped(loop: asyn
 
 
 def test_priorities_share_by_weight(loop: asyncio.AbstractEventLoop) -> None:
-    """Of the rows of one length that leave while both priorities wait, one in five is bulk."""
+    """One in five of the rows taken while both priorities wait is bulk, if all rows have the same length."""
     queue = Queue(loop)
     for _ in range(40):
         queue.put(b"i")
@@ -98,7 +97,7 @@ def test_priorities_share_by_weight(loop: asyncio.AbstractEventLoop) -> None:
     assert first.count(b"i") == 25 * INTERACTIVE_WEIGHT / (INTERACTIVE_WEIGHT + BULK_WEIGHT)
 
 
-def test_priority_that_had_nothing_to_do_gets_no_credit(loop: asyncio.AbstractEventLoop) -> None:
+def test_idle_priority_gets_no_credit(loop: asyncio.AbstractEventLoop) -> None:
     queue = Queue(loop)
     for _ in range(100):
         queue.put(b"i")
@@ -109,19 +108,19 @@ def test_priority_that_had_nothing_to_do_gets_no_credit(loop: asyncio.AbstractEv
     assert [queue.pop() for _ in range(10)].count(b"b") <= 2
 
 
-def test_bulk_leaves_a_slot_while_interactive_requests_come(loop: asyncio.AbstractEventLoop) -> None:
+def test_bulk_keeps_a_slot_free_while_interactive_requests_arrive(loop: asyncio.AbstractEventLoop) -> None:
     queue = Queue(loop, slots=2)
     queue.put(b"i")
     queue.put(b"b", priority="bulk")
     queue.put(b"c", priority="bulk")
     assert queue.pop() == b"i"
-    assert queue.leaves_room(queue.bulk)
-    assert not queue.leaves_room(queue.interactive)
+    assert queue.is_restricted(queue.bulk)
+    assert not queue.is_restricted(queue.interactive)
     assert queue.pop() == b"b"
     queue.bulk.running = 1
     assert queue.pop() is None
     queue.clock.now += ACTIVE_S / 4
-    assert queue.leaves_room_s() == pytest.approx(0.75 * ACTIVE_S)
+    assert queue.restricted_for_s() == pytest.approx(0.75 * ACTIVE_S)
     queue.clock.now += ACTIVE_S
-    assert not queue.leaves_room(queue.bulk)
+    assert not queue.is_restricted(queue.bulk)
     assert queue.pop() == b"c"

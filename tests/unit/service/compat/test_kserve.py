@@ -1,16 +1,17 @@
-"""KServe's forecasts: its shapes around ours."""
+"""KServe's forecasting API."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
 import pytest
 
-from service.compat import kserve
 from service.settings import Settings
+from service.wire import requests
 from tests.support.models import ServingClient, answer, classifier, forecaster, serving
 
 UNIVARIATE = {"series": [1, 2, 3, 4], "frequency": "H"}
-MULTIVARIATE = {"series": [[1, 2, 3, 4], [5, 6, 7, 8]], "frequency": "10min"}
+MULTIVARIATE = {"series": [[1, 2, 3, 4], [5, 6, 7, 8]], "frequency": "1h"}
 
 
 async def post(client: ServingClient, *inputs: dict[str, Any], model: str = "naive", **options: Any) -> httpx.Response:
@@ -19,12 +20,12 @@ async def post(client: ServingClient, *inputs: dict[str, Any], model: str = "nai
 
 
 async def contents(client: ServingClient, *inputs: dict[str, Any], **options: Any) -> list[dict[str, Any]]:
-    """The content of each output."""
+    """Return the content of each output."""
     return [output["content"][0] for output in answer(await post(client, *inputs, **options))["outputs"]]
 
 
 def check_error(response: httpx.Response, status: int, kind: str, param: str | None) -> str:
-    """KServe's body of an error; its message."""
+    """Check KServe's error body and return its message."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/json"
     message: str = response.json()["error"]["message"]
@@ -38,7 +39,7 @@ async def test_only_forecasters_are_listed() -> None:
     assert found == {"models": [{"name": "naive"}, {"name": "other"}]}
 
 
-async def test_series_are_forecast_side_by_side() -> None:
+async def test_several_series_are_forecast_in_one_request() -> None:
     named = {**MULTIVARIATE, "name": "house", "start_timestamp": "2024-01-01T00:00:00"}
     async with serving(forecaster(version=5)) as client:
         found = answer(await post(client, named, MULTIVARIATE, quantiles=[0.9]))
@@ -54,35 +55,49 @@ async def test_series_are_forecast_side_by_side() -> None:
         "type": "time_series_forecast",
         "name": "house",
         "mean_forecast": [[4, 4], [8, 8]],
-        "frequency": "10min",
-        "start_timestamp": "2024-01-01T00:40:00",
+        "frequency": "1h",
+        "start_timestamp": "2024-01-01T04:00:00",
         "quantiles": {"0.9": [[8, 8], [12, 12]]},
     }
     assert first["content"] == [expected]
     assert second["content"] == [{**expected, "name": "series", "start_timestamp": None}]
 
 
-async def test_layout_is_that_of_the_series() -> None:
-    by_step = {"series": [[1, 5], [2, 6], [3, 7], [4, 8]], "layout": "time_major", "frequency": "daily"}
+async def test_layout_selects_the_axes_of_the_series() -> None:
+    by_step = {"series": [[1, 5], [2, 6], [3, 7], [4, 8]], "layout": "time_major", "frequency": "hourly"}
     async with serving(forecaster()) as client:
         (content,) = await contents(client, by_step)
     assert content["mean_forecast"] == [[4, 8], [4, 8]]
     assert "quantiles" not in content
 
 
-async def test_only_channel_may_be_a_flat_list() -> None:
+async def test_single_channel_may_be_a_flat_list() -> None:
     async with serving(forecaster(channels=["wind"])) as client:
         flat, nested = await contents(client, UNIVARIATE, {**UNIVARIATE, "series": [[1, 2, 3, 4]]}, quantiles=[0.1])
     assert (flat["mean_forecast"], flat["quantiles"]) == ([4, 4], {"0.1": [2, 2]})
     assert (nested["mean_forecast"], nested["quantiles"]) == ([[4, 4]], {"0.1": [[2, 2]]})
 
 
-@pytest.mark.parametrize(("frequency", "end"), [("T", "00:04:00"), ("minutely", "00:04:00"), ("H", "04:00:00")])
-async def test_frequencies_have_the_words_of_kserve(frequency: str, end: str) -> None:
-    given = {**MULTIVARIATE, "frequency": frequency, "start_timestamp": "2024-01-01T00:00:00"}
-    async with serving(forecaster()) as client:
-        (content,) = await contents(client, given)
-    assert (content["frequency"], content["start_timestamp"]) == (frequency, f"2024-01-01T{end}")
+@pytest.mark.parametrize(
+    ("words", "step", "first"),
+    [
+        (("S", "second", "secondly", "1s"), "1s", "2024-01-01T00:00:04"),
+        (("T", "minute", "minutely", "1min"), "1min", "2024-01-01T00:04:00"),
+        (("H", "hour", "hourly", "1h", "60T"), "1h", "2024-01-01T04:00:00"),
+        (("D", "day", "daily", "1d"), "1d", "2024-01-05T00:00:00"),
+        (("W", "week", "weekly", "7d"), "7d", "2024-01-29T00:00:00"),
+        (("M", "month", "monthly", "1mo"), "1mo", "2024-05-01T00:00:00"),
+        (("Q", "quarter", "quarterly", "1q"), "1q", "2025-01-01T00:00:00"),
+        (("Y", "year", "yearly", "1y"), "1y", "2028-01-01T00:00:00"),
+    ],
+)
+async def test_frequencies_of_kserve_are_understood(words: Sequence[str], step: str, first: str) -> None:
+    given = [{**MULTIVARIATE, "frequency": word, "start_timestamp": "2024-01-01T00:00:00"} for word in words]
+    async with serving(forecaster(frequency=step)) as client:
+        found = await contents(client, *given)
+    assert [(content["frequency"], content["start_timestamp"]) for content in found] == [
+        (word, first) for word in words
+    ]
 
 
 @pytest.mark.parametrize(
@@ -92,25 +107,26 @@ async def test_frequencies_have_the_words_of_kserve(frequency: str, end: str) ->
         ({"series": [[1], [2, 3], [4], [5]], "layout": "time_major"}, {}, "inputs.1.series"),
         ({"series": [[1, 2, 3, 4], [None, None, None, 1]]}, {}, "inputs.1.series.heat"),
         ({"frequency": "M"}, {}, "inputs.1.frequency"),
+        ({"frequency": "15min"}, {}, "inputs.1.frequency"),
         ({"start_timestamp": "now"}, {}, "inputs.1.start_timestamp"),
         ({}, {"horizon": 4}, "options.horizon"),
         ({}, {"quantiles": [0.01]}, "options.quantiles"),
     ],
 )
-async def test_wrong_value_is_named(changes: dict[str, Any], options: dict[str, Any], param: str) -> None:
+async def test_error_names_the_wrong_value(changes: dict[str, Any], options: dict[str, Any], param: str) -> None:
     async with serving(forecaster()) as client:
         response = await post(client, MULTIVARIATE, {**MULTIVARIATE, **changes}, **options)
     assert check_error(response, 422, "invalid_input", param).startswith(f"{param}: ")
 
 
-async def test_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two series of two channels, two steps, one quantile beside the forecast: 16 numbers."""
+async def test_size_of_the_answer_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two series of two channels, two steps, a forecast and one quantile: 16 numbers."""
     async with serving(forecaster()) as client:
-        monkeypatch.setattr(kserve, "MOST_NUMBERS", 16)
+        monkeypatch.setattr(requests, "MAX_NUMBERS", 16)
         assert (await post(client, MULTIVARIATE, MULTIVARIATE, quantiles=[0.5])).status_code == 200
-        monkeypatch.setattr(kserve, "MOST_NUMBERS", 15)
+        monkeypatch.setattr(requests, "MAX_NUMBERS", 15)
         response = await post(client, MULTIVARIATE, MULTIVARIATE, quantiles=[0.5])
-    assert "16 numbers, at most 15" in check_error(response, 413, "payload_too_large", None)
+    assert "16 numbers; at most 15" in check_error(response, 413, "payload_too_large", None)
 
 
 async def test_other_errors_have_the_same_shape() -> None:

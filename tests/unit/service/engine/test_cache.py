@@ -5,7 +5,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from service.engine.cache import ENTRY_BYTES, EncodingCache, Vector
+from artifact.matching import Vector
+from service.engine.cache import ENTRY_BYTES, EncodingCache
 from service.metrics import Metrics
 
 DIM = 8
@@ -34,7 +35,7 @@ def test_size_stays_within_the_limit(entries: float) -> None:
     assert cache.size == int(entries) * ENTRY
 
 
-def test_what_comes_out_is_what_was_put_in() -> None:
+def test_cached_vector_is_returned_unchanged() -> None:
     cache = cache_of(5)
     for i in range(5):
         cache.put(b"%d" % i, vector(i))
@@ -43,7 +44,7 @@ def test_what_comes_out_is_what_was_put_in() -> None:
         assert found[b"%d" % i].tolist() == vector(i).tolist()
 
 
-def test_least_recently_used_goes_first() -> None:
+def test_least_recently_used_entry_is_evicted_first() -> None:
     cache = cache_of(3)
     for i in (0, 1, 2):
         cache.put(b"%d" % i, vector(i))
@@ -53,7 +54,7 @@ def test_least_recently_used_goes_first() -> None:
     assert kept(cache, 5) == [0, 3, 4]
 
 
-def test_same_key_again_takes_no_more_room() -> None:
+def test_same_key_again_uses_no_more_memory() -> None:
     cache = cache_of(3)
     for _ in range(5):
         cache.put(b"0", vector(0))
@@ -61,7 +62,7 @@ def test_same_key_again_takes_no_more_room() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, ENTRY - 1])
-def test_limit_below_one_entry_keeps_nothing(limit: int) -> None:
+def test_limit_below_one_entry_disables_the_cache(limit: int) -> None:
     cache = EncodingCache(limit, Metrics().of("m"))
     for i in range(5):
         cache.put(b"%d" % i, vector(i))
@@ -87,8 +88,8 @@ def test_hits_and_misses_are_counted() -> None:
     assert metrics.registry.get_sample_value("longdoc_encoding_cache_bytes", {"model": "m"}) == ENTRY
 
 
-def test_size_is_what_python_allocates() -> None:
-    """Measured on a full cache that has forgotten as much as it keeps; a dictionary grows in steps of two."""
+def test_size_is_the_memory_that_python_allocates() -> None:
+    """Measured on a full cache that has evicted as many entries as it keeps; a dictionary grows in powers of two."""
     count = 5000
     cache = cache_of(count)
     gc.collect()

@@ -1,5 +1,6 @@
-"""Which model a request is for."""
+"""Which model a request selects."""
 
+import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -8,18 +9,20 @@ import pytest
 from artifact.defaults import TaskName
 from artifact.errors import BadExport, InvalidInput
 from artifact.loading import LoadedModel
+from artifact.manifest import Manifest
+from artifact.series import parse_frequency
 from service.engine.engine import Engine
-from service.engine.selection import SETTINGS, Default, Models, check_defaults
+from service.engine.selection import DEFAULT_SETTINGS, Default, Models, check_defaults, check_task, unknown_defaults
 from service.errors import ModelNotFound
 from service.metrics import Metrics
 from service.settings import Settings
-from tests.support.models import classifier, forecaster, matcher
+from tests.support.models import CONTEXT, classifier, forecaster, matcher
 
 LISTED: Mapping[TaskName, str] = {"text-classification": "other"}
 
 
 def served(*models: LoadedModel, listed: Mapping[TaskName, str] = MappingProxyType({}), **defaults: str) -> Models:
-    """Models behind batchers that compute nothing."""
+    """Return models with batchers that compute nothing."""
     engine = Engine(models, Settings.model_validate(defaults), Metrics(), listed)
     engine.close()
     return engine.models
@@ -27,7 +30,7 @@ def served(*models: LoadedModel, listed: Mapping[TaskName, str] = MappingProxyTy
 
 @pytest.fixture
 def models() -> Models:
-    """Two of a task, one each of the others."""
+    """Two models of one task and one of each other task."""
     return served(classifier(), classifier("other", version=2), matcher(), forecaster())
 
 
@@ -40,25 +43,117 @@ def test_model_is_found_by_name_and_version(models: Models) -> None:
         models.named("none")
 
 
+@pytest.fixture
+def versions() -> Models:
+    """Three versions of a model in no particular order, and another model."""
+    return served(classifier(version=2), matcher(), classifier(version=10), classifier(version=9))
+
+
+def test_name_alone_means_the_highest_version(versions: Models) -> None:
+    assert versions["mood"].manifest.version == 10
+    assert versions.named("mood") is versions.classifier("mood") is versions["mood"]
+    assert [model.manifest.version for model in versions.versions("mood")] == [10, 9, 2]
+    assert versions.versions("none") == []
+    assert list(versions) == ["mood", "twins"]
+    served_versions = [(model.manifest.name, model.manifest.version) for model in versions.served]
+    assert served_versions == [("mood", 10), ("mood", 9), ("mood", 2), ("twins", 1)]
+
+
+def test_version_is_pinned_by_name_and_version(versions: Models) -> None:
+    for number in (2, 9, 10):
+        model = versions.classifier(f"mood@{number}")
+        assert model.manifest.version == number
+        assert versions.named(f"mood@{number}") is versions.named("mood", str(number)) is model
+
+
+@pytest.mark.parametrize("name", ["mood@3", "mood@", "mood@02", "mood@x", "mood@2@2", "mood@ 2"])
+def test_unserved_version_is_rejected_with_the_served_ones(versions: Models, name: str) -> None:
+    for ask in (versions.named, versions.classifier):
+        with pytest.raises(ModelNotFound, match=r"^model mood is served in versions 10, 9, 2 only$"):
+            ask(name)
+
+
+@pytest.mark.parametrize("name", ["none@2", "@2", "", "@"])
+def test_unserved_pinned_model_is_rejected_with_the_served_ones(versions: Models, name: str) -> None:
+    with pytest.raises(ModelNotFound, match="there are: mood, twins"):
+        versions.named(name)
+
+
+def test_pinned_model_of_another_task_is_rejected(versions: Models) -> None:
+    with pytest.raises(InvalidInput, match="mood is for text-classification; models for this route: twins"):
+        versions.matcher("mood@2")
+
+
+def test_discarding_a_version_keeps_the_others(versions: Models) -> None:
+    assert versions.discard("mood", 10).manifest.version == 10
+    assert versions.classifier(None).manifest.version == 9
+    assert versions.discard("mood", 2).manifest.version == 2
+    assert [model.manifest.version for model in versions.versions("mood")] == [9]
+    versions.discard("mood", 9)
+    assert list(versions) == ["twins"]
+    assert [model.manifest.name for model in versions.served] == ["twins"]
+    versions.discard("twins", 1)
+    with pytest.raises(ModelNotFound, match="there are: none"):
+        versions.named("mood")
+
+
+def test_longest_context_is_that_of_any_version() -> None:
+    """A pinned version may read more steps than the highest one."""
+    old, new = forecaster(version=1), forecaster(version=2)
+    manifest = old.manifest.model_copy(update={"context_length": 100})
+    assert served(new).longest_context == CONTEXT
+    assert served(dataclasses.replace(old, manifest=manifest), new).longest_context == 100
+
+
+def test_default_may_be_pinned() -> None:
+    two = (classifier(version=1), classifier(version=2))
+    models = served(*two, default_classifier="mood@1")
+    assert models.classifier(None).manifest.version == 1
+    assert models.classifier("mood").manifest.version == 2
+    assert models.default("text-classification") == Default("mood@1", "default_classifier")
+    models = served(*two, listed={"text-classification": "mood@1"})
+    assert models.classifier(None).manifest.version == 1
+    assert models.default("text-classification") == Default("mood@1", "defaults.json")
+
+
+def test_unserved_pinned_default_of_the_file_is_ignored() -> None:
+    listed: Mapping[TaskName, str] = {"text-classification": "mood@1"}
+    assert served(classifier(version=2), listed=listed).classifier(None).manifest.version == 2
+    with pytest.raises(InvalidInput, match="name a model"):
+        served(classifier(version=2), classifier("other"), listed=listed).classifier(None)
+
+
+def test_series_select_among_the_highest_versions() -> None:
+    models = served(
+        forecaster("a", version=1, channels=["x"]),
+        forecaster("a", version=2, channels=["y"]),
+        forecaster("b", channels=["z"]),
+    )
+    assert models.forecaster(None, ["y"]).manifest.version == 2
+    with pytest.raises(InvalidInput, match="name a model"):
+        models.forecaster(None, ["x"])
+    assert models.forecaster("a@1", ["x"]).manifest.version == 1
+
+
 def test_only_model_of_a_task_needs_no_name(models: Models) -> None:
     assert models.matcher(None).manifest.name == "twins"
     assert models.forecaster(None).manifest.name == "naive"
 
 
-def test_one_of_several_has_to_be_named(models: Models) -> None:
+def test_one_of_several_models_must_be_named(models: Models) -> None:
     assert models.classifier("other").manifest.name == "other"
-    with pytest.raises(InvalidInput, match="name a model; for this route there are: mood, other") as caught:
+    with pytest.raises(InvalidInput, match="name a model; models for this route: mood, other") as caught:
         models.classifier(None)
     assert caught.value.errors == [("model", "missing")]
 
 
-def test_default_is_taken_unless_another_one_is_named() -> None:
+def test_default_is_used_unless_another_model_is_named() -> None:
     models = served(classifier(), classifier("other"), default_classifier="other")
     assert models.classifier(None).manifest.name == "other"
     assert models.classifier("mood").manifest.name == "mood"
 
 
-def test_default_of_the_file_is_taken_unless_a_setting_names_one() -> None:
+def test_default_of_the_file_is_used_unless_a_setting_names_one() -> None:
     models = served(classifier(), classifier("other"), listed=LISTED)
     assert models.default("text-classification") == Default("other", "defaults.json")
     assert models.classifier(None).manifest.name == "other"
@@ -67,7 +162,7 @@ def test_default_of_the_file_is_taken_unless_a_setting_names_one() -> None:
     assert models.classifier(None).manifest.name == "mood"
 
 
-def test_default_of_the_file_that_is_not_served_is_ignored() -> None:
+def test_unserved_default_of_the_file_is_ignored() -> None:
     assert served(classifier(), listed=LISTED).classifier(None).manifest.name == "mood"
     with pytest.raises(InvalidInput, match="name a model"):
         served(classifier("a"), classifier("b"), listed=LISTED).classifier(None)
@@ -75,29 +170,29 @@ def test_default_of_the_file_that_is_not_served_is_ignored() -> None:
         served(classifier("a"), classifier("b"), matcher("other"), listed=LISTED).classifier(None)
 
 
-def test_model_that_was_the_only_one_stays_the_default_when_others_come() -> None:
+def test_only_model_stays_the_default_when_others_are_added() -> None:
     engine = Engine([classifier()], Settings(), Metrics(), LISTED)
     engine.put(classifier("third"))
-    assert engine.models.default("text-classification") == Default("mood", "the only one when it was loaded")
+    assert engine.models.default("text-classification") == Default("mood", "it was the only model of its task")
     engine.put(classifier("other"))
     assert engine.models.default("text-classification") == Default("other", "defaults.json")
     engine.close()
 
 
-def test_model_of_another_task_is_refused(models: Models) -> None:
-    with pytest.raises(InvalidInput, match="mood does text-classification; for this route there are: twins") as caught:
+def test_model_of_another_task_is_rejected(models: Models) -> None:
+    with pytest.raises(InvalidInput, match="mood is for text-classification; models for this route: twins") as caught:
         models.matcher("mood")
     assert caught.value.errors == [("model", "of another task")]
     with pytest.raises(ModelNotFound):
         models.matcher("none")
 
 
-def test_task_without_a_model_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="for this route there are: none"):
+def test_task_without_a_model_is_rejected() -> None:
+    with pytest.raises(InvalidInput, match="models for this route: none"):
         served(classifier()).forecaster(None)
 
 
-def test_channels_choose_the_forecaster_before_the_default_does() -> None:
+def test_channels_take_precedence_over_the_default_forecaster() -> None:
     models = served(
         forecaster("a", channels=["x", "y"]),
         forecaster("b", channels=["x", "z"]),
@@ -109,19 +204,111 @@ def test_channels_choose_the_forecaster_before_the_default_does() -> None:
     assert models.forecaster("b", ["y", "x"]).manifest.name == "b"
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+def test_pinned_default_forecaster_is_preferred_to_its_other_versions() -> None:
+    two = (forecaster("a", version=2, channels=["x"]), forecaster("a", version=3, channels=["x"]))
+    models = served(*two, default_forecaster="a@2")
+    assert models.forecaster(None).manifest.version == 2
+    assert models.forecaster(None, ["x"], HOUR).manifest.version == 2
+    assert models.forecaster("a").manifest.version == 3
+    models = served(*two, forecaster("b", channels=["y"]), listed={"forecasting": "a@2"})
+    assert models.forecaster(None, ["x"]).manifest.version == 2
+    assert models.forecaster(None, ["y"]).manifest.name == "b"
+
+
+def test_fitting_version_is_used_if_the_pinned_default_does_not_fit() -> None:
+    models = served(
+        forecaster("a", version=2, channels=["x"]),
+        forecaster("a", version=3, channels=["y"]),
+        forecaster("b", channels=["x"]),
+        default_forecaster="a@2",
+    )
+    assert models.forecaster(None, ["y"]).manifest.version == 3
+    assert models.forecaster(None, ["x"]).manifest.version == 2, "both models have these channels: the default is used"
+
+
+HOUR, DAY = parse_frequency("1h"), parse_frequency("1d")
+
+
+def test_step_takes_precedence_over_the_default_forecaster() -> None:
+    models = served(
+        forecaster("a", frequency="1h"),
+        forecaster("b", frequency="1d"),
+        forecaster("c", frequency="1d", channels=["x"]),
+        default_forecaster="a",
+    )
+    assert models.forecaster(None, step=HOUR).manifest.name == "a"
+    assert models.forecaster(None, ["x"], DAY).manifest.name == "c"
+    assert models.forecaster("b", step=DAY).manifest.name == "b"
+    assert models.forecaster("b").manifest.name == "b"
+    for name, step in (
+        (None, DAY),
+        ("a", DAY),
+        ("b", parse_frequency("7d")),
+    ):  # two forecast days, and neither is default
+        with pytest.raises(InvalidInput, match="expects one value every") as caught:
+            models.forecaster(name, step=step)
+        assert [place for place, _ in caught.value.errors] == ["frequency"]
+
+
+def test_model_of_an_irregular_series_accepts_any_step() -> None:
+    models = served(forecaster("a", frequency="irregular"))
+    assert models.forecaster(None, step=HOUR).manifest.name == "a"
+
+
+def manifests(*models: LoadedModel) -> list[Manifest]:
+    return [model.manifest for model in models]
+
+
+@pytest.mark.parametrize("setting", DEFAULT_SETTINGS)
 def test_default_that_is_not_served_is_refused(setting: str) -> None:
-    models = [classifier(), matcher(), forecaster()]
-    with pytest.raises(BadExport, match=f"{setting} 'none' is not among the exports for {SETTINGS[setting]}: "):
+    models = manifests(classifier(), matcher(), forecaster())
+    with pytest.raises(BadExport, match=f"{setting} 'none' is not among the exports for {DEFAULT_SETTINGS[setting]}: "):
         check_defaults(models, Settings.model_validate({setting: "none"}))
 
 
-def test_default_of_another_task_is_refused() -> None:
+def test_default_of_another_task_is_rejected() -> None:
     with pytest.raises(BadExport, match="default_matcher 'mood' is not among the exports for text-matching: twins"):
-        check_defaults([classifier(), matcher()], Settings(default_matcher="mood"))
+        check_defaults(manifests(classifier(), matcher()), Settings(default_matcher="mood"))
 
 
-def test_defaults_that_are_served_are_allowed() -> None:
+def test_pinned_default_that_is_not_served_is_refused_with_the_versions_that_are() -> None:
+    models = manifests(classifier(version=1), classifier(version=2))
+    for default in ("mood", "mood@1", "mood@2"):
+        check_defaults(models, Settings(default_classifier=default))
+    with pytest.raises(BadExport, match=r"'mood@3' is not among the exports for text-classification: mood@1, mood@2$"):
+        check_defaults(models, Settings(default_classifier="mood@3"))
+    with pytest.raises(BadExport, match=r"'none' is not among the exports for text-classification: mood$"):
+        check_defaults(models, Settings(default_classifier="none"))
+
+
+def test_default_of_the_file_that_is_no_model_of_its_task_is_unknown() -> None:
+    served_models = manifests(classifier(version=1), classifier(version=2), classifier("other"), matcher())
+    known: dict[TaskName, str] = {"text-classification": "mood@2", "text-matching": "twins"}
+    assert list(unknown_defaults(known, served_models)) == []
+    unknown: dict[TaskName, str] = {
+        "text-classification": "moood",
+        "text-matching": "mood",
+        "forecasting": "naive",
+    }
+    assert list(unknown_defaults(unknown, served_models)) == [
+        "text-classification: there is no model 'moood' for this task; there are: mood, other",
+        "text-matching: there is no model 'mood' for this task; there are: twins",
+        "forecasting: there is no model 'naive' for this task; there are: none",
+    ]
+    assert list(unknown_defaults({"text-classification": "mood@3"}, served_models)) == [
+        "text-classification: there is no model 'mood@3' for this task; there are: mood@1, mood@2, other@1",
+    ]
+
+
+def test_versions_of_a_model_do_the_same_task() -> None:
+    check_task(classifier().manifest, None)
+    check_task(classifier(version=2).manifest, classifier().manifest)
+    with pytest.raises(BadExport, match="mood/2 is for forecasting; mood is served for text-classification") as caught:
+        check_task(forecaster("mood", version=2).manifest, classifier().manifest)
+    assert caught.value.reason == "task"
+
+
+def test_served_defaults_are_accepted() -> None:
     settings = Settings(default_classifier="mood", default_matcher="twins", default_forecaster="naive")
-    check_defaults([classifier(), matcher(), forecaster()], settings)
+    check_defaults(manifests(classifier(), matcher(), forecaster()), settings)
     check_defaults([], Settings())

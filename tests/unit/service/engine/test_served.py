@@ -1,4 +1,4 @@
-"""Pairs of vectors scored by the head of a matcher."""
+"""Requests in flight of a model; pairs of vectors scored by the head of a matcher."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,7 @@ from tests.support.waiting import PATIENCE_S
 
 A = np.array([[2, 0], [0, 1]], np.float32)
 B = np.array([[1, 1], [1, 0]], np.float32)
-"""Their dot products are 2 and 0."""
+"""Pairs whose dot products are 2 and 0."""
 
 
 @asynccontextmanager
@@ -45,7 +45,7 @@ async def test_pairs_are_scored() -> None:
     ("fault", "error", "kind"),
     [(RuntimeError("broken"), InferenceFailed, "raised"), (None, NonFiniteOutput, "non_finite")],
 )
-async def test_fault_of_the_head_is_told_and_counted(
+async def test_error_in_the_head_is_raised_and_counted(
     fault: Exception | None, error: type[LongdocError], kind: str
 ) -> None:
     model, metrics = matcher(), Metrics()
@@ -58,7 +58,7 @@ async def test_fault_of_the_head_is_told_and_counted(
     assert metrics.registry.get_sample_value("longdoc_inference_errors_total", labels) == 1
 
 
-async def test_deadline_ends_the_wait() -> None:
+async def test_scoring_past_the_deadline_is_an_error() -> None:
     model, metrics = matcher(), Metrics()
     head_of(model).gate.clear()
     async with served(model, metrics) as (twins, _):
@@ -68,8 +68,33 @@ async def test_deadline_ends_the_wait() -> None:
     assert metrics.registry.get_sample_value("longdoc_requests_rejected_total", labels) == 1
 
 
-async def test_engine_that_is_closed_scores_no_more() -> None:
+async def test_closed_engine_scores_nothing() -> None:
     async with served(matcher()) as (model, engine):
         engine.close()
         with pytest.raises(ShuttingDown):
             await model.score(A, B, soon())
+
+
+async def test_drain_waits_for_every_request_in_flight() -> None:
+    """Also for one that computes nothing, such as an upload between two lines."""
+    metrics = Metrics()
+    async with served(matcher(), metrics) as (model, _):
+        assert model.is_idle
+        await asyncio.wait_for(model.drain(), PATIENCE_S)
+        with model.in_flight():
+            with model.in_flight():
+                draining = asyncio.create_task(model.drain())
+                await asyncio.sleep(0)
+                assert metrics.registry.get_sample_value("longdoc_requests_in_flight", {"model": "twins"}) == 2
+            await asyncio.sleep(0)
+            assert (draining.done(), model.is_idle) == (False, False)
+        await asyncio.wait_for(draining, PATIENCE_S)
+        assert model.is_idle
+        assert metrics.registry.get_sample_value("longdoc_requests_in_flight", {"model": "twins"}) == 0
+
+
+async def test_request_that_fails_is_in_flight_no_more() -> None:
+    async with served(matcher()) as (model, _):
+        with pytest.raises(RuntimeError, match="fault"), model.in_flight():
+            raise RuntimeError("fault")
+        assert model.is_idle

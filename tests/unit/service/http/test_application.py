@@ -1,4 +1,4 @@
-"""What surrounds every request: id, key, limits, metrics, timing, errors."""
+"""The layers around every request: id, key, limits, metrics, timing, errors."""
 
 import asyncio
 import gc
@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import SecretStr
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from service.errors import DeadlineExceeded
-from service.http.application import Application
+from service.http.application import CHUNK_BYTES, Application
 from service.metrics import Metrics
 from service.settings import Settings
 from service.wire.call import Call
@@ -29,7 +29,7 @@ from tests.support.problems import check_problem
 
 
 async def echo(call: Call) -> Response:
-    """Body and variables of the path."""
+    """Return the body and the path parameters."""
     call.server_timing["echo"] = 0.25
     body = await call.request.body()
     return json_response({"body": body.decode(), **call.path_params})
@@ -42,19 +42,19 @@ async def wait(call: Call) -> Response:
     raise AssertionError
 
 
-class Cut(Response):
-    """An answer that fails when it has begun."""
+class FailsAfterStart(Response):
+    """A response that fails after its start."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        raise RuntimeError("cut")
+        raise RuntimeError("fails after start")
 
 
-async def cut(call: Call) -> Response:
-    """Begin to answer and fail."""
+async def fail_after_start(call: Call) -> Response:
+    """Return a response that fails after its start."""
     del call
-    return Cut()
+    return FailsAfterStart()
 
 
 ECHO = Route(method="POST", path="/echo/{name}", handler=echo)
@@ -72,7 +72,7 @@ async def client_of(
 
 
 async def send_to(app: Application, path: str, receive: Receive | None = None) -> list[Message]:
-    """Messages of the answer to a POST."""
+    """Post to a path and return the messages of the response."""
     sent = list[Message]()
 
     async def send(message: Message) -> None:
@@ -84,19 +84,19 @@ async def send_to(app: Application, path: str, receive: Receive | None = None) -
 
 
 def count(metrics: Metrics, route: str, method: str, code: int) -> float | None:
-    """Answers so labelled."""
+    """Return the number of responses with these labels."""
     labels = {"route": route, "method": method, "code": str(code)}
     return metrics.registry.get_sample_value("longdoc_http_requests_total", labels)
 
 
-async def test_route_is_called_with_the_variables_of_its_path() -> None:
+async def test_route_gets_its_path_parameters() -> None:
     async with client_of(ECHO) as client:
         response = await client.post("/echo/a", content=b"body")
     assert (response.status_code, response.json()) == (200, {"body": "body", "name": "a"})
     assert response.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_stages_are_told_in_milliseconds() -> None:
+async def test_server_timing_is_in_milliseconds() -> None:
     async with client_of(ECHO) as client:
         response = await client.post("/echo/a")
     stages = dict(stage.split(";dur=") for stage in response.headers["server-timing"].split(", "))
@@ -106,7 +106,7 @@ async def test_stages_are_told_in_milliseconds() -> None:
 
 
 @pytest.mark.parametrize(("given", "is_kept"), [("abc-1", True), ("a b", False), ("", False), ("x" * 129, False)])
-async def test_request_id_of_the_client_is_kept_if_it_is_harmless(given: str, is_kept: bool) -> None:
+async def test_safe_request_id_of_the_client_is_kept(given: str, is_kept: bool) -> None:
     async with client_of(ECHO) as client:
         response = await client.post("/echo/a", headers={"X-Request-Id": given})
     found = response.headers["x-request-id"]
@@ -114,7 +114,7 @@ async def test_request_id_of_the_client_is_kept_if_it_is_harmless(given: str, is
     assert is_kept or len(found) == 32
 
 
-async def test_fault_is_a_problem_with_the_request_id(caplog: pytest.LogCaptureFixture) -> None:
+async def test_internal_error_is_a_problem_with_the_request_id(caplog: pytest.LogCaptureFixture) -> None:
     async with client_of(BROKEN) as client:
         with caplog.at_level(logging.ERROR):
             response = await client.get("/broken", headers={"X-Request-Id": "abc"})
@@ -124,7 +124,7 @@ async def test_fault_is_a_problem_with_the_request_id(caplog: pytest.LogCaptureF
     assert "secret cause" in caplog.text
 
 
-async def test_answers_are_counted_by_route() -> None:
+async def test_responses_are_counted_by_route() -> None:
     metrics = Metrics()
     async with client_of(ECHO, BROKEN, metrics=metrics) as client:
         await client.post("/echo/a")
@@ -139,7 +139,7 @@ async def test_answers_are_counted_by_route() -> None:
     assert count(metrics, "/echo/{name}", "other", 405) == 1
 
 
-async def test_answers_without_a_key_are_counted_by_route_too() -> None:
+async def test_401_responses_are_counted_by_route() -> None:
     metrics = Metrics()
     async with client_of(ECHO, BROKEN, settings=Settings(api_keys=(SecretStr("secret"),)), metrics=metrics) as client:
         for method, path in (("POST", "/echo/a"), ("GET", "/broken"), ("GET", "/nowhere")):
@@ -152,7 +152,7 @@ async def test_answers_without_a_key_are_counted_by_route_too() -> None:
     assert count(metrics, "/docs", "GET", 200) == 1
 
 
-async def test_key_is_asked_for_before_the_route_is_called() -> None:
+async def test_key_is_checked_before_the_route_is_called() -> None:
     async with client_of(BROKEN, settings=Settings(api_keys=(SecretStr("secret"),))) as client:
         stranger = await client.get("/broken")
         known = await client.get("/broken", headers={"x-api-key": "secret"})
@@ -161,21 +161,30 @@ async def test_key_is_asked_for_before_the_route_is_called() -> None:
     assert known.status_code == 500
 
 
-async def test_body_over_the_limit_is_refused() -> None:
+async def test_key_may_be_required_by_one_method_of_a_path_only() -> None:
+    shown = Route(method="GET", path="/both", handler=echo, needs_key=False, answers_head=True)
+    asked = Route(method="POST", path="/both", handler=echo)
+    async with client_of(shown, asked, settings=Settings(api_keys=(SecretStr("secret"),))) as client:
+        statuses = [(await client.request(method, "/both")).status_code for method in ("GET", "HEAD", "POST", "PUT")]
+        known = await client.post("/both", headers={"x-api-key": "secret"})
+    assert (statuses, known.status_code) == ([200, 200, 401, 401], 200)
+
+
+async def test_body_over_the_limit_is_rejected() -> None:
     async with client_of(ECHO, settings=Settings(max_body_bytes=4)) as client:
         assert (await client.post("/echo/a", content=b"1234")).status_code == 200
         check_problem(await client.post("/echo/a", content=b"12345"), 413, "payload_too_large")
 
 
-async def test_bodies_that_ended_are_no_longer_held() -> None:
+async def test_finished_bodies_are_no_longer_held() -> None:
     async with client_of(ECHO, settings=Settings(max_held_bytes=6)) as client:
         for _ in range(3):
             assert (await client.post("/echo/a", content=b"12345")).status_code == 200
 
 
 @pytest.mark.parametrize("is_late", [False, True])
-async def test_request_that_has_ended_is_forgotten_at_once(is_late: bool) -> None:
-    """Were it in a circle, its body would stay until Python looks for garbage."""
+async def test_finished_request_is_freed_at_once(is_late: bool) -> None:
+    """In a reference cycle, its body would stay until the garbage collector runs."""
     calls = list[weakref.ref[Call]]()
 
     async def handle(call: Call) -> Response:
@@ -195,14 +204,14 @@ async def test_request_that_has_ended_is_forgotten_at_once(is_late: bool) -> Non
     assert start["status"] == (504 if is_late else 200)
 
 
-async def test_client_that_leaves_is_counted_and_gets_no_answer() -> None:
+async def test_disconnect_is_counted_and_gets_no_response() -> None:
     metrics = Metrics()
     app = application(ECHO, metrics=metrics)
     assert await send_to(app, "/echo/a", receive_of()) == []
     assert count(metrics, "/echo/{name}", "POST", 499) == 1
 
 
-async def test_request_that_the_server_cancels_is_told_so() -> None:
+async def test_request_cancelled_by_the_server_gets_503() -> None:
     app = application(Route(method="POST", path="/wait", handler=wait))
     task = asyncio.create_task(send_to(app, "/wait"))
     await asyncio.sleep(0)
@@ -211,14 +220,36 @@ async def test_request_that_the_server_cancels_is_told_so() -> None:
     assert (start["status"], json.loads(body["body"])["code"]) == (503, "shutting_down")
 
 
-async def test_answer_that_fails_when_it_has_begun_is_cut() -> None:
-    """Ended in good order, the client would take the part for the whole."""
-    app = application(Route(method="POST", path="/cut", handler=cut))
-    with pytest.raises(RuntimeError, match="cut"):
-        await send_to(app, "/cut")
+async def test_response_that_fails_after_its_start_is_aborted() -> None:
+    """If it ended normally, the client would take the part for the whole."""
+    app = application(Route(method="POST", path="/fails-after-start", handler=fail_after_start))
+    with pytest.raises(RuntimeError, match="fails after start"):
+        await send_to(app, "/fails-after-start")
 
 
-async def test_connections_end_when_the_server_drains() -> None:
+async def long_parts(call: Call) -> Response:
+    """Return a response whose parts are longer than the pieces that are sent."""
+    del call
+
+    async def parts() -> AsyncIterator[bytes]:
+        for letter in (b"a", b"b", b"c"):
+            yield letter * (2 * CHUNK_BYTES + 1)
+
+    return StreamingResponse(parts())
+
+
+async def test_long_parts_of_a_response_are_sent_completely_in_pieces() -> None:
+    async with client_of(Route(method="POST", path="/long", handler=long_parts)) as client:
+        answer = await client.post("/long")
+    assert answer.content == b"".join([letter * (2 * CHUNK_BYTES + 1) for letter in (b"a", b"b", b"c")])
+    route = Route(method="POST", path="/long", handler=long_parts)
+    sent = await send_to(application(route), "/long", receive_of(b"x", leaves=False))
+    parts = [message for message in sent if "body" in message]
+    assert max(len(part["body"]) for part in parts) == CHUNK_BYTES
+    assert [part["more_body"] for part in parts] == [True] * 9 + [False]
+
+
+async def test_draining_server_closes_its_connections() -> None:
     async with serving(classifier()) as client:
         before = await client.post("/v1/classify", json={"inputs": "+"})
         client.engine.begin_drain()
@@ -227,14 +258,14 @@ async def test_connections_end_when_the_server_drains() -> None:
     assert (before.status_code, after.status_code) == (200, 200)
 
 
-async def test_refusal_from_the_head_is_the_answer_of_the_route() -> None:
+async def test_early_rejection_equals_that_of_the_route() -> None:
     model = classifier()
     fields = [(b"x-request-id", b"abc"), (b"x-api-key", b"none")]
     scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/v1/classify", "headers": fields}
     async with serving(model) as client:
-        assert client.app.refusal(scope) is None
+        assert client.app.rejection(scope) is None
         client.engine.models["mood"].batcher.close()
-        refused = client.app.refusal(scope)
+        refused = client.app.rejection(scope)
         counted = client.count("longdoc_http_requests_total", route="/v1/classify", method="POST", code="503")
     assert refused is not None
     headers = dict(refused.fields)

@@ -1,4 +1,4 @@
-"""The protocol in front of a small application: what no client may do to a connection, and what every client may."""
+"""The HTTP protocol with a small application: limits on connections, and what every client may do."""
 
 import asyncio
 import json
@@ -20,8 +20,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from service import server
-from service.http.admission import Refused
-from service.http.protocol import HEAD_S, LINGER_S, MAX_HEAD_BYTES, WRITE_S, BoundedProtocol
+from service.http.admission import RejectionResponse
+from service.http.protocol import HEAD_S, LINGER_S, MAX_HEAD_BYTES, MAX_PROBES, PROBE_S, WRITE_S, BoundedProtocol
 from service.server import KEEP_ALIVE_S
 from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.wire import LAST_CHUNK, Wire, chunked, request
@@ -30,8 +30,8 @@ T = TypeVar("T")
 BIG = b"b" * 2**20
 
 REFUSALS = {
-    "/full": Refused(429, [(b"content-length", b"4")], b"full"),
-    "/last-full": Refused(503, [(b"content-length", b"4"), (b"connection", b"close")], b"last"),
+    "/full": RejectionResponse(429, [(b"content-length", b"4")], b"full"),
+    "/last-full": RejectionResponse(503, [(b"content-length", b"4"), (b"connection", b"close")], b"last"),
 }
 
 
@@ -41,23 +41,36 @@ async def aiter_of(*parts: bytes) -> AsyncIterator[bytes]:
 
 
 class Application:
-    """Tells what it was asked. /refuse does not read the body, /slow waits for the test, /big answers at length."""
+    """Returns the request it got. /refuse does not read the body, /slow waits for the test, /big responds at length."""
 
     def __init__(self) -> None:
         self.may_finish = asyncio.Event()
+        self.asked: list[str] = []
         self.disconnected: list[str] = []
 
-    def refusal(self, scope: Scope) -> Refused | None:
+    async def _endless(self) -> AsyncIterator[bytes]:
+        """Yield parts of a response until the client disconnects."""
+        try:
+            while True:
+                yield b"part"
+                await asyncio.sleep(0)
+        finally:
+            self.disconnected.append("/endless")
+
+    def rejection(self, scope: Scope) -> RejectionResponse | None:
         return REFUSALS.get(scope["path"])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response: Response
+        self.asked.append(scope["path"])
         if scope["path"] == "/refuse":
             response = JSONResponse({"refused": True}, 413)
         elif scope["path"] == "/big":
             response = Response(BIG * 64)
         elif scope["path"] == "/stream":
             response = StreamingResponse(aiter_of(b"first ", b"", b"last"))
+        elif scope["path"] == "/endless":
+            response = StreamingResponse(self._endless())
         elif scope["path"] == "/until-disconnect":
             while (await receive())["type"] != "http.disconnect":
                 pass
@@ -67,6 +80,7 @@ class Application:
             try:
                 body = await Request(scope, receive).body()
             except ClientDisconnect:
+                self.disconnected.append(scope["path"])
                 return
             if scope["path"] == "/slow":
                 await self.may_finish.wait()
@@ -77,7 +91,7 @@ class Application:
 
 
 class ManualTimer:
-    """What `ManualLoop.call_later` gives."""
+    """Returned by `ManualLoop.call_later`."""
 
     def __init__(self, delay_s: float, due_s: float, callback: Callable[[], object]) -> None:
         self.delay_s = delay_s
@@ -90,7 +104,7 @@ class ManualTimer:
 
 
 class ManualLoop:
-    """The event loop as a connection sees it: its timers run out when the test says so."""
+    """The event loop of a connection; its timers fire when the test advances the time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.create_task = loop.create_task
@@ -103,11 +117,11 @@ class ManualLoop:
         return timer
 
     def has_timer(self, delay_s: float) -> bool:
-        """Whether a timer that was asked for so many seconds is running."""
+        """Return whether a timer of that delay is running."""
         return any(timer.delay_s == delay_s and not timer.is_cancelled for timer in self._timers)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; timers run out in their order."""
+        """Advance the time and fire the timers that are due, in order."""
         until_s = self._now_s + seconds
         while due := [timer for timer in self._timers if not timer.is_cancelled and timer.due_s <= until_s]:
             first = min(due, key=attrgetter("due_s"))
@@ -118,7 +132,7 @@ class ManualLoop:
 
 
 class CountingProtocol(BoundedProtocol):
-    """Counts the bytes that have come."""
+    """Counts the received bytes."""
 
     received = 0
 
@@ -128,7 +142,7 @@ class CountingProtocol(BoundedProtocol):
 
 
 class Served:
-    """A listening loop in a thread of its own, whose time passes when the test says so."""
+    """A server in a thread; the test advances the time of its connections."""
 
     def __init__(self) -> None:
         self._loop = uvloop.new_event_loop()
@@ -181,7 +195,7 @@ class Served:
         assert self.faults == []
 
     def _do(self, action: Callable[[], T]) -> T:
-        """Do something on the loop; what came of it."""
+        """Run an action on the loop and return its result."""
 
         async def run() -> T:
             return action()
@@ -189,26 +203,35 @@ class Served:
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result(PATIENCE_S)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass on every connection."""
+        """Advance the time of every connection."""
         self._do(lambda: self._manual.advance(seconds))
 
     def finish(self) -> None:
-        """Let /slow answer."""
+        """Let /slow respond."""
         self._do(self.application.may_finish.set)
 
     def wait_for_timer(self, seconds: float) -> None:
-        """Wait until a connection has a timer of so many seconds."""
+        """Wait until a connection has a timer of that delay."""
         wait_until(lambda: self._do(lambda: self._manual.has_timer(seconds)), lambda: f"no timer of {seconds} s")
 
+    def wait_for_disconnect(self) -> None:
+        """Advance the time until the application knows that a client has disconnected."""
+
+        def is_disconnected() -> bool:
+            self.advance(PROBE_S)
+            return bool(self.application.disconnected)
+
+        wait_until(is_disconnected)
+
     def wait_for_bytes(self, count: int) -> None:
-        """Wait until the connections that are open have received so many bytes."""
+        """Wait until the open connections have received that many bytes."""
         wait_until(lambda: self._do(self._received) == count)
 
     def _received(self) -> int:
         return sum(c.received for c in self.state.connections if isinstance(c, CountingProtocol))
 
     def unsent(self) -> int:
-        """Bytes that the only connection has to send and the kernel has not taken."""
+        """Return the bytes of the only connection that the kernel has not accepted yet."""
         return self._do(lambda: next(iter(self.state.connections)).transport.get_write_buffer_size())
 
 
@@ -218,8 +241,8 @@ def served() -> Iterator[Served]:
         yield served
 
 
-def told(wire: Wire) -> dict[str, Any]:
-    """What the application was asked."""
+def received(wire: Wire) -> dict[str, Any]:
+    """Return the request as the application got it."""
     answer = wire.answer()
     assert answer.status == 200, answer
     facts: dict[str, Any] = json.loads(answer.body)
@@ -233,7 +256,7 @@ def test_pipelined_requests_are_answered_in_order(served: Served) -> None:
         wire.send(sent)
         served.wait_for_bytes(len(sent))
         served.finish()
-        assert [told(wire)["body"] for _ in paths] == paths
+        assert [received(wire)["body"] for _ in paths] == paths
 
 
 UPGRADES = ["h2c", "websocket", "TLS/1.0"]
@@ -241,7 +264,7 @@ UPGRADES = ["h2c", "websocket", "TLS/1.0"]
 
 @pytest.mark.parametrize("protocol", UPGRADES)
 @pytest.mark.parametrize("is_chunked", [False, True])
-def test_upgrade_is_answered_as_an_ordinary_request(served: Served, protocol: str, is_chunked: bool) -> None:
+def test_upgrade_request_is_handled_as_an_ordinary_request(served: Served, protocol: str, is_chunked: bool) -> None:
     hidden = request("/hidden", b"")
     fields = {"connection": "Upgrade, HTTP2-Settings", "upgrade": protocol, "http2_settings": "AAMAAABk"}
     plain = request("/first", hidden, **fields)
@@ -250,32 +273,32 @@ def test_upgrade_is_answered_as_an_ordinary_request(served: Served, protocol: st
     )
     with Wire(served.url) as wire:
         wire.send((coded if is_chunked else plain) + request("/second"))
-        first, second = told(wire), told(wire)
+        first, second = received(wire), received(wire)
         assert (first["path"], first["body"]) == ("/first", hidden.decode())
         assert not {"upgrade", "connection", "http2-settings"} & first["headers"].keys()
         assert (second["path"], second["body"]) == ("/second", "x")
         wire.send(request("/third"))
-        assert told(wire)["path"] == "/third"
+        assert received(wire)["path"] == "/third"
 
 
-def test_upgrade_may_come_in_any_two_packets(served: Served) -> None:
+def test_upgrade_request_may_be_split_into_any_two_packets(served: Served) -> None:
     sent = request("/first", b"body of the first", connection="upgrade", upgrade="h2c") + request("/second", b"2")
     for place in range(1, len(sent)):
         with Wire(served.url) as wire:
             wire.send(sent[:place])
             served.wait_for_bytes(place)
             wire.send(sent[place:])
-            assert [told(wire)["body"] for _ in range(2)] == ["body of the first", "2"], place
+            assert [received(wire)["body"] for _ in range(2)] == ["body of the first", "2"], place
 
 
-def test_upgrade_may_come_byte_by_byte(served: Served) -> None:
+def test_upgrade_request_may_arrive_byte_by_byte(served: Served) -> None:
     with Wire(served.url) as wire:
         sent = request("/first", b"12", connection="upgrade", upgrade="h2c")
         wire.send(*(bytes([byte]) for byte in sent))
-        assert told(wire)["body"] == "12"
+        assert received(wire)["body"] == "12"
 
 
-def test_connection_ends_after_an_upgrade_that_asks_for_it(served: Served) -> None:
+def test_upgrade_request_with_connection_close_closes_the_connection(served: Served) -> None:
     with Wire(served.url) as wire:
         wire.send(request(connection="close, upgrade", upgrade="h2c"))
         answer = wire.answer()
@@ -283,7 +306,7 @@ def test_connection_ends_after_an_upgrade_that_asks_for_it(served: Served) -> No
         assert wire.has_ended()
 
 
-def test_thousands_of_upgrades_at_once_are_all_answered(served: Served) -> None:
+def test_thousands_of_pipelined_upgrade_requests_are_answered(served: Served) -> None:
     count = 3000
     with Wire(served.url) as wire:
         sender = threading.Thread(
@@ -317,7 +340,7 @@ def test_thousands_of_upgrades_at_once_are_all_answered(served: Served) -> None:
         request(body=None, transfer_encoding="chunked") + b"fffffffffffffffff\r\n",
     ],
 )
-def test_what_is_not_http_is_refused_and_cut(served: Served, sent: bytes) -> None:
+def test_malformed_http_is_rejected_and_closes_the_connection(served: Served, sent: bytes) -> None:
     with Wire(served.url) as wire:
         answer = wire.send(sent).answer()
         assert answer.status == 400
@@ -327,7 +350,7 @@ def test_what_is_not_http_is_refused_and_cut(served: Served, sent: bytes) -> Non
 
 @pytest.mark.parametrize("path", ["/", "/full"])
 @pytest.mark.parametrize("coding", ["gzip, chunked", "GZIP,chunked", "identity, chunked"])
-def test_body_in_another_transfer_coding_is_refused(served: Served, path: str, coding: str) -> None:
+def test_unknown_transfer_coding_is_rejected(served: Served, path: str, coding: str) -> None:
     with Wire(served.url) as wire:
         wire.send(request(path, None, transfer_encoding=coding) + chunked(b"\x1f\x8b") + LAST_CHUNK)
         answer = wire.answer()
@@ -336,7 +359,7 @@ def test_body_in_another_transfer_coding_is_refused(served: Served, path: str, c
         assert wire.has_ended()
 
 
-def test_transfer_coding_in_fields_of_its_own_is_refused(served: Served) -> None:
+def test_transfer_coding_in_repeated_headers_is_rejected(served: Served) -> None:
     with Wire(served.url) as wire:
         sent = request("/", None, transfer_encoding="gzip")
         sent = sent.replace(b"gzip\r\n", b"gzip\r\ntransfer-encoding: chunked\r\n")
@@ -345,14 +368,14 @@ def test_transfer_coding_in_fields_of_its_own_is_refused(served: Served) -> None
 
 
 @pytest.mark.parametrize("coding", ["chunked", "Chunked"])
-def test_chunks_are_read(served: Served, coding: str) -> None:
+def test_chunked_body_is_read(served: Served, coding: str) -> None:
     with Wire(served.url) as wire:
         wire.send(request("/", None, transfer_encoding=coding) + chunked(b"a", b"b") + LAST_CHUNK)
-        assert told(wire)["body"] == "ab"
+        assert received(wire)["body"] == "ab"
 
 
-def test_stream_to_an_old_client_ends_with_the_connection(served: Served) -> None:
-    """HTTP/1.0 knows no chunks."""
+def test_streamed_response_to_http_1_0_ends_with_the_connection(served: Served) -> None:
+    """HTTP/1.0 has no chunked coding."""
     with Wire(served.url) as wire:
         status, headers = wire.send(request("/stream", version="1.0", connection="keep-alive")).head()
         assert (status, headers["connection"]) == (200, "close")
@@ -366,25 +389,25 @@ def test_stream_to_an_old_client_ends_with_the_connection(served: Served) -> Non
         assert wire.has_ended()
 
 
-def test_malformed_request_does_not_take_the_answer_before_it(served: Served) -> None:
+def test_malformed_request_does_not_drop_the_previous_response(served: Served) -> None:
     with Wire(served.url) as wire:
         sent = request("/slow", b"first") + b"nonsense\r\n\r\n"
         wire.send(sent)
         served.wait_for_bytes(len(sent))
         served.finish()
-        assert told(wire)["body"] == "first"
+        assert received(wire)["body"] == "first"
         assert wire.has_ended()
 
 
-def test_long_head_is_taken_up_to_the_bound(served: Served) -> None:
+def test_headers_are_accepted_up_to_the_limit(served: Served) -> None:
     with Wire(served.url) as wire:
         wire.send(request(x_long="a" * (MAX_HEAD_BYTES - 500)))
-        assert len(told(wire)["headers"]["x-long"]) == MAX_HEAD_BYTES - 500
+        assert len(received(wire)["headers"]["x-long"]) == MAX_HEAD_BYTES - 500
 
 
 @pytest.mark.parametrize("is_complete", [True, False])
 @pytest.mark.parametrize("pieces", [1, 50])
-def test_head_that_is_too_long_is_refused(served: Served, is_complete: bool, pieces: int) -> None:
+def test_too_long_headers_are_rejected(served: Served, is_complete: bool, pieces: int) -> None:
     sent = request(x_long="a" * MAX_HEAD_BYTES)[: None if is_complete else -10]
     step = 1 + len(sent) // pieces
     with Wire(served.url) as wire:
@@ -394,15 +417,15 @@ def test_head_that_is_too_long_is_refused(served: Served, is_complete: bool, pie
         assert wire.has_ended()
 
 
-def test_bodies_and_pipelined_heads_are_no_long_head(served: Served) -> None:
+def test_bodies_and_pipelined_headers_do_not_count_as_one_header(served: Served) -> None:
     with Wire(served.url) as wire:
         wire.send(request("/1", b"x" * 300_000) + b"".join(request(x_long="a" * 1000) for _ in range(200)))
-        assert len(told(wire)["body"]) == 300_000
-        assert [told(wire)["body"] for _ in range(200)] == ["x"] * 200
+        assert len(received(wire)["body"]) == 300_000
+        assert [received(wire)["body"] for _ in range(200)] == ["x"] * 200
 
 
 @pytest.mark.parametrize("endless", ["trailer", "trailers", "chunk extension", "leading lines"])
-def test_nothing_else_is_endless_either(served: Served, endless: str) -> None:
+def test_trailers_extensions_and_leading_lines_are_limited(served: Served, endless: str) -> None:
     start = request(body=None, transfer_encoding="chunked")
     parts = {
         "trailer": (start + b"0\r\nx-long: ", b"a" * 10_000),
@@ -414,7 +437,7 @@ def test_nothing_else_is_endless_either(served: Served, endless: str) -> None:
     with Wire(served.url) as wire:
         with suppress(ConnectionError):
             wire.send(first, *[more] * 1000)
-        while not wire.has_ended():  # the refusal comes first, if it is not lost with the connection
+        while not wire.has_ended():  # 431 comes first, unless it is lost with the connection
             pass
 
 
@@ -422,14 +445,14 @@ def test_trailers_do_not_become_headers(served: Served) -> None:
     with Wire(served.url) as wire:
         coded = chunked(b"abc") + b"0\r\nx-late: 1\r\n\r\n"
         wire.send(request(body=None, transfer_encoding="chunked") + coded + request("/next"))
-        first = told(wire)
+        first = received(wire)
         assert first["body"] == "abc"
         assert "x-late" not in first["headers"]
-        assert told(wire)["path"] == "/next"
+        assert received(wire)["path"] == "/next"
 
 
-def test_slow_head_is_cut(served: Served) -> None:
-    """A byte now and then does not help."""
+def test_slow_headers_close_the_connection(served: Served) -> None:
+    """An occasional byte does not extend the time."""
     line = b"a: b\r\n"
     with Wire(served.url) as wire:
         wire.send(b"GET / HTTP/1.1\r\n")
@@ -443,23 +466,23 @@ def test_slow_head_is_cut(served: Served) -> None:
         assert wire.has_ended()
 
 
-def test_slow_second_head_is_cut(served: Served) -> None:
+def test_slow_headers_of_a_second_request_close_the_connection(served: Served) -> None:
     with Wire(served.url) as wire:
         wire.send(request("/first"))
-        assert told(wire)["path"] == "/first"
+        assert received(wire)["path"] == "/first"
         wire.send(b"GET /")
         served.wait_for_timer(HEAD_S)
         served.advance(HEAD_S)
         assert wire.has_ended()
 
 
-def test_head_that_is_slow_behind_a_slow_answer_does_not_cut_it(served: Served) -> None:
+def test_slow_headers_do_not_abort_the_previous_response(served: Served) -> None:
     with Wire(served.url) as wire:
         wire.send(request("/slow", b"first") + b"GET /second")
         served.wait_for_timer(HEAD_S)
         served.advance(4 * HEAD_S)
         served.finish()
-        assert told(wire)["body"] == "first"
+        assert received(wire)["body"] == "first"
         served.advance(2 * HEAD_S)
         assert wire.has_ended()
 
@@ -467,13 +490,13 @@ def test_head_that_is_slow_behind_a_slow_answer_does_not_cut_it(served: Served) 
 @pytest.mark.parametrize("sent", [b"", b"\r\n"])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_idle_connection_is_closed(served: Served, sent: bytes, is_first: bool) -> None:
-    """Empty lines are allowed before a request; they do not begin one."""
+    """Empty lines are allowed before a request and do not start one."""
     before = 0
     with Wire(served.url) as wire:
         if not is_first:
             before = len(request("/first"))
             wire.send(request("/first"))
-            assert told(wire)["path"] == "/first"
+            assert received(wire)["path"] == "/first"
         wire.send(sent)
         served.wait_for_bytes(before + len(sent))
         served.wait_for_timer(KEEP_ALIVE_S)
@@ -481,16 +504,16 @@ def test_idle_connection_is_closed(served: Served, sent: bytes, is_first: bool) 
         assert wire.has_ended()
 
 
-def test_connection_that_is_used_stays(served: Served) -> None:
+def test_used_connection_stays_open(served: Served) -> None:
     with Wire(served.url) as wire:
         for _ in range(10):
             wire.send(request("/first"))
-            assert told(wire)["path"] == "/first"
+            assert received(wire)["path"] == "/first"
             served.wait_for_timer(KEEP_ALIVE_S)
             served.advance(0.9 * KEEP_ALIVE_S)
 
 
-def test_client_that_does_not_read_is_cut(served: Served) -> None:
+def test_client_that_does_not_read_is_disconnected(served: Served) -> None:
     with Wire(served.url) as wire:
         wire.send(request("/big"))
         served.wait_for_timer(WRITE_S)
@@ -504,7 +527,7 @@ def test_client_that_does_not_read_is_cut(served: Served) -> None:
             wire.answer()
 
 
-def test_client_that_reads_slowly_gets_everything(served: Served) -> None:
+def test_client_that_reads_slowly_gets_the_whole_response(served: Served) -> None:
     with Wire(served.url) as wire:
         wire.send(request("/big"))
         status, headers = wire.head()
@@ -514,13 +537,13 @@ def test_client_that_reads_slowly_gets_everything(served: Served) -> None:
         unsent = served.unsent()
         for _ in range(size // len(BIG)):
             assert wire.read(len(BIG)) == BIG
-            if looks < KEEP_ALIVE_S // WRITE_S and 0 < served.unsent() < unsent:  # the kernel has taken more
+            if looks < KEEP_ALIVE_S // WRITE_S and 0 < served.unsent() < unsent:  # the kernel has accepted more
                 served.advance(WRITE_S)
                 unsent = served.unsent()
                 looks += 1
         assert looks == 2
         wire.send(request("/next"))
-        assert told(wire)["path"] == "/next"
+        assert received(wire)["path"] == "/next"
 
 
 ASKED_TO_CLOSE: list[dict[str, str]] = [{}, {"connection": "close"}, {"version": "1.0"}]
@@ -528,7 +551,7 @@ ASKED_TO_CLOSE: list[dict[str, str]] = [{}, {"connection": "close"}, {"version":
 
 @pytest.mark.parametrize("how", ASKED_TO_CLOSE)
 @pytest.mark.parametrize(("path", "status"), [("/refuse", 413), ("/full", 429)])
-def test_client_that_goes_on_sending_sees_its_refusal(
+def test_client_that_keeps_sending_gets_its_rejection(
     served: Served, path: str, status: int, how: dict[str, str]
 ) -> None:
     with Wire(served.url) as wire:
@@ -538,7 +561,7 @@ def test_client_that_goes_on_sending_sees_its_refusal(
         assert wire.answer().status == status
 
 
-def test_refused_body_is_awaited_for_a_while_only(served: Served) -> None:
+def test_rejected_body_is_read_for_a_limited_time(served: Served) -> None:
     sent = request("/refuse", b"", content_length="1000000000")
     with Wire(served.url) as wire:
         wire.send(sent)
@@ -553,59 +576,61 @@ def test_refused_body_is_awaited_for_a_while_only(served: Served) -> None:
         assert wire.has_ended()
 
 
-def test_connection_can_be_used_again_after_a_refused_body(served: Served) -> None:
+def test_connection_is_reusable_after_a_rejected_body(served: Served) -> None:
     with Wire(served.url) as wire:
         wire.send(request("/refuse", b"x" * 1_000_000))
         assert wire.answer().status == 413
         wire.send(request("/next"))
-        assert told(wire)["path"] == "/next"
+        assert received(wire)["path"] == "/next"
         served.advance(2 * LINGER_S)
         wire.send(request("/later"))
-        assert told(wire)["path"] == "/later"
+        assert received(wire)["path"] == "/later"
 
 
-def test_upload_behind_another_request_has_its_time(served: Served) -> None:
+def test_pipelined_upload_has_its_own_time_limit(served: Served) -> None:
     with Wire(served.url) as wire:
         wire.send(request("/slow", b"first") + request("/second", b"", content_length="3"))
         served.finish()
-        assert told(wire)["body"] == "first"
+        assert received(wire)["body"] == "first"
         for byte in (b"1", b"2", b"3"):
             served.advance(0.7 * LINGER_S)
             wire.send(byte)
-        assert told(wire)["body"] == "123"
+        assert received(wire)["body"] == "123"
 
 
-def test_request_refused_at_the_door_is_answered_and_its_body_dropped(served: Served) -> None:
+def test_early_rejection_discards_the_body(served: Served) -> None:
     with Wire(served.url) as wire:
         wire.send(request("/full", b"x" * 1_000_000) + request("/next"))
         assert wire.answer().body == b"full"
-        assert told(wire)["path"] == "/next"
+        assert received(wire)["path"] == "/next"
         wire.send(request("/full", b"") * 2 + request("/last"))
         assert [wire.answer().body for _ in range(2)] == [b"full"] * 2
-        assert told(wire)["path"] == "/last"
+        assert received(wire)["path"] == "/last"
 
 
 @pytest.mark.parametrize(
     ("path", "how"), [("/full", {"connection": "close"}), ("/full", {"version": "1.0"}), ("/last-full", {})]
 )
-def test_refusal_that_ends_the_connection_says_so(served: Served, path: str, how: dict[str, str]) -> None:
+def test_rejection_that_closes_the_connection_has_connection_close(
+    served: Served, path: str, how: dict[str, str]
+) -> None:
     with Wire(served.url) as wire:
         wire.send(request(path, b"body", **how))
         assert wire.answer().headers["connection"] == "close"
         assert wire.has_ended()
 
 
-def test_request_behind_another_one_is_not_refused_out_of_turn(served: Served) -> None:
+def test_pipelined_request_is_not_rejected_out_of_order(served: Served) -> None:
     with Wire(served.url) as wire:
         sent = request("/slow", b"first") + request("/full")
         wire.send(sent)
         served.wait_for_bytes(len(sent))
         served.finish()
-        assert told(wire)["body"] == "first"
-        assert told(wire)["path"] == "/full"
+        assert received(wire)["body"] == "first"
+        assert received(wire)["path"] == "/full"
 
 
-def test_body_refused_at_the_door_is_awaited_for_a_while_only(served: Served) -> None:
+def test_body_of_an_early_rejection_is_read_for_a_limited_time(served: Served) -> None:
     with Wire(served.url) as wire:
         wire.send(request("/full", b"", content_length="10"))
         assert wire.answer().status == 429
@@ -614,53 +639,138 @@ def test_body_refused_at_the_door_is_awaited_for_a_while_only(served: Served) ->
         assert wire.has_ended()
 
 
-def test_expectation_is_met_before_the_body_comes(served: Served) -> None:
+def test_100_continue_is_sent_before_the_body_arrives(served: Served) -> None:
     with Wire(served.url) as wire:
         wire.send(request("/first", b"", content_length="3", expect="100-continue"))
         assert wire.answer().status == 100
         wire.send(b"abc")
-        assert told(wire)["body"] == "abc"
+        assert received(wire)["body"] == "abc"
 
 
-def test_expectation_of_a_refused_body_is_not_met(served: Served) -> None:
+def test_100_continue_is_not_sent_for_a_rejected_body(served: Served) -> None:
     with Wire(served.url) as wire:
         wire.send(request("/refuse", b"", content_length="3", expect="100-continue"))
         assert wire.answer().status == 413
 
 
-def test_old_client_is_answered_and_cut(served: Served) -> None:
+def test_http_1_0_connection_is_closed_after_the_response(served: Served) -> None:
     with Wire(served.url) as wire:
         wire.send(request("/first", version="1.0"))
-        assert told(wire)["path"] == "/first"
+        assert received(wire)["path"] == "/first"
         assert wire.has_ended()
 
 
-def test_head_request_has_no_body(served: Served) -> None:
+def test_response_to_head_has_no_body(served: Served) -> None:
     with Wire(served.url) as wire:
         wire.send(request("/first", None, "HEAD") + request("/second"))
         assert int(wire.answer(has_body=False).headers["content-length"]) > 0
-        assert told(wire)["path"] == "/second"
+        assert received(wire)["path"] == "/second"
 
 
-def test_client_that_leaves_is_forgotten(served: Served) -> None:
+def test_disconnected_clients_do_not_affect_the_next_one(served: Served) -> None:
     for sent in (b"", b"GET", request("/slow"), request("/big"), request("/first", b"", content_length="10")):
         Wire(served.url).send(sent).close()
     with Wire(served.url) as wire:
-        assert told(wire.send(request("/still-there")))["path"] == "/still-there"
+        assert received(wire.send(request("/still-there")))["path"] == "/still-there"
 
 
-def test_client_that_leaves_is_noticed_by_the_request_that_is_being_answered(served: Served) -> None:
-    """Though another one waits behind it, and uvicorn would tell that one alone."""
+def test_disconnect_reaches_the_running_request(served: Served) -> None:
+    """A pipelined request waits behind it; uvicorn would notify only that one."""
     sent = request("/until-disconnect") + request("/next")
     with Wire(served.url) as wire:
         wire.send(sent)
         served.wait_for_bytes(len(sent))
+    served.wait_for_disconnect()
+    assert served.application.asked == ["/until-disconnect"]
+
+
+def test_half_closed_connection_gets_its_responses(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send_last(request("/slow", b"first") + request("/second"))
+        served.wait_for_timer(PROBE_S)
+        served.finish()
+        assert received(wire)["body"] == "first"
+        second = wire.answer()
+        assert (second.status, second.headers["connection"]) == (200, "close")
+        assert wire.has_ended()
+
+
+def test_half_closed_connection_gets_a_few_interim_responses(served: Served) -> None:
+    """Clients may ignore them; a failed write is the only sign that the client has disconnected."""
+    with Wire(served.url) as wire:
+        wire.send_last(request("/slow", b"first"))
+        served.wait_for_timer(PROBE_S)
+        for _ in range(10):
+            served.advance(PROBE_S)
+        assert [wire.answer().status for _ in range(MAX_PROBES)] == [100] * MAX_PROBES
+        served.finish()
+        assert received(wire)["body"] == "first"
+        assert wire.has_ended()
+
+
+def test_disconnect_of_a_half_closed_connection_is_detected(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send_last(request("/until-disconnect"))
+        served.wait_for_timer(PROBE_S)
+    served.wait_for_disconnect()
+
+
+def test_disconnect_during_the_response_is_detected(served: Served) -> None:
+    """A response that has started contains no interim response."""
+    with Wire(served.url) as wire:
+        wire.send_last(request("/endless"))
+        assert wire.head()[0] == 200
+        served.wait_for_timer(PROBE_S)
+        served.advance(PROBE_S)
+        parts = wire.chunks()
+        assert {next(parts) for _ in range(1000)} == {b"part"}
     wait_until(lambda: served.application.disconnected)
 
 
+def test_half_closed_http_1_0_connection_is_answered_at_once_or_closed(served: Served) -> None:
+    """HTTP/1.0 has no interim responses."""
+    with Wire(served.url) as wire:
+        wire.send_last(request("/first", b"old", version="1.0"))
+        assert received(wire)["body"] == "old"
+        assert wire.has_ended()
+    with Wire(served.url) as wire:
+        wire.send_last(request("/until-disconnect", version="1.0"))
+        served.wait_for_timer(PROBE_S)
+        served.advance(PROBE_S)
+        assert wire.has_ended()
+    wait_until(lambda: served.application.disconnected)
+
+
+WHOLE = request("/first", b"whole")
+CHUNKED = request("/first", None, transfer_encoding="chunked") + chunked(b"part")
+
+
+@pytest.mark.parametrize("sent", [b"", b"\r\n", WHOLE[:10], WHOLE[:-1], CHUNKED, request("/full", b"")[:-2]])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_incomplete_request_is_dropped_when_the_client_half_closes(served: Served, sent: bytes, is_first: bool) -> None:
+    with Wire(served.url) as wire:
+        if not is_first:
+            assert received(wire.send(request("/before")))["path"] == "/before"
+        wire.send_last(sent)
+        assert wire.has_ended()
+    if b"\r\n\r\n" in sent:  # the application has started to read the body
+        wait_until(lambda: served.application.disconnected == ["/first"])
+
+
+@pytest.mark.parametrize("sent", [WHOLE[:10], WHOLE[:-1], CHUNKED])
+def test_incomplete_request_does_not_drop_previous_responses(served: Served, sent: bytes) -> None:
+    with Wire(served.url) as wire:
+        wire.send_last(request("/slow", b"whole") + request("/next") + sent)
+        served.wait_for_timer(PROBE_S)
+        served.finish()
+        assert [received(wire)["path"] for _ in range(2)] == ["/slow", "/next"]
+        assert wire.has_ended()
+    assert served.application.asked == ["/slow", "/next"]
+
+
 @pytest.mark.parametrize(("ours", "theirs"), [(BoundedProtocol, HttpToolsProtocol), (server._Server, uvicorn.Server)])
-def test_what_is_overridden_exists(ours: type, theirs: type) -> None:
-    """A protection whose name uvicorn does not call would never run."""
+def test_overridden_methods_exist_in_uvicorn(ours: type, theirs: type) -> None:
+    """An override that uvicorn never calls would protect nothing."""
     overridden = {name for name, value in vars(ours).items() if getattr(value, "__override__", False)}
     assert overridden
     assert {name for name in overridden if not hasattr(theirs, name)} == set()

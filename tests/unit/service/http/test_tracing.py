@@ -1,4 +1,4 @@
-"""Trace ids in the log, with and without the extra; spans of what is rare on a socket."""
+"""Trace ids in the log, with and without the extra; spans of cases that are rare on a socket."""
 
 import json
 import logging
@@ -15,9 +15,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import log as logs
 from service.http.application import Application
+from service.http.state import state_of
 from service.http.tracing import Traced
 from service.tasks.timing import Timing
-from service.wire.call import Work
+from service.wire.call import Inference
 from service.wire.route import Table
 from tests.support.applications import BROKEN, application
 
@@ -26,7 +27,7 @@ TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 
 
 class Bare(Application):
-    """Another application, without what every request of ours needs."""
+    """An application without the layers that every request of the service needs."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.bare = app
@@ -43,13 +44,13 @@ async def ask(app: ASGIApp, path: str, **headers: str) -> httpx.Response:
 
 
 def lines(captured: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """Those of the service; httpx has some too."""
+    """Return the log records of the service, without those of httpx."""
     found = map(json.loads, captured.readouterr().err.splitlines())
     return [line for line in found if line["logger"].startswith("service")]
 
 
 @pytest.mark.usefixtures("restored_log")
-async def test_lines_of_a_request_carry_its_trace(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_json_log_records_have_the_trace_id(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("json")
     app = application(BROKEN)
     await ask(app, "/broken", traceparent=TRACEPARENT)
@@ -63,7 +64,7 @@ async def test_lines_of_a_request_carry_its_trace(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.usefixtures("restored_log")
-async def test_lines_of_text_name_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_text_log_records_have_the_trace_id(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("text")
     await ask(application(BROKEN), "/broken", traceparent=TRACEPARENT, **{"x-request-id": "abc"})
     logging.getLogger("service").info("outside")
@@ -90,7 +91,7 @@ def only(sent: InMemorySpanExporter) -> ReadableSpan:
 
 
 @pytest.mark.usefixtures("restored_log")
-async def test_lines_carry_the_trace_that_begins_here(
+async def test_log_records_have_the_id_of_a_new_trace(
     capsys: pytest.CaptureFixture[str], provider: TracerProvider, sent: InMemorySpanExporter
 ) -> None:
     logs.configure("json")
@@ -99,7 +100,7 @@ async def test_lines_carry_the_trace_that_begins_here(
     assert line["trace_id"] == f"{only(sent).context.trace_id:032x}"
 
 
-async def test_fault_is_marked_without_its_cause(provider: TracerProvider, sent: InMemorySpanExporter) -> None:
+async def test_internal_error_is_marked_without_its_cause(provider: TracerProvider, sent: InMemorySpanExporter) -> None:
     response = await ask(Traced(application(BROKEN), provider), "/broken")
     assert response.status_code == 500
     span = only(sent)
@@ -110,7 +111,7 @@ async def test_fault_is_marked_without_its_cause(provider: TracerProvider, sent:
     assert "secret" not in span.to_json()
 
 
-async def test_answer_that_is_cut_is_an_error(provider: TracerProvider, sent: InMemorySpanExporter) -> None:
+async def test_aborted_response_is_an_error(provider: TracerProvider, sent: InMemorySpanExporter) -> None:
     async def cut(scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -124,7 +125,7 @@ async def test_answer_that_is_cut_is_an_error(provider: TracerProvider, sent: In
     assert "secret" not in span.to_json()
 
 
-async def test_unknown_method_makes_no_name(provider: TracerProvider, sent: InMemorySpanExporter) -> None:
+async def test_unknown_method_is_not_in_the_span_name(provider: TracerProvider, sent: InMemorySpanExporter) -> None:
     transport = httpx.ASGITransport(Traced(application(BROKEN), provider))
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
         await client.request("SECRET", "/nowhere")
@@ -134,13 +135,15 @@ async def test_unknown_method_makes_no_name(provider: TracerProvider, sent: InMe
     assert span.attributes["http.request.method"] == "_OTHER"
 
 
-async def test_stages_stay_within_the_request(provider: TracerProvider, sent: InMemorySpanExporter) -> None:
-    """The longest queue and the longest batch may be of different rows, and together longer than the whole."""
+async def test_spans_of_stages_stay_within_the_request(provider: TracerProvider, sent: InMemorySpanExporter) -> None:
+    """The longest queue time and the longest batch may belong to different rows and exceed the total together."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         del receive
         manifest: Any = SimpleNamespace(name="m", version=3)
-        scope["work"] = Work(manifest, Timing(1.0, 4.0, 3.0), started=10.0, computed=14.0, finished=14.5)
+        state_of(scope).inference = Inference(
+            manifest, Timing(1.0, 4.0, 3.0), started=10.0, computed=14.0, finished=14.5
+        )
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 

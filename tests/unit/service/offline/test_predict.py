@@ -1,4 +1,4 @@
-"""Files -> JSON lines, without a server."""
+"""Predictions for files as JSON lines, without a server."""
 
 import argparse
 import json
@@ -21,6 +21,7 @@ DEFAULTS = {
     "files": [],
     "jsonl": None,
     "csv": None,
+    "text_column": None,
     "on_overflow": "windows",
     "detail": False,
     "horizon": None,
@@ -29,18 +30,20 @@ DEFAULTS = {
 
 
 class Command:
-    """`predict` with a model in memory."""
+    """The `predict` command with a model in memory."""
 
     def __init__(self, patch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._patch = patch
         self._capsys = capsys
+        self.errors = ""
+        """Standard error of the last run."""
 
     def run(self, model: LoadedModel, **options: object) -> tuple[int, list[dict[str, Any]]]:
-        """Exit code and lines."""
+        """Return the exit code and the lines."""
         self._patch.setattr(artifact, "load", {DEFAULTS["export"]: Model(model)}.__getitem__)
         code = predict(argparse.Namespace(**{**DEFAULTS, **options}))
-        written = self._capsys.readouterr().out.splitlines()
-        return code, [json.loads(line, parse_float=lambda text: round(float(text), 6)) for line in written]
+        written, self.errors = self._capsys.readouterr()
+        return code, [json.loads(line, parse_float=lambda text: round(float(text), 6)) for line in written.splitlines()]
 
 
 @pytest.fixture
@@ -59,14 +62,14 @@ def test_file_is_a_document(command: Command, tmp_path: Path) -> None:
     assert (b["source"], b["label"]) == (str(tmp_path / "b"), "negative")
 
 
-def test_options_are_those_of_the_command(command: Command, tmp_path: Path) -> None:
+def test_options_of_the_command_apply(command: Command, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"+++" + 22 * b"." + b"---")
     _, (line,) = command.run(classifier(), files=[tmp_path / "a"], on_overflow="head", detail=True)
     assert (line["label"], line["coverage"]["strategy"]) == ("positive", "head")
     assert [(window["start"], window["end"]) for window in line["windows"]] == [(0, 16)]
 
 
-def test_document_of_a_pair_has_the_name_of_its_field(command: Command, tmp_path: Path) -> None:
+def test_error_in_a_pair_names_the_field(command: Command, tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text("a,b\n++,--\n++,+\n,++\n")
     code, lines = command.run(matcher(), csv=path)
@@ -75,7 +78,7 @@ def test_document_of_a_pair_has_the_name_of_its_field(command: Command, tmp_path
     assert [line["error"]["detail"].partition(":")[0] for line in lines[1:]] == ["b", "a"]
 
 
-def test_input_on_which_the_backend_fails_is_an_error_in_its_place(command: Command, tmp_path: Path) -> None:
+def test_backend_failure_gives_an_error_line_in_its_position(command: Command, tmp_path: Path) -> None:
     for name, content in (("a", b"+"), ("b", b"!"), ("c", b"-")):
         (tmp_path / name).write_bytes(content)
     model = classifier()
@@ -86,15 +89,17 @@ def test_input_on_which_the_backend_fails_is_an_error_in_its_place(command: Comm
             raise RuntimeError("broken")
         return answer(inputs)
 
-    backend_of(model).run = run  # type: ignore[method-assign]  # one that fails
+    backend_of(model).run = run  # type: ignore[method-assign]
     code, lines = command.run(model, files=[tmp_path / name for name in "abc"])
     assert code == 1
     assert [line.get("label") for line in lines] == ["positive", None, "negative"]
     assert lines[1]["error"]["code"] == "inference_failed"
 
 
-def test_bad_input_is_an_error_in_its_place(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answered together, three inputs fail because of one; then each is asked alone."""
+def test_bad_input_gives_an_error_line_in_its_position(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bad input fails its batch of three; then each input is computed on its own."""
     monkeypatch.setattr(module, "CHUNK", 3)
     path = tmp_path / "lines"
     path.write_text("".join(f'{{"text":"{text}"}}\n' for text in ("+", "", "-", "++")))
@@ -108,18 +113,51 @@ def test_bad_input_is_an_error_in_its_place(command: Command, tmp_path: Path, mo
     assert sum(backend_of(model).batches) == 3
 
 
-def test_pairs_come_from_lines_or_tables(command: Command, tmp_path: Path) -> None:
+def test_pairs_are_read_from_lines_or_tables(command: Command, tmp_path: Path) -> None:
     lines, table = tmp_path / "lines", tmp_path / "table"
     lines.write_text('{"a":"++","b":"+-"}\n')
     table.write_text("b,a\n+-,++\n")
     for options in ({"jsonl": lines}, {"csv": table}):
         code, (line,) = command.run(matcher(), **options)
         assert (code, line["score"]) == (0, 0.75)
-    with pytest.raises(InputError, match="twins scores pairs: give --jsonl or --csv with the fields a and b"):
+    with pytest.raises(InputError, match=f"{lines}: pairs are read from files that end in"):
         command.run(matcher(), files=[lines])
 
 
-def test_series_come_from_tables(command: Command, tmp_path: Path) -> None:
+def test_columns_may_have_other_names(command: Command, tmp_path: Path) -> None:
+    lines, table = tmp_path / "lines", tmp_path / "table"
+    lines.write_text('{"body":"++","more":"+-"}\n')
+    table.write_text("more,body\n+-,++\n,++\n")
+    for options in ({"jsonl": lines}, {"csv": table}):
+        assert command.run(classifier(), text_column=["body"], **options)[1][0]["label"] == "positive"
+        _, (line, *bad) = command.run(matcher(), text_column=["body", "more"], **options)
+        assert line["score"] == 0.75
+    assert bad[0]["error"]["detail"].startswith("more: ")
+    for model, given, needed in ((classifier(), ["a", "b"], 1), (matcher(), ["a"], 2)):
+        with pytest.raises(
+            InputError, match=rf"^--text-column: \w+ needs {needed}, not {len(given)}: {' '.join(given)}$"
+        ):
+            command.run(model, csv=table, text_column=given)
+    with pytest.raises(InputError, match="forecasts series"):
+        command.run(forecaster(), csv=table, text_column=["body"])
+
+
+def test_files_of_rows_need_no_option(command: Command, tmp_path: Path) -> None:
+    lines, table = tmp_path / "in.jsonl", tmp_path / "table.CSV"
+    lines.write_text('{"text":"+","a":"++","b":"+-"}\n{"text":"-","a":"++","b":"+-"}\n')
+    table.write_text("text\n++\n")
+    code, found = command.run(classifier(), files=[lines, table])
+    assert code == 0
+    assert [(line["source"], line["label"]) for line in found] == [
+        (f"{lines}:1", "positive"),
+        (f"{lines}:2", "negative"),
+        (f"{table}:2", "positive"),
+    ]
+    _, found = command.run(matcher(), files=[lines])
+    assert [line["score"] for line in found] == [0.75, 0.75]
+
+
+def test_series_are_read_from_tables(command: Command, tmp_path: Path) -> None:
     table = tmp_path / "table"
     table.write_text("heat,load\n" + "".join(f"{step + 4},{step}\n" for step in range(1, 5)))
     for options in ({"files": [table]}, {"csv": table}):
@@ -137,6 +175,8 @@ def test_series_come_from_tables(command: Command, tmp_path: Path) -> None:
         ({"quantiles": [0.01]}, "--quantiles: level 0.01 is outside"),
     ],
 )
-def test_options_that_fit_no_series_are_refused(command: Command, options: dict[str, Any], message: str) -> None:
+def test_options_that_do_not_apply_to_series_are_rejected(
+    command: Command, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         command.run(forecaster(), **{"csv": Path("none"), **options})

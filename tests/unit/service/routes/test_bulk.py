@@ -1,4 +1,4 @@
-"""`POST /v1/classify` as NDJSON: a line in, its answer out, in order."""
+"""`POST /v1/classify` with NDJSON: one answer per line, in order."""
 
 import asyncio
 import base64
@@ -25,13 +25,13 @@ BRIEF = Settings(deadline_s=1e-9)
 
 
 async def answer_to(asked: Call) -> list[Message]:
-    """Messages of the answer to lines."""
+    """Return the messages of the response to lines."""
     sent = list[Message]()
 
     async def send(message: Message) -> None:
         sent.append(message)
 
-    response = await bulk.post_lines(asked)
+    response = await bulk.post_ndjson(asked)
     await response(asked.request.scope, asked.request.receive, send)
     return sent
 
@@ -51,7 +51,7 @@ def lines(*contents: object) -> bytes:
     return b"\n".join(json.dumps(content).encode() for content in contents)
 
 
-async def test_line_is_answered_by_a_line_with_its_id() -> None:
+async def test_line_gets_an_answer_line_with_its_id() -> None:
     body = lines({"id": "a", "text": "++-"}, {"id": 7, "base64": base64.b64encode(b"-\xff").decode()}, {"text": "x"})
     async with serving(classifier()) as client:
         first, second, third = await ask(client, body, "?top_k=1")
@@ -70,15 +70,15 @@ async def test_line_is_answered_by_a_line_with_its_id() -> None:
     assert (third["index"], "id" in third) == (2, False)
 
 
-async def test_more_lines_than_are_read_ahead_are_answered_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "MOST_LINES", 2)
+async def test_more_lines_than_the_read_ahead_limit_are_answered_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "MAX_PENDING_LINES", 2)
     async with serving(classifier()) as client:
         found = await ask(client, lines(*({"id": number, "text": "+"} for number in range(9))))
     assert [line["id"] for line in found] == list(range(9))
 
 
 @pytest.mark.parametrize("size", [1, 7])
-async def test_line_may_come_in_parts(size: int) -> None:
+async def test_line_may_arrive_in_parts(size: int) -> None:
     body = lines({"text": "+"}, {"text": "-"}) + b"\r\n \n"
 
     async def parts() -> AsyncIterator[bytes]:
@@ -88,6 +88,14 @@ async def test_line_may_come_in_parts(size: int) -> None:
     async with serving(classifier()) as client:
         found = await ask(client, parts())
     assert [line["label"] for line in found] == ["positive", "negative"]
+
+
+async def test_a_million_blank_lines_are_skipped() -> None:
+    blank = b"\n" * 10**6 + b" \r\n\x0b\t" * 10**5
+    async with serving(classifier()) as client:
+        found = await ask(client, b'{"text":"+"}' + blank + b'{"text":"-"}' + blank)
+        check_problem(await post(client, blank), 422, "invalid_input")
+    assert [(line["index"], line["label"]) for line in found] == [(0, "positive"), (1, "negative")]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +109,7 @@ async def test_line_may_come_in_parts(size: int) -> None:
         (b'{"text":"' + 60 * b"+" + b'"}', 413, "payload_too_large", "the line is longer than 64 bytes"),
     ],
 )
-async def test_wrong_line_is_answered_in_its_place(line: bytes, status: int, code: str, detail: str) -> None:
+async def test_wrong_line_gets_an_error_in_its_position(line: bytes, status: int, code: str, detail: str) -> None:
     settings = Settings(max_body_bytes=64, max_document_bytes=8)
     async with serving(classifier(), settings=settings) as client:
         before, wrong, after = await ask(client, b"\n".join((b'{"text":"+"}', line, b'{"text":"-"}')))
@@ -118,7 +126,7 @@ async def test_wrong_line_keeps_its_id() -> None:
     assert (wrong["id"], wrong["error"]["errors"]) == ("a", [{"loc": "text", "msg": "Input should be a valid string"}])
 
 
-async def test_line_that_the_backend_fails_on_is_an_error() -> None:
+async def test_backend_failure_gives_an_error_line() -> None:
     model = classifier()
     backend_of(model).error = RuntimeError("broken")
     async with serving(model) as client:
@@ -129,7 +137,7 @@ async def test_line_that_the_backend_fails_on_is_an_error() -> None:
 @pytest.mark.usefixtures("one_slot")
 async def test_line_waits_for_room_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 40 lines at once, a queue of one row refuses most; each asks again until it is taken."""
-    monkeypatch.setattr(bulk, "AGAIN_S", 0)
+    monkeypatch.setattr(bulk, "RETRY_S", 0)
     async with serving(classifier(), settings=Settings(max_queue_rows=1)) as client:
         found = await ask(client, lines(*({"text": "+"} for _ in range(40))))
         refused = client.count("longdoc_requests_rejected_total", model="mood", reason="overloaded")
@@ -137,7 +145,7 @@ async def test_line_waits_for_room_in_the_queue(monkeypatch: pytest.MonkeyPatch)
     assert refused > 0
 
 
-async def test_fault_of_ours_is_an_error_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_internal_error_gives_an_error_line_in_its_position(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("secret cause")
 
@@ -149,7 +157,7 @@ async def test_fault_of_ours_is_an_error_in_its_place(monkeypatch: pytest.Monkey
 
 
 async def test_upload_that_stops_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk, "LOOK_S", 0)
+    monkeypatch.setattr(bulk, "POLL_S", 0)
     asked = call(headers=NDJSON, receive=receive_of(leaves=False), models=[classifier()], settings=BRIEF)
     (start, body, end) = await answer_to(asked)
     asked.engine.close()
@@ -158,12 +166,12 @@ async def test_upload_that_stops_ends_at_the_deadline(monkeypatch: pytest.Monkey
     assert (problem["status"], problem["code"], problem["detail"]) == (
         504,
         "deadline_exceeded",
-        "no line came to its end for 1e-09 s",
+        "no complete line arrived for 1e-09 s",
     )
 
 
-async def test_deadline_of_a_line_begins_with_its_first_byte() -> None:
-    """Every byte that comes renews it for no line; the end of a line does."""
+async def test_deadline_of_a_line_starts_with_its_first_byte() -> None:
+    """Further bytes of a line do not extend the deadline; the next line has a new one."""
     slow = call(
         headers=NDJSON, receive=receive_of(b"{", b"}", b"\n", leaves=False), models=[classifier()], settings=BRIEF
     )
@@ -180,7 +188,7 @@ async def test_deadline_of_a_line_begins_with_its_first_byte() -> None:
 
 async def test_line_that_has_begun_counts_as_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """With what others hold it is too much: the upload ends with an error, and holds nothing."""
-    monkeypatch.setattr(bulk, "LOOK_S", PATIENCE_S)
+    monkeypatch.setattr(bulk, "POLL_S", PATIENCE_S)
     parts = (b'{"text":"+"}\n{"text":"', b"+" * 60, b"+" * 60)
     asked = call(
         headers=NDJSON,
@@ -194,12 +202,12 @@ async def test_line_that_has_begun_counts_as_held(monkeypatch: pytest.MonkeyPatc
     assert json.loads(first["body"])["label"] == "positive"
     problem = json.loads(last["body"])["error"]
     assert (problem["status"], problem["code"]) == (429, "overloaded")
-    assert problem["detail"] == "119 bytes of requests are held already; at most 100"
+    assert problem["detail"] == "requests in progress hold 119 bytes; at most 100 are allowed"
     asked.body.release()
     assert asked.body.bodies.held == 50
 
 
-async def test_lines_that_are_answered_are_held_no_more() -> None:
+async def test_answered_lines_are_no_longer_held() -> None:
     body = lines(*({"text": "+" * 100} for _ in range(30)))
     async with serving(classifier(), settings=Settings(max_held_bytes=300)) as client:
         found = await ask(client, body)
@@ -208,7 +216,7 @@ async def test_lines_that_are_answered_are_held_no_more() -> None:
 
 
 @pytest.mark.parametrize("parts", [(), (b'{"text":"+"}',)])
-async def test_client_that_leaves_ends_everything(parts: tuple[bytes, ...]) -> None:
+async def test_disconnect_cancels_all_lines(parts: tuple[bytes, ...]) -> None:
     model = classifier()
     backend_of(model).gate.clear()
     asked = call(headers=NDJSON, receive=receive_of(*parts), models=[model])
@@ -220,7 +228,7 @@ async def test_client_that_leaves_ends_everything(parts: tuple[bytes, ...]) -> N
     assert asked.metrics.registry.get_sample_value("longdoc_requests_in_flight", {"model": "mood"}) == 0
 
 
-async def test_no_line_of_a_server_that_drains_is_read() -> None:
+async def test_draining_server_reads_no_more_lines() -> None:
     async with serving(classifier()) as client:
         client.engine.begin_drain()
         (line,) = await ask(client, lines({"text": "+"}, {"text": "+"}))

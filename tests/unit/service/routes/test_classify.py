@@ -1,4 +1,4 @@
-"""`POST /v1/classify` for documents as JSON, text and bytes."""
+"""`POST /v1/classify` with documents as JSON, text and bytes."""
 
 from typing import Any
 
@@ -16,14 +16,14 @@ POSITIVE = [{"label": "positive", "score": 0.6}, {"label": "negative", "score": 
 """Scores of two pluses and a minus."""
 
 
-async def test_document_is_answered_with_its_scores() -> None:
+async def test_document_gets_its_scores() -> None:
     async with serving(classifier(version=3)) as client:
         found = answer(await client.post("/v1/classify", json={"inputs": "++-"}))
     result = {**POSITIVE[0], "scores": POSITIVE, "coverage": whole(3)}
     assert found == {"model": "mood", "version": 3, "results": [result]}
 
 
-async def test_documents_are_answered_in_their_order() -> None:
+async def test_documents_are_answered_in_order() -> None:
     async with serving(classifier()) as client:
         found = answer(await client.post("/v1/classify", json={"inputs": ["-", "+++", "é"], "top_k": 1}))
     assert [result["scores"] for result in found["results"]] == [
@@ -49,7 +49,7 @@ async def test_body_may_be_a_document_with_options_in_the_query(kind: str) -> No
 
 
 async def test_long_document_is_read_in_windows() -> None:
-    """28 bytes are two windows of 16 that share 4; the score is the softmax of the mean of their logits."""
+    """28 bytes are two windows of 16 that overlap by 4; the score is the softmax of the mean of their logits."""
     body = {"inputs": "+++" + 22 * "." + "---", "detail": True}
     async with serving(classifier()) as client:
         (result,) = answer(await client.post("/v1/classify", json=body))["results"]
@@ -61,7 +61,7 @@ async def test_long_document_is_read_in_windows() -> None:
     ]
 
 
-async def test_part_of_a_long_document_is_read_when_asked() -> None:
+async def test_overflow_strategy_selects_a_part_of_a_long_document() -> None:
     async with serving(classifier()) as client:
         body = {"inputs": "+++" + 22 * "." + "---", "on_overflow": "head"}
         (result,) = answer(await client.post("/v1/classify", json=body))["results"]
@@ -89,7 +89,7 @@ async def test_part_of_a_long_document_is_read_when_asked() -> None:
         ({"inputs": "+", "model": "none"}, 404, "model_not_found", None),
     ],
 )
-async def test_wrong_value_is_a_problem_that_names_it(
+async def test_problem_names_the_wrong_value(
     body: dict[str, Any], status: int, code: str, errors: list[dict[str, str]] | None
 ) -> None:
     async with serving(classifier(), matcher()) as client:

@@ -14,7 +14,7 @@ def whole(size: int) -> dict[str, Any]:
 
 
 async def test_pairs_are_scored() -> None:
-    """The vectors are (2, 0) and (1, 1), their dot product 2; then (0, 2) and (1, 0)."""
+    """The vectors are (2, 0) and (1, 1) with the dot product 2; then (0, 2) and (1, 0)."""
     async with serving(matcher()) as client:
         found = answer(await client.post("/v1/score", json={"pairs": [["++", "+-"], ["--.", "+."]]}))
     assert found == {
@@ -28,7 +28,7 @@ async def test_pairs_are_scored() -> None:
 
 
 async def test_long_document_is_the_mean_of_its_windows() -> None:
-    """Of 28 bytes the first window has two pluses and the second one none: with "++" the dot product is 2."""
+    """28 bytes: the first window has two pluses, the second none; the dot product with "++" is 2."""
     async with serving(matcher()) as client:
         pairs = [["++" + 26 * ".", "++"]]
         (windows,) = answer(await client.post("/v1/score", json={"pairs": pairs}))["results"]
@@ -38,7 +38,7 @@ async def test_long_document_is_the_mean_of_its_windows() -> None:
     assert tail["coverage"]["a"] == {"bytes_total": 28, "bytes_used": 16, "strategy": "tail", "windows": 1}
 
 
-async def test_documents_are_ranked_best_first_and_equal_ones_as_they_came() -> None:
+async def test_ranking_is_best_first_and_stable() -> None:
     body = {"query": "++", "documents": ["--", "+.", "-.", "++"]}
     async with serving(matcher()) as client:
         found = answer(await client.post("/v1/rank", json=body))
@@ -84,9 +84,7 @@ async def test_documents_are_ranked_best_first_and_equal_ones_as_they_came() -> 
         ("/v1/rank", {"query": "++", "documents": ["++"], "model": "none"}, 404, None),
     ],
 )
-async def test_wrong_value_is_a_problem_that_names_it(
-    path: str, body: dict[str, Any], status: int, detail: str | None
-) -> None:
+async def test_problem_names_the_wrong_value(path: str, body: dict[str, Any], status: int, detail: str | None) -> None:
     codes = {404: "model_not_found", 413: "payload_too_large", 422: "invalid_input"}
     settings = Settings(max_documents=2, max_rank_documents=3, max_document_bytes=32)
     async with serving(matcher(), settings=settings) as client:

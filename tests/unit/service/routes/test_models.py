@@ -8,26 +8,41 @@ SETTINGS = Settings(max_body_bytes=1, max_document_bytes=2, max_documents=3, max
 LIMITS = {"body_bytes": 1, "document_bytes": 2, "documents": 3, "rank_documents": 4, "deadline_s": 5.0}
 
 
-async def test_models_are_described_by_the_public_part_of_their_manifests() -> None:
+async def test_models_list_the_public_fields_of_their_manifests() -> None:
     async with serving(classifier(version=2), forecaster(), settings=SETTINGS) as client:
         mood, naive = answer(await client.get("/v1/models"))["models"]
     assert {"name": "mood", "version": 2, "task": "text-classification", "ready": True}.items() <= mood.items()
     assert (mood["labels"], mood["max_length"], mood["limits"]) == (["negative", "positive"], 16, LIMITS)
     assert (naive["name"], naive["channels"], naive["horizon"]) == ("naive", ["load", "heat"], 3)
-    for told in (mood, naive):
-        assert not {"files", "golden", "mean", "tolerance"} & set(told)
+    for listed in (mood, naive):
+        assert not {"files", "golden", "mean", "tolerance"} & set(listed)
 
 
-async def test_one_model_is_described_as_in_the_list() -> None:
+async def test_single_model_equals_its_entry_in_the_list() -> None:
     async with serving(classifier(), forecaster()) as client:
         one = answer(await client.get("/v1/models/naive"))
         assert one == answer(await client.get("/v1/models"))["models"][1]
         client.engine.models["naive"].batcher.close()
         assert answer(await client.get("/v1/models/naive")) == {**one, "ready": False}
+        assert answer(await client.get("/v1/models/mood"))["ready"] is True
+        client.engine.begin_drain()
+        assert answer(await client.get("/v1/models/mood"))["ready"] is False
 
 
-async def test_unknown_model_is_a_problem_that_names_what_there_is() -> None:
+async def test_problem_about_an_unknown_model_lists_the_models() -> None:
     async with serving(classifier(), forecaster()) as client:
         problem = check_problem(await client.get("/v1/models/none"), 404, "model_not_found")
     assert problem["detail"] == "no model of that name is served; there are: mood, naive"
     assert problem["instance"] == "/v1/models/none"
+
+
+async def test_every_version_is_listed_and_a_name_alone_means_the_highest() -> None:
+    settings = Settings(default_classifier="mood@1")
+    async with serving(classifier(version=2), classifier(version=1), forecaster(), settings=settings) as client:
+        listed = answer(await client.get("/v1/models"))
+        one, two = [answer(await client.get(f"/v1/models/{name}")) for name in ("mood@1", "mood")]
+        problem = check_problem(await client.get("/v1/models/mood@3"), 404, "model_not_found")
+    assert [(model["name"], model["version"]) for model in listed["models"]] == [("mood", 2), ("mood", 1), ("naive", 1)]
+    assert listed["models"][:2] == [two, one]
+    assert listed["defaults"]["text-classification"] == {"model": "mood@1", "reason": "default_classifier"}
+    assert problem["detail"] == "model mood is served in versions 2, 1 only"

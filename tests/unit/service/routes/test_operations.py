@@ -8,7 +8,7 @@ from tests.support.models import classifier, serving
 from tests.support.problems import check_problem
 
 
-async def test_metrics_count_what_was_answered() -> None:
+async def test_metrics_count_responses() -> None:
     async with serving(classifier()) as client:
         await client.post("/v1/classify", json={"inputs": ["+", "-"]})
         response = await client.get("/metrics")
@@ -23,7 +23,7 @@ async def test_metrics_count_what_was_answered() -> None:
     assert samples["longdoc_model_ready", ("mood",)] == 1
 
 
-async def test_metrics_need_no_key_and_the_rest_does() -> None:
+async def test_only_metrics_need_no_key() -> None:
     async with serving(classifier(), settings=Settings(api_keys=(SecretStr("secret"),))) as client:
         assert (await client.get("/metrics")).status_code == 200
         check_problem(await client.get("/v1/models"), 401, "unauthorized")
@@ -35,14 +35,14 @@ async def test_head_is_answered_without_a_body() -> None:
     assert (response.status_code, response.content) == (200, b"")
 
 
-async def test_root_leads_to_the_pages() -> None:
+async def test_root_redirects_to_the_docs() -> None:
     async with serving(classifier()) as client:
         response = await client.get("/")
         assert (response.status_code, response.headers["location"]) == (307, "docs")
         assert (await client.get("/docs")).status_code == 200
 
 
-async def test_other_method_is_a_problem() -> None:
+async def test_wrong_method_is_a_problem() -> None:
     async with serving(classifier()) as client:
         response = await client.post("/metrics")
     check_problem(response, 405, "method_not_allowed")

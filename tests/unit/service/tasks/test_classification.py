@@ -1,4 +1,4 @@
-"""Documents -> labels, through the batcher."""
+"""Classifying documents with the batcher."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ def soon() -> float:
     return asyncio.get_running_loop().time() + PATIENCE_S
 
 
-async def test_documents_are_answered_in_their_order() -> None:
+async def test_documents_are_answered_in_order() -> None:
     model = classifier()
     async with serving(model) as client:
         mood = client.engine.models.classifier(None)
@@ -34,7 +34,7 @@ async def test_documents_are_answered_in_their_order() -> None:
     assert timing.compute > 0
 
 
-async def test_what_is_not_read_is_counted() -> None:
+async def test_dropped_bytes_are_counted() -> None:
     async with serving(classifier()) as client:
         mood = client.engine.models.classifier(None)
         await classify(mood, [28 * b"+", b"+"], on_overflow="head", deadline=soon())
@@ -42,7 +42,7 @@ async def test_what_is_not_read_is_counted() -> None:
         assert client.count("longdoc_bytes_dropped_total", model="mood") == 12
 
 
-async def test_wrong_document_is_named_and_none_is_computed() -> None:
+async def test_error_names_the_wrong_document_and_nothing_is_computed() -> None:
     model = classifier()
     async with serving(model) as client:
         mood = client.engine.models.classifier(None)
@@ -53,7 +53,7 @@ async def test_wrong_document_is_named_and_none_is_computed() -> None:
     assert backend_of(model).batches == []
 
 
-async def test_deadline_ends_the_wait() -> None:
+async def test_missed_deadline_is_an_error() -> None:
     model = classifier()
     backend_of(model).gate.clear()
     async with serving(model) as client:

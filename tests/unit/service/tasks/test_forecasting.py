@@ -1,4 +1,4 @@
-"""Series -> forecasts, through the batcher."""
+"""Forecasting series with the batcher."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ def soon() -> float:
     return asyncio.get_running_loop().time() + PATIENCE_S
 
 
-async def test_series_is_continued_with_its_bands() -> None:
+async def test_series_is_forecast_with_bands() -> None:
     async with serving(forecaster()) as client:
         naive = client.engine.models.forecaster(None)
         series = Tails.of([[9, 1, 2, 3, 4], [9, 5, 6, 7, 8]], 4)
@@ -31,7 +31,7 @@ async def test_series_is_continued_with_its_bands() -> None:
     assert timing.compute > 0
 
 
-async def test_wrong_channel_is_named_and_none_is_computed() -> None:
+async def test_error_names_the_wrong_channel_and_nothing_is_computed() -> None:
     model = forecaster()
     async with serving(model) as client:
         naive = client.engine.models.forecaster(None)
@@ -44,7 +44,7 @@ async def test_wrong_channel_is_named_and_none_is_computed() -> None:
 
 
 async def test_series_of_one_call_are_one_request_of_the_batcher() -> None:
-    """More rows than may wait are taken, since nothing waits yet."""
+    """More rows than the queue limit are accepted, because the queue is empty."""
     model = forecaster()
     async with serving(model, settings=Settings(max_queue_rows=3)) as client:
         naive = client.engine.models.forecaster(None)
@@ -54,7 +54,7 @@ async def test_series_of_one_call_are_one_request_of_the_batcher() -> None:
     assert [answer.values.tolist() for answer in found] == [[[value, -value]] for value in range(40)]
 
 
-async def test_place_of_an_error_is_renamed() -> None:
+async def test_location_of_an_error_is_renamed() -> None:
     async with serving(forecaster()) as client:
         naive = client.engine.models.forecaster(None)
         series = [Tails.of([[1, 2, 3, 4]] * 2, 4), Tails.of([[1, 2, 3, 4], [1]], 4)]

@@ -1,4 +1,4 @@
-"""Pairs and rankings, through the batcher, the cache and the head."""
+"""Pairs and rankings with the batcher, the cache and the head."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.support.models import ServingClient, backend_of, head_of, matcher, se
 from tests.support.waiting import PATIENCE_S
 
 LONG = b"++" + 26 * b"."
-"""Two windows, whose mean has one plus."""
+"""Two windows; their mean has one plus."""
 
 
 def soon() -> float:
@@ -30,7 +30,7 @@ async def scores(client: ServingClient, *documents: tuple[bytes, bytes]) -> list
     return [round(pair.score, 6) for pair in scored]
 
 
-async def test_pairs_are_scored_with_what_was_read() -> None:
+async def test_pairs_are_scored_with_their_coverage() -> None:
     async with serving(matcher()) as client:
         model = client.engine.models.matcher(None)
         scored, timing = await score(
@@ -42,7 +42,7 @@ async def test_pairs_are_scored_with_what_was_read() -> None:
     assert timing.compute > 0
 
 
-async def test_distinct_text_is_computed_once_and_then_comes_from_the_cache() -> None:
+async def test_distinct_text_is_computed_once_and_then_cached() -> None:
     model = matcher()
     async with serving(model) as client:
         first = await scores(client, (b"++", b"+-"), (b"++", b"++"), (b"+-", b"++"))
@@ -63,7 +63,7 @@ async def test_without_a_cache_every_request_is_computed() -> None:
     assert sum(backend_of(model).batches) == 4
 
 
-async def test_text_that_is_cut_in_another_way_is_another_one() -> None:
+async def test_text_truncated_differently_is_computed_again() -> None:
     async with serving(matcher()) as client:
         model = client.engine.models.matcher(None)
         found = []
@@ -87,8 +87,10 @@ async def test_documents_are_scored_with_the_query() -> None:
     assert (ranking.query.bytes_total, [document.bytes_total for document in ranking.documents]) == (2, [2, 2, 2])
 
 
-async def test_long_ranking_is_computed_in_chunks_and_kept_as_far_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks of at most 2 rows; a text with more is a chunk of its own."""
+async def test_long_ranking_is_computed_in_chunks_and_finished_chunks_are_cached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Chunks have at most 2 rows; a text with more rows is its own chunk."""
     monkeypatch.setattr(matching, "CHUNK_ROWS", 2)
     model = matcher()
     texts = [Text(str(number), bytes([65 + number]) + b"+") for number in range(4)]
@@ -119,7 +121,7 @@ async def test_long_ranking_is_computed_in_chunks_and_kept_as_far_as_it_came(mon
     ]
 
 
-async def test_wrong_text_is_named() -> None:
+async def test_error_names_the_wrong_text() -> None:
     async with serving(matcher()) as client:
         with pytest.raises(InvalidInput) as caught:
             await scores(client, (b"++", b"+"))

@@ -1,4 +1,6 @@
-"""Bodies, counted while they come."""
+"""Bodies, decompressed and counted as they arrive."""
+
+import gzip
 
 import pytest
 from starlette.datastructures import Headers
@@ -9,9 +11,9 @@ from service.wire.body import Body, HeldBodies
 from tests.support.calls import receive_of
 
 
-def body_of(bodies: HeldBodies, *parts: bytes, content_length: str | None = None, is_whole: bool = True) -> Body:
-    headers = Headers({} if content_length is None else {"content-length": content_length})
-    return Body(bodies, headers, receive_of(*parts), is_whole=is_whole)
+def body_of(bodies: HeldBodies, *parts: bytes, is_buffered: bool = True, **headers: str) -> Body:
+    fields = Headers({name.replace("_", "-"): value for name, value in headers.items()})
+    return Body(bodies, fields, receive_of(*parts), is_buffered=is_buffered)
 
 
 async def read(body: Body) -> list[Message]:
@@ -21,7 +23,7 @@ async def read(body: Body) -> list[Message]:
     return messages
 
 
-async def test_body_is_passed_on_and_counted_until_its_request_ends() -> None:
+async def test_body_is_passed_on_and_counted_until_the_request_ends() -> None:
     bodies = HeldBodies(10, 100)
     first, second = body_of(bodies, b"abc", b"de"), body_of(bodies, b"fgh")
     assert [message["body"] for message in await read(first)] == [b"abc", b"de"]
@@ -40,41 +42,79 @@ async def test_body_may_be_as_long_as_the_limit() -> None:
 
 
 @pytest.mark.parametrize("content_length", ["6", "0006", "9" * 5000])
-async def test_declared_length_is_refused_before_a_byte_is_read(content_length: str) -> None:
+async def test_content_length_over_the_limit_is_rejected_unread(content_length: str) -> None:
     async def receive() -> Message:
         raise AssertionError("read")
 
     bodies = HeldBodies(5, 100)
     with pytest.raises(PayloadTooLarge):
-        await Body(bodies, Headers({"content-length": content_length}), receive, is_whole=True)()
+        await Body(bodies, Headers({"content-length": content_length}), receive, is_buffered=True)()
     assert bodies.held == 0
 
 
 @pytest.mark.parametrize("content_length", ["5", "005", "-6", "x", "²", ""])
-async def test_other_lengths_are_counted(content_length: str) -> None:
+async def test_bodies_without_a_valid_content_length_are_counted(content_length: str) -> None:
     (message,) = await read(body_of(HeldBodies(5, 100), b"abc", content_length=content_length))
     assert message["body"] == b"abc"
 
 
-async def test_all_bodies_together_are_bounded() -> None:
+async def test_decompressed_size_is_counted() -> None:
+    bodies = HeldBodies(1000, 1500)
+    first, second = (body_of(bodies, gzip.compress(bytes(1000)), content_encoding="gzip") for _ in range(2))
+    assert b"".join([message["body"] for message in await read(first)]) == bytes(1000)
+    assert bodies.held == 1000
+    with pytest.raises(Overloaded):
+        await read(second)
+    first.release()
+    assert bodies.held == 1000
+
+
+async def test_decompression_stops_at_the_limit() -> None:
+    bodies = HeldBodies(1000, 10_000)
+    body = body_of(bodies, gzip.compress(bytes(10**7)), content_encoding="gzip")
+    for _ in range(2):
+        with pytest.raises(PayloadTooLarge, match="the body is longer than 1000 bytes"):
+            await read(body)
+    assert bodies.held == 1001
+
+
+async def test_compressed_lines_are_decompressed_without_a_limit() -> None:
+    body = body_of(
+        HeldBodies(2, 2), gzip.compress(b"abc\n"), gzip.compress(b"def"), is_buffered=False, content_encoding="gzip"
+    )
+    assert b"".join([message["body"] for message in await read(body)]) == b"abc\ndef"
+
+
+async def test_body_in_an_unknown_coding_is_passed_on_unchanged() -> None:
+    body = body_of(HeldBodies(10, 10), b"abc", content_encoding="br")
+    assert (body.coding, [message["body"] for message in await read(body)]) == ("br", [b"abc"])
+
+
+async def test_raw_body_is_neither_decompressed_nor_counted() -> None:
+    bodies = HeldBodies(1, 1)
+    assert (await body_of(bodies, b"abc", content_encoding="gzip").raw())["body"] == b"abc"
+    assert bodies.held == 0
+
+
+async def test_size_of_all_bodies_is_limited() -> None:
     bodies = HeldBodies(10, 8)
     await read(body_of(bodies, b"abcd"))
     await read(body_of(bodies, b"efgh"))
     late = body_of(bodies, b"i")
-    with pytest.raises(Overloaded, match="9 bytes of requests are held already; at most 8"):
+    with pytest.raises(Overloaded, match="requests in progress hold 9 bytes; at most 8 are allowed"):
         await read(late)
     late.release()
     assert bodies.held == 8
 
 
-async def test_one_body_alone_may_be_larger_than_what_may_be_held() -> None:
+async def test_single_body_may_exceed_the_limit_of_all_bodies() -> None:
     (message,) = await read(body_of(HeldBodies(10, 8), b"123456789"))
     assert len(message["body"]) == 9
 
 
-async def test_lines_are_not_bounded_and_their_route_counts_them() -> None:
+async def test_lines_are_not_limited_and_their_route_counts_them() -> None:
     bodies = HeldBodies(2, 2)
-    body = body_of(bodies, b"abc", b"def", content_length="6", is_whole=False)
+    body = body_of(bodies, b"abc", b"def", content_length="6", is_buffered=False)
     await read(body)
     assert bodies.held == 0
     body.hold(9)
@@ -85,7 +125,7 @@ async def test_lines_are_not_bounded_and_their_route_counts_them() -> None:
 
 
 @pytest.mark.parametrize(("own", "others", "is_too_much"), [(9, 0, False), (9, 1, True), (0, 9, True), (4, 4, False)])
-def test_what_is_held_is_too_much_together_only(own: int, others: int, *, is_too_much: bool) -> None:
+def test_held_bytes_exceed_the_limit_only_together_with_others(own: int, others: int, *, is_too_much: bool) -> None:
     bodies = HeldBodies(10, 8)
     body = body_of(bodies)
     body.hold(own)

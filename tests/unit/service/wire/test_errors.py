@@ -9,25 +9,25 @@ from service.log import request_id
 from service.wire.errors import NATIVE, STATUS, failure
 
 
-def leaves(kind: type[LongdocError]) -> set[type[LongdocError]]:
+def leaf_classes(kind: type[LongdocError]) -> set[type[LongdocError]]:
     below = kind.__subclasses__()
-    return set().union(*map(leaves, below)) if below else {kind}
+    return set().union(*map(leaf_classes, below)) if below else {kind}
 
 
-def test_every_error_has_a_status_and_words() -> None:
-    found = leaves(LongdocError)
+def test_every_error_has_a_status_and_a_title() -> None:
+    found = leaf_classes(LongdocError)
     assert found == set(STATUS)
     for error in found:
         assert error.code
         assert error.title
 
 
-def test_faults_of_the_server_are_never_4xx() -> None:
+def test_server_errors_are_never_4xx() -> None:
     for error in (InferenceFailed, NonFiniteOutput, errors.NotReady):
         assert STATUS[error] >= 500
 
 
-def test_errors_that_were_dealt_with_hold_no_frames() -> None:
+def test_handled_errors_keep_no_frames() -> None:
     def fail() -> None:
         try:
             raise ValueError("first")
@@ -40,13 +40,13 @@ def test_errors_that_were_dealt_with_hold_no_frames() -> None:
     first = error.__context__
     assert first is not None
     assert first.__traceback__ is not None
-    first.__context__ = error  # a circle
-    errors.let_go(error)
+    first.__context__ = error  # a cycle
+    errors.clear_tracebacks(error)
     assert [dealt_with.__traceback__ for dealt_with in (error, first)] == [None, None]
-    errors.let_go(None)
+    errors.clear_tracebacks(None)
 
 
-def test_failure_says_what_went_wrong_and_when_to_come_again() -> None:
+def test_failure_has_detail_and_retry_after() -> None:
     wrong = failure(InvalidInput.at("a", "too long"), "/v1/x")
     assert (wrong.status, wrong.code, wrong.detail, wrong.fields) == (
         422,
@@ -56,21 +56,24 @@ def test_failure_says_what_went_wrong_and_when_to_come_again() -> None:
     )
     assert failure(errors.Overloaded("full", 7), "/v1/x").headers == {"Retry-After": "7"}
     assert failure(errors.Unauthorized("no key"), "/v1/x").headers == {"WWW-Authenticate": "Bearer"}
+    coded = failure(errors.UnsupportedEncoding("no"), "/v1/x")
+    assert (coded.status, coded.headers) == (415, {"Accept-Encoding": "gzip, deflate"})
+    assert failure(errors.UnsupportedMedia("no"), "/v1/x").headers == {}
 
 
-def test_error_of_the_router_keeps_its_status_and_headers() -> None:
+def test_router_error_keeps_its_status_and_headers() -> None:
     found = failure(HTTPException(405, headers={"Allow": "GET"}), "/v1/x")
     assert (found.status, found.code, found.title) == (405, "method_not_allowed", "Method Not Allowed")
     assert found.headers == {"Allow": "GET"}
 
 
-def test_unknown_error_tells_nothing_of_its_cause() -> None:
+def test_internal_error_does_not_show_its_cause() -> None:
     found = failure(RuntimeError("secret"), "/v1/x")
     assert (found.status, found.code) == (500, "internal")
     assert "secret" not in found.detail
 
 
-def test_native_routes_answer_with_a_problem() -> None:
+def test_errors_of_native_routes_are_problems() -> None:
     token = request_id.set("abc")
     response = NATIVE.answer(failure(InvalidInput.at("a", "too long"), "/v1/x"))
     request_id.reset(token)

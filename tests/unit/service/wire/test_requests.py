@@ -1,5 +1,6 @@
-"""Requests, checked within their limits; also those with which a client might stop the server."""
+"""Requests are checked within their limits, including requests made to block the server."""
 
+import gzip
 import json
 import os
 from collections.abc import AsyncIterator
@@ -11,17 +12,21 @@ from pydantic import BaseModel
 from starlette.requests import ClientDisconnect
 
 from artifact.errors import InvalidInput
+from artifact.matching import Text
 from service.compat.kserve import KServeRequest
-from service.compat.tei import PredictRequest
-from service.errors import DeadlineExceeded, MalformedInput, PayloadTooLarge, UnsupportedMedia
+from service.compat.kserve_v1 import ClassifierInstances, ForecasterInstances, MatcherInstances
+from service.compat.tei.scores import PredictRequest
+from service.errors import DeadlineExceeded, MalformedInput, PayloadTooLarge, UnsupportedEncoding, UnsupportedMedia
 from service.settings import Settings
-from service.wire.call import TIMEOUT, Call
+from service.wire.call import TIMEOUT_HEADER, Call
 from service.wire.requests import (
     FEW_TOKENS,
     SMALL_BODY,
+    check_content_encoding,
     check_count,
+    check_media_type,
     check_size,
-    media_type,
+    decode_base64,
     parse_body,
     parse_json,
     read_body,
@@ -29,10 +34,10 @@ from service.wire.requests import (
     read_documents,
     read_json,
     read_query,
-    refuse_encoding,
+    read_texts,
 )
 from service.wire.schemas import (
-    MOST_TEXTS,
+    MAX_TEXTS,
     ClassifyOptions,
     ClassifyRequest,
     ForecastRequest,
@@ -41,6 +46,7 @@ from service.wire.schemas import (
 )
 from tests.support import jobs
 from tests.support.calls import call, receive_of
+from tests.support.waiting import PATIENCE_S
 
 COUNT = 300_000
 NUMBERS = ",".join(["1"] * COUNT)
@@ -53,8 +59,8 @@ LARGE = b" " * SMALL_BODY * 2
 
 @asynccontextmanager
 async def large_call(**options: Any) -> AsyncIterator[Call]:
-    """A call with a process for large bodies, which ends with it."""
-    asked = call(**options)
+    """A call with a parser process, which is closed with it; on a busy machine the process starts slowly."""
+    asked = call(**{"settings": Settings(deadline_s=PATIENCE_S), **options})
     try:
         yield asked
     finally:
@@ -77,13 +83,17 @@ def kserve(inputs: str) -> str:
         (ForecastRequest, f'{{"series":[[{STRINGS}]]}}'),
         (ForecastRequest, f'{{"series":{{{FIELDS}}}}}'),
         (ForecastRequest, f'{{"series":[[1]],"quantiles":[{STRINGS}]}}'),
+        (ClassifierInstances, f'{{"instances":[{NUMBERS}]}}'),
+        (MatcherInstances, f'{{"instances":[{NUMBERS}]}}'),
+        (ForecasterInstances, f'{{"instances":[{NUMBERS}]}}'),
+        (ForecasterInstances, f'{{"instances":[{{"series":[[{STRINGS}]]}}]}}'),
         (KServeRequest, kserve(NUMBERS)),
         (KServeRequest, kserve(f'{{"frequency":"H","series":[{STRINGS}]}}')),
         (KServeRequest, kserve(f'{{"frequency":"H","series":[[],{NUMBERS}]}}')),
     ],
 )
-def test_error_of_very_many_wrong_values_is_short(schema: type[BaseModel], body: str) -> None:
-    """The first wrong item of a list ends the check: finding all takes seconds. Wrong fields are counted."""
+def test_error_about_many_wrong_values_is_short(schema: type[BaseModel], body: str) -> None:
+    """Validation of a list stops at its first wrong item, since finding all takes seconds. Wrong fields are counted."""
     with pytest.raises(InvalidInput) as caught:
         parse_json(schema, body.encode())
     assert ("75000 values are not allowed" in str(caught.value)) == (FIELDS in body)
@@ -118,9 +128,9 @@ def test_one_wrong_value_is_one_error(schema: type[BaseModel], inputs: object, p
         ("application/octet-stream; charset=latin-1", "application/octet-stream"),
     ],
 )
-async def test_media_type_may_be_written_in_any_way(given: str, found: str) -> None:
+async def test_spellings_of_the_media_type_are_accepted(given: str, found: str) -> None:
     asked = call(headers={"content-type": given})
-    assert media_type(asked, "text/plain", "application/octet-stream") == found
+    assert check_media_type(asked, "text/plain", "application/octet-stream") == found
 
 
 @pytest.mark.parametrize(
@@ -129,25 +139,41 @@ async def test_media_type_may_be_written_in_any_way(given: str, found: str) -> N
         ({}, "send the body as text/plain, application/json"),
         ({"content-type": "text/html"}, "send the body as text/plain, application/json"),
         ({"content-type": "text/plain; charset=latin-1"}, "send text as UTF-8"),
-        ({"content-type": "text/plain", "content-encoding": "gzip"}, "send the body without Content-Encoding"),
     ],
 )
-async def test_other_media_types_are_refused(headers: dict[str, str], message: str) -> None:
+async def test_other_media_types_are_rejected(headers: dict[str, str], message: str) -> None:
     with pytest.raises(UnsupportedMedia, match=message):
-        media_type(call(headers=headers), "text/plain", "application/json")
+        check_media_type(call(headers=headers), "text/plain", "application/json")
 
 
-async def test_encoding_that_changes_nothing_is_taken() -> None:
-    refuse_encoding(call(headers={"content-encoding": "Identity"}))
+async def test_identity_and_compressed_codings_are_accepted() -> None:
+    for coding in ("Identity", "gzip", "X-GZIP", "deflate"):
+        check_content_encoding(call(headers={"content-encoding": coding}))
 
 
-async def test_body_that_does_not_come_ends_at_the_deadline() -> None:
-    asked = call(headers={TIMEOUT: "1"}, receive=receive_of(leaves=False))
-    with pytest.raises(DeadlineExceeded, match="before the body had come"):
+@pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip", "gzip, br", "none", "deflate-raw"])
+async def test_other_encodings_are_rejected(coding: str) -> None:
+    asked = call(headers={"content-type": "text/plain", "content-encoding": coding})
+    for check in (check_content_encoding, lambda asked: check_media_type(asked, "text/plain")):
+        with pytest.raises(UnsupportedEncoding, match=r"without Content-Encoding, or with one of gzip, deflate$"):
+            check(asked)
+
+
+async def test_compressed_body_is_read_like_an_uncompressed_one() -> None:
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    asked = await read_json(call(gzip.compress(b'{"inputs":"a"}'), headers=headers), ClassifyRequest)
+    assert asked.inputs == "a"
+    with pytest.raises(MalformedInput, match="the body is not valid gzip"):
+        await read_json(call(b'{"inputs":"a"}', headers=headers), ClassifyRequest)
+
+
+async def test_stalled_body_ends_at_the_deadline() -> None:
+    asked = call(headers={TIMEOUT_HEADER: "1"}, receive=receive_of(leaves=False))
+    with pytest.raises(DeadlineExceeded, match="before the body had arrived"):
         await read_body(asked)
 
 
-async def test_options_of_json_stand_in_the_body() -> None:
+async def test_options_of_a_json_request_are_in_the_body() -> None:
     headers = {"content-type": "application/json"}
     body = b'{"inputs":"a","top_k":1}'
     assert (await read_json(call(body, headers=headers), ClassifyRequest)).top_k == 1
@@ -155,7 +181,7 @@ async def test_options_of_json_stand_in_the_body() -> None:
         await read_json(call(body, headers=headers, query="top_k=1"), ClassifyRequest)
     assert caught.value.errors == [("query", "not allowed with a JSON body")]
     with pytest.raises(InvalidInput, match="X-Request-Timeout-Ms"):
-        await read_json(call(b"{", headers={**headers, TIMEOUT: "x"}), ClassifyRequest)
+        await read_json(call(b"{", headers={**headers, TIMEOUT_HEADER: "x"}), ClassifyRequest)
 
 
 async def test_query_is_read() -> None:
@@ -172,14 +198,14 @@ async def test_query_is_read() -> None:
         ("more=1", "more", "Extra inputs are not permitted"),
     ],
 )
-async def test_wrong_query_is_named(query: str, place: str, message: str | None) -> None:
+async def test_error_names_the_wrong_query_parameter(query: str, place: str, message: str | None) -> None:
     with pytest.raises(InvalidInput) as caught:
         read_query(call(query=query), ClassifyOptions)
     ((found, why),) = caught.value.errors
     assert (found, why if message else None) == (place, message)
 
 
-async def test_documents_come_as_json_or_as_the_body() -> None:
+async def test_documents_are_read_from_json_or_from_the_body() -> None:
     asked = call(b'{"inputs":["\\u00e9","b"],"detail":true}', headers={"content-type": "application/json"})
     assert await read_documents(asked) == (
         ["é".encode(), b"b"],
@@ -189,7 +215,7 @@ async def test_documents_come_as_json_or_as_the_body() -> None:
     assert await read_documents(raw) == ([b"\xff"], ClassifyOptions(detail=True))
 
 
-async def test_documents_are_bounded() -> None:
+async def test_documents_are_limited_in_number_and_size() -> None:
     settings = Settings(max_documents=1, max_document_bytes=2)
     headers = {"content-type": "application/json"}
     with pytest.raises(PayloadTooLarge, match="inputs: 2; at most 1 in one request"):
@@ -201,7 +227,16 @@ async def test_documents_are_bounded() -> None:
     assert read_document(call(settings=settings), "a", "é") == "é".encode()
 
 
-def test_limits_are_allowed_themselves() -> None:
+def test_document_may_be_base64() -> None:
+    assert decode_base64("a", "/wA=") == b"\xff\x00"
+    assert decode_base64("a", "") == b""
+    for text in ("/wA", "_wA=", "/w A=", "é"):
+        with pytest.raises(InvalidInput) as caught:
+            decode_base64("inputs.0", text)
+        assert caught.value.errors == [("inputs.0", "not base64")]
+
+
+def test_values_at_the_limits_are_accepted() -> None:
     check_count("documents", 3, 3)
     check_size("a", b"abc", 3)
     for count, error in ((0, InvalidInput), (4, PayloadTooLarge)):
@@ -210,25 +245,25 @@ def test_limits_are_allowed_themselves() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"inputs":"a"}}'])
-def test_body_that_is_no_json_is_told_from_a_wrong_value(body: bytes) -> None:
+def test_body_that_is_not_json_is_malformed_input(body: bytes) -> None:
     with pytest.raises(MalformedInput, match="the body is not valid JSON in UTF-8"):
         parse_json(ClassifyRequest, body)
 
 
-def test_name_of_an_unknown_field_is_cut() -> None:
-    """It is the client's text, and cannot carry a document back."""
+def test_name_of_an_unknown_field_is_truncated_in_the_error() -> None:
+    """The client chose the name; the error must not repeat a whole document."""
     with pytest.raises(InvalidInput) as caught:
         parse_json(ClassifyRequest, json.dumps({"inputs": "a", "x" * 1000: 1}).encode())
     assert caught.value.errors == [(32 * "x" + "...", "Extra inputs are not permitted")]
 
 
-def test_very_many_lists_are_refused_and_brackets_in_strings_are_not() -> None:
+def test_too_many_lists_are_rejected_but_not_brackets_in_strings() -> None:
     parse_json(ClassifyRequest, json.dumps({"inputs": COUNT * "[" + '\\"'}).encode())
     with pytest.raises(PayloadTooLarge, match="lists, objects and keys; at most 100000"):
         parse_json(ClassifyRequest, b'{"inputs":[' + COUNT * b"[")
 
 
-def test_very_many_keys_and_values_are_refused() -> None:
+def test_too_many_keys_and_values_are_rejected() -> None:
     keys = ",".join(f'"{i:x}":1' for i in range(COUNT))
     with pytest.raises(PayloadTooLarge, match="lists, objects and keys; at most 100000"):
         parse_json(ClassifyRequest, f"{{{keys}}}".encode())
@@ -237,13 +272,13 @@ def test_very_many_keys_and_values_are_refused() -> None:
 
 
 async def test_large_body_is_parsed_in_another_process() -> None:
-    """Large is what has many bytes, or many values in a few."""
+    """Large bodies have many bytes, or many values in few bytes."""
     async with large_call(receive=receive_of(leaves=False)) as asked:
         for body, is_aside in ((b"[0]", False), (b"[" + b"0," * FEW_TOKENS + b"0]", True), (LARGE, True)):
             assert (await parse_body(asked, jobs.process, body) != os.getpid()) is is_aside
 
 
-async def test_error_of_another_process_is_the_same() -> None:
+async def test_error_in_the_parser_process_is_the_same() -> None:
     body = json.dumps({"inputs": ["a"] * FEW_TOKENS * 2, "top_k": 0}).encode()
     receive = receive_of(body, leaves=False)
     async with large_call(headers={"content-type": "application/json"}, receive=receive) as asked:
@@ -252,23 +287,30 @@ async def test_error_of_another_process_is_the_same() -> None:
     assert caught.value.errors == [("top_k", "Input should be greater than or equal to 1")]
 
 
-async def test_deadline_holds_while_a_body_is_parsed() -> None:
+async def test_deadline_applies_while_a_body_is_parsed() -> None:
     async with large_call(settings=Settings(deadline_s=0.01), receive=receive_of(leaves=False)) as asked:
         with pytest.raises(DeadlineExceeded, match="before the body was parsed"):
             await parse_body(asked, jobs.wait, LARGE)
 
 
-async def test_client_that_leaves_ends_the_wait_for_its_body() -> None:
+async def test_disconnect_ends_the_wait_for_the_body() -> None:
     async with large_call(receive=receive_of()) as asked:
         with pytest.raises(ClientDisconnect):
             await parse_body(asked, jobs.wait, LARGE)
 
 
-def test_more_texts_than_any_setting_allows_are_refused_where_they_are_parsed() -> None:
-    texts = ",".join(['"a"'] * (MOST_TEXTS + 1))
+def test_more_texts_than_any_setting_allows_are_rejected_by_the_parser() -> None:
+    texts = ",".join(['"a"'] * (MAX_TEXTS + 1))
     for schema, body in (
         (ClassifyRequest, f'{{"inputs":[{texts}]}}'),
         (RankRequest, f'{{"query":"a","documents":[{texts}]}}'),
     ):
         with pytest.raises(InvalidInput, match="at most 100000 items"):
             parse_json(schema, body.encode())
+
+
+async def test_texts_have_locations_and_limits() -> None:
+    asked = call(settings=Settings(max_document_bytes=2))
+    assert read_texts(asked, "texts", ["a", "é"]) == [Text("texts.0", b"a"), Text("texts.1", "é".encode())]
+    with pytest.raises(PayloadTooLarge, match=r"texts\.1: the document has 3 bytes; at most 2"):
+        read_texts(asked, "texts", ["a", "abc"])

@@ -1,4 +1,4 @@
-"""Values as bodies."""
+"""Encoding of response bodies."""
 
 import json
 
@@ -13,12 +13,12 @@ def test_value_is_json_in_utf_8() -> None:
     assert int(response.headers["content-length"]) == len(response.body)
 
 
-def test_status_and_media_type_are_those_given() -> None:
+def test_status_and_media_type_are_set() -> None:
     response = json_response([], 404, PROBLEM)
     assert (response.status_code, response.headers["content-type"]) == (404, "application/problem+json")
     assert json.loads(bytes(response.body)) == []
 
 
-def test_number_is_written_so_that_it_is_read_back() -> None:
+def test_numbers_are_read_back_unchanged() -> None:
     number = 1 / 3
     assert json.loads(bytes(json_response(number).body)) == number

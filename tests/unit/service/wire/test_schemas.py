@@ -1,4 +1,4 @@
-"""What the native routes take."""
+"""Schemas of the native routes."""
 
 from typing import Any
 
@@ -6,13 +6,21 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from artifact.classification import Options
-from service.wire.schemas import BulkLine, ClassifyOptions, ClassifyRequest, ForecastRequest, RankRequest, ScoreRequest
+from service.wire.schemas import (
+    BulkLine,
+    ClassifyOptions,
+    ClassifyRequest,
+    ForecastRequest,
+    RankRequest,
+    ScoreRequest,
+    channels_of,
+)
 
 
-def test_options_are_those_of_the_classification() -> None:
+def test_options_have_the_values_of_the_request_or_defaults() -> None:
     asked = ClassifyRequest(inputs="a", model="m", top_k=2, on_overflow="tail", detail=True)
-    assert asked.wanted == Options(2, "tail", True)
-    assert ClassifyOptions().wanted == Options()
+    assert asked.without_model == Options(2, "tail", True)
+    assert ClassifyOptions().without_model == Options()
 
 
 @pytest.mark.parametrize(
@@ -28,7 +36,7 @@ def test_options_are_those_of_the_classification() -> None:
         (BulkLine, {"id": "x" * 256, "base64": ""}),
     ],
 )
-def test_right_value_is_taken(schema: type[BaseModel], value: dict[str, Any]) -> None:
+def test_valid_value_is_accepted(schema: type[BaseModel], value: dict[str, Any]) -> None:
     assert schema.model_validate(value).model_dump(mode="json", exclude_unset=True) == value
 
 
@@ -51,14 +59,19 @@ def test_right_value_is_taken(schema: type[BaseModel], value: dict[str, Any]) ->
         (BulkLine, {"text": "a", "more": 1}, "more"),
     ],
 )
-def test_wrong_value_is_named(schema: type[BaseModel], value: dict[str, Any], place: str) -> None:
+def test_error_names_the_wrong_value(schema: type[BaseModel], value: dict[str, Any], place: str) -> None:
     with pytest.raises(ValidationError) as caught:
         schema.model_validate(value)
     (error,) = caught.value.errors()
     assert ".".join(map(str, error["loc"])) == place
 
 
+def test_channels_are_given_by_name_or_by_position() -> None:
+    assert channels_of({"b": [1, None], "a": [2]}) == (["b", "a"], [[1, None], [2]])
+    assert channels_of([[1, None], [2]]) == (None, [[1, None], [2]])
+
+
 @pytest.mark.parametrize("name", [2**63, -(2**63) - 1, "x" * 257, 1.5])
-def test_id_that_cannot_come_back_as_it_was_is_refused(name: object) -> None:
+def test_id_that_cannot_be_returned_unchanged_is_rejected(name: object) -> None:
     with pytest.raises(ValidationError):
         BulkLine.model_validate({"id": name, "text": "a"}, strict=True)

@@ -1,4 +1,4 @@
-"""Inference by the Open Inference Protocol: every task, its values and its errors."""
+"""Inference with the Open Inference Protocol: values and errors of every task."""
 
 import asyncio
 import json
@@ -8,9 +8,9 @@ import httpx
 import numpy as np
 import pytest
 
-from service.compat.oip import infer
 from service.compat.oip.tensors import HEAD_LENGTH
 from service.settings import Settings
+from service.wire import requests
 from tests.support.models import ServingClient, answer, backend_of, classifier, forecaster, matcher, serving
 
 LONG = "+++" + 22 * "." + "---"
@@ -32,7 +32,7 @@ async def post(client: ServingClient, name: str, *inputs: dict[str, Any], **more
 
 
 async def data(client: ServingClient, name: str, *inputs: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Data of the outputs by name."""
+    """Return the data of the outputs by name."""
     return {output["name"]: output["data"] for output in answer(await post(client, name, *inputs, **more))["outputs"]}
 
 
@@ -51,7 +51,7 @@ async def test_documents_are_classified() -> None:
     }
 
 
-async def test_rows_of_bytes_are_documents_as_long_as_their_lengths() -> None:
+async def test_rows_of_bytes_are_documents_of_the_given_lengths() -> None:
     rows = np.frombuffer(b"++-.", np.uint8).tolist()
     inputs = (
         {"name": "bytes", "datatype": "UINT8", "shape": [2, 4], "data": [rows, rows]},
@@ -64,13 +64,13 @@ async def test_rows_of_bytes_are_documents_as_long_as_their_lengths() -> None:
     assert found["parameters"]["bytes_total"] == 5
 
 
-async def test_what_is_cut_is_counted() -> None:
+async def test_truncation_is_counted() -> None:
     async with serving(classifier()) as client:
         found = answer(await post(client, "mood", texts("text", LONG, "+"), parameters={"on_overflow": "head"}))
     assert found["parameters"] == {"bytes_total": 29, "bytes_used": 17, "documents_cut": 1}
 
 
-async def test_best_classes_are_written_as_triton_does() -> None:
+async def test_best_classes_have_tritons_format() -> None:
     async with serving(classifier()) as client:
         outputs = [{"name": "scores", "parameters": {"classification": 1}}]
         found = await data(client, "mood", texts("text", "---", "+++"), outputs=outputs)
@@ -78,7 +78,7 @@ async def test_best_classes_are_written_as_triton_does() -> None:
     assert [float(entry.split(":")[0]) for entry in found["scores"]] == pytest.approx([0.8, 0.8], abs=1e-6)
 
 
-async def test_binary_tensors_go_in_and_out() -> None:
+async def test_binary_tensors_are_read_and_written() -> None:
     raw = b"\x03\x00\x00\x00++-"
     given = {"name": "text", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": len(raw)}}
     head = json.dumps({"inputs": [given], "parameters": {"binary_data_output": True}}).encode()
@@ -109,25 +109,25 @@ async def test_series_are_forecast() -> None:
 @pytest.mark.parametrize(
     ("name", "inputs", "more", "message"),
     [
-        ("mood", [texts("a", "+")], {}, "inputs: received an unknown one; mood takes text, or bytes and lengths"),
+        ("mood", [texts("a", "+")], {}, "inputs: received an unknown one; mood needs text, or bytes and lengths"),
         ("mood", [texts("text", "+", "")], {}, "text.1: the document is empty; at least 1 byte is needed"),
         (
             "mood",
             [texts("text", "+")],
             {"outputs": [{"name": "logits"}]},
-            "outputs.0: no output of that name; mood gives scores, label",
+            "outputs.0: no output of that name; mood has scores, label",
         ),
         (
             "mood",
             [texts("text", "+")],
             {"outputs": [{"name": "label"}, {"name": "label"}]},
-            "outputs: one of them is named twice",
+            "outputs: an output is requested twice",
         ),
         (
             "mood",
             [texts("text", "+")],
             {"outputs": [{"name": "label", "parameters": {"classification": 1}}]},
-            "outputs.0: classification of label; that of scores is allowed",
+            "outputs.0: classification of label; only scores can be classified",
         ),
         (
             "mood",
@@ -145,10 +145,10 @@ async def test_series_are_forecast() -> None:
                 {"name": "lengths", "datatype": "INT32", "shape": [2], "data": [1, 1]},
             ],
             {},
-            "lengths: 2 elements; 1, one for each row of bytes, are allowed",
+            "lengths: 2 elements; 1 are needed, one for each row of bytes",
         ),
-        ("twins", [texts("a", "++")], {}, "inputs: received a; twins takes a and b"),
-        ("twins", [texts("a", "++"), texts("b", "++", "++")], {}, "b: 2 elements; 1, as many as a has, are allowed"),
+        ("twins", [texts("a", "++")], {}, "inputs: received a; twins needs a and b"),
+        ("twins", [texts("a", "++"), texts("b", "++", "++")], {}, "b: 2 elements; 1 are needed, as many as in a"),
         ("twins", [texts("a", "+"), texts("b", "++")], {}, "a.0: the document has 1 bytes; the model needs at least 2"),
         (
             "naive",
@@ -158,7 +158,7 @@ async def test_series_are_forecast() -> None:
         ),
     ],
 )
-async def test_wrong_value_is_named(name: str, inputs: list[Any], more: dict[str, Any], message: str) -> None:
+async def test_error_names_the_wrong_value(name: str, inputs: list[Any], more: dict[str, Any], message: str) -> None:
     async with serving(classifier(), matcher(), forecaster()) as client:
         response = await post(client, name, *inputs, **more)
     assert (response.status_code, response.headers["content-type"]) == (422, "application/json")
@@ -166,13 +166,13 @@ async def test_wrong_value_is_named(name: str, inputs: list[Any], more: dict[str
     assert response.json()["error"].endswith(message)
 
 
-async def test_size_of_the_request_and_of_its_answer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(infer, "MOST_NUMBERS", 11)
+async def test_sizes_of_request_and_response_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "MAX_NUMBERS", 11)
     async with serving(classifier(), forecaster(), settings=Settings(max_documents=2)) as client:
         many = await post(client, "mood", texts("text", "+", "+", "+"))
         large = await post(client, "naive", series(WINDOW, WINDOW))
     assert (many.status_code, many.json()) == (413, {"error": "text: 3; at most 2 in one request"})
-    assert (large.status_code, "12 numbers, at most 11" in large.json()["error"]) == (413, True)
+    assert (large.status_code, "12 numbers; at most 11" in large.json()["error"]) == (413, True)
 
 
 async def test_unknown_model_is_an_error() -> None:
@@ -181,7 +181,7 @@ async def test_unknown_model_is_an_error() -> None:
     assert (response.status_code, list(response.json())) == (404, ["error"])
 
 
-async def test_timeout_of_the_request_is_its_deadline() -> None:
+async def test_timeout_parameter_sets_the_deadline() -> None:
     model = classifier()
     backend_of(model).gate.clear()
     async with serving(model, settings=Settings(deadline_s=3600)) as client:

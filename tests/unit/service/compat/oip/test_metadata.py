@@ -1,4 +1,4 @@
-"""Metadata, health and readiness by the Open Inference Protocol."""
+"""Metadata, health and readiness in the Open Inference Protocol."""
 
 from typing import Any
 
@@ -12,10 +12,18 @@ def tensor(name: str, datatype: str, *shape: int) -> dict[str, Any]:
     return {"name": name, "datatype": datatype, "shape": [-1, *shape]}
 
 
-SIGNATURES = {
-    "mood": ([tensor("text", "BYTES")], [tensor("scores", "FP32", 2), tensor("label", "BYTES")]),
-    "twins": ([tensor("a", "BYTES"), tensor("b", "BYTES")], [tensor("score", "FP32")]),
-    "naive": ([tensor("series", "FP32", 4, 2)], [tensor("forecast", "FP32", 3, 2)]),
+SIGNATURES: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]] = {
+    "mood": (
+        [tensor("text", "BYTES")],
+        [tensor("scores", "FP32", 2), tensor("label", "BYTES")],
+        {"labels": ["negative", "positive"]},
+    ),
+    "twins": ([tensor("a", "BYTES"), tensor("b", "BYTES")], [tensor("score", "FP32")], {}),
+    "naive": (
+        [tensor("series", "FP32", 4, 2)],
+        [tensor("forecast", "FP32", 3, 2)],
+        {"channels": ["load", "heat"], "frequency": "1h"},
+    ),
 }
 
 
@@ -25,23 +33,45 @@ async def test_server_names_its_extensions() -> None:
     assert found == {
         "name": "longdoc-serve",
         "version": __version__,
-        "extensions": ["binary_tensor_data", "classification", "parameters"],
+        "extensions": [
+            "binary_tensor_data",
+            "classification",
+            "model_configuration",
+            "model_repository",
+            "parameters",
+            "statistics",
+        ],
     }
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-async def test_model_names_its_tensors(name: str) -> None:
+async def test_model_names_its_tensors_and_labels(name: str) -> None:
     async with serving(classifier(), matcher(), forecaster()) as client:
         found = answer(await client.get(f"/v2/models/{name}"))
         assert answer(await client.get(f"/v2/models/{name}/versions/1")) == found
-    inputs, outputs = SIGNATURES[name]
+    inputs, outputs, parameters = SIGNATURES[name]
     assert found == {
         "name": name,
         "versions": ["1"],
         "platform": "onnx_onnxv1",
         "inputs": inputs,
         "outputs": outputs,
+        "parameters": parameters,
     }
+
+
+async def test_metadata_lists_the_served_versions() -> None:
+    async with serving(classifier(version=10), classifier(version=9), matcher()) as client:
+        for path in ("/v2/models/mood", "/v2/models/mood/versions/9", "/v2/models/mood@9"):
+            assert answer(await client.get(path))["versions"] == ["9", "10"]
+        refused = await client.get("/v2/models/mood/versions/2")
+        client.engine.models.named("mood@9").batcher.close()
+        statuses = {
+            path: (await client.get(f"/v2/models/{path}/ready")).status_code
+            for path in ("mood", "mood/versions/10", "mood/versions/9", "mood@9", "mood/versions/8", "mood@8")
+        }
+    assert (refused.status_code, refused.json()) == (404, {"error": "model mood is served in versions 10, 9 only"})
+    assert list(statuses.values()) == [200, 200, 503, 503, 404, 404]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +88,7 @@ async def test_unknown_model_is_an_error(path: str, error: str) -> None:
     assert (response.status_code, response.json()) == (404, {"error": error})
 
 
-async def test_model_is_ready_while_it_takes_requests() -> None:
+async def test_model_is_ready_while_it_accepts_requests() -> None:
     async with serving(classifier(), forecaster()) as client:
         ready = answer(await client.get("/v2/models/mood/ready"))
         client.engine.models["mood"].batcher.close()
@@ -69,7 +99,7 @@ async def test_model_is_ready_while_it_takes_requests() -> None:
     assert ready == {"name": "mood", "ready": True}
     assert other.status_code == 200
     for response in (closed, draining):
-        assert (response.status_code, response.json()) == (503, {"error": "the model takes no requests"})
+        assert (response.status_code, response.json()) == (503, {"error": "the model is not ready"})
         assert int(response.headers["retry-after"]) >= 1
 
 

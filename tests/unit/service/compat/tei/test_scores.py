@@ -1,28 +1,17 @@
-"""The routes of text-embeddings-inference: its shapes around ours."""
+"""TEI's `/predict`, `/rerank` and `/similarity`."""
 
 import math
 from typing import Any
 
-import httpx
 import pytest
-from pydantic import SecretStr
 
-from service.settings import Settings
-from tests.support.models import SHA256, ServingClient, answer, backend_of, classifier, matcher, serving
+from tests.support.models import ServingClient, answer, classifier, matcher, serving
+from tests.support.tei import check_error
 
 POSITIVE = [{"score": 0.6, "label": "positive"}, {"score": 0.4, "label": "negative"}]
-"""Of two pluses and a minus."""
+"""Scores of two pluses and a minus."""
 LONG = "+++" + 22 * "." + "---"
 """28 bytes: two windows."""
-
-
-def check_error(response: httpx.Response, status: int, kind: str) -> str:
-    """TEI's body of an error; its message."""
-    assert response.status_code == status, response.text
-    assert response.headers["content-type"] == "application/json"
-    message: str = response.json()["error"]
-    assert response.json() == {"error": message, "error_type": kind}
-    return message
 
 
 async def predict(client: ServingClient, inputs: object, **options: object) -> Any:
@@ -64,7 +53,7 @@ async def test_raw_scores_are_logits() -> None:
         ({"truncate": True, "truncation_direction": "Left"}, 0.2, 16),
     ],
 )
-async def test_long_text_is_read_as_a_whole_or_truncated(options: dict[str, Any], score: float, used: int) -> None:
+async def test_long_text_is_read_completely_or_truncated(options: dict[str, Any], score: float, used: int) -> None:
     async with serving(classifier()) as client:
         response = await client.post("/predict", json={"inputs": LONG, **options})
     scores = {entry["label"]: entry["score"] for entry in answer(response)}
@@ -89,59 +78,34 @@ async def test_texts_are_ranked(query: str, texts: str) -> None:
     assert best == [{"index": 2, "score": 0.833333, "text": "++"}]
 
 
-async def test_info_describes_the_default_model() -> None:
-    settings = Settings(max_documents=7, max_batch_rows=5)
-    async with serving(matcher(), classifier(), settings=settings) as client:
-        info = answer(await client.get("/info"))
-    assert (info["model_id"], info["model_sha"], info["model_dtype"]) == ("mood", SHA256, "float32")
-    names = {"id2label": {"0": "negative", "1": "positive"}, "label2id": {"negative": 0, "positive": 1}}
-    assert info["model_type"] == {"classifier": names}
-    assert (info["max_input_length"], info["max_client_batch_size"], info["max_batch_requests"]) == (16, 7, 5)
-
-
-async def test_matcher_alone_is_a_reranker() -> None:
-    async with serving(matcher()) as client:
-        info = answer(await client.get("/info"))
-    assert info["model_type"] == {"reranker": {"id2label": {"0": "match"}, "label2id": {"match": 0}}}
-
-
-async def test_health_follows_the_engine() -> None:
-    async with serving(classifier()) as client:
-        healthy = await client.get("/health")
-        client.engine.begin_drain()
-        unhealthy = await client.get("/health")
-    assert (healthy.status_code, healthy.content) == (200, b"")
-    assert check_error(unhealthy, 503, "Unhealthy") == "unhealthy"
+async def test_sentences_are_scored_in_order() -> None:
+    pair = {"source_sentence": "++", "sentences": ["--", "+.", LONG]}
+    async with serving(classifier(), matcher()) as client:
+        response = await client.post("/similarity", json={"inputs": pair})
+        head = await client.post("/similarity", json={"inputs": pair, "parameters": {"truncate": True}})
+    assert answer(response) == [0.5, 0.75, 0.8]
+    assert (response.headers["x-bytes-total"], response.headers["x-bytes-used"]) == ("34", "34")
+    assert (answer(head)[2], head.headers["x-bytes-used"]) == (0.875, "22")
 
 
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
-        ("/predict", {"inputs": ["a", "b", "c"]}, "inputs: 3 strings; 1, a text, or 2, a pair, are allowed"),
-        ("/predict", {"inputs": [["++"], ["++", "+-"]]}, "inputs: texts and pairs are answered by different models"),
+        ("/predict", {"inputs": ["a", "b", "c"]}, "inputs: 3 strings; use 1 for a text, 2 for a pair"),
+        ("/predict", {"inputs": [["++"], ["++", "+-"]]}, "inputs: a batch must not mix texts and pairs"),
         ("/predict", {"inputs": LONG, "truncate": False}, "input 0: the document has 28 bytes; the model reads 16"),
         ("/predict", {"inputs": ["++", "+"]}, "inputs.0.1: the document has 1 bytes; the model needs at least 2"),
         ("/rerank", {"query": "++", "texts": []}, "texts: at least 1 is needed"),
         ("/rerank", {"query": "++"}, "texts: Field required"),
+        ("/similarity", {"inputs": "++"}, "inputs: Input should be an object"),
+        (
+            "/similarity",
+            {"inputs": {"source_sentence": "++", "sentences": ["+"]}},
+            "inputs.sentences.0: the document has 1 bytes",
+        ),
     ],
 )
-async def test_wrong_value_is_named(path: str, body: dict[str, Any], message: str) -> None:
+async def test_error_names_the_wrong_value(path: str, body: dict[str, Any], message: str) -> None:
     async with serving(classifier(), matcher()) as client:
         response = await client.post(path, json=body)
-    assert check_error(response, 422, "Validation").startswith(message)
-
-
-async def test_error_of_the_backend_is_one() -> None:
-    model = classifier()
-    backend_of(model).error = RuntimeError("broken")
-    async with serving(model) as client:
-        check_error(await client.post("/predict", json={"inputs": "+"}), 500, "Backend")
-
-
-async def test_missing_key_has_no_body() -> None:
-    async with serving(classifier(), settings=Settings(api_keys=(SecretStr("secret"),))) as client:
-        response = await client.post("/predict", json={"inputs": "+"})
-        healthy = await client.get("/health")
-    assert (response.status_code, response.content) == (401, b"")
-    assert response.headers["www-authenticate"] == "Bearer"
-    assert healthy.status_code == 200
+    assert check_error(response, 422).startswith(message)

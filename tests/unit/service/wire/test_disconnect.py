@@ -1,4 +1,4 @@
-"""Work that ends when the client leaves."""
+"""Work that is cancelled when the client disconnects."""
 
 import asyncio
 
@@ -6,14 +6,14 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
-from service.wire import departure
-from service.wire.departure import Departure, while_connected
+from service.wire import disconnect
+from service.wire.disconnect import CancelOnDisconnect, cancel_on_disconnect
 from tests.support.calls import receive_of
 from tests.support.waiting import PATIENCE_S
 
 
 class Endless:
-    """Work that ends only when it is cancelled."""
+    """Work that ends only by cancellation."""
 
     def __init__(self) -> None:
         self.began = asyncio.Event()
@@ -30,13 +30,13 @@ class Endless:
 
 @pytest.fixture(autouse=True)
 def _watch_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(departure, "WATCH_AFTER_S", 0)
+    monkeypatch.setattr(disconnect, "WATCH_AFTER_S", 0)
 
 
-async def test_work_is_cancelled_when_the_client_leaves() -> None:
+async def test_disconnect_cancels_the_work() -> None:
     endless = Endless()
     with pytest.raises(ClientDisconnect):
-        await while_connected(receive_of(b"part", b"part"), endless.work())
+        await cancel_on_disconnect(receive_of(b"part", b"part"), endless.work())
     assert endless.was_cancelled
     task = asyncio.current_task()
     assert task is not None
@@ -53,9 +53,9 @@ async def test_result_and_error_of_the_work_are_passed_on() -> None:
         raise ValueError("broken")
 
     stays = receive_of(b"", leaves=False)
-    assert await while_connected(stays, seven()) == 7
+    assert await cancel_on_disconnect(stays, seven()) == 7
     with pytest.raises(ValueError, match="broken"):
-        await while_connected(stays, fail())
+        await cancel_on_disconnect(stays, fail())
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
@@ -67,13 +67,13 @@ async def test_short_work_is_not_watched(monkeypatch: pytest.MonkeyPatch) -> Non
         await asyncio.sleep(0)
         return 7
 
-    monkeypatch.setattr(departure, "WATCH_AFTER_S", 3600)
-    assert await while_connected(receive, seven()) == 7
+    monkeypatch.setattr(disconnect, "WATCH_AFTER_S", 3600)
+    assert await cancel_on_disconnect(receive, seven()) == 7
 
 
-async def test_cancellation_from_outside_stays_one() -> None:
+async def test_cancelling_the_request_cancels_the_work() -> None:
     endless = Endless()
-    task = asyncio.create_task(while_connected(receive_of(b"", leaves=False), endless.work()))
+    task = asyncio.create_task(cancel_on_disconnect(receive_of(b"", leaves=False), endless.work()))
     await endless.began.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -81,7 +81,7 @@ async def test_cancellation_from_outside_stays_one() -> None:
     assert endless.was_cancelled
 
 
-async def test_watcher_that_ends_by_itself_interrupts_nothing() -> None:
+async def test_finished_or_failed_watcher_does_not_interrupt_the_work() -> None:
     async def nothing() -> None:
         pass
 
@@ -89,15 +89,15 @@ async def test_watcher_that_ends_by_itself_interrupts_nothing() -> None:
         raise ValueError("of the watcher")
 
     for watching in (nothing, fault):
-        with Departure() as watched:
+        with CancelOnDisconnect() as watched:
             watcher = watched.watch(watching())
             await asyncio.wait([watcher])
             await asyncio.sleep(0)
 
 
-async def test_watcher_ends_with_the_block() -> None:
+async def test_watcher_is_cancelled_at_the_end_of_the_block() -> None:
     endless = Endless()
-    with Departure() as watched:
+    with CancelOnDisconnect() as watched:
         watcher = watched.watch(endless.work())
         await endless.began.wait()
     await asyncio.wait([watcher], timeout=PATIENCE_S)

@@ -1,0 +1,287 @@
+"""KServe's V1 protocol: `POST /v1/models/{name}:predict` takes a list of instances and returns their predictions.
+
+| task           | instance                               | prediction                |
+| -------------- | -------------------------------------- | ------------------------- |
+| classification | document, or `{"text": document}`      | result of `/v1/classify`  |
+| matching       | `{"a": document, "b": document}`       | result of `/v1/score`     |
+| forecasting    | `{"series": ...}`, as in `/v1/forecast` | response of `/v1/forecast` |
+
+A document is a string, or `{"b64": string}` for any bytes. Options have their defaults. Unknown fields beside
+`instances` are ignored.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from starlette.responses import Response
+
+from artifact.classification import Options
+from artifact.forecasting import check_channels
+from artifact.series import Tails
+from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher
+from service.errors import rename_places
+from service.offload import ITEM_NUMBERS, count_items
+from service.tasks.classification import classify
+from service.tasks.forecasting import forecast
+from service.tasks.matching import score
+from service.wire.call import Call
+from service.wire.errors import Dialect, Failure
+from service.wire.media import JSON
+from service.wire.requests import (
+    check_content_encoding,
+    check_count,
+    decode_base64,
+    parse_body,
+    parse_json,
+    read_body,
+    read_document,
+    read_text,
+    reserve_numbers,
+)
+from service.wire.responses import fragment, json_response
+from service.wire.route import TIMEOUT_HEADERS, Route
+from service.wire.schemas import MAX_TEXTS, ClassifyResult, ForecastResult, PairScore, Series, channels_of
+
+T = TypeVar("T")
+
+
+class _Instance(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)  # an ignored field would be lost input
+
+
+class EncodedDocument(_Instance):
+    """A document of any bytes."""
+
+    b64: str
+    """The bytes in base64."""
+
+
+def _kind(value: object) -> str | None:
+    """Tag of an instance's type; None if it has none of the types."""
+    if isinstance(value, dict):
+        return next((name for name in ("b64", "text") if name in value), None)
+    return "string" if isinstance(value, str) else None
+
+
+Document = Annotated[
+    Annotated[str, Tag("string")] | Annotated[EncodedDocument, Tag("b64")],
+    Discriminator(
+        lambda value: None if (kind := _kind(value)) == "text" else kind,
+        custom_error_type="document",
+        custom_error_message='Input should be a string or {"b64": a string}',
+    ),
+]
+
+
+class TextInstance(_Instance):
+    """A document to classify, as an object."""
+
+    text: Document
+
+
+ClassifierInstance = Annotated[
+    Annotated[str, Tag("string")] | Annotated[EncodedDocument, Tag("b64")] | Annotated[TextInstance, Tag("text")],
+    Discriminator(
+        _kind,
+        custom_error_type="instance",
+        custom_error_message='Input should be a string, {"text": a string} or {"b64": a string}',
+    ),
+]
+
+
+class MatcherInstance(_Instance):
+    """A pair of documents."""
+
+    a: Document
+    b: Document
+
+
+class ForecasterInstance(_Instance):
+    """A series to forecast."""
+
+    series: Series
+
+
+class _Instances(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class ClassifierInstances(_Instances):
+    """Body of a request to a classifier."""
+
+    instances: Annotated[list[ClassifierInstance], Field(fail_fast=True, max_length=MAX_TEXTS)]
+
+
+class MatcherInstances(_Instances):
+    """Body of a request to a matcher."""
+
+    instances: Annotated[list[MatcherInstance], Field(fail_fast=True, max_length=MAX_TEXTS // 2)]
+
+
+class ForecasterInstances(_Instances):
+    """Body of a request to a forecaster."""
+
+    instances: Annotated[list[ForecasterInstance], Field(fail_fast=True)]
+
+
+class Predictions(BaseModel):
+    """Body of the response."""
+
+    model: str
+    version: int
+    predictions: list[ClassifyResult] | list[PairScore] | list[ForecastResult]
+    """One per instance, in the same order."""
+
+
+class PredictError(BaseModel):
+    """Body of every error."""
+
+    error: str
+
+
+def _write_error(failed: Failure) -> Response:
+    """Write an error in KServe's format."""
+    return json_response({"error": failed.detail}, failed.status)
+
+
+DIALECT = Dialect(_write_error, PredictError)
+
+
+async def post_instances(call: Call) -> Response:
+    """Run a model on instances."""
+    _ = call.deadline  # report an invalid header before an invalid body
+    check_content_encoding(call)  # no check of the media type: some clients send none
+    model = call.models.named(call.path_params["name"])
+    if isinstance(model, ServedClassifier):
+        return await _classify(call, model)
+    if isinstance(model, ServedMatcher):
+        return await _score(call, model)
+    assert isinstance(model, ServedForecaster)
+    return await _forecast(call, model)
+
+
+async def _read(call: Call, parse: Callable[[int, bytes], T]) -> T:
+    """Read the body and parse it; `parse` must be picklable, and gets the maximum number of instances first."""
+    limited = functools.partial(parse, call.settings.max_documents)
+    return await parse_body(call, limited, await read_body(call))
+
+
+async def _classify(call: Call, model: ServedClassifier) -> Response:
+    """Classify documents."""
+    sent = await _read(call, _documents)
+    documents = [read_document(call, f"instances.{number}", document) for number, document in enumerate(sent)]
+    work = classify(model, documents, on_overflow="windows", deadline=call.deadline)
+    labels, wanted = model.manifest.labels, Options()
+    with rename_places(lambda place: place.replace("inputs", "instances", 1)):
+        return await call.answer(
+            model,
+            work,
+            lambda answers: {"predictions": [answer.as_json(labels, wanted) for answer in answers]},
+            count_items(documents),
+        )
+
+
+async def _score(call: Call, model: ServedMatcher) -> Response:
+    """Score pairs of documents."""
+    sent = await _read(call, _pairs)
+    pairs = [
+        (read_text(call, f"instances.{number}.a", a), read_text(call, f"instances.{number}.b", b))
+        for number, (a, b) in enumerate(sent)
+    ]
+    work = score(model, pairs, on_overflow="windows", deadline=call.deadline)
+    return await call.answer(
+        model, work, lambda scored: {"predictions": [pair.as_json("windows") for pair in scored]}, len(pairs)
+    )
+
+
+async def _forecast(call: Call, model: ServedForecaster) -> Response:
+    """Forecast series over the model's full horizon."""
+    manifest = model.manifest
+    sent = await _read(call, functools.partial(_series, manifest.context_length))
+    call.body.hold(sum(one.series.values.nbytes for one in sent))
+    count = len(sent) * manifest.horizon * len(manifest.channels)
+    reserve_numbers(call, count, "send fewer instances")
+    places = []
+    for number, one in enumerate(sent):
+        with rename_places(functools.partial(_in_instance, number)):
+            places.append(check_channels(manifest, one.names, len(one.series.lengths)))
+    work = forecast(
+        model,
+        [one.series.take(order) for one, order in zip(sent, places, strict=True)],
+        horizon=manifest.horizon,
+        levels=(),
+        deadline=call.deadline,
+        rename=_in_instance,
+    )
+
+    def to_json(answers: Any) -> dict[str, Any]:
+        """The predictions, each serialized separately."""
+        parts = zip(sent, places, answers, strict=True)
+        predictions = [fragment(answer.as_json(one.names, order)) for one, order, answer in parts]
+        return {"predictions": predictions}
+
+    return await call.answer(model, work, to_json, count // ITEM_NUMBERS)
+
+
+class _ParsedSeries(NamedTuple):
+    """A series, with only the steps that the model reads."""
+
+    names: list[str] | None
+    """Names of the channels; None if they are identified by position."""
+    series: Tails
+
+
+def _documents(most: int, body: bytes) -> list[bytes]:
+    """Parse documents to classify. Raises: InvalidInput, PayloadTooLarge, and what `parse_json` raises."""
+    instances = parse_json(ClassifierInstances, body).instances
+    check_count("instances", len(instances), most)
+    return [_bytes(f"instances.{number}", given) for number, given in enumerate(instances)]
+
+
+def _pairs(most: int, body: bytes) -> list[tuple[bytes, bytes]]:
+    """Parse pairs of documents. Raises: as `_documents`."""
+    instances = parse_json(MatcherInstances, body).instances
+    check_count("instances", len(instances), most)
+    return [
+        (_bytes(f"instances.{number}.a", given.a), _bytes(f"instances.{number}.b", given.b))
+        for number, given in enumerate(instances)
+    ]
+
+
+def _series(max_steps: int, most: int, body: bytes) -> list[_ParsedSeries]:
+    """Parse series; keep the last `max_steps` steps of each. Raises: as `_documents`."""
+    instances = parse_json(ForecasterInstances, body).instances
+    check_count("instances", len(instances), most)
+    sent = []
+    for given in instances:
+        names, columns = channels_of(given.series)
+        sent.append(_ParsedSeries(names, Tails.of(columns, max_steps)))
+    return sent
+
+
+def _bytes(place: str, given: str | EncodedDocument | TextInstance) -> bytes:
+    """Bytes of a document. Raises: InvalidInput naming its location."""
+    if isinstance(given, TextInstance):
+        return _bytes(f"{place}.text", given.text)
+    return given.encode() if isinstance(given, str) else decode_base64(f"{place}.b64", given.b64)
+
+
+def _in_instance(number: int, place: str) -> str:
+    """Location in the request of a location in an instance."""
+    return f"instances.{number}.{place}"
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/v1/models/{name}:predict",
+        handler=post_instances,
+        dialect=DIALECT,
+        bodies={JSON: ClassifierInstances | MatcherInstances | ForecasterInstances},
+        examples={JSON: {"instances": ["A film to see twice.", {"text": "Two hours that nobody gives back."}]}},
+        answers={JSON: Predictions},
+        parameters=TIMEOUT_HEADERS,
+    ),
+)

@@ -1,0 +1,1 @@
+"""The HTTP API of text-embeddings-inference (TEI). Unknown fields are ignored."""

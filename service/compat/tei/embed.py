@@ -1,0 +1,69 @@
+"""TEI's `/embed`: vectors of texts, from the encoder of the default matcher."""
+
+from pydantic import Field
+from starlette.responses import Response
+
+from artifact.loading import Floats
+from artifact.matching import normalized
+from service.compat.tei.errors import DIALECT
+from service.compat.tei.texts import ResponseStats, Truncation, respond
+from service.offload import offload
+from service.wire.call import Call
+from service.wire.media import JSON
+from service.wire.requests import read_json
+from service.wire.responses import json_response
+from service.wire.route import TIMEOUT_HEADERS, Route
+from service.wire.schemas import Inputs
+from service.wire.vectors import encode_texts, write_vector
+
+
+class EmbedOptions(Truncation):
+    """Options of vectors."""
+
+    normalize: bool = True
+    """Whether to scale vectors to length 1."""
+    prompt_name: None = None
+    """Only null: the model has no prompts."""
+    dimensions: int | None = Field(default=None, ge=1)
+    """Length of a vector; must be the model's."""
+
+
+class EmbedRequest(EmbedOptions):
+    """Body of `POST /embed`."""
+
+    inputs: Inputs
+    """One text or several."""
+
+
+async def post_embed(call: Call) -> Response:
+    """Return a vector per text; the vector of a text longer than the model reads is the mean over its windows."""
+    asked = await read_json(call, EmbedRequest)
+    return await answer_vectors(call, asked.inputs, asked)
+
+
+async def answer_vectors(call: Call, inputs: str | list[str], asked: EmbedOptions) -> Response:
+    """Respond with a vector per text. Raises: what `encode_texts` raises."""
+    encoded = await encode_texts(
+        call, "inputs", inputs, model=None, dimensions=asked.dimensions, on_overflow=asked.on_overflow
+    )
+    response = await offload(len(encoded.vectors), _write, encoded.vectors, normalize=asked.normalize)
+    return respond(call, ResponseStats.of(encoded.model, encoded.encodings, encoded.timing), response)
+
+
+def _write(vectors: Floats, *, normalize: bool) -> Response:
+    """Vectors as JSON."""
+    return json_response([write_vector(vector) for vector in (normalized(vectors) if normalize else vectors)])
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/embed",
+        handler=post_embed,
+        dialect=DIALECT,
+        bodies={JSON: EmbedRequest},
+        examples={JSON: {"inputs": ["Parsing with neural networks.", "Phrases in machine translation."]}},
+        answers={JSON: list[list[float]]},
+        parameters=TIMEOUT_HEADERS,
+    ),
+)

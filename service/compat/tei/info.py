@@ -1,0 +1,105 @@
+"""TEI's `/info` and `/health`."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+from starlette.responses import Response
+
+from artifact import __version__
+from artifact.manifest import ClassifierManifest
+from service.compat.tei.errors import DIALECT
+from service.compat.tei.scores import MATCH
+from service.engine.selection import Models
+from service.engine.served import ServedClassifier
+from service.errors import NotReady
+from service.wire.call import Call
+from service.wire.media import JSON
+from service.wire.responses import json_response
+from service.wire.route import Route
+
+
+class TEILabels(BaseModel):
+    """Labels of the outputs."""
+
+    id2label: dict[str, str]
+    label2id: dict[str, int]
+
+
+class TEIInfo(BaseModel):
+    """Response of `/info`."""
+
+    model_config = ConfigDict(protected_namespaces=())
+
+    model_id: str
+    model_sha: str
+    model_dtype: str
+    served_model_name: str
+    model_type: dict[Literal["classifier", "reranker"], TEILabels]
+    max_concurrent_requests: int
+    max_input_length: int
+    max_batch_tokens: int
+    max_batch_requests: int | None
+    max_client_batch_size: int
+    auto_truncate: bool
+    tokenization_workers: int
+    version: str
+    sha: str | None
+    docker_label: str | None
+
+
+async def health(call: Call) -> Response:
+    """Return 200 without a body if all models are ready."""
+    if not call.engine.is_ready:
+        raise NotReady("unhealthy")
+    return Response()
+
+
+async def get_info(call: Call) -> Response:
+    """Describe the default classifier; without classifiers, the default matcher as a re-ranker. Tokens are bytes."""
+    models, settings = call.models, call.settings
+    manifest = (models.classifier(None) if has_classifier(models) else models.matcher(None)).manifest
+    is_classifier = isinstance(manifest, ClassifierManifest)
+    labels = manifest.labels if isinstance(manifest, ClassifierManifest) else (MATCH,)
+    files = manifest.files_of(settings.backend)
+    file = files[max(files)]
+    names = {
+        "id2label": {str(number): label for number, label in enumerate(labels)},
+        "label2id": {label: number for number, label in enumerate(labels)},
+    }
+    info = {
+        "model_id": manifest.name,
+        "model_sha": file.sha256,
+        "model_dtype": file.precision,
+        "served_model_name": manifest.name,
+        "model_type": {"classifier" if is_classifier else "reranker": names},
+        "max_concurrent_requests": settings.max_queue_rows,
+        "max_input_length": manifest.max_length,
+        "max_batch_tokens": settings.max_body_bytes,
+        "max_batch_requests": settings.max_batch_rows,
+        "max_client_batch_size": settings.max_documents,
+        "auto_truncate": False,
+        "tokenization_workers": 1,
+        "version": __version__,
+        "sha": None,
+        "docker_label": None,
+    }
+    return json_response(info)
+
+
+def has_classifier(models: Models) -> bool:
+    """Whether a classifier is served; `POST /` and `/info` use the matcher otherwise."""
+    return any(isinstance(model, ServedClassifier) for model in models.values())
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/health",
+        handler=health,
+        dialect=DIALECT,
+        needs_key=False,
+        answers_head=True,
+        statuses=(503,),
+    ),
+    Route(method="GET", path="/info", handler=get_info, dialect=DIALECT, answers={JSON: TEIInfo}, statuses=(401, 422)),
+)

@@ -1,0 +1,283 @@
+"""TEI's `/predict`, `/rerank` and `/similarity`.
+
+`/predict` classifies texts with the default classifier and scores pairs with the default matcher:
+
+| `inputs`                     | meaning       |
+| ---------------------------- | ------------- |
+| `"a"` or `["a"]`             | one text      |
+| `["a", "b"]`                 | one pair      |
+| `[["a"], ["b"]]`             | several texts |
+| `[["a", "b"], ["c", "d"]]`   | several pairs |
+
+`/rerank` and `/similarity` return the matcher's scores of pairs.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import AliasChoices, BaseModel, Discriminator, Field, Tag
+from starlette.responses import Response
+
+from artifact.documents import OnOverflow
+from artifact.errors import InvalidInput
+from artifact.matching import Ranking
+from service.compat.tei.errors import DIALECT
+from service.compat.tei.texts import ResponseStats, Truncation, respond
+from service.engine.served import ServedMatcher
+from service.offload import offload
+from service.tasks.classification import classify
+from service.tasks.matching import rank, score
+from service.tasks.timing import Timing
+from service.wire.call import Call
+from service.wire.media import JSON
+from service.wire.requests import check_count, read_document, read_json, read_text, read_texts
+from service.wire.responses import json_response
+from service.wire.route import TIMEOUT_HEADERS, Route
+from service.wire.schemas import Documents, text_or_list
+
+MATCH = "match"
+"""Label of a pair's score in `/predict`."""
+MAX_INPUTS = 10_000
+"""More than any setting allows; a body could have millions."""
+MIN_PROBABILITY = 2.0**-53
+"""Probabilities closer to 0 or 1 are clipped, so that their logits are finite."""
+
+
+def _is_batch(value: object) -> bool:
+    """Whether a value is a list of lists."""
+    return isinstance(value, list) and isinstance(next(iter(value), None), list)
+
+
+Strings = Annotated[list[str], Field(max_length=MAX_INPUTS, fail_fast=True)]
+Input = Annotated[list[str], Field(min_length=1, max_length=2, fail_fast=True)]
+Batch = Annotated[list[Input], Field(max_length=MAX_INPUTS, fail_fast=True)]
+Inputs = Annotated[
+    Annotated[str, Tag("text")] | Annotated[Strings, Tag("list")] | Annotated[Batch, Tag("batch")],
+    Discriminator(
+        lambda value: "batch" if _is_batch(value) else text_or_list(value),
+        custom_error_type="inputs",
+        custom_error_message="Input should be a string, a list of strings or a list of such lists",
+    ),
+]
+
+
+class _Scores(Truncation):
+    raw_scores: bool = False
+    """Logits instead of probabilities."""
+
+
+class PredictRequest(_Scores):
+    """Body of `POST /predict`."""
+
+    inputs: Inputs
+    """A text, a pair of texts, or a list of texts or pairs, each in a list of its own."""
+
+
+class RerankRequest(_Scores):
+    """Body of `POST /rerank`; accepts Cohere's field names, too."""
+
+    query: str
+    texts: Documents = Field(validation_alias=AliasChoices("texts", "documents"))
+    """Texts to rank."""
+    return_text: bool = Field(default=False, validation_alias=AliasChoices("return_text", "return_documents"))
+    """Whether to return the texts."""
+    top_n: int | None = Field(default=None, ge=1)
+    """Maximum number of results; by default all."""
+
+
+class SimilarityInput(BaseModel):
+    """A text, and the texts to compare it with."""
+
+    source_sentence: str
+    sentences: Documents
+
+
+class SimilarityRequest(BaseModel):
+    """Body of `POST /similarity`."""
+
+    inputs: SimilarityInput
+    parameters: Truncation | None = None
+
+
+class TEIPrediction(BaseModel):
+    """A label with its score."""
+
+    score: float
+    label: str
+
+
+class TEIRank(BaseModel):
+    """Score of a text; `index` is its position in the request."""
+
+    index: int
+    score: float
+    text: str | None = None
+
+
+async def post_predict(call: Call) -> Response:
+    """Return the labels of a text, best first, or the score of a pair; for a batch, a list of these."""
+    asked = await read_json(call, PredictRequest)
+    inputs, is_batch = _batch(asked.inputs)
+    check_count("inputs", len(inputs), call.settings.max_documents)
+    if len({len(parts) for parts in inputs}) > 1:
+        raise InvalidInput.at("inputs", "a batch must not mix texts and pairs")
+    if len(inputs[0]) == 1:
+        texts = [text for (text,) in inputs]
+        predictions, outcome = await predict_labels(call, texts, asked.on_overflow, raw_scores=asked.raw_scores)
+    else:
+        predictions, outcome = await _predict_matches(call, inputs, asked)
+    return respond(call, outcome, json_response(predictions if is_batch else predictions[0]))
+
+
+async def post_rerank(call: Call) -> Response:
+    """Rank texts by their score with a query, best first."""
+    asked = await read_json(call, RerankRequest)
+    model, ranking, timing = await _rank(call, ("query", asked.query), ("texts", asked.texts), asked.on_overflow)
+    ranks = await offload(len(asked.texts), _ranks, ranking, asked)
+    return respond(call, ResponseStats.of(model, [ranking.query, *ranking.documents], timing), json_response(ranks))
+
+
+async def post_similarity(call: Call) -> Response:
+    """Return the scores of texts with a source text, as in `/v1/rank`, in the order of the texts."""
+    asked = await read_json(call, SimilarityRequest)
+    return await answer_similarity(call, asked.inputs, (asked.parameters or Truncation()).on_overflow)
+
+
+async def answer_similarity(call: Call, inputs: SimilarityInput, on_overflow: OnOverflow) -> Response:
+    """Respond with the score of each text. Raises: what `rank` raises, and InvalidInput, PayloadTooLarge."""
+    source, sentences = ("inputs.source_sentence", inputs.source_sentence), ("inputs.sentences", inputs.sentences)
+    model, ranking, timing = await _rank(call, source, sentences, on_overflow)
+    outcome = ResponseStats.of(model, [ranking.query, *ranking.documents], timing)
+    return respond(call, outcome, json_response(ranking.scores))
+
+
+async def _rank(
+    call: Call, query: tuple[str, str], texts: tuple[str, Sequence[str]], on_overflow: OnOverflow
+) -> tuple[ServedMatcher, Ranking, Timing]:
+    """Score texts with a query by the default matcher; `query` and `texts` are (location, value)."""
+    place, documents = texts
+    check_count(place, len(documents), call.settings.max_rank_documents)
+    query_text = read_text(call, *query)
+    candidates = await offload(len(documents), read_texts, call, place, documents)
+    model = call.models.matcher(None)
+    work = rank(model, query_text, candidates, on_overflow=on_overflow, deadline=call.deadline)
+    ranking, timing = await call.run(model, work)
+    return model, ranking, timing
+
+
+def _ranks(ranking: Ranking, asked: RerankRequest) -> list[dict[str, Any]]:
+    """The best texts in TEI's format."""
+    ranks: list[dict[str, Any]] = [
+        {"index": index, "score": _score(ranking.scores[index], asked)} for index in ranking.best(asked.top_n)
+    ]
+    if asked.return_text:
+        ranks = [{**entry, "text": asked.texts[entry["index"]]} for entry in ranks]
+    return ranks
+
+
+def _batch(inputs: str | list[str] | list[list[str]]) -> tuple[list[list[str]], bool]:
+    """Texts as lists of one and pairs as lists of two; and whether `inputs` is a batch. Raises: InvalidInput."""
+    if isinstance(inputs, str):
+        return [[inputs]], False
+    batch = [given for given in inputs if isinstance(given, list)]
+    if batch:
+        return batch, True
+    strings = [given for given in inputs if isinstance(given, str)]
+    if len(strings) not in (1, 2):
+        raise InvalidInput.at(
+            "inputs", f"{len(strings)} strings; use 1 for a text, 2 for a pair, or a list of lists for a batch"
+        )
+    return [strings], False
+
+
+async def predict_labels(
+    call: Call, texts: Sequence[str], on_overflow: OnOverflow, *, raw_scores: bool
+) -> tuple[list[list[dict[str, Any]]], ResponseStats]:
+    """Labels of each text, best first, by the default classifier.
+
+    Raises: PayloadTooLarge, and what `classify` raises.
+    """
+    documents = [read_document(call, f"inputs.{number}", text) for number, text in enumerate(texts)]
+    model = call.models.classifier(None)
+    answers, timing = await call.run(model, classify(model, documents, on_overflow=on_overflow, deadline=call.deadline))
+    predictions = [_ranked(answer.scores, model.manifest.labels, raw_scores=raw_scores) for answer in answers]
+    total, used = sum(answer.bytes_total for answer in answers), sum(answer.bytes_used for answer in answers)
+    return predictions, ResponseStats(model, total, used, timing)
+
+
+def _ranked(scores: NDArray[np.float64], labels: Sequence[str], *, raw_scores: bool) -> list[dict[str, Any]]:
+    """Labels of one text, best first. Log-probabilities are logits up to a constant."""
+    values = np.log(scores.clip(min=np.finfo(float).tiny)) if raw_scores else scores
+    pairs = sorted(zip(values.tolist(), labels, strict=True), key=lambda pair: -pair[0])
+    return [{"score": value, "label": label} for value, label in pairs]
+
+
+async def _predict_matches(
+    call: Call, inputs: Sequence[list[str]], asked: PredictRequest
+) -> tuple[list[list[dict[str, Any]]], ResponseStats]:
+    """Score each pair with the default matcher."""
+    pairs = [
+        (read_text(call, f"inputs.{number}.0", a), read_text(call, f"inputs.{number}.1", b))
+        for number, (a, b) in enumerate(inputs)
+    ]
+    model = call.models.matcher(None)
+    scored, timing = await call.run(model, score(model, pairs, on_overflow=asked.on_overflow, deadline=call.deadline))
+    predictions = [[{"score": _score(pair.score, asked), "label": MATCH}] for pair in scored]
+    return predictions, ResponseStats.of(model, [text for pair in scored for text in (pair.a, pair.b)], timing)
+
+
+def _score(probability: float, asked: _Scores) -> float:
+    """Probability of a pair, or its logit if `raw_scores` is set."""
+    if not asked.raw_scores:
+        return probability
+    bounded = min(max(probability, MIN_PROBABILITY), 1 - MIN_PROBABILITY)
+    return math.log(bounded / (1 - bounded))
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/predict",
+        handler=post_predict,
+        dialect=DIALECT,
+        bodies={JSON: PredictRequest},
+        examples={JSON: {"inputs": [["A film to see twice."], ["Two hours that nobody gives back."]]}},
+        answers={JSON: list[TEIPrediction] | list[list[TEIPrediction]]},
+        parameters=TIMEOUT_HEADERS,
+    ),
+    Route(
+        method="POST",
+        path="/rerank",
+        handler=post_rerank,
+        dialect=DIALECT,
+        bodies={JSON: RerankRequest},
+        examples={
+            JSON: {
+                "query": "Parsing with neural networks.",
+                "texts": ["Neural parsers of natural language.", "Phrases in machine translation."],
+            }
+        },
+        answers={JSON: list[TEIRank]},
+        parameters=TIMEOUT_HEADERS,
+    ),
+    Route(
+        method="POST",
+        path="/similarity",
+        handler=post_similarity,
+        dialect=DIALECT,
+        bodies={JSON: SimilarityRequest},
+        examples={
+            JSON: {
+                "inputs": {
+                    "source_sentence": "Parsing with neural networks.",
+                    "sentences": ["Neural parsers of natural language.", "Phrases in machine translation."],
+                }
+            }
+        },
+        answers={JSON: list[float]},
+        parameters=TIMEOUT_HEADERS,
+    ),
+)

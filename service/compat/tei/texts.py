@@ -1,0 +1,66 @@
+"""Shared by TEI's routes: truncation of texts, and headers of the response.
+
+Texts of any length are read completely unless `truncate` is set. The headers `x-bytes-total` and `x-bytes-used` report
+how much was read.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+from starlette.responses import Response
+
+from artifact.documents import OnOverflow
+from artifact.matching import Encoding
+from service.engine.served import ServedModel
+from service.tasks.timing import Timing
+from service.wire.call import Call
+
+
+class Truncation(BaseModel):
+    """How to truncate texts longer than the model reads."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True, protected_namespaces=())
+
+    truncate: bool | None = None
+    """true: truncate long texts; false: reject them; null: read them completely, in windows."""
+    truncation_direction: Literal["Left", "Right", "left", "right"] = "Right"
+    """The end that is dropped."""
+
+    @property
+    def on_overflow(self) -> OnOverflow:
+        """The corresponding option of `/v1/classify`."""
+        if self.truncate is None:
+            return "windows"
+        if not self.truncate:
+            return "error"
+        return "head" if self.truncation_direction.lower() == "right" else "tail"
+
+
+@dataclass(frozen=True)
+class ResponseStats:
+    """Model, bytes and times of a response."""
+
+    model: ServedModel
+    bytes_total: int
+    bytes_used: int
+    timing: Timing
+
+    @classmethod
+    def of(cls, model: ServedModel, encodings: Sequence[Encoding], timing: Timing) -> "ResponseStats":
+        """Statistics of a matcher's response; `encodings` hold the bytes read of each text."""
+        total, used = (sum(text.bytes_total for text in encodings), sum(text.bytes_used for text in encodings))
+        return cls(model, total, used, timing)
+
+
+def respond(call: Call, outcome: ResponseStats, response: Response) -> Response:
+    """Finish a response and add TEI's headers; times are in milliseconds."""
+    call.finish(outcome.model, outcome.timing, response)
+    timing, total = outcome.timing, time.perf_counter() - call.started
+    times = {"total": total, "compute": total, "tokenization": timing.decode, "queue": timing.queue}
+    times["inference"] = timing.compute
+    response.headers.update({f"x-{stage}-time": f"{1000 * seconds:.2f}" for stage, seconds in times.items()})
+    response.headers.update({"x-bytes-total": str(outcome.bytes_total), "x-bytes-used": str(outcome.bytes_used)})
+    return response

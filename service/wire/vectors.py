@@ -1,0 +1,87 @@
+"""Vectors of texts, for the protocols that return them."""
+
+from typing import NamedTuple
+
+import orjson
+
+from artifact.documents import OnOverflow
+from artifact.errors import InvalidInput
+from artifact.loading import Floats
+from artifact.manifest import MatcherManifest
+from artifact.matching import Encoding, Vector
+from service.engine.served import ServedMatcher
+from service.offload import offload
+from service.tasks.matching import encode
+from service.tasks.timing import Timing
+from service.wire.call import Call
+from service.wire.requests import check_count, read_texts, reserve_numbers
+
+
+class EncodedTexts(NamedTuple):
+    """Vectors of the texts of a request."""
+
+    model: ServedMatcher
+    vectors: Floats
+    """(texts, dim), not normalized."""
+    encodings: list[Encoding]
+    """How many bytes of each text were read."""
+    timing: Timing
+
+    @property
+    def bytes_used(self) -> int:
+        """Bytes of all texts that the model read."""
+        return sum(encoding.bytes_used for encoding in self.encodings)
+
+
+async def encode_texts(
+    call: Call,
+    place: str,
+    inputs: str | list[str],
+    *,
+    model: str | None,
+    dimensions: int | None,
+    on_overflow: OnOverflow,
+) -> EncodedTexts:
+    """Encode a text or several with a matcher.
+
+    Args:
+        call: the request.
+        place: name of the field with the texts, for errors.
+        inputs: the texts.
+        model: name of the matcher; None for the default one.
+        dimensions: length of a vector that the client asks for; None for the model's.
+        on_overflow: what happens to texts longer than the model reads.
+
+    Raises: InvalidInput, PayloadTooLarge, Overloaded, ModelNotFound, ClientDisconnect, and what `encode` raises.
+
+    """
+    given = [inputs] if isinstance(inputs, str) else inputs
+    check_count(place, len(given), call.settings.max_documents)
+    served = call.models.matcher(model)
+    check_vectors(call, served.manifest, len(given), dimensions)
+    texts = await offload(len(given), read_texts, call, place, given)
+    work = encode(served, texts, on_overflow=on_overflow, deadline=call.deadline)
+    vectors, encodings, timing = await call.run(served, work)
+    return EncodedTexts(served, vectors, encodings, timing)
+
+
+def check_vectors(call: Call, manifest: MatcherManifest, count: int, dimensions: int | None) -> None:
+    """Check the length and number of vectors, and count their bytes in advance.
+
+    Args:
+        call: the request.
+        manifest: of the model.
+        count: number of vectors.
+        dimensions: length of a vector that the client asks for; None for the model's.
+
+    Raises: InvalidInput, PayloadTooLarge, Overloaded.
+
+    """
+    if dimensions not in (None, manifest.dim):
+        raise InvalidInput.at("dimensions", f"{dimensions}; vectors of {manifest.name} have {manifest.dim} numbers")
+    reserve_numbers(call, count * manifest.dim, "send fewer texts")
+
+
+def write_vector(vector: Vector) -> orjson.Fragment:
+    """A vector (dim,) as JSON. One call for many vectors would hold the GIL too long."""
+    return orjson.Fragment(orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY))

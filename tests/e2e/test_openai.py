@@ -1,0 +1,59 @@
+"""OpenAI's `/v1/embeddings`: its shape and the vectors computed offline."""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+import numpy as np
+
+from tests.support.offline import OfflineMatcher, document
+from tests.support.problems import SECRET
+
+LONG = document(9000).decode()
+
+
+def vectors(answer: dict[str, Any]) -> np.ndarray:
+    """Decode the vectors (texts, dim) of a response as OpenAI's client does."""
+    assert [(entry["object"], entry["index"]) for entry in answer["data"]] == [
+        ("embedding", index) for index in range(len(answer["data"]))
+    ]
+    found = [entry["embedding"] for entry in answer["data"]]
+    return np.array([np.frombuffer(base64.b64decode(v), "<f4") if isinstance(v, str) else v for v in found], np.float32)
+
+
+def expected(texts: Sequence[str], matcher: OfflineMatcher) -> np.ndarray:
+    plain = np.stack([matcher.vector(text.encode(), "windows") for text in texts])
+    vectors: np.ndarray = plain / np.linalg.norm(plain, axis=1, keepdims=True)
+    return vectors
+
+
+def test_vectors_equal_those_of_the_matcher(client: httpx.Client, matcher: OfflineMatcher) -> None:
+    for body, texts in (
+        ({"input": LONG}, [LONG]),
+        ({"input": ["on parsing", LONG], "model": "aan"}, ["on parsing", LONG]),
+        ({"input": ["on parsing", LONG], "encoding_format": "base64"}, ["on parsing", LONG]),
+    ):
+        answer = client.post("/v1/embeddings", json=body).json()
+        assert (answer["object"], answer["model"]) == ("list", "aan")
+        assert answer["usage"] == dict.fromkeys(("prompt_tokens", "total_tokens"), sum(map(len, texts)))
+        assert np.allclose(vectors(answer), expected(texts, matcher), atol=1e-5)
+
+
+def test_errors_have_openais_shape(client: httpx.Client) -> None:
+    bodies: list[tuple[object, int, str | None, str]] = [
+        ([], 422, "body", "invalid_input"),
+        ({"input": [SECRET, 5]}, 422, "input.list.1", "invalid_input"),
+        ({"input": SECRET, "model": "none"}, 404, None, "model_not_found"),
+        ({"input": SECRET, "model": "imdb-s3"}, 422, "model", "invalid_input"),
+        ({"input": ["abc"] * 257}, 413, None, "payload_too_large"),
+    ]
+    for body, status, param, code in bodies:
+        refused = client.post("/v1/embeddings", json=body)
+        error = refused.json()["error"]
+        assert (refused.status_code, error["param"], error["code"]) == (status, param, code)
+        assert error["type"] == "invalid_request_error"
+        assert SECRET not in refused.text
+    assert client.get("/v1/embeddings").json()["error"]["code"] == "method_not_allowed"
+    refused = client.post("/v1/embeddings", content=b"a", headers={"content-type": "text/plain"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (415, "unsupported_media_type")
