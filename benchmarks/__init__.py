@@ -1,7 +1,7 @@
-"""Programs that measure the project; not part of what is served.
+"""Benchmarks of the project; not part of the served package.
 
-`serving/` measures the server, `peers/` other servers beside it, `models/` what is shipped, `papers/` what the papers
-say; `lib/` is what they share. Each program is one command, `python -m benchmarks.<group>.<name>`, and one object,
-`BENCHMARK`. It writes `results/<name>/data.json`; `report.md` and `chart.png` are made from that file alone, at any
-time again by `python -m benchmarks.lib.render`.
+`serving/` measures the server, `peers/` compares it with other servers, `models/` measures the shipped models,
+`papers/` repeats experiments of the papers; `lib/` is shared. Each benchmark is one command, `python -m
+benchmarks.<group>.<name>`, and one object, `BENCHMARK`. It writes `results/<name>/data.json`. `report.md` and
+`chart.png` are rendered from that file alone; `python -m benchmarks.lib.render` renders them again.
 """

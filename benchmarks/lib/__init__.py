@@ -1,1 +1,1 @@
-"""What every benchmark needs: records, tables, charts, servers, load. Imports neither torch nor `model`."""
+"""Shared code of the benchmarks: records, tables, charts, servers, load. Imports neither torch nor `model`."""

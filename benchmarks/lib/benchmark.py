@@ -1,4 +1,4 @@
-"""What a benchmark is: a program that measures, and how its record is told."""
+"""The class `Benchmark`: a command that measures, and the report of its record."""
 
 import argparse
 import os
@@ -14,35 +14,35 @@ from benchmarks.lib import provenance, record
 from benchmarks.lib.record import RESULTS, Data, Record
 
 NOT_SETTINGS = ("out", "data_dir", "runs")
-"""Options that say where things lie; they change no figure."""
+"""Options that only name folders and do not affect the results; left out of the record."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One program of the project that measures."""
+    """One benchmark."""
 
     program: str
-    """Module, as in `python -m <program>`."""
+    """Module name, as in `python -m <program>`."""
     title: str
     description: str
-    """Of the command; the docstring of the module."""
+    """Description of the command: the docstring of the module."""
     measure: Callable[[argparse.Namespace], Iterator[Data]]
-    """Yields what is known so far, after each part that it measured; each time the record is written."""
+    """Yields all results so far after each measured part; the record is written each time."""
     report: Callable[[Record], str]
-    """Body of the report in Markdown."""
+    """Body of the report, in Markdown."""
     chart: Callable[[Record, Path], None] | None = None
     options: Callable[[argparse.ArgumentParser], None] | None = None
-    """Adds the options of the program."""
+    """Adds the benchmark's options to a parser."""
     packages: tuple[str, ...] = ("numpy",)
-    """Whose versions are noted."""
+    """Packages whose versions are recorded."""
 
     @property
     def name(self) -> str:
-        """Of the record and its folder."""
+        """Name of the record and its folder."""
         return self.program.rpartition(".")[2]
 
     def main(self, arguments: Sequence[str] | None = None) -> None:
-        """Measure; write the record after each part, report and chart at the end; print the report."""
+        """Measure and write the record after each part; at the end, render report and chart and print the report."""
         given = sys.argv[1:] if arguments is None else list(arguments)
         args = self.parse(given)
         facts: dict[str, Any] = {
@@ -51,7 +51,7 @@ class Benchmark:
             "command": shlex.join(["python", "-m", self.program, *_without_places(given)]),
             "date": provenance.today(),
             "revision": git_revision(),
-            "hardware": provenance.hardware(),  # before the run, whose own load is not of interest
+            "hardware": provenance.hardware(),  # before the benchmark adds its own load
             "versions": provenance.versions(self.packages),
             "settings": {key: _plain(value) for key, value in vars(args).items() if key not in NOT_SETTINGS},
         }
@@ -60,16 +60,16 @@ class Benchmark:
             for data in self.measure(args):
                 known = Record(**facts, data=data)
                 record.write(known, args.out)
-                measured = known  # once it is written: a report never tells more than its record
-        finally:  # what an interrupted program knows is told, too
+                measured = known  # only after writing, so that the report matches the record
+        finally:  # also report the results of an interrupted benchmark
             if measured:
                 self.render(measured, args.out / self.name)
                 print(self.markdown(measured))
-        if not measured:  # the record, with the date and the revision of its figures, stays as it is
+        if not measured:  # keep the record with the date and revision of its results
             print(f"{args.out / self.name}: nothing is missing")
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Read the command line."""
+        """Parse the command line."""
         parser = argparse.ArgumentParser(
             prog=f"python -m {self.program}",
             description=self.description,
@@ -81,13 +81,13 @@ class Benchmark:
         return parser.parse_args(arguments)
 
     def render(self, measured: Record, folder: Path) -> None:
-        """Make report and chart from a record."""
+        """Render report and chart of a record."""
         (folder / "report.md").write_text(self.markdown(measured))
         if self.chart:
             self.chart(measured, folder / "chart.png")
 
     def markdown(self, measured: Record) -> str:
-        """The report: title, body, provenance."""
+        """The report in Markdown: title, body, provenance."""
         return f"# {self.title}\n\n{self.report(measured).strip()}\n\n{_provenance(measured)}"
 
 
@@ -106,7 +106,7 @@ def _provenance(measured: Record) -> str:
 
 
 def _without_places(arguments: Sequence[str]) -> list[str]:
-    """The arguments without those that say where things lie."""
+    """Drop the arguments that only name folders."""
     kept, skips = list[str](), False
     for argument in arguments:
         name, has_value, _ = argument.removeprefix("--").partition("=")
@@ -118,14 +118,14 @@ def _without_places(arguments: Sequence[str]) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """A value of the command line as JSON."""
+    """Convert a command-line value to JSON."""
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value
 
 
 def add_data_dir(parser: argparse.ArgumentParser) -> None:
-    """The option that says where the data sets lie."""
+    """Add the option --data-dir."""
     parser.add_argument(
         "--data-dir", default=os.environ.get("LONGDOC_DATA", "data"), type=Path, help="folder of the data sets"
     )

@@ -1,4 +1,4 @@
-"""Charts: figures without the state of pyplot, saved as PNG."""
+"""Matplotlib figures without pyplot, saved as PNG."""
 
 from pathlib import Path
 
@@ -11,11 +11,11 @@ DPI = 110
 def figure(
     size: tuple[float, float], columns: int = 1, *, rows: int = 1, share_y: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of some inches, and its panels row by row."""
+    """Create a figure of `size` inches; returns it and its axes row by row."""
     drawn = Figure(figsize=size, layout="constrained")
     return drawn, list(drawn.subplots(rows, columns, sharey=share_y, squeeze=False).flat)
 
 
 def save(drawn: Figure, path: Path) -> None:
-    """Write the PNG; the same figure gives the same bytes."""
+    """Write a PNG; deterministic, so that equal figures give equal bytes."""
     drawn.savefig(path, dpi=DPI, metadata={"Software": None})

@@ -1,4 +1,4 @@
-"""Measurements in turns, so that a change of clock or load meets all of them."""
+"""Interleaved measurements, so that changes of clock or load affect all candidates alike."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -12,13 +12,13 @@ Key = TypeVar("Key")
 def interleave(
     turns: Mapping[Key, Callable[[], T]], rounds: int, *, warm_up: int = 0, label: str = "rounds"
 ) -> dict[Key, list[T]]:
-    """Call everything once in each round, each round beginning with another one.
+    """Call every candidate once per round, starting each round with a different one.
 
     Args:
-        turns: what is measured; each call returns one measurement.
-        rounds: how many measurements of each are returned.
-        warm_up: rounds before them, whose measurements are dropped.
-        label: of the progress bar.
+        turns: functions to measure; each call returns one measurement.
+        rounds: number of measurements returned per function.
+        warm_up: number of discarded rounds before them.
+        label: label of the progress bar.
 
     """
     names = list(turns)

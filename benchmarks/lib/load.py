@@ -1,13 +1,13 @@
-"""Load on an HTTP server: as fast as it answers (`closed_loop`) or at a rate it has no say in (`open_loop`).
+"""HTTP load generator: closed loop (`closed_loop`) or open loop with a fixed rate (`open_loop`).
 
     requests = [post(url, body) for body in bodies]
     outcome = run(closed_loop(url, requests, connections=32, seconds=10))
     print(outcome.throughput, outcome.quantile(0.99), outcome.statuses())
 
-Requests are bytes made before and taken in turns; connections are kept alive; answers are parsed no further than
-status, length, `Retry-After` and `Connection`. A latency counts from the moment a request was due, not from the moment
-it could be sent, so that a server which stalls cannot hide it. Run it in a process that does nothing else; from a
-shell:
+Requests are prepared bytes, sent in turns over keep-alive connections. Of responses only status, length,
+`Retry-After` and `Connection` are parsed. Latency counts from the time a request was due, not from the time it could be
+sent, so that a stalling server is measured correctly (no coordinated omission). Run it in a process that does nothing
+else; from a shell:
 
     python -m benchmarks.lib.load http://127.0.0.1:8000/v1/classify --body docs/review.txt --content-type text/plain
 """
@@ -30,65 +30,65 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 
 REFUSALS = (429, 503)
-"""What a server says that does not want a request now."""
+"""Statuses with which a server refuses a request."""
 PAUSE_S = 0.02
-"""Before a closed loop asks again after a refusal or a broken connection; without it, it would spin, and so take the
-cores from the server."""
+"""Pause of a closed loop after a refusal or a broken connection; without it, the loop would spin and take CPU time
+from the server."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of each request, in the order they ended; times are seconds since the load began."""
+    """Results of all requests, in the order they ended. Times are in seconds since the load began."""
 
     started: float
-    """When the load began, on the clock of `time.monotonic`."""
+    """Start of the load, on the clock of `time.monotonic`."""
     seconds: float
-    """How long requests were sent."""
+    """Duration in which requests were sent."""
     due: NDArray[np.float64]
-    """When each was to be sent."""
+    """Time at which each request was due."""
     ended: NDArray[np.float64]
-    """When its answer was complete, or it failed."""
+    """Time at which each response was complete, or the request failed."""
     status: NDArray[np.int64]
-    """Of the answer; 0 without one."""
+    """Status code of each response; 0 without one."""
     has_retry_after: NDArray[np.bool_]
-    """Whether the answer had the header."""
+    """Whether each response had the header Retry-After."""
     failures: Counter[str]
-    """Requests without an answer: `late` (given up), `not connected`, `closed` (in the midst of it)."""
+    """Number of requests without a response: `late` (given up), `not connected`, `closed` (while waiting)."""
 
     @property
     def answered(self) -> NDArray[np.bool_]:
-        """Which were answered with 200."""
+        """Mask of the requests answered with 200."""
         return np.equal(self.status, 200)
 
     @property
     def latencies(self) -> NDArray[np.float64]:
-        """Of those answered with 200."""
+        """Latencies in seconds of the requests answered with 200."""
         return (self.ended - self.due)[self.answered]
 
     @property
     def throughput(self) -> float:
-        """Answers with 200 a second, while requests were sent."""
+        """Responses with 200 per second, while requests were sent."""
         return float((self.answered & (self.ended <= self.seconds)).sum() / self.seconds)
 
     def quantile(self, q: float) -> float:
-        """Quantile of the latencies; nan if nothing was answered."""
+        """Quantile of the latencies in seconds; NaN without responses."""
         return float(np.quantile(self.latencies, q)) if self.answered.any() else float("nan")
 
     def percentiles_ms(self) -> list[float]:
-        """Percentiles 0 to 100 of the latencies in ms, for a record; empty if nothing was answered."""
+        """Percentiles 0 to 100 of the latencies in ms, for a record; empty without responses."""
         if not self.answered.any():
             return []
         return [round(1e3 * float(value), 3) for value in np.quantile(self.latencies, np.linspace(0, 1, 101))]
 
     def statuses(self) -> dict[int, int]:
-        """How many answers there were of each status."""
+        """Number of responses by status."""
         return {status: count for status, count in sorted(Counter(self.status.tolist()).items()) if status}
 
 
 def post(
     url: str, body: bytes, content_type: str = "application/json", headers: Mapping[str, str] | None = None
 ) -> bytes:
-    """A POST request as it goes over the wire."""
+    """Bytes of a POST request."""
     parts = urlsplit(url)
     lines = [f"POST {parts.path or '/'}{'?' + parts.query if parts.query else ''} HTTP/1.1", f"host: {parts.netloc}"]
     lines += [f"content-type: {content_type}", f"content-length: {len(body)}"]
@@ -97,7 +97,7 @@ def post(
 
 
 def run(load: Coroutine[Any, Any, T]) -> T:
-    """Run a load on the fast event loop, without pauses for collecting garbage."""
+    """Run a load on uvloop with garbage collection disabled."""
     gc.collect()
     gc.disable()
     try:
@@ -109,14 +109,14 @@ def run(load: Coroutine[Any, Any, T]) -> T:
 async def closed_loop(
     url: str, requests: Sequence[bytes], *, connections: int, seconds: float, give_up_s: float = 30.0
 ) -> Outcome:
-    """Every connection sends its next request when the answer to the last one is there.
+    """Closed loop: each connection sends its next request when the previous response is complete.
 
     Args:
-        url: whose host and port are connected to.
-        requests: what is sent, in turns.
-        connections: how many requests are under way at any time.
-        seconds: for how long requests are sent; those under way then are waited for, but not in the throughput.
-        give_up_s: a request without an answer for so long has failed.
+        url: URL with the host and port to connect to.
+        requests: requests to send, in turns.
+        connections: number of concurrent requests.
+        seconds: duration; requests in flight at its end are awaited, but do not count in the throughput.
+        give_up_s: timeout of a request in seconds.
 
     """
     client = _Client(url, give_up_s)
@@ -146,16 +146,16 @@ async def open_loop(
     max_connections: int = 4096,
     seed: int = 0,
 ) -> Outcome:
-    """Requests come at random (Poisson) moments, however slowly they are answered.
+    """Open loop: requests arrive as a Poisson process, independently of the responses.
 
     Args:
-        url: whose host and port are connected to.
-        requests: what is sent, in turns.
-        rate: requests a second, on average.
-        seconds: for how long requests come; those under way then are waited for.
-        give_up_s: a request not answered so long after it was due is given up, and its connection closed.
-        max_connections: with so many requests under way the next ones wait here, and their time counts.
-        seed: of the moments.
+        url: URL with the host and port to connect to.
+        requests: requests to send, in turns.
+        rate: mean requests per second.
+        seconds: duration; requests in flight at its end are awaited.
+        give_up_s: timeout in seconds after the time a request was due; its connection is then closed.
+        max_connections: maximum concurrent requests; more wait in the client, and their waiting time counts.
+        seed: seed of the arrival times.
 
     """
     generator = np.random.default_rng(seed)
@@ -167,7 +167,7 @@ async def open_loop(
 
     async def ask(index: int, due: float) -> None:
         async with places:
-            connection = idle.pop() if idle else None  # the one used last: no more are open than needed
+            connection = idle.pop() if idle else None  # most recently used, to keep few connections open
             connection, _ = await client.ask(connection, requests[index % len(requests)], due)
             if connection is not None:
                 idle.append(connection)
@@ -186,7 +186,7 @@ async def open_loop(
 
 
 class _Client:
-    """Sends requests and notes what became of them."""
+    """Sends requests and records their results."""
 
     def __init__(self, url: str, give_up_s: float) -> None:
         parts = urlsplit(url)
@@ -228,7 +228,7 @@ class _Client:
         return connection if connection is not None and not connection.is_closed else None, status
 
     def outcome(self, seconds: float) -> Outcome:
-        """What was noted."""
+        """Results of all requests so far."""
         due, ended, status, has_retry_after = zip(*self._records, strict=True) if self._records else ((),) * 4
         return Outcome(
             started=self._started,
@@ -242,11 +242,11 @@ class _Client:
 
 
 class _Closed(Exception):
-    """The connection ended before the answer did."""
+    """The connection was closed before the response was complete."""
 
 
 class _Connection(asyncio.Protocol):
-    """One connection with at most one request under way."""
+    """One connection with at most one request in flight."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -256,11 +256,11 @@ class _Connection(asyncio.Protocol):
         self._head: _Head | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Store the transport."""
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End; an answer without a length ends with its connection."""
+        """Finish the response; one without a length ends with its connection."""
         del exc
         self.is_closed = True
         if self._head is not None and self._head.ends_with_connection:
@@ -269,7 +269,7 @@ class _Connection(asyncio.Protocol):
             self._answer.set_exception(_Closed())
 
     async def ask(self, request: bytes) -> tuple[int, bool]:
-        """Status of the answer, and whether it has `Retry-After`. Raises: _Closed."""
+        """Send a request; returns its status and whether `Retry-After` is set. Raises: _Closed."""
         if self.is_closed or self._transport is None:
             raise _Closed
         self._answer = asyncio.get_running_loop().create_future()
@@ -277,7 +277,7 @@ class _Connection(asyncio.Protocol):
         return await self._answer
 
     def data_received(self, data: bytes) -> None:
-        """Parse as much as has come."""
+        """Parse the data received so far."""
         received = self._received
         received += data
         if self._head is None:
@@ -298,14 +298,14 @@ class _Connection(asyncio.Protocol):
             self._answer.set_result((head.status, head.has_retry_after))
 
     def close(self) -> None:
-        """Close at once."""
+        """Close immediately."""
         self.is_closed = True
         if self._transport is not None:
             self._transport.abort()
 
 
 class _Head:
-    """What matters of an answer's head, given in lower case."""
+    """The relevant headers of a response, parsed from lower-case bytes."""
 
     def __init__(self, text: bytes) -> None:
         self.status = int(text[9:12])
@@ -317,20 +317,22 @@ class _Head:
         self.ends_with_connection = self.length is None and not self.is_chunked
 
     def is_complete(self, body: bytearray) -> bool:
-        """Whether the body is there; one in chunks is known by its end, since nothing follows an answer."""
+        """Whether the body is complete; a chunked body by its terminator, because responses are not pipelined."""
         if self.length is not None:
             return len(body) >= self.length
         return self.is_chunked and body.endswith(b"0\r\n\r\n")
 
 
 def main() -> None:
-    """Load a server from the command line."""
+    """Run a load from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
-    parser.add_argument("--body", type=Path, required=True, help="file that is sent")
+    parser.add_argument("--body", type=Path, required=True, help="file to send")
     parser.add_argument("--content-type", default="application/json", help="default: %(default)s")
-    parser.add_argument("--connections", type=int, default=32, help="of the closed loop (default: %(default)s)")
-    parser.add_argument("--rate", type=float, help="requests a second: an open loop")
+    parser.add_argument(
+        "--connections", type=int, default=32, help="connections of the closed loop (default: %(default)s)"
+    )
+    parser.add_argument("--rate", type=float, help="requests per second; selects the open loop")
     parser.add_argument("--seconds", type=float, default=10, help="default: %(default)s")
     args = parser.parse_args()
     requests = [post(args.url, args.body.read_bytes(), args.content_type)]

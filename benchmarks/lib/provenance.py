@@ -1,4 +1,4 @@
-"""Where figures come from: the machine and the packages."""
+"""Provenance of results: hardware and package versions."""
 
 import os
 import platform
@@ -12,12 +12,12 @@ from artifact.cores import cpu_count
 
 
 def hardware() -> dict[str, Any]:
-    """Processor, cores that this process may use, load of the last minute."""
+    """Processor, cores available to this process, load average of the last minute."""
     return {"cpu": cpu_name(), "cores": cpu_count(), "load_before": round(os.getloadavg()[0], 1)}
 
 
 def cpu_name() -> str:
-    """The processor's name, from the kernel where it gives one."""
+    """Name of the processor, from /proc/cpuinfo if available."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -25,10 +25,10 @@ def cpu_name() -> str:
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Of Python and of installed packages."""
+    """Versions of Python and of installed packages."""
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
 
 def today() -> str:
-    """The date, UTC."""
+    """Today's date, UTC."""
     return f"{datetime.now(UTC):%Y-%m-%d}"

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.lib.render [NAME...]`: make reports and charts anew from the records; measures nothing."""
+"""`python -m benchmarks.lib.render [NAME...]`: render reports and charts from the records, without measuring."""
 
 import argparse
 import importlib
@@ -10,7 +10,7 @@ from benchmarks.lib.benchmark import Benchmark
 
 
 def benchmark_of(program: str) -> Benchmark:
-    """The benchmark that a module is, found as `python -m` finds it. Raises: ImportError."""
+    """Import a module's `BENCHMARK`. Raises: ImportError."""
     spec = importlib.util.find_spec(program)
     is_package = spec is not None and spec.submodule_search_locations is not None
     found = importlib.import_module(f"{program}.__main__" if is_package else program).BENCHMARK
@@ -19,9 +19,9 @@ def benchmark_of(program: str) -> Benchmark:
 
 
 def main() -> None:
-    """Render all records, or those that are named."""
+    """Render all records, or the named ones."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.lib.render", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of records (default: all)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="names of records (default: all)")
     parser.add_argument("--out", type=Path, default=record.RESULTS, help="folder of the results (default: %(default)s)")
     args = parser.parse_args()
     known = record.names(args.out)

@@ -1,4 +1,4 @@
-"""Servers under load: started on some cores, asked by URL, stopped."""
+"""Server processes for benchmarks: start on given cores, get the URL, stop."""
 
 import contextlib
 import os
@@ -13,33 +13,33 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("onnxruntime", "uvicorn", "httptools", "uvloop", "fastapi", "numpy")
-"""What serves, and computes."""
+"""Packages whose versions affect the results."""
 START_S = 60
 TEXT = "text/plain"
 
 
 class Server:
-    """A server process and its address."""
+    """A running server process and its address."""
 
     def __init__(self, process: subprocess.Popen[bytes], url: str) -> None:
         self.process = process
         self.url = url
 
     def rss_mb(self) -> float:
-        """Resident memory of the process."""
+        """Resident memory of the process in MB."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         found = re.search(r"VmRSS:\s+(\d+) kB", status)
         return int(found[1]) / 1024 if found else float("nan")
 
     def stop(self) -> int:
-        """Ask it to stop; its exit code."""
+        """Send SIGTERM; returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(START_S)
 
 
 @contextlib.contextmanager
 def server(command: Sequence[str], cores: set[int] | None = None) -> Iterator[Server]:
-    """Run `python ARGUMENTS` until the end of the block; it must log `listening on URL` or `running on URL`."""
+    """Run `python COMMAND` until the end of the block; it must log `listening on URL` or `running on URL`."""
     with tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
         process = subprocess.Popen(
             [sys.executable, *command], cwd=ROOT, stdout=log, stderr=log, env=_environment(),
@@ -67,11 +67,11 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 def service(*flags: str, cores: set[int] | None = None) -> contextlib.AbstractContextManager[Server]:
-    """Our server with the exports of the repository, on a free port."""
+    """Run the service with the repository's exports on a free port."""
     return server(["-m", "service", "--port", "0", "--device", "cpu", *flags], cores)
 
 
 def document(length: int) -> bytes:
-    """A text of that many bytes."""
+    """An English text of `length` bytes."""
     text = b"The film was long, and I liked most of it; the rest was noise. "
     return (text * (1 + length // len(text)))[:length]

@@ -1,16 +1,16 @@
-"""Markdown tables, and how cells spell series of figures."""
+"""Markdown tables, and cells that summarise several measurements."""
 
 import statistics
 from collections.abc import Sequence
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """An aligned Markdown table that ends with a line break.
+    """Format an aligned Markdown table, with a trailing newline.
 
     Args:
-        columns: heads.
-        rows: cells, as many in each row as there are columns.
-        left: how many columns, from the first one on, are aligned to the left; the others are to the right.
+        columns: column headers.
+        rows: cells; each row has as many as there are columns.
+        left: number of left-aligned columns, from the first; the others are right-aligned.
 
     """
     widths = [max(3, *(len(row[i]) for row in (columns, *rows))) for i in range(len(columns))]
@@ -27,16 +27,16 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 
 
 
 def mean_and_deviation(values: Sequence[float], form: str = ".3f") -> str:
-    """Mean ± standard deviation of a sample; the mean alone of one value."""
+    """Mean ± sample standard deviation; only the mean if there is one value."""
     mean = format(statistics.mean(values), form)
     return f"{mean} ± {statistics.stdev(values):{form}}" if len(values) > 1 else mean
 
 
 def median_and_range(values: Sequence[float], form: str = ".0f") -> str:
-    """Median (lowest to highest)."""
+    """Median (minimum to maximum)."""
     return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
 def ratio(values: Sequence[float], others: Sequence[float], form: str = ".2f") -> str:
-    """Median of the ratios of two series that were measured in turns."""
+    """Median of the pairwise ratios of two interleaved series."""
     return format(statistics.median(a / b for a, b in zip(values, others, strict=True)), form)

@@ -1,1 +1,1 @@
-"""Benchmarks of the models: accuracy, error and speed of what is shipped."""
+"""Benchmarks of the shipped models: accuracy, error, speed."""

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.models.aan_tfidf`: what somebody would use instead to match papers, on the same pairs.
+"""`python -m benchmarks.models.aan_tfidf`: TF-IDF baseline for matching papers, on the same pairs.
 
-Cosine of TF-IDF vectors of words (scikit-learn, extra `bench`), fitted on the documents that are in no test or
-validation fold; the threshold is chosen on validation. All test pairs, and those that share no paper with training.
+Cosine similarity of TF-IDF vectors of words (scikit-learn, extra `train`), fitted on documents outside the test and
+validation folds; the threshold is chosen on validation. Evaluated on all test pairs and on the disjoint ones.
 """
 
 import argparse
@@ -19,11 +19,11 @@ from model.data.pairs import load_pairs
 from model.tasks.matching import area_under_roc
 
 MAX_BYTES = 4000
-"""Of each paper."""
+"""Maximum bytes read of each paper."""
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Fit once, choose the threshold and measure for both kinds of pairs."""
+    """Fit once; choose the threshold and evaluate for both kinds of pairs."""
     pairs = load_pairs(PairsConfig(name="aan"), args.data_dir)
     texts = [text[:MAX_BYTES].decode(errors="ignore") for text in pairs.texts]
     vectorizer = TfidfVectorizer(sublinear_tf=True, min_df=2, max_df=0.5)
@@ -31,7 +31,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
     vectors = vectorizer.transform(texts)
 
     def cosine(of: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Cosine of each pair; the vectors have length 1."""
+        """Cosine similarity of each pair; the vectors are normalised."""
         products = vectors[of[:, 0]].multiply(vectors[of[:, 1]]).sum(axis=1)
         return np.asarray(products, np.float64).ravel()
 
@@ -56,7 +56,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 
 def report(record: Record) -> str:
-    """One row for each kind of pairs."""
+    """Report with one row per kind of pairs."""
     rows = [
         [row["pairs"], str(row["examples"]), *(f"{row[key]:.4f}" for key in ("threshold", "accuracy", "auc"))]
         for row in record.data["sets"]

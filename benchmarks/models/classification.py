@@ -1,8 +1,8 @@
-"""`python -m benchmarks.models.classification`: our classifier beside TF-IDF, what each part gives, long documents.
+"""`python -m benchmarks.models.classification`: the classifier against TF-IDF, its ablation, long documents.
 
-Trains three seeds of what is served and one of most variants (minutes each on one core) into `runs/classification/`;
-the result of each run is recorded as soon as it is there, and started again, the program goes on. The figures of TF-IDF
-are those of `benchmarks.models.text_tfidf`.
+Trains three seeds of the shipped models and one of most variants (minutes each on one core) into
+`runs/classification/`. Each result is recorded when its run ends; a restarted benchmark continues. The results of
+TF-IDF are from `benchmarks.models.text_tfidf`.
 """
 
 import argparse
@@ -23,7 +23,7 @@ SERVED = {
     "20newsgroups": Case("20newsgroups", "newsgroups-s3", 3),
     "20newsgroups-stripped": Case("20newsgroups-stripped", "newsgroups-s3", 3, ('data.name="20newsgroups-stripped"',)),
 }
-"""As they are served, by their documents."""
+"""Recipes of the shipped models, by data set."""
 VARIANTS = (
     Case("without S3Attention: the stem alone", "imdb-s3", 3, ("model.encoder.num_layers=0",)),
     Case("without smoother", "imdb-s3", 1, ("model.encoder.options.use_smoother=false",)),
@@ -33,18 +33,18 @@ VARIANTS = (
     Case("single words", "imdb-s3", 1, ("model.stem.longest=1",)),
     Case("runs of two words", "imdb-s3", 1, ("model.stem.longest=2",)),
 )
-"""On IMDb."""
+"""Ablations on IMDb."""
 PUBLISHED = {"imdb": "69.27 ± 0.83"}
 """S3Attention on bytes (Wang et al. 2024, arXiv:2408.08567, Table 1, r = s1 = s2 = 8)."""
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Train and measure what is missing."""
+    """Train and evaluate the missing runs."""
     return trained(NAME, (*SERVED.values(), *VARIANTS), args, evaluate)
 
 
 def report(record: Record) -> str:
-    """Ours beside TF-IDF, the variants, and long documents."""
+    """Report: comparison with TF-IDF, ablation, long documents."""
     found = figures(record.data["runs"])
     served = {name: found[name] for name in SERVED if name in found}
     baseline = tfidf()
@@ -84,7 +84,7 @@ def report(record: Record) -> str:
 
 
 def tfidf() -> dict[str, float]:
-    """Documents -> accuracy in % of TF-IDF and logistic regression."""
+    """Data set -> accuracy in % of TF-IDF with logistic regression."""
     return {row["documents"]: 100 * row["accuracy"] for row in read("text_tfidf").data["sets"]}
 
 
@@ -94,7 +94,7 @@ def percent(runs: list[Figures], metric: str, condition: str) -> str:
 
 
 def draw(record: Record, path: Path) -> None:
-    """Ours against TF-IDF, and the variants."""
+    """Chart of the comparison and the ablation."""
     found, baseline = figures(record.data["runs"]), tfidf()
     means = {name: [100 * run["accuracy", "windows"] for run in runs] for name, runs in found.items()}
     figure, (left, right) = chart.figure((12, 4), 2)

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.models.classifier_speed`: what a document costs the served classifier, beside the paper's.
+"""`python -m benchmarks.models.classifier_speed`: cost per document of the shipped and the paper's classifier.
 
-Served: `exports/imdb-s3` in ONNX Runtime at each length bucket, and the paper's encoder exported at 4,096 bytes, one
-thread, in turns. Training: forward, backward and optimiser step of both in eager PyTorch on IMDb's training reviews at
-their real lengths, in turns; peak memory of each in a process of its own.
+Serving: `exports/imdb-s3` in ONNX Runtime at each length bucket and the paper's encoder exported at 4,096 bytes, one
+thread, interleaved. Training: forward, backward and optimiser step of both in eager PyTorch on IMDb's training reviews
+at their real lengths, interleaved; peak memory is measured in a separate process each.
 """
 
 import argparse
@@ -36,14 +36,14 @@ from model.tasks.classification import Classification
 from model.training.loop import parameter_groups
 
 BATCH_BYTES = 4 * 4096
-"""Bytes computed at once when served, as the service does on a CPU: four long documents, or more shorter ones."""
+"""Bytes per batch when served, as in the service on a CPU: four long documents, or more shorter ones."""
 STEP = 32
-"""Documents in a training step of both."""
+"""Documents per training step."""
 OURS, PAPER = "imdb-s3", "imdb-paper"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the command-line options."""
     add_data_dir(parser)
     parser.add_argument("--rounds", type=int, default=20, help="measured rounds (default: %(default)s)")
 
@@ -55,7 +55,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 
 def training(rounds: int, data_dir: Path) -> dict[str, Data]:
-    """Seconds of each step, bytes added by training, FLOPs; of both."""
+    """Seconds of each step, additional memory of training in bytes, and FLOPs, of both models."""
     trainers = {name: Trainer.of(name, data_dir) for name in (OURS, PAPER)}
     turns = {name: trainer.step for name, trainer in trainers.items()}
     seconds = interleave(turns, rounds, warm_up=2, label="training")
@@ -70,7 +70,7 @@ def training(rounds: int, data_dir: Path) -> dict[str, Data]:
 
 
 def added_memory(name: str, data_dir: Path) -> int:
-    """Bytes that training takes at most above what the process had before."""
+    """Peak memory of training in bytes, above that of the process before."""
     torch.set_num_threads(1)
     trainer = Trainer.of(name, data_dir)
     before = memory.forget_peak()
@@ -81,7 +81,7 @@ def added_memory(name: str, data_dir: Path) -> int:
 
 @dataclass
 class Trainer:
-    """A model with its optimiser and an endless supply of batches."""
+    """A model, its optimiser and an endless iterator of batches."""
 
     task: Classification
     model: nn.Module
@@ -90,7 +90,7 @@ class Trainer:
 
     @classmethod
     def of(cls, recipe: str, data_dir: Path) -> "Trainer":
-        """Ready to train a recipe."""
+        """Create a trainer for a recipe."""
         config = load_recipe(find_recipe(recipe), [f"training.batch_size={STEP}"])
         assert isinstance(config, ClassificationRun)
         task = Classification(config)
@@ -102,7 +102,7 @@ class Trainer:
         return cls(task, model, optimiser, itertools.chain.from_iterable(task.batches(e) for e in itertools.count()))
 
     def step(self) -> float:
-        """Seconds of one step: forward, backward, optimiser."""
+        """Run one step (forward, backward, optimiser); returns its duration in seconds."""
         batch = next(self.batches)
         started = time.perf_counter()
         self.optimiser.zero_grad(set_to_none=True)
@@ -111,7 +111,7 @@ class Trainer:
         return time.perf_counter() - started
 
     def flops(self) -> int:
-        """Multiplications and additions of matrix products for one document of 4,096 bytes."""
+        """FLOPs of matrix products for one document of 4,096 bytes."""
         document, lengths = pad_rows([b"word " * 819 + b"w"], 4096)
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             self.model.eval()(torch.from_numpy(document), torch.from_numpy(lengths))
@@ -119,7 +119,7 @@ class Trainer:
 
 
 def serving_seconds(rounds: int) -> dict[str, list[float]]:
-    """Seconds a document of each round: ours at each length bucket, and the paper's."""
+    """Seconds per document of each round: the shipped model at each length bucket, and the paper's."""
     folder = newest_version(Path("exports") / OURS)
     manifest = read_manifest(folder)
     ours = create_backend(manifest, folder, device="cpu")
@@ -151,7 +151,7 @@ def serving_seconds(rounds: int) -> dict[str, list[float]]:
 
 
 def computing(backend: InferenceBackend, length: int) -> Callable[[], object]:
-    """One batch of full documents of English words."""
+    """Function that computes one batch of full-length documents of English words."""
     text = Path("README.md").read_bytes()
     rows = [(text[i * 997 % len(text) :] + text)[:length] for i in range(BATCH_BYTES // length)]
     document, lengths = pad_rows(rows, length)
@@ -159,7 +159,7 @@ def computing(backend: InferenceBackend, length: int) -> Callable[[], object]:
 
 
 def report(record: Record) -> str:
-    """Serving and training."""
+    """Report on serving and training."""
     ms = {name: 1000 * statistics.median(seconds) for name, seconds in record.data["serving_s"].items()}
     serving, previous = [], None
     for name, value in ms.items():
@@ -198,7 +198,7 @@ def report(record: Record) -> str:
 
 
 def draw(record: Record, path: Path) -> None:
-    """Milliseconds against bytes."""
+    """Chart of milliseconds against bytes."""
     served = record.data["serving_s"]
     lengths = [int(name) for name in served if name != "paper"]
     figure, (axes,) = chart.figure((6, 4))

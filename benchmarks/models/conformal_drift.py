@@ -1,9 +1,9 @@
-"""`python -m benchmarks.models.conformal_drift [MODEL...]`: how error bands hold when a series drifts.
+"""`python -m benchmarks.models.conformal_drift [MODEL...]`: coverage of the error bands when a series drifts.
 
-MODEL is an export or a run of a forecaster (default: `exports/exchange exports/ili`); the test split is not looked at.
-Calibrates the 80 % band on the first half of validation, or on the history that ends with it, and measures how much of
-the second half it covers: plain, and with errors in units of the window's own deviation, differences or range (locally
-weighted split conformal: Lei et al. 2018, arXiv:1604.04173, sec. 5.2).
+MODEL is an export or a run of a forecaster (default: `exports/exchange exports/ili`). The test split is not used.
+Calibrates the 80 % band on the first half of validation, or on the history that ends with it, and measures its coverage
+of the second half: with absolute errors, and with errors relative to the deviation, the differences or the range of the
+window (locally weighted split conformal: Lei et al. 2018, arXiv:1604.04173, sec. 5.2).
 """
 
 import argparse
@@ -28,18 +28,18 @@ SCALES: dict[str, Callable[[Floats], Floats]] = {
     "differences": lambda window: np.sqrt(np.square(np.diff(window, axis=0)).mean(axis=0) + np.float32(1e-4)),
     "range": lambda window: np.ptp(window, axis=0) + np.float32(0.05),
 }
-"""What errors are divided by: scaled window (N, C) -> (C,)."""
+"""Normalisers of the errors: scaled window (N, C) -> (C,)."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the command-line options."""
     models = [Path("exports/exchange"), Path("exports/ili")]
     parser.add_argument("models", nargs="*", type=Path, metavar="MODEL", default=models)
     add_data_dir(parser)
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """One model after the other."""
+    """Measure each model."""
     models: list[Data] = []
     for folder in args.models:
         models.append({"model": str(folder), "coverage": coverages(folder, args.data_dir)})
@@ -47,11 +47,11 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 
 def coverages(folder: Path, data_dir: Path) -> dict[str, float]:
-    """Share of the second half of validation in the band, by one of SCALES, and plain with the history."""
+    """Coverage of the second half of validation for each of SCALES, and for absolute errors with the history."""
     task, (run,) = load(folder, data_dir)
     assert isinstance(task, Forecasting)
     task.load(data_dir)
-    (start, middle), (_, end) = task.validation_half(0), task.validation_half(1)
+    (start, middle), (_, end) = task.series.validation_half(0), task.series.validation_half(1)
     first = max(task.context + task.horizon, min(start, end - HISTORY_ROWS))
     error = task.series.values[first:end, None] - task.by_target(run, first, end)
     found = {}
@@ -62,7 +62,7 @@ def coverages(folder: Path, data_dir: Path) -> dict[str, float]:
 
 
 def spreads(task: Forecasting, start: int, end: int, scale: Callable[[Floats], Floats]) -> Floats:
-    """Spread of the window behind every forecast of rows start to end, (end - start, O, C)."""
+    """Normaliser of every forecast of rows start to end, (end - start, O, C)."""
     values = task.series.values
     found = np.empty((end - start, task.horizon, values.shape[1]), np.float32)
     for origin in range(start - task.horizon + 1, end):
@@ -72,14 +72,14 @@ def spreads(task: Forecasting, start: int, end: int, scale: Callable[[Floats], F
 
 
 def coverage(calibrated: Floats, measured: Floats) -> float:
-    """Share of errors within the band of others, both (rows, O, C)."""
+    """Share of `measured` errors inside the band calibrated on `calibrated`, both (rows, O, C)."""
     calibration = calibrate(calibrated, BAND)
     low, high = (calibration.error(level, measured.shape[1]) for level in BAND)
     return float(((low <= measured) & (measured <= high)).mean())
 
 
 def report(record: Record) -> str:
-    """One row for each model."""
+    """Report with one row per model."""
     heads = [*SCALES, "history"]
     rows = [[f"`{one['model']}`", *(f"{one['coverage'][head]:.3f}" for head in heads)] for one in record.data["models"]]
     return (

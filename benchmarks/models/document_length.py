@@ -1,8 +1,8 @@
-"""`python -m benchmarks.models.document_length [MODEL...]`: accuracy against length, whole and by the head alone.
+"""`python -m benchmarks.models.document_length [MODEL...]`: accuracy by document length, with windows and head alone.
 
-MODEL is an export or a run of a classifier (default: `exports/imdb-s3`). Each takes the place of what the record holds
-of the same documents, so that other sets can be added: those of 20 Newsgroups are below `runs/classification/` once
-`benchmarks.models.classification` has trained them.
+MODEL is an export or a run of a classifier (default: `exports/imdb-s3`). A result replaces the recorded one of the same
+data set; others are kept. Runs on 20 Newsgroups are in `runs/classification/` after
+`benchmarks.models.classification`.
 """
 
 import argparse
@@ -23,17 +23,17 @@ from model.tasks.classification import Classification
 
 NAME = "document_length"
 EDGES = (0, 512, 1024, 2048, 4096, 8192)
-"""Lengths in bytes above which a row of the table begins."""
+"""Lower bounds in bytes of the table's length ranges."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the command-line options."""
     parser.add_argument("models", nargs="*", type=Path, metavar="MODEL", default=[Path("exports/imdb-s3")])
     add_data_dir(parser)
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """One model after the other."""
+    """Measure each model."""
     sets: dict[str, Data] = {found["documents"]: found for found in earlier(NAME, args.out).get("sets", [])}
     for folder in args.models:
         found = measure_model(folder, args.data_dir)
@@ -42,7 +42,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 
 def measure_model(folder: Path, data_dir: Path) -> Data:
-    """How many of the test documents of each length are right."""
+    """Number of correctly classified test documents by length."""
     task, runs = load(folder, data_dir)
     assert isinstance(task, Classification)
     documents = load_test(task.config.data, data_dir, task.facts["labels"])
@@ -61,7 +61,7 @@ def measure_model(folder: Path, data_dir: Path) -> Data:
 
 
 def by_length(sizes: NDArray[np.int64], windows: NDArray[np.bool_], head: NDArray[np.bool_]) -> list[Data]:
-    """Right answers between EDGES, of the whole document in windows and of its head."""
+    """Correct answers per length range of EDGES, with windows and with the head alone."""
     rows: list[Data] = []
     for low, high in zip(EDGES, (*EDGES[1:], None), strict=True):
         chosen = (sizes > low) & (sizes <= (high or np.inf))
@@ -71,7 +71,7 @@ def by_length(sizes: NDArray[np.int64], windows: NDArray[np.bool_], head: NDArra
 
 
 def report(record: Record) -> str:
-    """One row for each set and length."""
+    """Report with one row per data set and length range."""
     rows = [
         [
             found["documents"],
@@ -91,7 +91,7 @@ def report(record: Record) -> str:
 
 
 def draw(record: Record, path: Path) -> None:
-    """Accuracy of the whole document against its length."""
+    """Chart of the accuracy with windows against document length."""
     figure, (axes,) = chart.figure((7, 4))
     for found in record.data["sets"]:
         shares = [100 * row["windows"] / row["documents"] if row["documents"] else np.nan for row in found["lengths"]]

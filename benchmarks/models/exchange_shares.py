@@ -1,9 +1,9 @@
-"""`python -m benchmarks.models.exchange_shares`: how much of the linear map the forecaster of Exchange should keep.
+"""`python -m benchmarks.models.exchange_shares`: selects `linear_share` of the forecaster for Exchange.
 
-Chosen within the training rows, so that neither validation nor test has a say: the recipe `exchange-s3` is trained on
-the first 60 % of them (42 % of all rows) with each share, and compared on the other 40 % (28 % of all, the first half
-of what is then its validation). A share of 0 repeats the last value. The result of each run is recorded as soon as it
-is there, and started again, the program goes on.
+Uses training rows only, neither validation nor test: `exchange-s3` is trained on the first 60 % of the training rows
+(42 % of all rows) with each share, and compared on the other 40 % (28 % of all rows, the first half of this run's
+validation split). A share of 0 repeats the last value. Each result is recorded when its run ends; a restarted
+benchmark continues.
 """
 
 import argparse
@@ -26,16 +26,16 @@ NAME = "exchange_shares"
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 SPLIT = ("data.train_fraction=0.42", "data.validation_fraction=0.56")
 CASES = [Case(f"{share:.2f}", "exchange-s3", 1, (*SPLIT, f"model.linear_share={share}")) for share in SHARES]
-"""Named after their share."""
+"""Cases, named by their share."""
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Train and measure what is missing."""
+    """Train and evaluate the missing runs."""
     return trained(NAME, CASES, args, results)
 
 
 def results(folder: Path, data_dir: Path) -> Data:
-    """Error over that of the linear map, before training and after each epoch."""
+    """Error relative to the linear map, before training and after each epoch."""
     config, _, _, _ = checkpoint.load(folder / "last.pt")
     task = task_of(config)
     assert isinstance(task, Forecasting)
@@ -43,7 +43,7 @@ def results(folder: Path, data_dir: Path) -> Data:
     torch.manual_seed(config.seed)
     model = task.build()
     task.initialise(model, torch.device("cpu"))
-    start, end = task.validation_half(0)
+    start, end = task.series.validation_half(0)
     epochs = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return {
         "rows": end - start,
@@ -54,7 +54,7 @@ def results(folder: Path, data_dir: Path) -> Data:
 
 
 def report(record: Record) -> str:
-    """One row for each share."""
+    """Report with one row per share."""
     runs = sorted(record.data["runs"], key=lambda run: float(run["case"]))
     first = runs[0]["results"]
     heads = [f"epoch {number}" for number in range(1, 1 + len(first["epochs"]))]

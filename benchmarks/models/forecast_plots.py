@@ -1,7 +1,7 @@
-"""`python -m benchmarks.models.forecast_plots`: a real test window of every shipped forecaster -> docs/forecasts.png.
+"""`python -m benchmarks.models.forecast_plots`: plots one test window of each shipped forecaster -> docs/forecasts.png.
 
-History, truth, forecast and 80 % band of the last channel, at the window in the middle of the test split: no window
-is chosen for its looks. Computed by the backend that serves.
+Shows history, truth, forecast and 80 % band of the last channel, for the window in the middle of the test split;
+windows are not hand-picked. Computed by the serving backend.
 """
 
 import argparse
@@ -24,7 +24,7 @@ BAND = (0.1, 0.9)
 
 
 def main() -> None:
-    """Draw one panel for each export."""
+    """Draw one panel per export."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data_dir(parser)
     parser.add_argument("--exports", default="exports", type=Path)
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def draw(panel: Axes, folder: Path, data_dir: Path) -> None:
-    """One window of one export, in the units of the data."""
+    """Draw one window of one export, in the units of the data."""
     loaded = load_export(folder, device="cpu")
     manifest, calibration = loaded.manifest, loaded.calibration
     assert isinstance(manifest, ForecasterManifest)
@@ -55,7 +55,7 @@ def draw(panel: Axes, folder: Path, data_dir: Path) -> None:
     def units(
         values: np.ndarray[tuple[int, ...], np.dtype[np.float32]],
     ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """The last channel in the units of the data."""
+        """Convert the last channel to the units of the data."""
         return values[:, -1].astype(np.float64) * manifest.scale[-1] + manifest.mean[-1]
 
     past, future = np.arange(-manifest.context_length, 0), np.arange(manifest.horizon)

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.models.forecasting`: our forecasters beside the published table, on all test windows.
+"""`python -m benchmarks.models.forecasting`: the forecasters against the published table, on all test windows.
 
 Trains three seeds of each recipe and one of the paper's own forecaster into `runs/forecasting/` (about half an hour on
-one core); the result of each run is recorded as soon as it is there, and started again, the program goes on. The
-figures of repeat-last and the linear map are those of `benchmarks.models.forecasting_baselines`.
+one core). Each result is recorded when its run ends; a restarted benchmark continues. The results of repeat-last and
+the linear map are from `benchmarks.models.forecasting_baselines`.
 """
 
 import argparse
@@ -20,9 +20,9 @@ from model.tasks.forecasting import PUBLISHED
 
 NAME = "forecasting"
 STEPS = {"ili": 36}
-"""Input length, by default 96."""
+"""Input length by data set; default 96."""
 LITERAL = ("model.kind=paper", "model.patch_length=1", "training.learning_rate=1e-3", "model.encoder.num_layers=2")
-"""What makes a recipe train the paper's forecaster: one token a step, channels mixed, Fourier extrapolation."""
+"""Overrides that turn a recipe into the paper's forecaster: one step per token, joint channels, extrapolation."""
 CASES = [
     *(Case(f"ours, {name}", f"{name}-s3", 3) for name in PUBLISHED),
     *(
@@ -34,23 +34,23 @@ ROWS = [(name, horizon) for name, horizons in PUBLISHED.items() for horizon in h
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Train and measure what is missing."""
+    """Train and evaluate the missing runs."""
     return trained(NAME, CASES, args, evaluate)
 
 
 def baselines() -> dict[tuple[str, int], tuple[float, float]]:
-    """Set and horizon -> MSE of repeat-last and of the linear map."""
+    """(Data set, horizon) -> MSE of repeat-last and of the linear map."""
     rows = read("forecasting_baselines").data["rows"]
     return {(row["set"], row["horizon"]): (row["repeat_last"]["mse"], row["linear_map"]["mse"]) for row in rows}
 
 
 def values(found: dict[str, list[Figures]], kind: str, name: str, horizon: int, metric: str) -> list[float]:
-    """One value a seed."""
+    """One value per seed."""
     return [run[metric, f"horizon {horizon}"] for run in found.get(f"{kind}, {name}", [])]
 
 
 def report(record: Record) -> str:
-    """One row for each set and horizon, and in how many ours is at or below each of the others."""
+    """Report with one row per data set and horizon, and counts of the rows in which ours is best or equal."""
     found, others, rows = figures(record.data["runs"]), baselines(), []
     wins = dict.fromkeys(("S3Attention", "FEDformer", "repeat-last", "linear map"), 0)
     for name, horizon in ROWS:
@@ -78,7 +78,7 @@ def report(record: Record) -> str:
 
 
 def draw(record: Record, path: Path) -> None:
-    """MSE over that of the published S3Attention, with the deviation over seeds: below 1 is better than it."""
+    """Chart of MSE relative to the published S3Attention, with standard deviation over seeds; below 1 is better."""
     figure, (axes,) = chart.figure((11, 3.8))
     found = figures(record.data["runs"])
     for offset, kind in ((-0.2, "ours"), (0.2, "literal")):

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.models.forecasting_baselines`: what any forecaster has to beat, on all test windows.
+"""`python -m benchmarks.models.forecasting_baselines`: baselines of the forecasters, on all test windows.
 
-Repeat-last and a linear map solved in closed form, beside the published figures of S3Attention and FEDformer (Wang et
+Repeat-last and a linear map solved by least squares, with the published results of S3Attention and FEDformer (Wang et
 al. 2024, arXiv:2408.08567, Table 2, whose `ETTh2` is ETTm2). Nothing is tuned.
 """
 
@@ -24,13 +24,13 @@ KINDS = {"repeat_last": "repeat-last", "linear_map": "linear map"}
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Every set and horizon of the published table."""
+    """Every data set and horizon of the published table."""
     cases = [(name, horizon) for name, horizons in PUBLISHED.items() for horizon in horizons]
     yield {"rows": [measure_row(name, horizon, args.data_dir) for name, horizon in tqdm(cases, unit="row")]}
 
 
 def measure_row(name: SeriesName, horizon: int, data_dir: Path) -> Data:
-    """Solve on train, measure on test."""
+    """Fit on train, evaluate on test."""
     series, context = load_series(SeriesConfig(name=name), data_dir), CONTEXT[name]
     linear = solve_linear_map(series.windows("train", context, horizon), context)
     test = series.windows("test", context, horizon)
@@ -42,13 +42,13 @@ def measure_row(name: SeriesName, horizon: int, data_dir: Path) -> Data:
 
 
 def published(row: Data) -> tuple[float, float]:
-    """MSE of S3Attention and FEDformer."""
+    """Published MSE of S3Attention and FEDformer."""
     name: SeriesName = row["set"]
     return PUBLISHED[name][row["horizon"]]
 
 
 def report(record: Record) -> str:
-    """One row for each set and horizon."""
+    """Report with one row per data set and horizon."""
     rows = [
         [
             *(str(row[key]) for key in ("set", "horizon", "windows")),
@@ -65,7 +65,7 @@ def report(record: Record) -> str:
 
 
 def draw(record: Record, path: Path) -> None:
-    """MSE over that of the published S3Attention: below 1 is better than it."""
+    """Chart of MSE relative to the published S3Attention; below 1 is better."""
     figure, (axes,) = chart.figure((10, 3.6))
     rows = record.data["rows"]
     for offset, (kind, label) in zip((-0.2, 0.2), KINDS.items(), strict=True):

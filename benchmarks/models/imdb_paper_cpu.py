@@ -1,7 +1,7 @@
-"""`python -m benchmarks.models.imdb_paper_cpu`: the paper's encoder on IMDb, scaled to a CPU core, on three seeds.
+"""`python -m benchmarks.models.imdb_paper_cpu`: the paper's encoder on IMDb, scaled to one CPU core, three seeds.
 
-Trains the recipe `imdb-paper-cpu` into `runs/imdb_paper_cpu/` (25 minutes a seed on one core); the result of each seed
-is recorded as soon as it is there, and started again, the program goes on.
+Trains the recipe `imdb-paper-cpu` into `runs/imdb_paper_cpu/` (25 minutes per seed on one core). Each result is
+recorded when its run ends; a restarted benchmark continues.
 """
 
 import argparse
@@ -20,12 +20,12 @@ CASE = Case("imdb-paper-cpu", "imdb-paper-cpu", 3)
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Train and measure what is missing."""
+    """Train and evaluate the missing runs."""
     return trained(NAME, [CASE], args, results)
 
 
 def results(folder: Path, data_dir: Path) -> Data:
-    """Accuracy on test, whole and by the head alone, and the best one on validation."""
+    """Test accuracy with windows and with the head alone, and the best validation accuracy."""
     found = {(one["metric"], one["condition"]): one for one in evaluate(folder, data_dir)}
     epochs = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return {
@@ -37,7 +37,7 @@ def results(folder: Path, data_dir: Path) -> Data:
 
 
 def report(record: Record) -> str:
-    """One row for each seed, and their mean."""
+    """Report with one row per seed, and the mean."""
     runs = sorted(record.data["runs"], key=lambda run: int(run["seed"]))
     keys = ("windows", "head", "validation")
     rows = [[str(run["seed"]), *(f"{run['results'][key]:.4f}" for key in keys)] for run in runs]

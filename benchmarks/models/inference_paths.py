@@ -1,8 +1,8 @@
-"""`python -m benchmarks.models.inference_paths`: how fast the classifier runs on this CPU, by runtime.
+"""`python -m benchmarks.models.inference_paths`: inference speed of the classifier on this CPU, by runtime.
 
 Compares eager PyTorch, the plain ONNX export in ONNX Runtime, TorchScript (traced and frozen) and `torch.compile`
-for the paper's model with random weights. The paths take turns within one run, so that a change of clock or load
-meets all of them.
+for the paper's model with random weights. The measurements are interleaved, so that changes of clock or load affect
+all runtimes alike.
 """
 
 import argparse
@@ -29,11 +29,11 @@ from benchmarks.lib.table import table
 from model.cli.export import eager, write_graph
 from model.config.encoder import EncoderConfig
 from model.nn.classifier import ByteClassifier
-from model.tasks.base import GraphSource, module_runs
+from model.tasks.base import ExportGraph, module_runs
 from model.tasks.golden import golden_documents
 
 WARM_UP = 5
-"""Rounds before the measured ones: `torch.compile` compiles in the first, TorchScript optimises in the next ones."""
+"""Warm-up rounds: `torch.compile` compiles in the first, TorchScript optimises in the next ones."""
 
 Array = NDArray[Any]
 Inputs = dict[str, Array]
@@ -43,18 +43,18 @@ Run = Callable[[Inputs], Array]
 
 @dataclass
 class Candidate:
-    """One path from bytes to logits."""
+    """One runtime."""
 
     name: str
     run: Run
     failure: str = ""
-    """Why the path does not work here."""
+    """Error message if the runtime does not work here."""
     error: float = 0.0
-    """Largest |logit - eager's| over the largest |eager's|."""
+    """Maximum |logit - eager logit| over the maximum |eager logit|."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the command-line options."""
     parser.add_argument("--seq-len", type=int, default=4096, help="bytes of a document (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=4, help="documents computed at once (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=30, help="measured batches of each path (default: %(default)s)")
@@ -62,7 +62,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Seconds of every round of every path."""
+    """Seconds of every round of every runtime."""
     torch.set_num_threads(args.threads)
     inputs = random_documents(args.batch, args.seq_len)
     candidates = build(EncoderConfig(mode="paper", seq_len=args.seq_len), args.threads)
@@ -86,18 +86,18 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 
 def random_documents(batch: int, seq_len: int) -> Inputs:
-    """Full documents of arbitrary bytes; the model's cost does not depend on what they hold."""
+    """Full-length random documents; the cost does not depend on their content."""
     generator = np.random.default_rng(0)
     padded, lengths = pad_rows([generator.bytes(seq_len) for _ in range(batch)], seq_len)
     return {"bytes": padded, "lengths": lengths}
 
 
 def build(config: EncoderConfig, threads: int) -> list[Candidate]:
-    """Make every path from one model; the first is eager, which the others are compared with."""
+    """Create all candidates from one model; the first is eager PyTorch, the reference."""
     torch.manual_seed(0)
     model = ByteClassifier(config, num_classes=2).eval()
     with tempfile.TemporaryDirectory() as folder:
-        source = GraphSource("model", model, golden_documents(config.seq_len), "logits", (config.seq_len,))
+        source = ExportGraph("model", model, golden_documents(config.seq_len), "logits", (config.seq_len,))
         write_graph(source, eager(source), Path(folder))
         session = onnx_session(Path(folder) / "model.onnx", threads)
         scripted = torch.jit.load(Path(folder) / "model.ts")
@@ -114,7 +114,7 @@ def build(config: EncoderConfig, threads: int) -> list[Candidate]:
 
 
 def onnx_session(path: Path, threads: int) -> Any:
-    """ONNX Runtime with its defaults, except that its threads rest while the other paths take their turns."""
+    """ONNX Runtime with defaults, except that idle threads do not spin while other candidates run."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.force_spinning_stop", "1")
@@ -122,7 +122,7 @@ def onnx_session(path: Path, threads: int) -> Any:
 
 
 def compare(candidates: list[Candidate], inputs: Inputs) -> None:
-    """Warm up, and compare with eager."""
+    """Warm up each candidate and compare it with eager PyTorch."""
     expected = candidates[0].run(inputs)
     for candidate in candidates:
         try:
@@ -135,7 +135,7 @@ def compare(candidates: list[Candidate], inputs: Inputs) -> None:
 
 
 def report(record: Record) -> str:
-    """One row for each path; relative errors and ratios are against eager."""
+    """Report with one row per runtime; errors and ratios are relative to eager PyTorch."""
     settings, paths = record.settings, record.data["paths"]
     rows, baseline = [], float(np.median(paths[0]["seconds"]))
     for path in paths:
@@ -155,7 +155,7 @@ def report(record: Record) -> str:
 
 
 def draw(record: Record, path: Path) -> None:
-    """Documents per second as bars; a line reaches down to the slowest twentieth of the rounds."""
+    """Bar chart of documents per second, with a line to the 95th percentile of the latency."""
     batch = record.settings["batch"]
     working = [one for one in record.data["paths"] if one["seconds"]][::-1]
     median = np.array([batch / np.median(one["seconds"]) for one in working])

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.models.matching`: our matcher on pairs of papers beside TF-IDF, with its ablation.
+"""`python -m benchmarks.models.matching`: the matcher on pairs of papers against TF-IDF, and its ablation.
 
-Trains into `runs/matching/` (a quarter of an hour each on one core); the result of each run is recorded as soon as it
-is there, and started again, the program goes on. The figures of TF-IDF are those of `benchmarks.models.aan_tfidf`.
+Trains into `runs/matching/` (a quarter of an hour per run on one core). Each result is recorded when its run ends; a
+restarted benchmark continues. The results of TF-IDF are from `benchmarks.models.aan_tfidf`.
 """
 
 import argparse
@@ -33,16 +33,16 @@ CASES = {
         "all",
     ),
 }
-"""Label in the chart -> runs, and their test pairs."""
+"""Label in the chart -> runs and their test pairs."""
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Train and measure what is missing."""
+    """Train and evaluate the missing runs."""
     return trained(NAME, [case for case, _ in CASES.values()], args, evaluate)
 
 
 def values_of(record: Record) -> dict[str, dict[str, list[float]]]:
-    """Label -> metric -> values of the seeds."""
+    """Label -> metric -> one value per seed."""
     found = figures(record.data["runs"])
     return {
         label: {
@@ -54,12 +54,12 @@ def values_of(record: Record) -> dict[str, dict[str, list[float]]]:
 
 
 def tfidf() -> dict[str, Data]:
-    """Test pairs -> figures of the cosine of TF-IDF."""
+    """Test pairs -> results of the TF-IDF cosine."""
     return {row["pairs"]: row for row in read("aan_tfidf").data["sets"]}
 
 
 def report(record: Record) -> str:
-    """Ours beside TF-IDF."""
+    """Report: comparison with TF-IDF."""
     rows = [
         [
             CASES[label][0].name,
@@ -82,7 +82,7 @@ def report(record: Record) -> str:
 
 
 def draw(record: Record, path: Path) -> None:
-    """Accuracy and AUC of every case, TF-IDF on the same pairs as a line over each bar."""
+    """Bar chart of accuracy and AUC, with TF-IDF on the same pairs as a line over each bar."""
     figure, panels = chart.figure((10, 3.4), 2)
     found, baseline = values_of(record), tfidf()
     for panel, metric in zip(panels, METRICS, strict=True):

@@ -1,4 +1,4 @@
-"""Memory of a process; of Linux, by `/proc`."""
+"""Memory of a process, from `/proc` (Linux only)."""
 
 import multiprocessing
 import re
@@ -12,19 +12,19 @@ T = TypeVar("T")
 
 
 def in_own_process(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function of a module in a process of its own, which has no memory of this one."""
+    """Call a module-level function in a new process, which does not inherit this one's memory."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *args, **kwargs).result()
 
 
 def forget_peak() -> int:
-    """Begin to look for the peak anew; bytes that are resident now."""
+    """Reset the peak of the resident memory; returns the current value in bytes."""
     Path("/proc/self/clear_refs").write_text("5")
     return _status("VmRSS")
 
 
 def peak() -> int:
-    """Bytes that were resident at most."""
+    """Peak resident memory in bytes."""
     return _status("VmHWM")
 
 

@@ -1,4 +1,4 @@
-"""Training runs whose results are recorded: each in processes of its own, what is done is not done again.
+"""Training runs of benchmarks: each in its own processes; recorded results are reused.
 
 Used by the benchmarks that train, here and in `benchmarks.papers`.
 """
@@ -25,14 +25,14 @@ from benchmarks.lib.servers import ROOT
 from model.config.recipes import find_recipe, load_recipe
 
 Overrides = tuple[str, ...]
-"""Each as in `--set KEY=VALUE`."""
+"""Overrides, each as in `--set KEY=VALUE`."""
 Figures = dict[tuple[str, str], float]
-"""Metric and condition -> value, of one run."""
+"""(Metric, condition) -> value of one run."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Runs that differ in their seed alone."""
+    """Runs that differ only in their seed."""
 
     name: str
     recipe: str
@@ -41,23 +41,27 @@ class Case:
 
     @property
     def folder(self) -> str:
-        """Of its runs."""
+        """Name of the folder of the case's runs."""
         return "".join(character if character.isalnum() else "-" for character in self.name)
 
     @property
     def fingerprint(self) -> str:
-        """Of the recipe with its overrides."""
+        """Hash of the recipe with its overrides."""
         return fingerprint(self.recipe, self.overrides)
 
 
 def fingerprint(recipe: str, overrides: Sequence[str]) -> str:
-    """Hash of a recipe with all options, seed apart: what another recipe gave is not taken for done."""
-    table = load_recipe(find_recipe(recipe), [*overrides, "seed=0"]).to_dict()
+    """Hash of a recipe without its seed; recorded results of other recipes are not reused.
+
+    Keys that have their default are left out, so that results stay valid when recipes get a new key. If a default
+    changes, the old value has to be written into the recipes of recorded runs.
+    """
+    table = load_recipe(find_recipe(recipe), [*overrides, "seed=0"]).model_dump(exclude_defaults=True)
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def add_options(parser: argparse.ArgumentParser, name: str) -> None:
-    """Options of a benchmark that trains."""
+    """Add the options of a benchmark that trains."""
     add_data_dir(parser)
     parser.add_argument("--runs", default=f"runs/{name}", type=Path, help="folder of the runs (default: %(default)s)")
 
@@ -65,15 +69,15 @@ def add_options(parser: argparse.ArgumentParser, name: str) -> None:
 def trained(
     name: str, cases: Sequence[Case], args: argparse.Namespace, read: Callable[[Path, Path], Any]
 ) -> Iterator[Data]:
-    """Train and measure each seed of each case that the record does not hold; yield the data after each one.
+    """Train and evaluate every seed that the record lacks; yields the data after each one.
 
-    An interrupted run goes on from its last checkpoint in `args.runs`.
+    An interrupted run resumes from its last checkpoint in `args.runs`.
 
     Args:
-        name: of the record.
-        cases: what is trained.
+        name: name of the record.
+        cases: runs to train.
         args: `data_dir`, `runs`, `out`.
-        read: folder of a trained run, data folder -> its results as JSON.
+        read: (folder of a trained run, data folder) -> its results as JSON.
 
     """
     current = {case.name: case.fingerprint for case in cases}
@@ -89,29 +93,29 @@ def trained(
 
 
 def train(recipe: str, overrides: Sequence[str], runs: Path, data_dir: Path, *, threads: int | None = None) -> Path:
-    """Train in a process of its own, or go on with what is there; the run's folder.
+    """Train in a separate process, or resume; returns the run folder.
 
-    Raises: RuntimeError with what the command said.
+    Raises: RuntimeError with the output of the command.
     """
     config = load_recipe(find_recipe(recipe), list(overrides))
     folder = runs / f"{config.name}-seed{config.seed}"
     sets = [word for override in overrides for word in ("--set", override)]
     resume = ["--resume"] if (folder / "last.pt").is_file() else []
-    if folder.exists() and not resume:  # interrupted before its first checkpoint
+    if folder.exists() and not resume:  # interrupted before the first checkpoint
         shutil.rmtree(folder)
     _command("train", recipe, "--runs", str(runs), *sets, *resume, data_dir=data_dir, threads=threads)
     return folder
 
 
 def evaluate(folder: Path, data_dir: Path) -> list[Data]:
-    """Results of a run on the test split. Raises: RuntimeError with what the command said."""
+    """Evaluate a run on the test split. Raises: RuntimeError with the output of the command."""
     _command("evaluate", str(folder), data_dir=data_dir)
     results: list[Data] = json.loads((folder / "evaluation.json").read_text())
     return [{key: result[key] for key in ("metric", "condition", "examples", "value")} for result in results]
 
 
 def figures(runs: Sequence[Data]) -> dict[str, list[Figures]]:
-    """Case -> figures of each of its seeds, of results as `evaluate` returns them."""
+    """Case -> results of each seed, from results as returned by `evaluate`."""
     found: dict[str, list[Figures]] = {}
     for run in sorted(runs, key=lambda run: int(run["seed"])):
         values = {(result["metric"], result["condition"]): float(result["value"]) for result in run["results"]}
@@ -120,7 +124,7 @@ def figures(runs: Sequence[Data]) -> dict[str, list[Figures]]:
 
 
 def revisions(runs: Sequence[Data]) -> str:
-    """Line of a report: the revisions of all runs."""
+    """Line of a report with the revisions of all runs."""
     return f"Revisions of the runs: {', '.join(sorted({run['revision'] for run in runs}))}."
 
 

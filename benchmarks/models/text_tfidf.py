@@ -1,8 +1,8 @@
-"""`python -m benchmarks.models.text_tfidf [SET...]`: what somebody would use instead, on the same documents and splits.
+"""`python -m benchmarks.models.text_tfidf [SET...]`: TF-IDF baseline of the classifiers, on the same splits.
 
-TF-IDF of words and bigrams with logistic regression (scikit-learn, extra `bench`). The regularisation is chosen on the
-validation documents; then the model is fitted on both and measured on the test split once. SET is one of `imdb`,
-`20newsgroups`, `20newsgroups-stripped` (default: all); it takes the place of what the record holds of it.
+TF-IDF of words and bigrams with logistic regression (scikit-learn, extra `train`). The regularisation is chosen on
+validation, then the model is fitted on training and validation and evaluated on test once. SET is one of `imdb`,
+`20newsgroups`, `20newsgroups-stripped` (default: all); results replace the recorded ones of the same set.
 """
 
 import argparse
@@ -26,17 +26,17 @@ NAME = "text_tfidf"
 SetName = Literal["imdb", "20newsgroups", "20newsgroups-stripped"]
 SETS: tuple[SetName, ...] = get_args(SetName)
 STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0)
-"""Inverse regularisation strengths tried on validation."""
+"""Candidate inverse regularisation strengths."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the command-line options."""
     parser.add_argument("sets", nargs="*", metavar="SET", type=set_name, default=list(SETS))
     add_data_dir(parser)
 
 
 def set_name(given: str) -> SetName:
-    """A set of documents. Raises: argparse.ArgumentTypeError."""
+    """Parse the name of a data set. Raises: argparse.ArgumentTypeError."""
     for name in SETS:
         if name == given:
             return name
@@ -44,7 +44,7 @@ def set_name(given: str) -> SetName:
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """One set after the other."""
+    """Measure each data set."""
     sets: dict[str, Data] = {found["documents"]: found for found in earlier(NAME, args.out).get("sets", [])}
     for name in args.sets:
         sets[name] = measure_set(name, args.data_dir)
@@ -52,7 +52,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 
 def measure_set(name: SetName, data_dir: Path) -> Data:
-    """Choose, fit and measure."""
+    """Choose the regularisation, fit and evaluate."""
     config = DocumentsConfig(name=name)
     data = load_training(config, data_dir)
     scores = {
@@ -76,7 +76,7 @@ def measure_set(name: SetName, data_dir: Path) -> Data:
 
 
 def fit(strength: float, texts: list[bytes], labels: list[int]) -> Callable[[list[bytes], list[int]], float]:
-    """Fit on texts; returns the accuracy on others, in [0, 1]."""
+    """Fit on texts; returns a function that gives the accuracy in [0, 1] on other texts."""
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=2)
     classifier = LogisticRegression(C=strength, max_iter=1000).fit(vectorizer.fit_transform(texts), labels)
 
@@ -87,7 +87,7 @@ def fit(strength: float, texts: list[bytes], labels: list[int]) -> Callable[[lis
 
 
 def report(record: Record) -> str:
-    """One row for each set."""
+    """Report with one row per data set."""
     rows = [
         [
             row["documents"],

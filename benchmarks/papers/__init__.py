@@ -1,1 +1,1 @@
-"""Benchmarks of the papers: their experiments at a small scale, their claims."""
+"""Benchmarks of the papers: their experiments at a small scale, and checks of their claims."""

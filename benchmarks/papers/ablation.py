@@ -1,6 +1,6 @@
 """`python -m benchmarks.papers.ablation`: S3Attention without each of its parts, and with other r, s1 and s2.
 
-Each run is recorded when it is done; started again, the program goes on.
+Each result is recorded when its run ends; a restarted benchmark continues.
 """
 
 import statistics
@@ -44,11 +44,11 @@ PUBLISHED = {
     "s2 = 16": (-0.53, 0.97, 0.16, 0.21),
     "s2 = 32": (-0.68, -0.95, -3.15, -2.24),
 }
-"""Difference to WHOLE in points (S3Attention paper, Tables 6 and 7)."""
+"""Difference to WHOLE in percentage points (S3Attention paper, Tables 6 and 7)."""
 
 
 def differences(study: Study, runs: Sequence[Data]) -> str:
-    """What each variant loses against WHOLE: here at scale cpu, and in the paper."""
+    """Differences of the variants to WHOLE, at scale cpu and in the paper."""
     parts = []
     for column in study.columns:
         found = {
@@ -77,7 +77,7 @@ def differences(study: Study, runs: Sequence[Data]) -> str:
 
 STUDY = Study(
     name="ablation",
-    title="What each part of S3Attention is worth",
+    title="Ablation of S3Attention",
     text="The recipes of `benchmarks.papers.lra`, length-aware.",
     columns=TASKS,
     rows=ROWS,

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.papers.attention_speed`: what every attention costs against length, in training and inference.
+"""`python -m benchmarks.papers.attention_speed`: speed and memory of every attention against document length.
 
-The byte classifier of `lra-text` at each length, one attention after the other in turns; peak memory in a process of
-its own each. `softmax, unfused` is what the papers measure: PyTorch's softmax attention without its fused kernel.
+Measures the byte classifier of `lra-text` at each length, the attentions in turns; peak memory in a process for each.
+`softmax, unfused` is PyTorch's softmax attention without its fused kernel, as in the papers' measurements.
 """
 
 import argparse
@@ -32,14 +32,14 @@ UNFUSED = "softmax, unfused"
 QUADRATIC = ("softmax", UNFUSED, "kernelized")
 NAMES = (*ROWS, UNFUSED)
 LONGEST_QUADRATIC = 4096
-"""Beyond it, matrices of N x N do not fit a machine of this size."""
+"""Maximum length of quadratic attention; longer N x N matrices do not fit into memory."""
 
 Costs = dict[str, dict[str, float]]
-"""Length -> name -> seconds or bytes."""
+"""Length -> attention -> seconds or bytes."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the command-line options."""
     parser.add_argument("--training", type=int, nargs="+", default=[256, 512, 1024, 2048, 4096], help="lengths")
     parser.add_argument("--inference", type=int, nargs="+", default=[256, 1024, 4096, 16384], help="lengths")
     parser.add_argument("--batch", type=int, default=4, help="documents (default: %(default)s)")
@@ -47,7 +47,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Median seconds of a training step and of a batch, peak memory of training; of every attention."""
+    """Median seconds of a training step and of an inference batch, and peak training memory, for every attention."""
     data: Data = {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"}
     data["training_s"] = {str(n): speed(n, args.batch, args.rounds, trains=True) for n in args.training}
     data["inference_s"] = {str(n): speed(n, args.batch, args.rounds, trains=False) for n in args.inference}
@@ -59,7 +59,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 
 def classifier(name: str, length: int) -> ByteClassifier:
-    """The classifier with an attention, for documents of a length."""
+    """Create the classifier with an attention, for documents of `length` bytes."""
     attention = "softmax" if name == UNFUSED else name
     recipe = load_recipe(find_recipe("lra-text"), [*ROWS[attention], f"model.encoder.seq_len={length}"])
     assert isinstance(recipe, ClassificationRun)
@@ -68,7 +68,7 @@ def classifier(name: str, length: int) -> ByteClassifier:
 
 
 def documents(length: int, batch: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Documents of full length."""
+    """Random documents of full length."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     generator = torch.Generator().manual_seed(0)
     documents = torch.randint(0, 256, (batch, length), dtype=torch.uint8, generator=generator)
@@ -77,13 +77,13 @@ def documents(length: int, batch: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @contextlib.contextmanager
 def kernels(name: str) -> Iterator[None]:
-    """The kernels that an attention computes with."""
+    """Context in which PyTorch selects the attention's kernels."""
     with sdpa_kernel(SDPBackend.MATH) if name == UNFUSED else contextlib.nullcontext():
         yield
 
 
 def step(name: str, model: ByteClassifier, data: tuple[torch.Tensor, torch.Tensor], *, trains: bool) -> float:
-    """Seconds of one step."""
+    """Run one step; returns its duration in seconds."""
     with kernels(name):
         started = time.perf_counter()
         if trains:
@@ -99,7 +99,7 @@ def step(name: str, model: ByteClassifier, data: tuple[torch.Tensor, torch.Tenso
 
 
 def speed(length: int, batch: int, rounds: int, *, trains: bool) -> dict[str, float]:
-    """Median seconds of a step, by name."""
+    """Median seconds of a step, by attention."""
     names = [name for name in NAMES if length <= LONGEST_QUADRATIC or name not in QUADRATIC]
     data = documents(length, batch)
 
@@ -113,7 +113,7 @@ def speed(length: int, batch: int, rounds: int, *, trains: bool) -> dict[str, fl
 
 
 def added_memory(name: str, length: int, batch: int) -> int:
-    """Bytes that training takes at most above what the process had before."""
+    """Peak memory of training in bytes, above that of the process before."""
     step("s3", classifier("s3", 32), documents(32, 1), trains=True)
     before = forget_peak()
     model, data = classifier(name, length).train(), documents(length, batch)
@@ -124,7 +124,7 @@ def added_memory(name: str, length: int, batch: int) -> int:
 
 
 def forget_peak() -> int:
-    """Begin to look for the peak anew; bytes that are taken now."""
+    """Reset the peak memory; returns the current value in bytes."""
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
         return torch.cuda.memory_allocated()
@@ -132,14 +132,14 @@ def forget_peak() -> int:
 
 
 def report(record: Record) -> str:
-    """A table each for training, inference and memory."""
+    """Report with one table each for training, inference and memory."""
     settings, data = record.settings, record.data
     return "\n".join(
         [
             f"Byte classifier of `lra-text` (2 blocks, width 64, 2 heads), batches of {settings['batch']}, device "
             f"{data['device']}; median of {settings['rounds']} rounds in turns. In brackets: ratio to `{UNFUSED}` of "
-            "the same length. A training step is forward and backward, without the optimiser's; slope: d log(seconds) "
-            "/ d log(length) between the two longest lengths.",
+            "the same length. A training step is forward and backward, without the optimiser; slope: d log(seconds) / "
+            "d log(length) between the two longest lengths.",
             "",
             "## Training steps a second",
             "",
@@ -155,17 +155,17 @@ def report(record: Record) -> str:
 
 
 def rate(seconds: float, base: float | None) -> str:
-    """A cell: steps a second, and how many times those of the base."""
+    """Cell: steps per second, and the speed-up over `base`."""
     return f"{1 / seconds:.2f}" + (f" ({base / seconds:.1f}x)" if base else "")
 
 
 def mebibytes(size: float, base: float | None) -> str:
-    """A cell: memory, and its share of that of the base."""
+    """Cell: memory in MiB, and the ratio to `base`."""
     return f"{size / 2**20:.0f} ({size / (base or size):.2f})"
 
 
 def costs_table(costs: Costs, cell: Callable[[float, float | None], str], *, has_slope: bool) -> str:
-    """One row for each attention, one column for each length."""
+    """Table with one row per attention and one column per length."""
     rows = []
     for name in NAMES:
         cells = [cell(found[name], found.get(UNFUSED)) if name in found else "" for found in costs.values()]
@@ -174,7 +174,7 @@ def costs_table(costs: Costs, cell: Callable[[float, float | None], str], *, has
 
 
 def slope(costs: Costs, name: str) -> str:
-    """D log(seconds) / d log(length) between the two longest that were measured."""
+    """Slope d log(seconds) / d log(length) between the two longest measured lengths."""
     known = [n for n in costs if name in costs[n]][-2:]
     if len(known) < 2:
         return ""
@@ -183,7 +183,7 @@ def slope(costs: Costs, name: str) -> str:
 
 
 def draw(record: Record, path: Path) -> None:
-    """Seconds and bytes against length."""
+    """Chart of seconds and bytes against length."""
     figure, axes = chart.figure((14, 4), 3)
     data = record.data
     panels = {
@@ -206,7 +206,7 @@ def draw(record: Record, path: Path) -> None:
 
 BENCHMARK = Benchmark(
     program="benchmarks.papers.attention_speed",
-    title="What every attention costs",
+    title="Speed and memory of the attentions",
     description=__doc__,
     options=options,
     measure=measure,

@@ -1,9 +1,9 @@
-"""`python -m benchmarks.papers.claims`: what the papers claim of their attentions, looked at on reviews as bytes.
+"""`python -m benchmarks.papers.claims`: checks claims of the papers on movie reviews, read as bytes.
 
-Skyformer: its error falls with the landmarks, and plain Nystrom on the matrix that is not positive does worse (Figure
-1). Kernelized attention: better conditioned than softmax attention (section 4.1). DBA: a random projection of the width
-keeps the products, up to a small part of their norm (section 3.2, eq. (9)). S3Attention: its Fourier convolution lowers
-the incoherence of the token matrix (Table 14). Each on a new model and on one trained for 100 steps.
+Skyformer: its error decreases with the number of landmarks; plain Nystrom on the non-PSD matrix is worse (Figure 1).
+Kernelized attention: better conditioned than softmax attention (section 4.1). DBA: a random projection of the width
+preserves the products up to a small relative error (section 3.2, eq. (9)). S3Attention: its Fourier convolution lowers
+the incoherence of the token matrix (Table 14). Each claim is checked on an untrained model and after 100 steps.
 """
 
 import argparse
@@ -35,13 +35,13 @@ from model.nn.classifier import ByteClassifier
 from model.tasks.classification import Classification
 
 STEPS = 100
-"""Of the short training, as in the S3Attention paper's Table 14."""
+"""Training steps of the trained model, as in the S3Attention paper's Table 14."""
 LANDMARKS = (16, 32, 64, 128, 256)
 WIDTHS = (4, 8, 12, 16, 24, 32, 48, 64)
 DRAWS = 5
-"""Random landmarks and projections for each document."""
+"""Random draws of landmarks and projections per document."""
 CONDITION_LENGTH, ERROR_LENGTH = 128, 512
-"""Tokens whose matrices are decomposed."""
+"""Number of tokens of the decomposed matrices."""
 
 
 RANKS = (32, 16)
@@ -54,7 +54,7 @@ PUBLISHED_INCOHERENCE = {
 
 @dataclass(frozen=True)
 class Models:
-    """A classifier before and after the short training, and documents it has not seen."""
+    """A classifier before and after training, and held-out documents."""
 
     task: Classification
     new: ByteClassifier
@@ -63,19 +63,19 @@ class Models:
     lengths: Tensor
 
     def both(self) -> Iterator[tuple[str, ByteClassifier]]:
-        """By name."""
+        """Yield the name and the model of either state."""
         yield "new", self.new
         yield f"{STEPS} steps", self.trained
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.add_argument("--documents", type=int, default=16, help="looked at (default: %(default)s)")
+    """Add the command-line options."""
+    parser.add_argument("--documents", type=int, default=16, help="number of documents (default: %(default)s)")
     add_data_dir(parser)
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Look at each claim."""
+    """Check each claim."""
     yield {
         "skyformer_error": skyformer_error(args),
         "condition": condition(args),
@@ -110,7 +110,7 @@ def models(args: argparse.Namespace, attention: str, *overrides: str) -> Models:
 
 
 def inputs_of(model: ByteClassifier, kind: type[nn.Module], found: Models) -> Tensor:
-    """What goes into the first layer of a kind: (B, N, C)."""
+    """Input (B, N, C) of the first layer of type `kind`."""
     layer = next(module for module in model.modules() if isinstance(module, kind))
     seen: list[Tensor] = []
     with layer.register_forward_pre_hook(lambda _, given: seen.append(given[0])), torch.inference_mode():
@@ -119,7 +119,7 @@ def inputs_of(model: ByteClassifier, kind: type[nn.Module], found: Models) -> Te
 
 
 def queries_and_keys(model: ByteClassifier, found: Models, tokens: int) -> tuple[Tensor, Tensor]:
-    """Of the first head in float64: (B, tokens, D)."""
+    """Queries and keys of the first head in float64: (B, tokens, D)."""
     x = inputs_of(model, HeadedAttention, found)
     layer = next(module for module in model.modules() if isinstance(module, HeadedAttention))
     with torch.inference_mode():
@@ -128,7 +128,7 @@ def queries_and_keys(model: ByteClassifier, found: Models, tokens: int) -> tuple
 
 
 def spectral(matrix: Tensor) -> Tensor:
-    """Largest singular value of each (B, N, M)."""
+    """Spectral norm of each matrix (B, N, M)."""
     return torch.linalg.matrix_norm(matrix, ord=2)  # type: ignore[no-any-return]
 
 
@@ -170,7 +170,7 @@ APPROXIMATIONS: dict[str, Callable[[Tensor, Tensor, int, torch.Generator], Tenso
 
 
 def skyformer_error(args: argparse.Namespace) -> Data:
-    """Spectral error of approximations of kernelized attention's matrix: name -> one median for each of LANDMARKS."""
+    """Relative spectral error of approximations of kernelized attention: name -> median for each of LANDMARKS."""
     found, errors = models(args, "kernelized"), {}
     for state, model in found.both():
         q, k = queries_and_keys(model, found, ERROR_LENGTH)
@@ -187,7 +187,7 @@ def skyformer_error(args: argparse.Namespace) -> Data:
 
 
 def condition(args: argparse.Namespace) -> Data:
-    """Largest singular value over the 8th, the 32nd and the last, of three attention matrices; medians."""
+    """Median ratios of the largest to the 8th, 32nd and last singular value, for three attention matrices."""
     conditions = {}
     for attention in ("softmax", "kernelized"):
         found = models(args, attention)
@@ -206,7 +206,7 @@ def condition(args: argparse.Namespace) -> Data:
 
 
 def projection_error(args: argparse.Namespace) -> Data:
-    """Relative error of products of compressed queries and keys after a random projection, by two measures.
+    """Relative error of the products of compressed queries and keys after a random projection, in two norms.
 
     Returns: name -> one median for each of WIDTHS.
     """
@@ -235,7 +235,7 @@ def projection_error(args: argparse.Namespace) -> Data:
 
 
 def mu(matrix: Tensor, rank: int) -> Tensor:
-    """Smallest mu for which the best rank-r part of each matrix is mu-incoherent: (B, N, C) -> (B,).
+    """Smallest mu for which the best rank-r approximation of each matrix is mu-incoherent: (B, N, C) -> (B,).
 
     Reference:  Wang et al. 2024, arXiv:2408.08567, Definition 1.
     """
@@ -246,7 +246,7 @@ def mu(matrix: Tensor, rank: int) -> Tensor:
 
 
 def incoherence(args: argparse.Namespace) -> Data:
-    """Mu of each document's tokens before and after the Fourier convolution of the first block."""
+    """Incoherence mu of each document's tokens before and after the Fourier convolution of the first block."""
     found, values = models(args, "s3"), {}
     for state, model in found.both():
         smoother = next(module for module in model.modules() if isinstance(module, Smoother))
@@ -259,12 +259,12 @@ def incoherence(args: argparse.Namespace) -> Data:
 
 
 def report(record: Record) -> str:
-    """A table for each claim."""
+    """Report with one table per claim."""
     data = record.data
     return "\n".join(
         [
-            f"Reviews that fill the model (512 bytes), n = {record.settings['documents']}; models: recipe `lra-text`, "
-            f"new and after {STEPS} steps, one seed. Matrices of the first block, first head.",
+            f"Measured on {record.settings['documents']} reviews of at least 512 bytes. Models: recipe `lra-text`, "
+            f"untrained (new) and after {STEPS} steps, one seed. Matrices of the first head of the first block.",
             "",
             "## Skyformer's error",
             "",
@@ -274,14 +274,16 @@ def report(record: Record) -> str:
             table(["landmarks", *map(str, LANDMARKS)], spelled(data["skyformer_error"], ".1e")),
             "## Condition of the attention matrix",
             "",
-            f"Largest singular value over the 8th, the 32nd and the last, {CONDITION_LENGTH} tokens, float64, median.",
+            "Ratio of the largest singular value to the 8th, the 32nd and the last, "
+            f"{CONDITION_LENGTH} tokens, float64, median.",
             "",
             table(["", "8th", "32nd", "last"], spelled(data["condition"], ".1e")),
             "## DBA's projection",
             "",
-            "Norm of Q R R^T K^T - Q K^T over that of Q K^T, which the paper bounds, and over those of Q and K "
-            f"(Frobenius), Q and K of 16 x 64; median over documents and {DRAWS} draws. The paper's condition, d_in >= "
-            f"10 log(d_p) / (e^2 - e^3), asks for {10 * math.log(16) / (4 / 27):.0f} at least, whatever the error e.",
+            "Frobenius norm of Q R R^T K^T - Q K^T, relative to that of Q K^T, which the paper bounds, and to the "
+            f"product of those of Q and K; Q and K are 16 x 64; median over documents and {DRAWS} draws. The paper's "
+            "condition, d_in >= 10 log(d_p) / (e^2 - e^3), requires at least "
+            f"{10 * math.log(16) / (4 / 27):.0f} for every error e.",
             "",
             table(
                 ["d_in", *map(str, WIDTHS), "slope"],
@@ -292,7 +294,7 @@ def report(record: Record) -> str:
             ),
             "## Incoherence of the token matrix",
             "",
-            "Mu of each document's tokens, mean ± standard deviation over documents (the paper's: standard errors).",
+            "Mu of each document's tokens, mean ± standard deviation over documents (in the paper: standard error).",
             "",
             table(
                 ["", "before", "after"],
@@ -309,18 +311,18 @@ def report(record: Record) -> str:
 
 
 def spelled(found: Mapping[str, list[float]], form: str) -> list[list[str]]:
-    """Rows of a table: a name and its figures."""
+    """Rows of a table: name and values."""
     return [[name, *(format(value, form) for value in values)] for name, values in found.items()]
 
 
 def slope(medians: list[float]) -> float:
-    """D log(error) / d log(width)."""
+    """Slope d log(error) / d log(width)."""
     logarithms = [[math.log(value) for value in values] for values in (WIDTHS, medians)]
     return statistics.linear_regression(*logarithms).slope
 
 
 def draw(record: Record, path: Path) -> None:
-    """Error against landmarks and against width; incoherence after against before."""
+    """Charts of error against landmarks and width, and of incoherence after against before."""
     figure, (left, middle, right) = chart.figure((14, 4), 3)
     for name, medians in record.data["skyformer_error"].items():
         left.loglog(LANDMARKS, medians, ("--" if name.startswith("new") else "-") + "o", label=name)
@@ -342,14 +344,14 @@ def draw(record: Record, path: Path) -> None:
 
 
 def label_ticks(axes: Axes, values: tuple[int, ...]) -> None:
-    """Label these values of the horizontal axis, and no others."""
+    """Label only these values of the horizontal axis."""
     axes.set_xticks(values, map(str, values))
     axes.minorticks_off()
 
 
 BENCHMARK = Benchmark(
     program="benchmarks.papers.claims",
-    title="What the papers claim, looked at",
+    title="Claims of the papers",
     description=__doc__,
     options=options,
     measure=measure,

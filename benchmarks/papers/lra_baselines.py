@@ -1,7 +1,7 @@
-"""`python -m benchmarks.papers.lra_baselines`: what needs no attention, on the documents of `benchmarks.papers.lra`.
+"""`python -m benchmarks.papers.lra_baselines`: baselines without attention, on the data of `benchmarks.papers.lra`.
 
-The most frequent label, the label that goes with the first byte most often, and logistic regression on how often each
-byte occurs (scikit-learn, extra `bench`, as it comes), from all training documents.
+The most frequent label, the most frequent label given the first byte, and logistic regression on byte counts
+(scikit-learn defaults, extra `train`), fitted to all training documents.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 
 def by_first_byte(train: Sequence[bytes], labels: Sequence[int], texts: Sequence[bytes]) -> NDArray[np.int64]:
-    """The most frequent label of the training documents that begin with the same byte."""
+    """Most frequent label of the training documents with the same first byte."""
     counts: dict[bytes, Counter[int]] = {}
     for text, label in zip(train, labels, strict=True):
         counts.setdefault(text[:1], Counter())[label] += 1
@@ -60,7 +60,7 @@ def by_first_byte(train: Sequence[bytes], labels: Sequence[int], texts: Sequence
 
 
 def by_counts(train: Sequence[bytes], labels: Sequence[int], texts: Sequence[bytes]) -> NDArray[np.int64]:
-    """Logistic regression on the counts of the 256 bytes."""
+    """Logistic regression on the counts of the 256 byte values."""
     fitted = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(_counts(train), labels)
     answers: NDArray[np.int64] = fitted.predict(_counts(texts))
     return answers
@@ -71,13 +71,13 @@ def _counts(texts: Sequence[bytes]) -> NDArray[np.int64]:
 
 
 def report(record: Record) -> str:
-    """One row for each baseline."""
+    """Report with one row per baseline."""
     tasks = record.data["tasks"]
     names = next(iter(tasks.values()))["accuracy"]
     rows = [[name, *(f"{100 * task['accuracy'][name]:.1f}" for task in tasks.values())] for name in names]
     return (
-        "Test accuracy in %, on the documents and with the lengths of `lra` at scale cpu; from all training documents."
-        f"\n\n{table(['', *tasks], rows)}"
+        "Test accuracy in %, on the test documents and at the lengths of `lra`, scale cpu; fitted to all training "
+        f"documents.\n\n{table(['', *tasks], rows)}"
     )
 
 

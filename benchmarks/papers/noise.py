@@ -1,8 +1,8 @@
-"""`python -m benchmarks.papers.noise`: what noise in the pixels costs each attention (S3Attention paper, Table 5).
+"""`python -m benchmarks.papers.noise`: accuracy of each attention under pixel noise (S3Attention paper, Table 5).
 
-Trains the recipe `lra-image` with each attention as `benchmarks.papers.lra` does, on clean images, and measures on test
-images to whose pixels (0 to 255) uniform noise from -a to a is added; the paper trains on noisy images, too. Each run
-is recorded when it is done; started again, the program goes on.
+Trains the recipe `lra-image` with each attention as in `benchmarks.papers.lra`, on clean images. Evaluates on test
+images with uniform noise from -a to a added to the pixels (0 to 255); the paper also trains on noisy images. Each
+result is recorded when its run ends; a restarted benchmark continues.
 """
 
 import argparse
@@ -34,18 +34,18 @@ PUBLISHED = {
     "performer": (42.66, 41.95, 39.61, 38.86),
     "s3": (57.47, 57.06, 55.32, 54.70),
 }
-"""Accuracy at the first four levels."""
+"""Published accuracy at the first four levels."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the command-line options."""
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(CHOSEN))
     parser.add_argument("--seeds", type=int, default=1, help="default: %(default)s")
     add_data_dir(parser)
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Do what is missing; of each run the accuracy at each of LEVELS."""
+    """Train the missing runs and evaluate each at every one of LEVELS."""
     recipes = {row: STUDY.fingerprint("cpu", "image", row) for row in ROWS}
     runs = [run for run in earlier(NAME, args.out).get("runs", []) if run["recipe"] == recipes.get(run["row"])]
     done = {(run["row"], run["seed"]) for run in runs}
@@ -61,14 +61,14 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 
 def noisy(pixels: bytes, level: int) -> bytes:
-    """An image with noise that is the same each time."""
+    """Add deterministic noise to an image."""
     noise = np.random.default_rng([level, *pixels[:32]]).integers(-level, level, len(pixels), endpoint=True)
     changed = np.clip(np.frombuffer(pixels, np.uint8) + noise, 0, 255).astype(np.uint8)
     return bytes(changed)
 
 
 def means_of(record: Record) -> dict[str, tuple[int, list[float]]]:
-    """Attention -> seeds, mean accuracy in % at each level."""
+    """Attention -> number of seeds, mean accuracy in % at each level."""
     found: dict[str, list[list[float]]] = {}
     for run in record.data["runs"]:
         found.setdefault(run["row"], []).append(run["accuracy"])
@@ -80,7 +80,7 @@ def means_of(record: Record) -> dict[str, tuple[int, list[float]]]:
 
 
 def report(record: Record) -> str:
-    """Two rows for each attention: here, and as published."""
+    """Report with two rows per attention: measured and published."""
     levels, rows = record.data["levels"], []
     for row, (seeds, means) in means_of(record).items():
         rows.append([f"{row} ({seeds})", *(f"{m:.1f} ({m / means[0] - 1:+.0%})" for m in means)])
@@ -90,15 +90,16 @@ def report(record: Record) -> str:
             rows.append([f"{row}, published", *cells, *[""] * (len(levels) - len(cells))])
     revisions = sorted({run["revision"] for run in record.data["runs"]})
     return (
-        "Accuracy in % on 5,000 test images (change against clean ones); in brackets behind a name: seeds. Trained on "
-        "clean images by `lra-image`. Published: S3Attention paper, Table 5, trained with the noise, longer, on other "
-        f"copies of the images.\n\n{table(['a', *map(str, levels)], rows)}\n"
+        "Accuracy in % on 5,000 test images (change relative to clean images). The number of seeds is in brackets "
+        "after the name. Trained on clean images with the recipe `lra-image`. Published: S3Attention paper, Table 5; "
+        "these models were trained longer, on noisy images, from other copies of the images.\n\n"
+        f"{table(['a', *map(str, levels)], rows)}\n"
         f"Revisions of the runs: {', '.join(revisions)}.\n"
     )
 
 
 def draw(record: Record, path: Path) -> None:
-    """Accuracy against noise."""
+    """Chart of accuracy against noise."""
     figure, (axis,) = chart.figure((6, 4))
     for row, (_, means) in means_of(record).items():
         axis.plot(record.data["levels"], means, "o-", label=row)

@@ -1,7 +1,7 @@
-"""Training runs side by side: each in processes of its own, what is done is not done again. Used by `lra`, `ablation`.
+"""Studies: tables of training runs, each in its own processes. Used by `lra` and `ablation`.
 
-A study is a table: rows differ by overrides of a recipe, columns are recipes. Each run is recorded as soon as it is
-done, so that a study can be interrupted and go on elsewhere.
+Rows differ by overrides of a recipe, columns are recipes. Each result is recorded when its run ends, so that a study
+can be interrupted and continued on another machine.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import random
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,37 +31,37 @@ from model.tasks.classification import Classification
 from model.training import checkpoint
 from model.training.device import choose_device
 
-MOST_TEXTS = 5000
-"""Of the test split, always the same."""
+MAX_TEXTS = 5000
+"""Maximum number of test documents, always the same ones."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is compared, and how it is told.
+    """A table of runs and its report.
 
     A run is recorded as an object with `scale`, `column`, `row`, `seed`; `accuracy` on the test split, `validation`
-    (best of the epochs, of the metric of the task), `examples_per_second` in training, `steps`, `device`, `revision`,
-    and `recipe`, the fingerprint of what was trained.
+    (best value of the task's metric over the epochs), `examples_per_second` in training, `steps`, `device`, `revision`,
+    and `recipe`, the fingerprint of the recipe.
     """
 
     name: str
     title: str
     text: str
-    """What a reader must know to judge the figures."""
+    """Introduction of the report: conditions of the measurements."""
     columns: Mapping[str, str]
     """Name -> recipe."""
     rows: Mapping[str, Overrides]
     scales: Mapping[str, Mapping[str, Overrides]]
     """Name -> column or row -> overrides; the first one is the default."""
     appendix: Callable[["Study", Sequence[Data]], str]
-    """What else the report says, of all runs."""
+    """Function that returns an additional section of the report, given all runs."""
 
     def benchmark(self) -> Benchmark:
-        """The study as a program."""
+        """The study as a benchmark."""
         return Benchmark(
             program=f"benchmarks.papers.{self.name}",
             title=self.title,
-            description=f"{self.title}. Each run is recorded when it is done; started again, the program goes on.",
+            description=f"{self.title}. Each result is recorded when its run ends; a restarted benchmark continues.",
             options=self.options,
             measure=self.measure,
             report=self.report,
@@ -70,7 +70,7 @@ class Study:
         )
 
     def options(self, parser: argparse.ArgumentParser) -> None:
-        """Add the options."""
+        """Add the command-line options."""
         scales, columns, rows = list(self.scales), list(self.columns), list(self.rows)
         parser.add_argument("--scale", choices=scales, default=scales[0], help="default: %(default)s")
         parser.add_argument("--columns", nargs="+", choices=columns, default=columns, metavar="COLUMN")
@@ -81,7 +81,10 @@ class Study:
         add_data_dir(parser)
 
     def measure(self, args: argparse.Namespace) -> Iterator[Data]:
-        """Do what is missing, in the order of seeds."""
+        """Run what is missing, seed by seed.
+
+        After a failure no further run starts. The running ones end and are recorded before the failure is raised.
+        """
         runs = [run for run in earlier(self.name, args.out).get("runs", []) if self.is_current(run)]
         done = {(run["scale"], run["column"], run["row"], run["seed"]) for run in runs}
         cases = [
@@ -93,16 +96,24 @@ class Study:
         ]
         with ThreadPoolExecutor(args.jobs) as pool:
             pending = [pool.submit(self.train, *case, args.data_dir, args.jobs) for case in cases]
+            failures: list[BaseException] = []
             try:
                 for run in tqdm(as_completed(pending), total=len(pending), unit="run"):
+                    if run.cancelled():
+                        continue
+                    if failure := run.exception():
+                        failures.append(failure)
+                        cancel(pending)
+                        continue
                     runs.append(run.result())
                     yield {"runs": runs}
             finally:
-                for run in pending:
-                    run.cancel()
+                cancel(pending)
+        if failures:
+            raise failures[0]
 
     def train(self, scale: str, column: str, row: str, seed: int, data_dir: Path, jobs: int) -> Data:
-        """Train and measure one run. Raises: RuntimeError with what the commands said."""
+        """Train and evaluate one run. Raises: RuntimeError with the output of the commands."""
         overrides = (*self.overrides(scale, column, row), f"seed={seed}")
         with tempfile.TemporaryDirectory(prefix="study-") as runs:
             threads = 1 if jobs > 1 else None
@@ -126,25 +137,25 @@ class Study:
         }
 
     def overrides(self, scale: str, column: str, row: str) -> Overrides:
-        """What is set of the column's recipe."""
+        """Overrides of the column's recipe."""
         return (*self.scales[scale].get(column, ()), *self.rows[row], *self.scales[scale].get(row, ()))
 
     def fingerprint(self, scale: str, column: str, row: str) -> str:
-        """Hash of what is trained."""
+        """Hash of the run's recipe."""
         return fingerprint(self.columns[column], self.overrides(scale, column, row))
 
     def is_current(self, run: Data) -> bool:
-        """Whether a recorded run is what would be trained now."""
+        """Whether a recorded run has the recipe that would be trained now."""
         scale, column, row = run["scale"], run["column"], run["row"]
         is_known = scale in self.scales and column in self.columns and row in self.rows
         return is_known and bool(run["recipe"] == self.fingerprint(scale, column, row))
 
     def report(self, record: Record) -> str:
-        """Accuracy and speed by scale."""
+        """Report of accuracy and speed by scale."""
         runs: list[Data] = record.data["runs"]
         parts = [
-            f"{self.text}\n\nAccuracy on the test split (of texts, the heads of {MOST_TEXTS:,} at most, drawn once) in "
-            "%, mean ± standard deviation over seeds (n).\n"
+            f"{self.text}\n\nTest accuracy in %, mean ± standard deviation over seeds (n). For texts, on the heads of "
+            f"at most {MAX_TEXTS:,} documents, always the same ones.\n"
         ]
         for scale in sorted({run["scale"] for run in runs}):
             chosen = [run for run in runs if run["scale"] == scale]
@@ -161,7 +172,7 @@ class Study:
         return "\n".join([*parts, self.appendix(self, runs)])
 
     def table(self, runs: Sequence[Data], cell: Callable[[Sequence[Data]], str]) -> str:
-        """One line for each row of the study, of the columns that have runs."""
+        """Table with the study's rows, and the columns that have runs."""
         columns = [name for name in self.columns if any(run["column"] == name for run in runs)]
         found = {
             (row, column): [run for run in runs if (run["row"], run["column"]) == (row, column)]
@@ -172,7 +183,7 @@ class Study:
         return table(["", *columns], lines)
 
     def draw(self, record: Record, path: Path) -> None:
-        """A panel for each scale and column, a point for each run."""
+        """Chart with one panel per scale and column, one point per run."""
         runs = record.data["runs"]
         panels = sorted({(run["scale"], run["column"]) for run in runs})
         names = list(self.rows)[::-1]
@@ -187,24 +198,30 @@ class Study:
         chart.save(figure, path)
 
 
+def cancel(pending: Sequence[Future[Data]]) -> None:
+    """Cancel every run that has not started."""
+    for run in pending:
+        run.cancel()
+
+
 def accuracy_cell(runs: Sequence[Data]) -> str:
-    """Mean ± standard deviation (seeds) in %."""
+    """Mean ± standard deviation in %, and the number of seeds."""
     return f"{mean_and_deviation([100 * run['accuracy'] for run in runs], '.1f')} ({len(runs)})" if runs else ""
 
 
 def rate_cell(runs: Sequence[Data]) -> str:
-    """Examples a second."""
+    """Training examples per second."""
     return f"{statistics.median(run['examples_per_second'] for run in runs):.0f}" if runs else ""
 
 
 def accuracy_of(folder: Path, data_dir: Path, change: Callable[[bytes], bytes] = bytes) -> float:
-    """Accuracy of a run on the test split; of texts, MOST_TEXTS of them, each by its head alone, changed first."""
+    """Test accuracy of a run; of texts, on the heads of MAX_TEXTS documents, transformed by `change`."""
     config, _, facts, state = checkpoint.load(folder / "best.pt")
     task = task_of(config)
     task.restore(facts)
     model = task.build()
     checkpoint.load_weights(model, state, folder / "best.pt")
-    if not isinstance(task, Classification):  # of several classes, the answer does not depend on the calibration
+    if not isinstance(task, Classification):  # with several classes, calibration does not change the answer
         task.finish(model, data_dir)
     runs = module_runs(task.graphs(model), choose_device("auto"))
     if not isinstance(task, Classification):
@@ -217,6 +234,6 @@ def accuracy_of(folder: Path, data_dir: Path, change: Callable[[bytes], bytes] =
 
 
 def heads_of(documents: Documents, length: int) -> Documents:
-    """Beginnings of MOST_TEXTS test documents, always the same ones."""
-    chosen = random.Random(0).sample(range(len(documents)), min(MOST_TEXTS, len(documents)))
+    """Heads of MAX_TEXTS test documents, always the same ones."""
+    chosen = random.Random(0).sample(range(len(documents)), min(MAX_TEXTS, len(documents)))
     return Documents([documents.texts[i][:length] for i in chosen], [documents.labels[i] for i in chosen])

@@ -1,1 +1,1 @@
-"""Other servers beside ours, with the same model and load: `python -m benchmarks.peers`."""
+"""Comparison with other servers under the same model and load: `python -m benchmarks.peers`."""

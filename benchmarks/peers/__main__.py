@@ -1,9 +1,9 @@
-"""`python -m benchmarks.peers`: our server beside others, with the same model, load and cores, in turns.
+"""`python -m benchmarks.peers`: compares the server with others; same model, load and cores, interleaved.
 
-Each server is set up as its documentation advises, in an environment of its own below `.venv/peers/`, and must give
-our answers before it is measured. In every round, in random order, each one is started, saturated by a closed loop,
-asked at a rate that all can bear, left alone, asked twice as much as it can answer, and stopped by SIGTERM while it
-answers.
+Each server is configured as its documentation recommends, in its own environment below `.venv/peers/`, and must return
+the expected answers before it is measured. In every round, in random order, each server is started, saturated by a
+closed loop, loaded at a rate that all can sustain, left idle, loaded with twice its capacity, and stopped by SIGTERM
+under load.
 """
 
 import argparse
@@ -32,18 +32,18 @@ from benchmarks.peers.processes import PeerFailed, adopt_orphans, install
 
 @dataclass
 class Entry:
-    """A server and what has become known of it."""
+    """A server and its results."""
 
     peer: Peer
     folder: Path = Path(sys.executable).parent
-    """Of its programs."""
+    """Folder of its executables."""
     capacity: float = 0.0
-    """Answers a second, before the rounds."""
+    """Responses per second, measured before the rounds."""
     rounds: list[Measured] = field(default_factory=list)
     failure: str = ""
 
     def data(self) -> Data:
-        """What is recorded."""
+        """Results as JSON."""
         return {
             "server": self.peer.name,
             "version": self.peer.version,
@@ -55,25 +55,27 @@ class Entry:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the command-line options."""
     parser.add_argument("--peers", type=_peers, default=list(PEERS), help=f"default: {','.join(PEERS)}")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
-    parser.add_argument("--seconds", type=float, default=10, help="of each load (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=10, help="duration of each load (default: %(default)s)")
     parser.add_argument("--document-bytes", type=int, default=4096, help="default: %(default)s")
-    parser.add_argument("--rate", type=float, help="common moderate rate; default: half of what the slowest can")
-    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)), help="of the servers (default: all)")
+    parser.add_argument("--rate", type=float, help="common moderate rate; default: half the capacity of the slowest")
+    parser.add_argument(
+        "--cores", type=int, default=len(os.sched_getaffinity(0)), help="cores of the servers (default: all)"
+    )
 
 
 def _peers(given: str) -> list[str]:
-    """Names, separated by commas. Raises: argparse.ArgumentTypeError."""
+    """Parse names separated by commas. Raises: argparse.ArgumentTypeError."""
     if unknown := set(given.split(",")) - set(PEERS):
         raise argparse.ArgumentTypeError(f"no {', '.join(sorted(unknown))}; there are: {', '.join(PEERS)}")
     return given.split(",")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Measure every server in turns."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the servers are ended
+    """Measure all servers, interleaved."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the servers are stopped
     adopt_orphans()
     cores = sorted(os.sched_getaffinity(0))
     bench = Bench(set(cores[: args.cores]), args.seconds, document(args.document_bytes).decode())
@@ -97,23 +99,23 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 @contextlib.contextmanager
 def noted(entry: Entry) -> Iterator[None]:
-    """Note the failure of one server; the others go on."""
+    """Record the failure of one server and continue with the others."""
     try:
         yield
     except PeerFailed as failure:
         entry.failure = str(failure)
-    except Exception as error:  # an answer of another form, for instance
+    except Exception as error:  # such as a response in another format
         entry.failure = repr(error)[:200]
 
 
 def common_rate(capacities: Sequence[float]) -> float:
-    """Half of the lowest, rounded down to tens, or to ones below 20."""
+    """Half of the lowest capacity, rounded down to tens, or to ones below 20."""
     half = min(capacities, default=0.0) / 2
     return max(1.0, half // 10 * 10 if half >= 20 else half // 1)
 
 
 def report(record: Record) -> str:
-    """The figures as tables, and what has to be known of them."""
+    """Report: tables and conditions."""
     settings, servers = record.settings, record.data["servers"]
     measured = [server for server in servers if server["rounds"]]
     rest = record.data["cores"] - settings["cores"]
@@ -155,7 +157,7 @@ def report(record: Record) -> str:
 
 
 def speed(server: Data) -> list[str]:
-    """A row of the first table."""
+    """Row of the first table."""
     answered = min(found["moderate_answered"] for found in server["rounds"])
     return [
         server["server"],
@@ -172,7 +174,7 @@ def speed(server: Data) -> list[str]:
 
 
 def trouble(server: Data) -> list[str]:
-    """A row of the second table."""
+    """Row of the second table."""
     stops = [found["stop"] for found in server["rounds"]]
     return [
         server["server"],
@@ -189,19 +191,19 @@ def trouble(server: Data) -> list[str]:
 
 
 def cell(server: Data, get: Callable[[Data], float | None], form: str, otherwise: str = "") -> str:
-    """Median over the rounds, or what is said if a round has none."""
+    """Median over the rounds; `otherwise` if a round has no value."""
     values = [get(found) for found in server["rounds"]]
     known = [value for value in values if value is not None]
     return format(statistics.median(known), form) if len(known) == len(values) else otherwise
 
 
 def share(server: Data, name: str) -> float:
-    """Of the requests that were too many, over the rounds."""
+    """Share of the overload's requests, averaged over the rounds."""
     return statistics.mean(float(found["overload"][name]) for found in server["rounds"])
 
 
 def draw(record: Record, path: Path) -> None:
-    """Throughput, with a line from the lowest to the highest round, and what became of twice as much."""
+    """Chart of throughput (line: minimum to maximum), and of the overload's outcomes."""
     servers = [server for server in record.data["servers"] if server["rounds"]][::-1]
     names = [server["server"] for server in servers]
     figure, (left, right) = chart.figure((10, 0.9 + 0.42 * len(names)), 2, share_y=True)

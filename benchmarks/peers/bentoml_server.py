@@ -1,4 +1,4 @@
-"""BentoML: a worker process for each core, each with its adaptive batcher."""
+"""BentoML: one worker process per core, each with its adaptive batcher."""
 
 import bentoml
 
@@ -11,7 +11,7 @@ from benchmarks.peers.classifier import CORES, MAX_BATCH, QUEUE, SERVER_DEADLINE
     logging={"access": {"enabled": False}},
 )
 class Imdb:
-    """The service."""
+    """The BentoML service."""
 
     def __init__(self) -> None:
         self.classifier = Classifier()

@@ -1,4 +1,4 @@
-"""The servers that are compared: how each is started, asked and set up. Used by `benchmarks.peers.__main__`."""
+"""Catalogue of the compared servers: command, request format, settings. Used by `benchmarks.peers.__main__`."""
 
 import json
 import re
@@ -14,26 +14,26 @@ from benchmarks.peers.processes import HERE
 
 @dataclass(frozen=True)
 class Peer:
-    """One server. In command and environment, `{bin}`, `{port0}`, `{cores}` and so on are filled in."""
+    """One server. `{bin}`, `{port0}`, `{cores}` etc. are substituted in command and environment."""
 
     name: str
     package: str
-    """Whose version is told; empty for ours."""
+    """Package whose version is reported; empty for this project."""
     command: tuple[str, ...]
     path: str
     request: Callable[[str], object]
-    """Document -> JSON body, in the server's own format."""
+    """Document -> JSON body in the server's own format."""
     answer: Callable[[Any], tuple[str, float]]
-    """JSON answer -> label and score."""
+    """JSON response -> label and score."""
     settings: str
-    """What the reader has to know."""
+    """Configuration, as described in the report."""
     venv: str = ""
-    """Name of its requirements; empty for ours, which runs in the environment of the benchmark."""
+    """Name of its requirements file; empty for this project, which runs in the benchmark's environment."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def version(self) -> str:
-        """As pinned; of ours the revision."""
+        """Pinned version; for this project the revision."""
         if not self.venv:
             return git_revision()
         pinned = Path(HERE / f"requirements-{self.venv}.txt").read_text()
@@ -41,12 +41,12 @@ class Peer:
         return found[1] if found else "not pinned"
 
     def body(self, document: str) -> bytes:
-        """A request's body."""
+        """Body of a request."""
         return json.dumps(self.request(document)).encode()
 
 
 BOUND = f"what it answers in {SERVER_DEADLINE_S / 2:g} s"
-"""Of its queue, see `Bench.measure`."""
+"""Bound of its queue, see `Bench.measure`."""
 
 
 def _text(document: str) -> object:

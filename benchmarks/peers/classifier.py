@@ -1,6 +1,6 @@
-"""What every peer serves, and how it is set up; imported in the peers' own environments.
+"""The classifier that every peer serves, and common settings; imported in the peers' environments.
 
-The model is computed by the service's own backend and preprocessing, so that nothing differs but the server around it.
+It uses the service's own backend and preprocessing, so that only the servers differ.
 """
 
 import os
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from typing_extensions import TypedDict  # pydantic, which FastAPI and BentoML ask, takes no other before Python 3.12
+from typing_extensions import TypedDict  # before Python 3.12, pydantic (FastAPI, BentoML) requires this one
 
 from artifact.backends import create_backend
 from artifact.documents import combine, cut, pad_rows, take
@@ -17,24 +17,24 @@ from artifact.manifest import ClassifierManifest, newest_version, read_manifest
 MODEL = "imdb-s3"
 PORT = int(os.environ.get("PEERS_PORT", "8000"))
 CORES = int(os.environ.get("PEERS_CORES", "1"))
-"""Workers that compute, each on one thread."""
+"""Number of computing workers, each with one thread."""
 QUEUE = int(os.environ.get("PEERS_QUEUE", "256"))
-"""Requests that may be in the server, where it has such a bound."""
+"""Maximum number of queued requests, for servers with such a setting."""
 SERVER_DEADLINE_S = 0.8
-"""Of a request in the server, where it has such a setting; its client has a little more patience."""
+"""Timeout in seconds, for servers with such a setting; slightly below that of the clients."""
 MAX_BATCH = 16
-"""What the service takes at most on a CPU, for documents of the longest length."""
+"""Maximum batch size, as in the service on a CPU for the longest documents."""
 
 
 class Answer(TypedDict):
-    """Of one document."""
+    """Answer for one document."""
 
     label: str
     score: float
 
 
 class Classifier:
-    """Documents -> labels, one thread."""
+    """Single-threaded classifier: documents -> labels."""
 
     def __init__(self) -> None:
         folder = newest_version(Path("exports") / MODEL)

@@ -1,4 +1,4 @@
-"""FastAPI as most people write it: a pydantic body, a handler in the thread pool, no batching, no bounds."""
+"""Plain FastAPI: a pydantic body, a handler in the thread pool, no batching, no bounded queue."""
 
 from fastapi import FastAPI
 from pydantic import BaseModel
@@ -10,12 +10,12 @@ classifier = Classifier()
 
 
 class Document(BaseModel):
-    """Body of a request."""
+    """Request body."""
 
     text: str
 
 
 @app.post("/classify")
 def classify(document: Document) -> Answer:
-    """Classify one document; not `async`, so it runs in a thread and ONNX Runtime computes beside the event loop."""
+    """Classify one document; not `async`, so that it runs in a thread and does not block the event loop."""
     return classifier([document.text])[0]

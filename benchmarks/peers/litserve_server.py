@@ -1,4 +1,4 @@
-"""LitServe: HTTP processes before one inference process for each core, which batch what waits."""
+"""LitServe: HTTP processes in front of one inference process per core, which batches waiting requests."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from benchmarks.peers.classifier import CORES, MAX_BATCH, PORT, SERVER_DEADLINE_
 
 
 class Api(litserve.LitAPI):  # type: ignore[misc]  # not installed where types are checked
-    """The four hooks."""
+    """The four LitAPI hooks."""
 
     def setup(self, device: str) -> None:
         """Load the model in an inference process."""
@@ -16,7 +16,7 @@ class Api(litserve.LitAPI):  # type: ignore[misc]  # not installed where types a
         self.classifier = Classifier()
 
     def decode_request(self, request: dict[str, str]) -> str:
-        """Body -> document."""
+        """Request body -> document."""
         return request["text"]
 
     def predict(self, texts: Sequence[str]) -> list[Answer]:
@@ -24,7 +24,7 @@ class Api(litserve.LitAPI):  # type: ignore[misc]  # not installed where types a
         return self.classifier(texts)
 
     def encode_response(self, answer: Answer) -> Answer:
-        """Answer -> body."""
+        """Answer -> response body."""
         return answer
 
 

@@ -1,4 +1,4 @@
-"""What is measured of a server, and how. Used by `benchmarks.peers.__main__`."""
+"""Measurements of a server. Used by `benchmarks.peers.__main__`."""
 
 import asyncio
 import contextlib
@@ -24,77 +24,77 @@ CONNECTIONS = 32
 TOLERANCE = 1e-4
 WARM_UP_S = 2.0
 PROBE_S = 4.0
-"""To know roughly what a server can do."""
+"""Duration of a rough measurement of the capacity."""
 IDLE_S = 10.0
 DEADLINE_S = 1.0
-"""The patience of clients while more requests come than can be answered."""
+"""Timeout of the clients under overload."""
 TOO_LATE = (408, 504)
-"""What a server says that has let a request wait too long."""
+"""Statuses of requests that timed out in the server."""
 CALM_S = 0.1
-"""A server that answers one request so fast has got over an overload."""
+"""A server has recovered from overload when it answers one request this fast."""
 LONGEST_CALM_S = 30.0
 STOP_S = 10.0
-"""After SIGTERM, as `docker stop` has it; then it is killed."""
+"""Grace period after SIGTERM, as in `docker stop`; then the server is killed."""
 BEFORE_S, AFTER_S = 1.0, 2.0
-"""Load before and after SIGTERM."""
+"""Duration of the load before and after SIGTERM."""
 
 
 @dataclass(frozen=True)
 class Overload:
-    """Twice as many requests as a server can answer."""
+    """Outcome of offering twice a server's capacity."""
 
     offered: float
-    """Requests a second."""
+    """Requests per second."""
     in_time: float
-    """Of them the share answered within DEADLINE_S; and so on, the four make 1."""
+    """Share of requests answered within DEADLINE_S; the four shares sum to 1."""
     late: float
     refused: float
     failed: float
     told_when: float | None
-    """Share of the refusals with `Retry-After`, if there were any."""
+    """Share of the refusals with `Retry-After`; None without refusals."""
     calm_after_s: float
-    """From its end to a fast answer, at most LONGEST_CALM_S."""
+    """Time from the end of the overload to a fast response, at most LONGEST_CALM_S."""
 
 
 @dataclass(frozen=True)
 class Stop:
-    """SIGTERM under load, to the process that was started, whose end ends the others: as in a container."""
+    """Outcome of SIGTERM under load, sent to the main process; the others end with it, as in a container."""
 
     under_way: int
     lost: int
-    """Of those under way."""
+    """Number of requests in flight at SIGTERM without a response."""
     served_on_s: float
-    """How long after it new requests were answered, at most AFTER_S."""
+    """Time after SIGTERM in which new requests were still answered, at most AFTER_S."""
     ended_after_s: float | None
-    """None if it had to be killed."""
+    """Time until exit; None if it was killed."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One server in one round."""
+    """Results of one server in one round."""
 
     start_s: float
     throughput: float
-    """Answers a second, saturated."""
+    """Responses per second when saturated."""
     saturated_p99_ms: float
     moderate_p50_ms: float
     moderate_p99_ms: float
     moderate_answered: float
-    """Share of the requests at the common rate."""
+    """Share of the requests answered at the common rate."""
     idle_cpu: float
-    """Share of a core."""
+    """CPU usage when idle, as a share of one core."""
     memory_mib: float
     overload: Overload
     stop: Stop
 
 
 class Bench:
-    """Runs servers on some cores and loads them, one at a time.
+    """Runs one server at a time on some cores and loads it.
 
     Args:
-        cores: of the servers.
-        seconds: of each load.
-        document: what is sent.
+        cores: cores of the servers.
+        seconds: duration of each load.
+        document: document to send.
 
     """
 
@@ -107,7 +107,7 @@ class Bench:
         self._expected = [classifier([sample])[0] for sample in self._samples]
 
     def capacity(self, peer: Peer, folder: Path) -> float:
-        """Answers a second of a server whose answers are right. Raises: PeerFailed."""
+        """Responses per second of a server whose answers are correct. Raises: PeerFailed."""
         with self._running(peer, folder, None) as (_, url, _):
             throughput = self._saturate(peer, url, PROBE_S).throughput
         if not throughput:
@@ -115,14 +115,14 @@ class Bench:
         return throughput
 
     def measure(self, peer: Peer, folder: Path, rate: float, capacity: float) -> Measured:
-        """One round of one server. Raises: PeerFailed.
+        """Measure one server in one round. Raises: PeerFailed.
 
         Args:
             peer: the server.
-            folder: `bin` of its environment.
-            rate: requests a second that all servers can bear.
-            capacity: what this one could before; its queue, where it can be bounded, holds what it does in half its
-                deadline, and the overload is twice the larger of this and what it does now.
+            folder: `bin` folder of its environment.
+            rate: requests per second that all servers can sustain.
+            capacity: responses per second measured before. A bounded queue holds what the server answers in half its
+                timeout; the overload is twice the larger of this and the capacity in this round.
 
         """
         queue = max(MAX_BATCH * len(self._cores), round(capacity * SERVER_DEADLINE_S / 2))
@@ -145,9 +145,9 @@ class Bench:
 
     @contextlib.contextmanager
     def _running(self, peer: Peer, folder: Path, queue: int | None) -> Iterator[tuple[Server, str, float]]:
-        """A server that gives the right answers, its URL and the seconds until its first one."""
+        """Run a server that gives correct answers; yields it, its URL and the seconds until its first answer."""
         with tempfile.TemporaryDirectory(prefix="peer") as scratch, contextlib.ExitStack() as stack:
-            exports = Path(scratch) / "exports"  # the one model that all serve
+            exports = Path(scratch) / "exports"  # the one model that all servers load
             exports.mkdir()
             (exports / MODEL).symlink_to(ROOT / "exports" / MODEL)
             ports = free_ports(3)
@@ -173,7 +173,7 @@ class Bench:
             yield server, url, start_s
 
     def _check(self, peer: Peer, url: str) -> None:
-        """Raises: PeerFailed if an answer is not ours."""
+        """Check the server's answers against the expected ones. Raises: PeerFailed."""
         for sample, expected in zip(self._samples, self._expected, strict=True):
             status, content = ask(url, peer.body(sample))
             if status != 200:
@@ -186,13 +186,13 @@ class Bench:
         return post(url, peer.body(self._document))
 
     def _saturate(self, peer: Peer, url: str, seconds: float) -> Outcome:
-        """As much as it can answer, after some time to warm up."""
+        """Saturate the server with a closed loop, after a warm-up."""
         requests = [self._request(peer, url)]
         run(closed_loop(url, requests, connections=CONNECTIONS, seconds=WARM_UP_S))
         return run(closed_loop(url, requests, connections=CONNECTIONS, seconds=seconds))
 
     def _overload(self, peer: Peer, url: str, rate: float) -> Overload:
-        """More than it can answer, then wait until it has got over it."""
+        """Overload the server, then wait until it has recovered."""
         requests = [self._request(peer, url)]
         outcome = run(open_loop(url, requests, rate=rate, seconds=self._seconds, give_up_s=DEADLINE_S))
         refused = np.isin(outcome.status, REFUSALS)
@@ -209,7 +209,7 @@ class Bench:
         )
 
     async def _stop(self, server: Server, peer: Peer, url: str) -> Stop:
-        """SIGTERM while it answers."""
+        """Send SIGTERM under load."""
         load = closed_loop(
             url,
             [self._request(peer, url)],
@@ -239,7 +239,7 @@ class Bench:
 
 
 def samples(document: str) -> list[str]:
-    """Eight documents: of every length, of other scripts, and what is sent later."""
+    """Eight test documents: all lengths, several scripts, and the document of the benchmark."""
     odd = [
         "a",
         "Ein schönes Fest — молодец, 映画は最高!",
@@ -250,7 +250,7 @@ def samples(document: str) -> list[str]:
 
 
 def calm_after(url: str, body: bytes) -> float:
-    """Seconds until a server answers one request fast."""
+    """Seconds until the server answers a request fast again."""
     begun = time.monotonic()
     while (passed := time.monotonic() - begun) < LONGEST_CALM_S:
         asked = time.monotonic()
@@ -262,7 +262,7 @@ def calm_after(url: str, body: bytes) -> float:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on."""
+    """Ports that are not in use."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

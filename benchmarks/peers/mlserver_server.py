@@ -1,4 +1,4 @@
-"""MLServer: one HTTP process with the adaptive batcher, an inference process for each core."""
+"""MLServer: one HTTP process with the adaptive batcher, one inference process per core."""
 
 import numpy as np
 from mlserver import MLModel
@@ -9,15 +9,15 @@ from benchmarks.peers.classifier import Classifier
 
 
 class Imdb(MLModel):  # type: ignore[misc]  # not installed where types are checked
-    """The model; its settings come from the environment."""
+    """The model; configured by environment variables."""
 
     async def load(self) -> bool:
-        """Load it in an inference process."""
+        """Load the model in an inference process."""
         self.classifier = Classifier()
         return True
 
     async def predict(self, payload: InferenceRequest) -> InferenceResponse:
-        """Compute a batch: inputs of several requests joined to one."""
+        """Compute a batch; MLServer concatenates the inputs of several requests."""
         answers = self.classifier(StringCodec.decode_input(payload.inputs[0]))
         outputs = [
             StringCodec.encode_output("label", [answer["label"] for answer in answers]),

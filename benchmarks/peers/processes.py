@@ -16,30 +16,30 @@ from urllib.parse import urlsplit
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 START_S = 120
-"""Until the first answer."""
+"""Timeout in seconds of the first answer after the start."""
 END_S = 20
-"""Until a killed process is gone."""
+"""Timeout in seconds of the exit of a killed process."""
 POLL_S = 0.01
 PR_SET_CHILD_SUBREAPER = 36
 TICKS = os.sysconf("SC_CLK_TCK")
 CONFIGURING = ("BENTOML_", "LONGDOC_", "MLSERVER_", "RAY_", "UVICORN_", "WEB_CONCURRENCY")
-"""Variables that would configure a server."""
+"""Prefixes of environment variables that configure a server."""
 
 
 class PeerFailed(Exception):
-    """A peer that cannot be installed, started or trusted; one line that says why."""
+    """A peer cannot be installed or started, or gives wrong answers; the message is one line with the reason."""
 
 
 def adopt_orphans() -> None:
-    """Become the parent of whatever a server leaves behind, so that nothing is left out or outlives the benchmark."""
+    """Become the reaper of orphaned server processes, so that all are measured and none outlives the benchmark."""
     if ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError("prctl(PR_SET_CHILD_SUBREAPER) failed")
 
 
 def install(name: str) -> Path:
-    """Make the environment of a peer unless its requirements are installed already; returns its `bin`.
+    """Create the environment of a peer if necessary; returns its `bin` folder.
 
-    Raises: PeerFailed with the last line of what pip says.
+    Raises: PeerFailed with the last line of pip's output.
     """
     folder, requirements = ROOT / ".venv" / "peers" / name, HERE / f"requirements-{name}.txt"
     installed = folder / "installed.txt"
@@ -55,13 +55,13 @@ def install(name: str) -> Path:
 
 
 def last_line(text: str) -> str:
-    """What a program said last, which is mostly the reason."""
+    """Last line of a program's output, usually the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:200] if lines else "it said nothing"
 
 
 class Server:
-    """A server: the process that was started, and all that came of it. There is one at a time."""
+    """A server: the started process and all its descendants. Only one runs at a time."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], cores: set[int], log: Path) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(CONFIGURING)}
@@ -75,12 +75,12 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C comes to us alone, and we end the server
+                start_new_session=True,  # Ctrl-C only reaches the benchmark, which stops the server
                 preexec_fn=lambda: os.sched_setaffinity(0, cores),
             )
 
     def wait_for_answer(self, url: str, body: bytes) -> float:
-        """Seconds from the start to the first answer with 200. Raises: PeerFailed."""
+        """Seconds from the start to the first answer with status 200. Raises: PeerFailed."""
         answer = ""
         while (passed := time.monotonic() - self.begun) < START_S:
             if self.process.poll() is not None:
@@ -100,7 +100,7 @@ class Server:
         return self.log.read_text(errors="replace")
 
     def end(self) -> None:
-        """Kill whatever is left."""
+        """Kill all remaining processes."""
         until = time.monotonic() + END_S
         while (left := descendants()) and time.monotonic() < until:
             for pid in left:
@@ -109,7 +109,7 @@ class Server:
             time.sleep(POLL_S)
             self.process.poll()
             for pid in left:
-                if pid != self.process.pid:  # orphans are ours now; the first process is its Popen's
+                if pid != self.process.pid:  # adopted orphans; Popen waits for the main process
                     with contextlib.suppress(ChildProcessError):
                         os.waitpid(pid, os.WNOHANG)
 
@@ -125,10 +125,10 @@ def running(command: Sequence[str], environment: Mapping[str, str], cores: set[i
 
 
 def descendants() -> list[int]:
-    """Processes below this one: those of the server."""
+    """Process ids of all descendants, which are the server's processes."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has just ended
+        with contextlib.suppress(OSError):  # the process has just exited
             children.setdefault(int(_fields(stat)[1]), []).append(int(stat.parent.name))
     found, generation = list[int](), children.get(os.getpid(), [])
     while generation:
@@ -138,7 +138,7 @@ def descendants() -> list[int]:
 
 
 def idle_cpu(seconds: float) -> float:
-    """Share of a core that the server takes while nobody asks."""
+    """CPU usage of the idle server, as a share of one core."""
     begun, before = time.monotonic(), _cpu_s()
     time.sleep(seconds)
     passed, after = time.monotonic() - begun, _cpu_s()
@@ -146,7 +146,7 @@ def idle_cpu(seconds: float) -> float:
 
 
 def memory_mib() -> float:
-    """Memory of all processes of the server; what they share is counted once (proportional set size)."""
+    """Memory of all processes of the server; shared memory is counted once (proportional set size)."""
     total = 0
     for pid in descendants():
         with contextlib.suppress(OSError):
@@ -156,7 +156,7 @@ def memory_mib() -> float:
 
 
 def ask(url: str, body: bytes) -> tuple[int, bytes]:
-    """Status and body of the answer to a JSON request. Raises: OSError, http.client.HTTPException."""
+    """Send a JSON request; returns status and body of the response. Raises: OSError, http.client.HTTPException."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
     with contextlib.closing(connection):
@@ -166,7 +166,7 @@ def ask(url: str, body: bytes) -> tuple[int, bytes]:
 
 
 def _cpu_s() -> dict[int, float]:
-    """CPU time of each process of the server."""
+    """CPU time in seconds of each process of the server."""
     found = dict[int, float]()
     for pid in descendants():
         with contextlib.suppress(OSError):
@@ -176,5 +176,5 @@ def _cpu_s() -> dict[int, float]:
 
 
 def _fields(stat: Path) -> list[str]:
-    """Of a process, from its state on; the name before it may hold anything."""
+    """Fields of /proc/PID/stat from the state on; the process name before it may contain any character."""
     return stat.read_text().rpartition(")")[2].split()

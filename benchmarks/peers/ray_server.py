@@ -1,4 +1,4 @@
-"""Ray Serve: an HTTP proxy before one replica for each core, each with its batcher."""
+"""Ray Serve: an HTTP proxy in front of one replica per core, each with its batcher."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from benchmarks.peers.classifier import CORES, MAX_BATCH, PORT, QUEUE, SERVER_DE
     backpressure_config={"retry_after_s": 1},
 )
 class Imdb:
-    """The deployment."""
+    """The Ray Serve deployment."""
 
     def __init__(self) -> None:
         self.classifier = Classifier()
@@ -40,7 +40,7 @@ if __name__ == "__main__":
     )
     serve.start(http_options={"host": "127.0.0.1", "port": PORT, "request_timeout_s": SERVER_DEADLINE_S})
     serve.run(Imdb.bind())  # type: ignore[attr-defined]  # the decorator gives it
-    signal.signal(signal.SIGTERM, lambda *_: None)  # Ray's own handler would stop without a drain
+    signal.signal(signal.SIGTERM, lambda *_: None)  # Ray's own handler would exit without draining
     signal.pause()
     serve.shutdown()
     ray.shutdown()

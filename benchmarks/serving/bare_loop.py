@@ -1,6 +1,6 @@
-"""`python -m benchmarks.serving.bare_loop THREADS BATCH SECONDS`: documents a second of ONNX Runtime and nothing else.
+"""`python -m benchmarks.serving.bare_loop THREADS BATCH SECONDS`: documents per second of ONNX Runtime alone.
 
-As many threads as the server has slots; on a core or on all. Used by `benchmarks.serving.front_end`.
+Upper bound of the server's throughput. Used by `benchmarks.serving.front_end`.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from benchmarks.lib.servers import document
 
 
 def documents_a_second(threads: int, batch: int, seconds: float) -> float:
-    """Compute batches of full documents on every thread."""
+    """Documents per second, computing batches of full-length documents on every thread."""
     backend = load_export(newest_version(Path("exports/imdb-s3")), device="cpu").backend
     rows = np.frombuffer(document(4096) * batch, np.uint8).reshape(batch, 4096)
     lengths = np.full(batch, 4096, np.int32)
@@ -38,7 +38,7 @@ def documents_a_second(threads: int, batch: int, seconds: float) -> float:
 
 
 def main() -> None:
-    """Compute and print."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.serving.bare_loop", description=__doc__)
     parser.add_argument("threads", type=int)
     parser.add_argument("batch", type=int)

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.serving.batch_rows`: how many rows a batch should hold on this CPU.
+"""`python -m benchmarks.serving.batch_rows`: throughput by maximum batch size on this CPU.
 
-Servers with different limits are saturated in turns.
+Servers with different limits are saturated, interleaved.
 """
 
 import argparse
@@ -18,14 +18,14 @@ CONNECTIONS = 32
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the command-line options."""
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 4, 8, 16, 32], help="limits to compare")
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
-    parser.add_argument("--seconds", type=float, default=4, help="of each measurement (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=4, help="duration of each measurement (default: %(default)s)")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Documents a second of every round, by rows."""
+    """Documents per second of every round, by batch size."""
 
     def load(target: Server) -> Callable[[], float]:
         requests = [post(f"{target.url}/v1/classify", document(4096), TEXT)]
@@ -40,7 +40,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 
 def report(record: Record) -> str:
-    """One row for each limit."""
+    """Report with one row per limit."""
     settings, measured = record.settings, record.data["documents_per_second"]
     first = str(settings["rows"][0])
     rows = [[limit, median_and_range(found), ratio(found, measured[first])] for limit, found in measured.items()]

@@ -1,7 +1,7 @@
-"""`python -m benchmarks.serving.fairness`: what single requests notice of other clients.
+"""`python -m benchmarks.serving.fairness`: latency of single requests beside other clients.
 
-Single documents come at random moments, alone and beside others that ask without a pause, in turns: an NDJSON upload
-that never ends, a client that forecasts series of 8 MB, eight clients that send 8 MB of JSON without sense.
+Single documents arrive at random times, alone and beside clients that send without pause, interleaved: an endless
+NDJSON upload, a client that forecasts series of 8 MB, eight clients that send 8 MB of JSON with unknown keys.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from benchmarks.lib.servers import PACKAGES, TEXT, document, service
 from benchmarks.lib.table import ratio, table
 
 GOAL = 2.0
-"""Of the p99 beside others, over the p99 alone."""
+"""Maximum ratio of the p99 beside others to the p99 alone."""
 PERCENTS = (50, 90, 99)
 ALONE = "alone"
 BODY_BYTES = 8 * 2**20
@@ -34,14 +34,14 @@ SENSELESS_CLIENTS = 8
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.add_argument("--seconds", type=float, default=15, help="of each measurement (default: %(default)s)")
+    """Add the command-line options."""
+    parser.add_argument("--seconds", type=float, default=15, help="duration of each measurement (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
-    parser.add_argument("--rate", type=float, default=20, help="single requests a second (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=20, help="single requests per second (default: %(default)s)")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Percentiles of the latency in each round, alone and beside others, and how much the others were answered."""
+    """Latency percentiles of each round, alone and beside others, and the responses to the other clients."""
     latency = {name: list[list[float]]() for name in (ALONE, *OTHERS)}
     answers = {name: list[float]() for name in OTHERS}
     with service("--reload-s", "0") as server:
@@ -64,7 +64,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 
 def report(record: Record) -> str:
-    """Medians over the rounds, and the ratios of p99."""
+    """Report: medians over the rounds, and ratios of the p99."""
     settings, latency, answers = record.settings, record.data["latency_ms"], record.data["answers_per_second"]
     series = {name: [[one[q] for one in rounds] for q in PERCENTS] for name, rounds in latency.items()}
     rows, ratios = [], {}
@@ -87,7 +87,7 @@ def report(record: Record) -> str:
 
 
 def draw(record: Record, path: Path) -> None:
-    """Latency of single requests; a line for each round."""
+    """Chart of the latency of single requests, one line per round."""
     figure, (axis,) = chart.figure((7, 3.6))
     for colour, (name, rounds) in enumerate(record.data["latency_ms"].items()):
         for number, latency in enumerate(rounds):
@@ -101,7 +101,7 @@ def draw(record: Record, path: Path) -> None:
 
 @contextlib.contextmanager
 def beside(ask: Callable[[str, Any], Coroutine[Any, Any, None]], url: str) -> Iterator[Any]:
-    """Ask in another process until the end of the block; the count of what was answered."""
+    """Send load from another process until the end of the block; yields the counter of its responses."""
     answered = multiprocessing.Value("q", 0)
     process = multiprocessing.get_context("fork").Process(target=_run, args=(ask, url, answered), daemon=True)
     process.start()
@@ -117,7 +117,7 @@ def _run(ask: Callable[[str, Any], Coroutine[Any, Any, None]], url: str, answere
 
 
 async def upload(url: str, answered: Any) -> None:
-    """Send lines as fast as they are taken, and read the answers at the same time."""
+    """Upload lines as fast as the server reads them, and read the answers concurrently."""
     parts = urlsplit(url)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     head = f"POST /v1/classify HTTP/1.1\r\nhost: {parts.netloc}\r\ncontent-type: application/x-ndjson\r\n"
@@ -138,19 +138,19 @@ async def upload(url: str, answered: Any) -> None:
 
 
 async def large_series(url: str, answered: Any) -> None:
-    """One client: series of seven channels, as long as a body may be."""
+    """One client that sends series of seven channels with the maximum body size."""
     channel = b"[" + b"0.123456," * (BODY_BYTES // 64) + b"1]"
     await _post(url, b'{"series":[' + b",".join([channel] * 7) + b"]}", answered, expected=200)
 
 
 async def senseless(url: str, answered: Any) -> None:
-    """Several clients: objects with as many unknown keys as a body may hold."""
+    """Eight clients that send objects with unknown keys, with the maximum body size."""
     keys = b",".join(b'"%050x":0' % number for number in range(99_000))
     await asyncio.gather(*(_post(url, b"{" + keys + b"}", answered, expected=422) for _ in range(SENSELESS_CLIENTS)))
 
 
 async def _post(url: str, body: bytes, answered: Any, *, expected: int) -> None:
-    """Post a body for ever, one at a time."""
+    """Post a body repeatedly, one request at a time."""
     assert len(body) <= BODY_BYTES
     async with httpx.AsyncClient(base_url=url, timeout=60) as client:
         while True:
@@ -165,7 +165,7 @@ OTHERS: dict[str, Callable[[str, Any], Coroutine[Any, Any, None]]] = {
     "beside series of 8 MB": large_series,
     "beside eight senders of unknown keys": senseless,
 }
-"""Clients that ask without a pause."""
+"""Clients that send without pause."""
 
 BENCHMARK = Benchmark(
     program="benchmarks.serving.fairness",

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.serving.front_end`: what the server costs beside the model, over real sockets.
+"""`python -m benchmarks.serving.front_end`: overhead of the server without and with a model, over real sockets.
 
-First with a backend that computes nothing, the server on one core and the load on another: requests a second, beside a
-plain FastAPI route and bare uvicorn. Then with the real model: the share of what a bare ONNX Runtime loop computes on
-the same cores in the same run. All take turns.
+First with a backend that computes nothing, server and load on separate cores: requests per second, compared with a
+plain FastAPI route and bare uvicorn. Then with the real model: throughput relative to a bare ONNX Runtime loop on the
+same cores in the same run. All measurements are interleaved.
 """
 
 import argparse
@@ -25,18 +25,18 @@ from benchmarks.lib.servers import PACKAGES, ROOT, TEXT, Server, document, serve
 from benchmarks.lib.table import median_and_range, ratio, table
 
 GOAL = 2500
-"""Requests a second in JSON, without a model, on one core."""
+"""Target of requests per second in JSON, without a model, on one core."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.add_argument("--seconds", type=float, default=5, help="of each measurement (default: %(default)s)")
+    """Add the command-line options."""
+    parser.add_argument("--seconds", type=float, default=5, help="duration of each measurement (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--connections", type=int, default=32, help="default: %(default)s")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Requests or documents a second of every round, by part and name."""
+    """Requests or documents per second of every round, by part and name."""
     cores = sorted(os.sched_getaffinity(0))
     own, rest = {cores[0]}, set(cores[1:]) or {cores[0]}
     text = document(4096)
@@ -57,7 +57,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
         command = [sys.executable, "-m", "benchmarks.serving.bare_loop", *map(str, (threads, batch, args.seconds))]
 
         def turn() -> float:
-            os.sched_setaffinity(0, on)  # the new process has it, too
+            os.sched_setaffinity(0, on)  # inherited by the new process
             return float(subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout)
 
         return turn
@@ -95,7 +95,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 
 def report(record: Record) -> str:
-    """A table for each part; ratios are to the first row of it."""
+    """Report with one table per part; ratios are relative to its first row."""
     settings, rates = record.settings, record.data["rates"]
 
     def part(name: str, unit: str, share: str) -> str:
@@ -126,7 +126,7 @@ def report(record: Record) -> str:
 
 
 def draw(record: Record, path: Path) -> None:
-    """Bars of the medians."""
+    """Bar chart of the medians."""
     figure, axes = chart.figure((11, 3.6), 2)
     rates = record.data["rates"]
     parts = (rates["no model, one core"], {**rates["model, one core"], **rates["model, all cores"]})
@@ -141,7 +141,7 @@ def draw(record: Record, path: Path) -> None:
 
 BENCHMARK = Benchmark(
     program="benchmarks.serving.front_end",
-    title="What the server costs beside the model",
+    title="Overhead of the server",
     description=__doc__,
     options=options,
     measure=measure,

@@ -1,12 +1,12 @@
-"""`python -m benchmarks.serving.null_service`: our server with a backend that computes nothing, or two of other makes.
+"""`python -m benchmarks.serving.null_service`: the server with a backend that computes nothing, or a baseline server.
 
---make ours: everything that a request goes through but the model. --make fastapi: what FastAPI's tutorial would give, a
-pydantic body and answer. --make asgi: uvicorn alone, the floor under both. Used by `benchmarks.serving.front_end`.
+--make ours: the full request path except the model. --make fastapi: a FastAPI route with pydantic body and response.
+--make asgi: uvicorn alone, the lower bound of the overhead. Used by `benchmarks.serving.front_end`.
 """
 
 import argparse
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from pydantic import BaseModel
 import service.server
 from artifact.loading import LoadedModel
 from service import log
-from service.engine.loading import load_models
+from service.engine.loading import RefusedExport, load_models
 from service.metrics import Metrics
 from service.settings import Settings
 
@@ -37,7 +37,7 @@ ANSWER = {
 
 
 class NullBackend:
-    """Equal scores for every row, at once."""
+    """Backend that returns equal scores for every row immediately."""
 
     device = "cpu"
 
@@ -47,10 +47,12 @@ class NullBackend:
 
 
 def ours(port: int) -> None:
-    """Our server; only the runtime of the classifier is replaced."""
+    """Run the service; only the runtime of the classifier is replaced."""
 
-    def load(settings: Settings, metrics: Metrics) -> tuple[list[LoadedModel], list[Path]]:
-        models, refused = load_models(settings, metrics)
+    def load(
+        settings: Settings, metrics: Metrics, served: Collection[str] | None
+    ) -> tuple[list[LoadedModel], dict[Path, RefusedExport]]:
+        models, refused = load_models(settings, metrics, served)
         chosen = next(model for model in models if model.manifest.name == "imdb-s3")
         return [dataclasses.replace(chosen, backend=NullBackend())], refused  # type: ignore[arg-type]
 
@@ -60,20 +62,20 @@ def ours(port: int) -> None:
 
 
 class Body(BaseModel):
-    """What is classified."""
+    """Request body."""
 
     inputs: str
 
 
 class Score(BaseModel):
-    """Of one label."""
+    """Score of one label."""
 
     label: str
     score: float
 
 
 class Result(BaseModel):
-    """Of one document."""
+    """Result of one document."""
 
     label: str
     score: float
@@ -82,7 +84,7 @@ class Result(BaseModel):
 
 
 class Answer(BaseModel):
-    """What is sent back."""
+    """Response body."""
 
     model: str
     version: int
@@ -94,7 +96,7 @@ app = FastAPI()
 
 @app.post("/v1/classify")
 async def classify(body: Body) -> Answer:
-    """Answer at once."""
+    """Answer immediately."""
     assert body.inputs
     return Answer.model_validate(ANSWER)
 

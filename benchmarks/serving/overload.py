@@ -1,7 +1,8 @@
-"""`python -m benchmarks.serving.overload`: what becomes of each request when more come than can be computed.
+"""`python -m benchmarks.serving.overload`: outcome of each request under overload.
 
-Measures the capacity with a closed loop, then sends 2 and 10 times as many requests at random moments, each with a
-deadline, and the capacity again. Counts what was answered in time, late, refused, failed; Retry-After; memory.
+Measures the capacity with a closed loop, then sends 2 and 10 times as many requests at random times, each with a
+deadline, and measures the capacity again. Reports requests answered in time, late, refused and failed; Retry-After;
+memory.
 """
 
 import argparse
@@ -19,21 +20,21 @@ from benchmarks.lib.servers import PACKAGES, TEXT, Server, document, service
 from benchmarks.lib.table import table
 
 EXPECTED = {200, 429, 503, 504}
-"""Statuses that a request may end with under overload."""
+"""Statuses allowed under overload."""
 TIMES = (2, 10)
 CAPACITY_S = 8.0
-"""Of each measurement of the capacity."""
+"""Duration of each measurement of the capacity."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.add_argument("--seconds", type=float, default=60, help="of each overload (default: %(default)s)")
-    parser.add_argument("--deadline-ms", type=int, default=2000, help="of each request (default: %(default)s)")
-    parser.add_argument("--bytes", type=int, nargs="+", default=[4096, 16384, 65536], help="of a document")
+    """Add the command-line options."""
+    parser.add_argument("--seconds", type=float, default=60, help="duration of each overload (default: %(default)s)")
+    parser.add_argument("--deadline-ms", type=int, default=2000, help="deadline of each request (default: %(default)s)")
+    parser.add_argument("--bytes", type=int, nargs="+", default=[4096, 16384, 65536], help="sizes of the documents")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """One case after the other: the server on one core, the load on the others."""
+    """Measure one case after the other; the server has one core, the load the others."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[1:] or cores)
     cases: list[Data] = []
@@ -49,7 +50,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 
 def overload(server: Server, requests: list[bytes], times: int, seconds: float, deadline_s: float) -> Data:
-    """One overload between two measurements of the capacity."""
+    """Run one overload between two measurements of the capacity."""
     before, memory_before = capacity(server, requests), server.rss_mb()
     outcome = run(open_loop(server.url, requests, rate=times * before, seconds=seconds))
     memory_after = server.rss_mb()
@@ -71,12 +72,12 @@ def overload(server: Server, requests: list[bytes], times: int, seconds: float, 
 
 
 def capacity(server: Server, requests: list[bytes]) -> float:
-    """Answers a second to those who ask as fast as they are answered."""
+    """Responses per second in a closed loop."""
     return run(closed_loop(server.url, requests, connections=32, seconds=CAPACITY_S)).throughput
 
 
 def report(record: Record) -> str:
-    """One row for each case."""
+    """Report with one row per case."""
     settings = record.settings
     columns = ["", "capacity/s", "offered/s", "in time/s", "share", "late", "429", "503", "504", "other", "Retry-After"]
     columns += ["p50 ms", "p99 ms", "memory MB before, after"]
@@ -90,7 +91,7 @@ def report(record: Record) -> str:
 
 
 def cells(case: Data, seconds: float) -> list[str]:
-    """A row of the table."""
+    """Row of the table."""
     able, in_time = sum(case["capacity"]) / 2, case["in_time"] / seconds
     told, latency = case["refused_with_retry_after"], case["latency_ms"]
     return [
@@ -110,7 +111,7 @@ def cells(case: Data, seconds: float) -> list[str]:
 
 
 def draw(record: Record, path: Path) -> None:
-    """Latency of what was answered."""
+    """Chart of the latency of answered requests."""
     figure, (axis,) = chart.figure((7, 3.6))
     for case in record.data["cases"]:
         if latency := case["latency_ms"]:
@@ -122,7 +123,7 @@ def draw(record: Record, path: Path) -> None:
 
 BENCHMARK = Benchmark(
     program="benchmarks.serving.overload",
-    title="More requests than can be computed",
+    title="Overload",
     description=__doc__,
     options=options,
     measure=measure,

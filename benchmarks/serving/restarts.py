@@ -1,8 +1,8 @@
-"""`python -m benchmarks.serving.restarts`: how many requests a rolling restart loses.
+"""`python -m benchmarks.serving.restarts`: number of requests lost in a rolling restart.
 
-Two servers behind what a load balancer does: it asks each for its readiness every second and sends requests to those
-that were ready when asked. The servers are stopped with SIGTERM and started again in turns, under load. Every answer
-other than 200 and every broken connection is a lost request.
+Two servers behind a simulated load balancer, which polls the readiness of each every second and sends requests to the
+ready ones. The servers are stopped with SIGTERM and restarted in turns, under load. Every response other than 200 and
+every broken connection counts as a lost request.
 """
 
 import argparse
@@ -30,7 +30,7 @@ START_S = 60.0
 
 
 class Replica:
-    """One server on a port of its own, started again and again."""
+    """One server on a fixed port, restarted repeatedly."""
 
     def __init__(self, flags: list[str]) -> None:
         with socket.socket() as probe:
@@ -42,7 +42,7 @@ class Replica:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start the process and wait until the balancer has seen it ready."""
+        """Start the process and wait until the balancer sees it ready."""
         command = ["-m", "service", "--port", str(self.port), "--device", "cpu", *self._flags]
         quiet = asyncio.subprocess.DEVNULL
         self._process = await asyncio.create_subprocess_exec(
@@ -55,7 +55,7 @@ class Replica:
             await asyncio.sleep(0.1)
 
     async def stop(self) -> int:
-        """Ask the process to stop; its exit code."""
+        """Send SIGTERM; returns the exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         code = await self._process.wait()
@@ -63,14 +63,14 @@ class Replica:
         return code
 
     async def kill(self) -> None:
-        """End the process if it is still there."""
+        """Kill the process if it is still running."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
 
 
 async def _balance(replicas: list[Replica]) -> None:
-    """Look for readiness every second."""
+    """Poll the readiness every second."""
     async with httpx.AsyncClient(timeout=1) as client:
         while True:
             for replica in replicas:
@@ -82,7 +82,7 @@ async def _balance(replicas: list[Replica]) -> None:
 
 
 async def _ask(replicas: list[Replica], ended: Counter[str], pause_s: float) -> None:
-    """One client that asks again and again."""
+    """One client that sends requests repeatedly."""
     async with httpx.AsyncClient(timeout=30) as client:
         for turn in itertools.count():
             ready = [replica for replica in replicas if replica.is_ready]
@@ -97,7 +97,7 @@ async def _ask(replicas: list[Replica], ended: Counter[str], pause_s: float) -> 
 
 
 async def _roll(restarts: int, clients: int, flags: list[str]) -> tuple[Counter[str], Counter[int]]:
-    """Restart in turns under load; how requests and processes ended."""
+    """Restart the servers in turns under load; returns the outcomes of requests and the exit codes."""
     replicas = [Replica(flags), Replica(flags)]
     ended, codes = Counter[str](), Counter[int]()
     tasks = [asyncio.create_task(_balance(replicas))]
@@ -119,13 +119,13 @@ async def _roll(restarts: int, clients: int, flags: list[str]) -> tuple[Counter[
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the command-line options."""
     parser.add_argument("--restarts", type=int, default=20, help="default: %(default)s")
     parser.add_argument("--clients", type=int, default=8, help="default: %(default)s")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """How requests and processes ended, with one process a replica and with two workers."""
+    """Outcomes with one process per replica and with two workers."""
     os.environ.pop("LONGDOC_API_KEYS", None)
     cases: list[Data] = []
     for name, flags in (("one process", []), ("two workers", ["--workers", "2"])):
@@ -136,7 +136,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 
 def report(record: Record) -> str:
-    """One row for each case."""
+    """Report with one row per case."""
     settings, rows = record.settings, []
     for case in record.data["cases"]:
         ended = Counter(case["requests"])

@@ -1,4 +1,4 @@
-"""What a run of a benchmark writes: record, report, chart."""
+"""The files that a benchmark run writes: record, report, chart."""
 
 import argparse
 import math
@@ -15,7 +15,7 @@ from tests.support.records import MEASURED
 
 
 def counting(*, chart: bool = False) -> Benchmark:
-    """A benchmark that measures its own option, in two parts."""
+    """Return a benchmark that measures its own option, in two parts."""
 
     def measure(args: argparse.Namespace) -> Iterator[Data]:
         for part in (1, 2):
@@ -39,7 +39,7 @@ def counting(*, chart: bool = False) -> Benchmark:
     )
 
 
-def test_a_benchmark_writes_record_report_and_chart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmark_writes_record_report_and_chart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     counting(chart=True).main(["--rounds", "3", "--data-dir", "/secret", f"--out={tmp_path}"])
     measured = record.read("made_up", tmp_path)
     assert measured.command == "python -m benchmarks.papers.made_up --rounds 3"
@@ -53,7 +53,7 @@ def test_a_benchmark_writes_record_report_and_chart(tmp_path: Path, capsys: pyte
     assert "/secret" not in (tmp_path / "made_up" / "data.json").read_text()
 
 
-def test_each_part_is_written_as_soon_as_it_is_there(tmp_path: Path) -> None:
+def test_each_part_is_written_as_soon_as_it_is_measured(tmp_path: Path) -> None:
     def measure(args: argparse.Namespace) -> Iterator[Data]:
         assert args
         yield {"values": [1]}
@@ -65,7 +65,7 @@ def test_each_part_is_written_as_soon_as_it_is_there(tmp_path: Path) -> None:
     assert "[1]" in (tmp_path / "made_up" / "report.md").read_text()
 
 
-def test_report_tells_nothing_that_the_record_refused(tmp_path: Path) -> None:
+def test_invalid_record_does_not_replace_the_report(tmp_path: Path) -> None:
     def measure(args: argparse.Namespace) -> Iterator[Data]:
         assert args
         yield {"values": [1]}
@@ -77,7 +77,7 @@ def test_report_tells_nothing_that_the_record_refused(tmp_path: Path) -> None:
     assert "Values: [1]." in (tmp_path / "made_up" / "report.md").read_text()
 
 
-def test_rendering_needs_the_record_alone(tmp_path: Path) -> None:
+def test_rendering_needs_only_the_record(tmp_path: Path) -> None:
     folder = record.write(replace(MEASURED, data={"values": [7]}), tmp_path)
     counting().render(record.read("made_up", tmp_path), folder)
     assert (folder / "report.md").read_text() == (

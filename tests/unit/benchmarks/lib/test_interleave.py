@@ -1,11 +1,11 @@
-"""The order of turns."""
+"""The order of interleaved measurements."""
 
 import functools
 
 from benchmarks.lib.interleave import interleave
 
 
-def test_turns_begin_with_another_one_each_round() -> None:
+def test_each_round_starts_with_another_turn() -> None:
     order: list[str] = []
 
     def turn(name: str) -> int:
@@ -16,4 +16,4 @@ def test_turns_begin_with_another_one_each_round() -> None:
     assert {name: len(values) for name, values in measured.items()} == {"a": 3, "b": 3, "c": 3}
     rounds = ["".join(order[i : i + 3]) for i in range(0, len(order), 3)]
     assert rounds == ["cab", "abc", "bca", "cab"]
-    assert measured["a"] == [4, 9, 11]  # the one of the round before them is dropped
+    assert measured["a"] == [4, 9, 11]  # the first round is dropped

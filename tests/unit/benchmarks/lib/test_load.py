@@ -1,4 +1,4 @@
-"""The load generator: what it counts, of a server that answers as it is told."""
+"""The load generator: what it counts, with a server that gives fixed responses."""
 
 import asyncio
 from typing import cast
@@ -11,8 +11,8 @@ from tests.support.waiting import PATIENCE_S
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
-class Answering(asyncio.Protocol):
-    """A server that gives one answer to every request, in two pieces; none if it has none."""
+class FixedServer(asyncio.Protocol):
+    """A server that sends the same response to every request, in two pieces, or no response if it is empty."""
 
     def __init__(self, answer: bytes, closes: bool) -> None:
         self.answer, self.closes = answer, closes
@@ -24,18 +24,18 @@ class Answering(asyncio.Protocol):
         assert data.startswith(b"POST /path HTTP/1.1\r\n")
         if self.answer:
             self.transport.write(self.answer[:30])
-            asyncio.get_running_loop().call_later(0.002, self.go_on)
+            asyncio.get_running_loop().call_later(0.002, self.send_rest)
 
-    def go_on(self) -> None:
+    def send_rest(self) -> None:
         self.transport.write(self.answer[30:])
         if self.closes:
             self.transport.close()
 
 
 async def loaded(answer: bytes, *, is_open: bool, closes: bool = False, give_up_s: float = PATIENCE_S) -> Outcome:
-    """What a short load finds."""
+    """Return the outcome of a short load."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Answering(answer, closes), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: FixedServer(answer, closes), "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/path"
     async with server:
         if is_open:
@@ -52,7 +52,7 @@ async def loaded(answer: bytes, *, is_open: bool, closes: bool = False, give_up_
         b"HTTP/1.1 200 OK\r\nConnection: close\r\ncontent-length: 2\r\n\r\nok",
     ],
 )
-def test_every_answer_is_counted(answer: bytes, is_open: bool) -> None:
+def test_every_response_is_counted(answer: bytes, is_open: bool) -> None:
     outcome = run(loaded(answer, is_open=is_open))
     assert outcome.statuses() == {200: len(outcome.due)}
     assert not outcome.failures
@@ -61,12 +61,12 @@ def test_every_answer_is_counted(answer: bytes, is_open: bool) -> None:
     assert outcome.throughput <= len(outcome.due) / outcome.seconds
 
 
-def test_an_answer_without_a_length_ends_with_its_connection() -> None:
+def test_response_without_a_length_ends_with_its_connection() -> None:
     outcome = run(loaded(b"HTTP/1.1 200 OK\r\nserver: old\r\n\r\nok", is_open=False, closes=True))
     assert outcome.statuses() == {200: len(outcome.due)}
 
 
-def test_refusals_are_counted_with_their_retry_after() -> None:
+def test_rejections_are_counted_with_their_retry_after() -> None:
     answer = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\ncontent-length: 0\r\n\r\n"
     outcome = run(loaded(answer, is_open=True))
     assert outcome.statuses() == {429: len(outcome.due)}
@@ -74,23 +74,23 @@ def test_refusals_are_counted_with_their_retry_after() -> None:
     assert outcome.throughput == 0
 
 
-def test_who_never_answers_is_given_up() -> None:
+def test_request_without_a_response_times_out() -> None:
     outcome = run(loaded(b"", is_open=True, give_up_s=0.1))
     assert outcome.failures == {"late": len(outcome.due)}
     assert (outcome.ended > outcome.due).all()
 
 
-def test_half_an_answer_is_none() -> None:
+def test_truncated_response_counts_as_a_failure() -> None:
     outcome = run(loaded(OK[:-1], is_open=False, closes=True))
     assert outcome.failures == {"closed": len(outcome.due)}
 
 
-def test_a_server_that_is_not_there() -> None:
+def test_unreachable_server_counts_as_a_failure() -> None:
     outcome = run(open_loop("http://127.0.0.1:1/", [b""], rate=100, seconds=0.1))
     assert outcome.failures == {"not connected": len(outcome.due)}
 
 
-def test_percentiles_are_those_of_what_was_answered() -> None:
+def test_percentiles_cover_successful_requests_only() -> None:
     outcome = run(loaded(OK, is_open=False))
     percentiles = outcome.percentiles_ms()
     assert len(percentiles) == 101

@@ -1,4 +1,4 @@
-"""Every result that is kept: its record names the program that wrote it, and its report says what the record says."""
+"""Every stored result: its record names the program that wrote it, and its report is rendered from the record."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ FOLDERS = sorted(path for path in RESULTS.iterdir() if path.is_dir())
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_folder_holds_a_record_and_what_is_made_from_it(folder: Path) -> None:
+def test_folder_has_a_record_and_its_rendered_files(folder: Path) -> None:
     measured = record.read(folder.name)
     benchmark = benchmark_of(measured.program)
     assert (measured.name, benchmark.name, benchmark.program) == (folder.name, folder.name, measured.program)
@@ -25,7 +25,7 @@ def test_a_folder_holds_a_record_and_what_is_made_from_it(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_chart_is_drawn_from_the_record_alone(folder: Path, tmp_path: Path) -> None:
+def test_chart_is_drawn_from_the_record_only(folder: Path, tmp_path: Path) -> None:
     measured = record.read(folder.name)
     benchmark = benchmark_of(measured.program)
     benchmark.render(measured, tmp_path)
@@ -40,7 +40,7 @@ PROGRAMS = sorted(
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_is_named_by_its_place(program: str) -> None:
+def test_program_is_named_by_its_module_path(program: str) -> None:
     name = program.removesuffix(".__main__")
     benchmark = benchmark_of(name)
     assert isinstance(benchmark, Benchmark)

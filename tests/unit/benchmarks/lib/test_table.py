@@ -18,13 +18,13 @@ def test_tables_are_aligned() -> None:
 
 
 @pytest.mark.parametrize("row", [["a"], ["a", "b", "c"]])
-def test_rows_of_another_length_are_refused(row: list[str]) -> None:
+def test_rows_of_another_length_are_rejected(row: list[str]) -> None:
     with pytest.raises((ValueError, IndexError)):
         table.table(["a", "b"], [row])
 
 
-def test_cells_tell_the_spread() -> None:
+def test_cells_show_the_spread() -> None:
     assert table.mean_and_deviation([1.0, 2.0, 3.0], ".1f") == "2.0 ± 1.0"
     assert table.mean_and_deviation([0.5]) == "0.500"
     assert table.median_and_range([3.0, 1.0, 8.0]) == "3 (1 to 8)"
-    assert table.ratio([1.0, 6.0, 4.0], [2.0, 2.0, 2.0]) == "2.00"  # of 0.5, 3 and 2
+    assert table.ratio([1.0, 6.0, 4.0], [2.0, 2.0, 2.0]) == "2.00"  # median of 0.5, 3 and 2

@@ -1,4 +1,4 @@
-"""Benchmarks that train: what is recorded, in which order, and what is done again after an interruption."""
+"""Benchmarks that train: what is recorded, in which order, and what is repeated after an interruption."""
 
 import itertools
 import json
@@ -11,7 +11,7 @@ import pytest
 from benchmarks.lib import record
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data
-from benchmarks.models import classification, forecasting, imdb_paper_cpu, matching, runs
+from benchmarks.models import classification, forecasting, imdb_paper_cpu, matching, runs, views
 from benchmarks.models.runs import Case, fingerprint
 
 HORIZONS = sorted({horizon for _, horizon in forecasting.ROWS})
@@ -26,7 +26,7 @@ METRICS = [
 
 
 class Trainer:
-    """In the place of the commands of `model`: notes what is trained, and fails at one run if told so."""
+    """Replaces the commands of `model`: records what is trained, and fails at one run on request."""
 
     def __init__(self) -> None:
         self.trained: list[tuple[str, tuple[str, ...]]] = []
@@ -54,7 +54,7 @@ class Trainer:
 def trainer(monkeypatch: pytest.MonkeyPatch) -> Trainer:
     trainer = Trainer()
     monkeypatch.setattr(runs, "train", trainer.train)
-    for module in (classification, forecasting, imdb_paper_cpu, matching):
+    for module in (classification, forecasting, imdb_paper_cpu, matching, views):
         monkeypatch.setattr(module, "evaluate", trainer.evaluate)
     pairs = {"examples": 772, "accuracy": 0.75, "auc": 0.875}
     monkeypatch.setattr(classification, "tfidf", lambda: dict.fromkeys(classification.SERVED, 87.5))
@@ -63,14 +63,14 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> Trainer:
     return trainer
 
 
-def go(benchmark: Benchmark, out: Path) -> Data:
-    """Run a benchmark; the data of its record."""
+def run_benchmark(benchmark: Benchmark, out: Path) -> Data:
+    """Run a benchmark and return the data of its record."""
     benchmark.main(["--data-dir", "data", "--runs", str(out / "runs"), "--out", str(out)])
     return record.read(benchmark.name, out).data
 
 
 @pytest.mark.parametrize(
-    ("benchmark", "count", "told"),
+    ("benchmark", "count", "expected"),
     [
         (
             classification.BENCHMARK,
@@ -105,30 +105,38 @@ def go(benchmark: Benchmark, out: Path) -> Data:
                 "| TF-IDF cosine | all | | 0.7500 | 0.8750 |",
             ],
         ),
+        (
+            views.BENCHMARK,
+            33,
+            [
+                "| all rounds: S3Attention | 3 | 59.38 ± 8.59 |",
+                "| stem alone | 3 | 67.19 ± 8.59 |",
+            ],
+        ),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_every_seed_is_recorded_and_told(
-    benchmark: Benchmark, count: int, told: list[str], trainer: Trainer, tmp_path: Path
+def test_every_seed_is_recorded_and_reported(
+    benchmark: Benchmark, count: int, expected: list[str], trainer: Trainer, tmp_path: Path
 ) -> None:
-    data = go(benchmark, tmp_path)
+    data = run_benchmark(benchmark, tmp_path)
     assert len(data["runs"]) == len(trainer.trained) == count
     assert len({(run["case"], run["seed"]) for run in data["runs"]}) == count
     report = re.sub(" +", " ", (tmp_path / benchmark.name / "report.md").read_text())
-    for part in [*told, "Revisions of the runs: "]:
+    for part in [*expected, "Revisions of the runs: "]:
         assert part in report
     assert (tmp_path / benchmark.name / "chart.png").exists() == (benchmark.chart is not None)
 
 
-def test_what_is_recorded_is_not_trained_again(
+def test_recorded_run_is_not_trained_again(
     trainer: Trainer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trainer.fails_at = 2
     with pytest.raises(KeyboardInterrupt):
-        go(matching.BENCHMARK, tmp_path)
+        run_benchmark(matching.BENCHMARK, tmp_path)
     assert [run["seed"] for run in record.read("matching", tmp_path).data["runs"]] == [0, 0]
     trainer.fails_at = -1
-    data = go(matching.BENCHMARK, tmp_path)
+    data = run_benchmark(matching.BENCHMARK, tmp_path)
     assert len(data["runs"]) == len(trainer.trained) == len(set(trainer.trained)) == 7
     before = (tmp_path / "matching" / "data.json").read_bytes()
     matching.BENCHMARK.main(["--data-dir", "data", "--runs", "elsewhere", "--out", str(tmp_path)])
@@ -137,16 +145,16 @@ def test_what_is_recorded_is_not_trained_again(
     assert capsys.readouterr().out.endswith("matching: nothing is missing\n")
 
 
-def test_what_another_recipe_gave_is_trained_again(trainer: Trainer, tmp_path: Path) -> None:
-    go(imdb_paper_cpu.BENCHMARK, tmp_path)
+def test_run_of_a_changed_recipe_is_trained_again(trainer: Trainer, tmp_path: Path) -> None:
+    run_benchmark(imdb_paper_cpu.BENCHMARK, tmp_path)
     path = tmp_path / "imdb_paper_cpu" / "data.json"
     path.write_text(path.read_text().replace(imdb_paper_cpu.CASE.fingerprint, "another", 1))
-    data = go(imdb_paper_cpu.BENCHMARK, tmp_path)
+    data = run_benchmark(imdb_paper_cpu.BENCHMARK, tmp_path)
     assert len(trainer.trained) == 4
     assert [run["recipe"] for run in data["runs"]] == [imdb_paper_cpu.CASE.fingerprint] * 3
 
 
-def test_fingerprints_tell_recipes_apart_but_not_seeds() -> None:
+def test_fingerprint_depends_on_the_recipe_but_not_on_the_seed() -> None:
     case = Case("x", "imdb-s3", 2, ("model.stem.longest=1",))
     assert case.fingerprint == fingerprint("imdb-s3", ["model.stem.longest=1", "seed=5"])
     assert case.fingerprint != fingerprint("imdb-s3", [])
@@ -154,7 +162,7 @@ def test_fingerprints_tell_recipes_apart_but_not_seeds() -> None:
 
 
 @pytest.mark.parametrize("has_checkpoint", [True, False])
-def test_an_interrupted_run_goes_on_if_it_can(
+def test_interrupted_run_is_resumed_if_possible(
     has_checkpoint: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     commands: list[tuple[str, ...]] = []

@@ -1,5 +1,7 @@
-"""Studies of many trainings."""
+"""Studies of many training runs."""
 
+from collections.abc import Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from benchmarks.lib.record import Data
 from benchmarks.papers import lra, study
 
 
-def test_a_study_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_interrupted_study_is_resumed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     done: list[tuple[Any, ...]] = []
 
     def train(self: study.Study, scale: str, column: str, row: str, seed: int, data_dir: Path, jobs: int) -> Data:
@@ -39,3 +41,25 @@ def test_a_study_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch, tmp_p
     report = (tmp_path / "lra" / "report.md").read_text()
     assert "| s3               | 56.2 ± 8.8 (2) |" in report
     assert "| dba              |                |" in report
+
+
+def test_runs_that_finish_with_a_failure_are_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def train(self: study.Study, scale: str, column: str, row: str, seed: int, _data_dir: Path, _jobs: int) -> Data:
+        if (row, seed) == ("softmax", 0):
+            raise RuntimeError("interrupted")
+        recipe = self.fingerprint(scale, column, row)
+        place = {"scale": scale, "column": column, "row": row, "seed": seed, "recipe": recipe}
+        rest = {"validation": 0.5, "examples_per_second": 10.0, "steps": 600, "device": "CPU", "revision": "x"}
+        return {**place, "accuracy": 0.5, **rest}
+
+    def failures_first(pending: Sequence[Future[Data]]) -> list[Future[Data]]:
+        wait(pending)
+        return sorted(pending, key=lambda run: run.exception() is None)
+
+    monkeypatch.setattr(study.Study, "train", train)
+    monkeypatch.setattr(study, "as_completed", failures_first)
+    words = ["--columns", "text", "--rows", "s3", "softmax", "--seeds", "2", "--jobs", "2", "--data-dir", "data"]
+    with pytest.raises(RuntimeError, match="interrupted"):
+        lra.BENCHMARK.main([*words, "--out", str(tmp_path)])
+    runs = record.read("lra", tmp_path).data["runs"]
+    assert {(run["row"], run["seed"]) for run in runs} == {("s3", 0), ("s3", 1), ("softmax", 1)}

@@ -1,4 +1,4 @@
-"""How the other servers are set up."""
+"""Set-up of the other servers."""
 
 import json
 
@@ -10,7 +10,7 @@ from benchmarks.peers.processes import HERE
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_every_peer_is_pinned_and_asked_in_json(name: str) -> None:
+def test_every_peer_is_pinned_and_gets_json_requests(name: str) -> None:
     peer = PEERS[name]
     assert peer.version != "not pinned"
     for document in samples("x" * 64):

@@ -1,15 +1,15 @@
-"""The table of what was measured of other servers."""
+"""The table of measurements of other servers."""
 
 import pytest
 
 from benchmarks.peers.__main__ import BENCHMARK, cell, common_rate, share
 
 
-def test_common_rate() -> None:
+def test_common_rate_is_found() -> None:
     assert [common_rate([rate, 900.0]) for rate in (130.0, 41.0, 9.0, 0.5)] == [60.0, 20.0, 4.0, 1.0]
 
 
-def test_a_median_needs_every_round() -> None:
+def test_median_needs_every_round() -> None:
     server = {"rounds": [{"value": 3.0, "overload": {"late": 0.5}}, {"value": 1.0, "overload": {"late": 0.0}}]}
     assert cell(server, lambda found: found["value"], ".1f") == "2.0"
     assert share(server, "late") == 0.25
@@ -17,7 +17,7 @@ def test_a_median_needs_every_round() -> None:
     assert cell(server, lambda found: found["value"], ".1f", "killed") == "killed"
 
 
-def test_unknown_peers_are_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_peer_is_named_in_the_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert BENCHMARK.parse(["--peers", "ours,ray"]).peers == ["ours", "ray"]
     with pytest.raises(SystemExit):
         BENCHMARK.parse(["--peers", "ours,theirs"])

@@ -1,4 +1,4 @@
-"""The report, of figures that are made up."""
+"""The report, rendered from made-up data."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.support.records import expect_in_report, made_up
 PERCENTILES = [float(q) for q in range(101)]
 
 
-def test_report(tmp_path: Path) -> None:
+def test_report_shows_the_measurements(tmp_path: Path) -> None:
     others = list(fairness.OTHERS)
     slower = {name: [[factor * q for q in PERCENTILES]] for name, factor in zip(others, (3, 1, 2), strict=True)}
     measured = made_up(

@@ -1,4 +1,4 @@
-"""The report, of figures that are made up."""
+"""The report, rendered from made-up data."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ OVERLOAD: Data = {
 }
 
 
-def test_report(tmp_path: Path) -> None:
+def test_report_shows_the_measurements(tmp_path: Path) -> None:
     measured = made_up(
         {"cases": [OVERLOAD, {**OVERLOAD, "latency_ms": [], "refused_with_retry_after": None}]},
         seconds=10.0,

@@ -1,4 +1,4 @@
-"""The report, of figures that are made up."""
+"""The report, rendered from made-up data."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from benchmarks.serving import restarts
 from tests.support.records import expect_in_report, made_up
 
 
-def test_report(tmp_path: Path) -> None:
+def test_report_shows_the_measurements(tmp_path: Path) -> None:
     measured = made_up(
         {"cases": [{"case": "one process", "requests": {"200": 90, "503": 4, "ReadError": 1}, "exit_codes": {"0": 2}}]},
         restarts=2,
