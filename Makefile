@@ -3,53 +3,67 @@ PYTHON ?= python3
 DEV := .venv/dev/bin
 SERVE := .venv/serve/bin
 TOOLS := .venv/tools/bin
+KSERVE := .venv/kserve/bin
 RECIPE ?= imdb-s3
 RUN ?= runs/imdb-s3-seed0
-# PyTorch's CPU wheels, where that index can be reached; elsewhere pip's own settings decide.
+# The index of PyTorch's CPU wheels, if it can be reached; otherwise pip's own settings apply.
 TORCH_INDEX = $(shell $(PYTHON) -c "import socket; socket.create_connection(('download.pytorch.org', 443), 3)" 2>/dev/null && echo --extra-index-url https://download.pytorch.org/whl/cpu)
-# Nothing but what the lock names by its hash, and only wheels: to install them runs no code of theirs.
+# Install only packages that the lock pins by hash, and only wheels: installing a wheel runs none of its code.
 LOCKED := --require-hashes --only-binary :all:
-# One process per core. A file is never split, since its fixtures train and export models.
+# One process per core. Tests of a module stay in one process, because its fixtures train and export models.
 SIDE_BY_SIDE := --numprocesses auto --dist loadscope --no-loadscope-reorder
 
-.PHONY: help run env test test-slow test-docker check lock audit train export bench bench-peers docker
+.PHONY: help run env test test-slow test-docker test-kserve check lock audit train export bench bench-peers docker
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-# The project itself is not installed: it runs from here, and its build would fetch tools that have no hash.
+# The project itself is not installed: it runs from this folder, and building it would download unpinned tools.
 .venv/serve/.installed: requirements/cpu.txt
+	@echo 'Installing the service into .venv/serve, once: 210 MB, about a minute.'
 	$(PYTHON) -m venv --clear .venv/serve
 	$(SERVE)/python -m pip install --quiet $(LOCKED) --requirement $<
 	touch $@
 
-# The lock comes before the rest, so that the tests run what is served. Modules are compiled when they are imported:
-# to compile all of them takes as long as to fetch them.
+# The lock is installed first, so that tests use the versions that the service uses. Modules are compiled when they are
+# imported: compiling all of them takes as long as downloading them.
 .venv/dev/.installed: pyproject.toml requirements/cpu.txt
+	@echo 'Installing PyTorch, the project and the test tools into .venv/dev, once: 1.4 GB, some minutes.'
 	$(PYTHON) -m venv .venv/dev
 	$(DEV)/python -m pip install --quiet --no-compile $(TORCH_INDEX) torch==2.13.0
 	$(DEV)/python -m pip install --quiet --no-compile $(LOCKED) --requirement requirements/cpu.txt
-	$(DEV)/python -m pip install --quiet --no-compile --editable '.[cpu,train,bench,dev]'
+	$(DEV)/python -m pip install --quiet --no-compile --editable '.[cpu,train,dev]'
 	touch $@
 
 .venv/tools/.installed: Makefile
+	@echo 'Installing the tools of make audit and make lock into .venv/tools.'
 	$(PYTHON) -m venv --clear .venv/tools
 	$(TOOLS)/python -m pip install --quiet 'pip-audit>=2.9,<3' 'ruff==0.17.6' 'uv>=0.9,<1'
+	touch $@
+
+# An environment of its own: with its dependencies the client needs other versions than the tests have.
+.venv/kserve/.installed: Makefile
+	@echo "Installing KServe's client into .venv/kserve, once: 320 MB, about a minute."
+	$(PYTHON) -m venv --clear .venv/kserve
+	$(KSERVE)/python -m pip install --quiet --no-compile 'kserve==0.21.0'
 	touch $@
 
 run: .venv/serve/.installed  ## serve exports/ on http://127.0.0.1:8000, on CPU, without torch
 	exec $(SERVE)/python -m service --device cpu
 
-env: .venv/dev/.installed  ## everything for training and tests, in .venv/dev
+env: .venv/dev/.installed  ## install everything for training and tests into .venv/dev
 
-test: .venv/dev/.installed  ## run the tests but the slow ones and those of docker; COVERAGE=1 measures and bounds coverage
-	$(DEV)/python -m pytest -m "not docker and not slow" $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov)
+test: .venv/dev/.installed  ## run the tests but those below; COVERAGE=1 measures and bounds coverage
+	$(DEV)/python -m pytest -m "not docker and not kserve and not slow" $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov)
 
-test-slow: .venv/dev/.installed  ## soak, 100,000 fuzzed bodies, 1 GB uploads: half an hour
+test-slow: .venv/dev/.installed  ## run the slow tests: soak, 100,000 fuzzed requests, 1 GB uploads; half an hour
 	$(DEV)/python -m pytest -m slow
 
-test-docker: .venv/dev/.installed  ## build and run the containers, where an engine is up
+test-docker: .venv/dev/.installed  ## run the tests that build and run containers; needs a Docker engine
 	$(DEV)/python -m pytest -m docker
+
+test-kserve: .venv/dev/.installed .venv/kserve/.installed  ## ask a server with KServe's own client
+	$(DEV)/python -m pytest -m kserve
 
 check: .venv/dev/.installed  ## format, lint, types, import rules
 	$(DEV)/ruff format --check
@@ -57,20 +71,20 @@ check: .venv/dev/.installed  ## format, lint, types, import rules
 	$(DEV)/mypy
 	$(DEV)/lint-imports
 
-# One resolution for every platform and Python from 3.11 on; versions that stand in the files stay unless asked.
-lock: .venv/tools/.installed  ## pin what is served in requirements/; UPGRADE=1 takes the newest versions
+# One resolution for all platforms and Python 3.11 and later; pinned versions stay unless UPGRADE is set.
+lock: .venv/tools/.installed  ## pin the dependencies of the service in requirements/; UPGRADE=1 uses the newest
 	for extra in cpu gpu; do \
 		$(TOOLS)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --only-binary :all: \
 			--generate-hashes --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade) \
 			--extra $$extra --output-file requirements/$$extra.txt pyproject.toml || exit; \
 	done
 
-# Strict: a package without an answer from the advisories would otherwise pass. `assert` (S101) narrows types here,
-# and commands (S603) are lists of words, none of them a client's.
-audit: .venv/tools/.installed  ## known vulnerabilities of what is served, suspicious code in service/ and artifact/
+# Strict: otherwise a package whose advisories cannot be read would pass. `assert` (S101) narrows types here, and
+# commands (S603) are lists of arguments that no client chooses.
+audit: .venv/tools/.installed  ## check dependencies for vulnerabilities, service/ and artifact/ for suspicious code
 	$(TOOLS)/ruff check --select S --ignore S101,S603 service artifact
 	@$(TOOLS)/pip-audit --strict --require-hashes --disable-pip -r requirements/cpu.txt -r requirements/gpu.txt || { \
-		echo 'audit: not passed; with no vulnerability listed above, the advisories could not be read' >&2; \
+		echo 'audit: failed; if no vulnerability is listed above, the advisories could not be read' >&2; \
 		exit 1; }
 
 train: .venv/dev/.installed  ## train RECIPE=imdb-s3 on the data in LONGDOC_DATA
@@ -79,7 +93,7 @@ train: .venv/dev/.installed  ## train RECIPE=imdb-s3 on the data in LONGDOC_DATA
 export: .venv/dev/.installed  ## export RUN=runs/imdb-s3-seed0 to exports/
 	$(DEV)/python -m model export $(RUN)
 
-bench: .venv/dev/.installed  ## compare the paths of inference (each other benchmark: python -m benchmarks.GROUP.NAME)
+bench: .venv/dev/.installed  ## compare the inference paths (other benchmarks: python -m benchmarks.GROUP.NAME)
 	$(DEV)/python -m benchmarks.models.inference_paths
 
 bench-peers: .venv/dev/.installed  ## compare with other servers (20 minutes; 1.6 GB below .venv/peers)

@@ -1,4 +1,4 @@
-"""The arrows between layers, as `make check` sees them, on every run of the tests."""
+"""The import contracts between layers, checked as `make check` does."""
 
 import subprocess
 import sys

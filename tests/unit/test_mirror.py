@@ -1,4 +1,4 @@
-"""Tests of units stand where their modules do, so that each is found from the other."""
+"""Unit tests mirror the tree of modules, so that module and test are found from each other."""
 
 from pathlib import Path
 
@@ -13,17 +13,17 @@ ELSEWHERE = {
     "test_pages.py",  # README and docs/
     "test_requirements.py",  # requirements/
 }
-"""Tests of what is no module."""
+"""Tests that belong to no module."""
 
 
 def mirrors(test: Path) -> bool:
-    """Whether a file is called after a module of its folder or after the folder, alone or with `_` and a part of it."""
+    """Return whether a test is named after a module of its folder or the folder, possibly with `_` and a suffix."""
     folder = ROOT / test.relative_to(UNIT).parent
     names = {path.stem.strip("_") for path in folder.glob("*.py") if path.stem != "__init__"} | {folder.name}
     name = test.stem.removeprefix("test_")
     return (folder / "__init__.py").is_file() and any(f"{name}_".startswith(f"{known}_") for known in names)
 
 
-def test_files_are_named_after_modules() -> None:
+def test_unit_tests_are_named_after_modules() -> None:
     others = {str(path.relative_to(UNIT)) for path in UNIT.rglob("test_*.py") if not mirrors(path)}
     assert others == ELSEWHERE

@@ -1,7 +1,7 @@
-"""Figures in README and docs: those of a section that links a report stand in that report.
+"""Figures in README and docs occur in the report that their section links.
 
-A table with the heads of a table of the report has its rows; of any other table each figure is one of the report, at
-most with fewer digits. Reports are checked against their records in `benchmarks.lib.test_render`.
+If a table has the header of a table in the report, its rows must be rows of that table. In any other table each figure
+must be a figure of the report, possibly rounded. `benchmarks.lib.test_render` checks reports against their records.
 """
 
 import importlib.util
@@ -15,28 +15,32 @@ import pytest
 from benchmarks.lib import record
 from tests.support.paths import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 RESULT = re.compile(r"benchmarks/results/(\w[\w-]*)(/report\.md|/chart\.png|\.md|\.png)")
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)*(?:e[-+]\d+)?")
 
 
+def page_id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
 @dataclass(frozen=True)
 class Section:
-    """What stands below a heading, up to the next one."""
+    """The text below a heading, up to the next heading."""
 
     page: Path
     heading: str
     text: str
     results: frozenset[str]
-    """Whose report or chart the section links; if none, those of the section that it is part of."""
+    """Names of the reports or charts that the section links, or those that its parent section links."""
 
     def __str__(self) -> str:
-        return f"{self.page.name}: {self.heading}"
+        return f"{page_id(self.page)}: {self.heading}"
 
 
 Table = list[list[str]]
-"""Heads, then rows."""
+"""The header row, then the other rows."""
 
 
 def sections(page: Path) -> Iterator[Section]:
@@ -61,7 +65,7 @@ def figures(cells: list[str]) -> list[str]:
 
 
 def is_rounded(figure: str, exact: str) -> bool:
-    """Whether a figure is another one, at most with fewer digits; both may be rounded already."""
+    """Return whether a figure equals another one or rounds it; both may be rounded already."""
     if figure == exact:
         return True
     if digits(figure) >= digits(exact):
@@ -74,18 +78,18 @@ def is_rounded(figure: str, exact: str) -> bool:
 
 
 def digits(figure: str) -> int:
-    """Behind the point."""
+    """Return the number of digits after the decimal point."""
     mantissa, _, exponent = figure.partition("e")
     return len(mantissa.partition(".")[2]) - int(exponent or 0)
 
 
 def half_unit(figure: str) -> float:
-    """Half a unit of the last digit."""
+    """Return half a unit of the last digit."""
     return 0.5 * 10.0 ** -digits(figure)
 
 
 def differences(tables_of_page: list[Table], reports: str) -> list[str]:
-    """Rows and figures of tables that no report has."""
+    """Return rows and figures of tables that no report has."""
     known: dict[tuple[str, ...], list[list[str]]] = {}
     for heads, *rows in tables(reports):
         known.setdefault(tuple(heads), []).extend(rows)
@@ -108,7 +112,7 @@ def report(name: str) -> str:
     return (record.RESULTS / name / "report.md").read_text()
 
 
-TOLD = [
+SECTIONS = [
     section
     for page in PAGES
     for section in sections(page)
@@ -116,13 +120,13 @@ TOLD = [
 ]
 
 
-@pytest.mark.parametrize("section", TOLD, ids=str)
-def test_figures_of_tables_stand_in_the_reports_that_are_linked(section: Section) -> None:
+@pytest.mark.parametrize("section", SECTIONS, ids=str)
+def test_figures_of_tables_occur_in_the_linked_reports(section: Section) -> None:
     reports = "\n\n".join(report(name) for name in sorted(section.results))
     assert differences(list(tables(section.text)), reports) == []
 
 
-def test_other_figures_are_found() -> None:
+def test_wrong_figures_are_detected() -> None:
     measured = "| a | b |\n| - | -: |\n| x | 0.8745 ± 0.001 |\n| y | 120 |\n"
     same = "| a | b |\n| - | - |\n| x | 0.8745 ± 0.001 |\n"
     rounded = "| of | it |\n| - | - |\n| x 7 | 0.875, 0.87, 120, 1 |\n"
@@ -133,13 +137,17 @@ def test_other_figures_are_found() -> None:
     assert differences(list(tables(wrong)), measured) == ["0.876 of x | 0.876, 121", "121 of x | 0.876, 121"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_to_benchmarks_lead_somewhere(page: Path) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_links_to_benchmarks_have_targets(page: Path) -> None:
     links = [link for link in LINK.findall(page.read_text()) if "benchmarks" in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_programs_that_pages_name_exist(page: Path) -> None:
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_programs_named_in_pages_exist(page: Path) -> None:
     named = set(re.findall(r"benchmarks(?:\.[a-z_]+)+", page.read_text()))
     assert sorted(name for name in named if importlib.util.find_spec(name) is None) == []

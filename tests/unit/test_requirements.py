@@ -1,5 +1,6 @@
-"""`requirements/`: what is served is pinned by hash, for both runtimes, and fits `pyproject.toml`."""
+"""`requirements/` pins by hash what the service installs, for both runtimes, and agrees with `pyproject.toml`."""
 
+import os
 import re
 import subprocess
 import tomllib
@@ -16,7 +17,7 @@ LINE = re.compile(r"(?P<requirement>[a-z0-9-]+==[^\\]+?)(?P<hashes>(?: --hash=sh
 
 
 def locked(extra: str) -> dict[str, Requirement]:
-    """Requirements of a lock by name; fails on a line of any other form, such as an address or one without a hash."""
+    """Return the requirements of a lock by name; fail on other lines, such as an address or a line without a hash."""
     found = {}
     text = (ROOT / "requirements" / f"{extra}.txt").read_text()
     for line in re.sub(r" \\\n +", " ", text).splitlines():
@@ -37,7 +38,7 @@ def version(requirement: Requirement) -> str:
 
 
 @pytest.mark.parametrize("extra", RUNTIMES)
-def test_lock_fits_the_dependencies_of_the_project(extra: str) -> None:
+def test_lock_agrees_with_the_dependencies_of_the_project(extra: str) -> None:
     found = locked(extra)
     for text in (*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra]):
         wanted = Requirement(text)
@@ -48,7 +49,7 @@ def test_lock_fits_the_dependencies_of_the_project(extra: str) -> None:
 
 
 @pytest.mark.parametrize("extra", RUNTIMES)
-def test_lock_holds_one_runtime_and_nothing_of_training(extra: str) -> None:
+def test_lock_has_one_runtime_and_no_training_packages(extra: str) -> None:
     training = {canonicalize_name(Requirement(text).name) for text in PROJECT["optional-dependencies"]["train"]}
     assert "torch" in training
     found = locked(extra).keys()
@@ -56,8 +57,8 @@ def test_lock_holds_one_runtime_and_nothing_of_training(extra: str) -> None:
     assert found & set.union(*RUNTIMES.values()) == RUNTIMES[extra]
 
 
-def test_locks_differ_by_what_the_runtime_needs_only() -> None:
-    """Then what the tests show on a CPU holds for the GPU."""
+def test_locks_differ_only_in_the_packages_of_the_runtime() -> None:
+    """Otherwise results of tests on a CPU would not apply to the GPU."""
     cpu, gpu = locked("cpu"), locked("gpu")
     assert {name: version(cpu[name]) for name in cpu.keys() & gpu.keys()} == {
         name: version(gpu[name]) for name in cpu.keys() & gpu.keys()
@@ -66,12 +67,15 @@ def test_locks_differ_by_what_the_runtime_needs_only() -> None:
 
 
 @pytest.mark.parametrize("extra", RUNTIMES)
-def test_lock_names_no_host_and_no_path(extra: str) -> None:
+def test_lock_contains_no_host_and_no_path(extra: str) -> None:
     assert "/" not in (ROOT / "requirements" / f"{extra}.txt").read_text()
 
 
-def test_make_run_installs_the_lock_and_nothing_else() -> None:
-    command = ["make", "--dry-run", "--always-make", "run"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    (install,) = [line for line in done.stdout.splitlines() if "pip" in line]
+def test_make_run_installs_only_the_lock() -> None:
+    command = ["make", "--no-print-directory", "--dry-run", "--always-make", "run"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}  # of `make test`
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    said, *commands = done.stdout.splitlines()
+    assert said.startswith("echo 'Installing the service"), "pip is quiet: without a message it would seem to hang"
+    (install,) = [line for line in commands if "pip" in line]
     assert "--require-hashes --only-binary :all: --requirement requirements/cpu.txt" in install

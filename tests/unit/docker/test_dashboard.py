@@ -1,4 +1,4 @@
-"""The Grafana dashboard is well-formed; it, the alerts and docs/monitoring.md name the metrics that there are."""
+"""The Grafana dashboard is well-formed; dashboard, alerts and the monitoring page name only existing metrics."""
 
 import re
 from itertools import product
@@ -8,14 +8,14 @@ from tests.support.contract import CONTRACT
 from tests.support.dashboard import ALERTS, BOARD, DASHBOARD, PANELS, QUERIES
 from tests.support.paths import ROOT
 
-DOCUMENT = (ROOT / "docs" / "monitoring.md").read_text()
+DOCUMENT = (ROOT / "docs" / "operate" / "monitoring.md").read_text()
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
 SCRAPED = {"job", "instance"}
 """Labels that Prometheus adds."""
 
 
 def series() -> dict[str, set[str]]:
-    """Names as they are queried, with their labels."""
+    """Return the names of the series as queries use them, with their labels."""
     known = {
         family.name + suffix: CONTRACT.get(family.name, set()) | SCRAPED | ({"le"} if suffix == "_bucket" else set())
         for family in Metrics().registry.collect()
@@ -25,7 +25,7 @@ def series() -> dict[str, set[str]]:
     return known | {f"longdoc_worker_{name}": SCRAPED | {"worker"} for name in processes}
 
 
-def test_panels_are_told_apart_and_described() -> None:
+def test_panels_have_unique_titles_and_descriptions() -> None:
     assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])
     assert len({panel["title"] for panel in PANELS}) == len(PANELS)
     for panel in PANELS:
@@ -33,7 +33,7 @@ def test_panels_are_told_apart_and_described() -> None:
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
 
 
-def test_the_data_source_can_be_chosen() -> None:
+def test_data_source_can_be_selected() -> None:
     variables = [variable for variable in BOARD["templating"]["list"] if variable["type"] == "query"]
     targets = [target for panel in PANELS for target in panel["targets"]]
     for part in (*variables, *PANELS, *targets):
@@ -55,7 +55,7 @@ def test_variables_are_defined() -> None:
     assert used == {variable["name"] for variable in BOARD["templating"]["list"]}
 
 
-def test_metrics_and_labels_exist() -> None:
+def test_queried_metrics_and_labels_exist() -> None:
     known = series()
     for text in (ALERTS, *QUERIES):
         names = re.findall(r"\b((?:longdoc|process)_\w+)", text)
@@ -71,7 +71,7 @@ def test_every_metric_of_the_service_is_shown() -> None:
         assert re.search(rf"\b{name}(_total|_bucket|_sum|_count)?\b", shown), name
 
 
-def test_document_explains_every_metric_and_alert() -> None:
+def test_monitoring_page_explains_every_metric_and_alert() -> None:
     families = [family for family in Metrics().registry.collect() if family.name in CONTRACT]
     names = [family.name + ("_total" if family.type == "counter" else "") for family in families]
     assert re.findall(r"^\| `(longdoc_\w+)", DOCUMENT, re.MULTILINE) == names
