@@ -14,14 +14,14 @@ from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record
 from benchmarks.lib.table import mean_and_deviation, table
-from benchmarks.models.runs import Case, add_options, evaluate, figures, revisions, trained
+from benchmarks.models.runs import Case, add_options, evaluate, revisions, trained, values_by_case
 
 NAME = "views"
 RECIPE = "imdb-views"
 WITHOUT_SKELETON = ("model.encoder.options.use_rows=false", "model.encoder.options.use_columns=false")
 CONVOLUTION = (*WITHOUT_SKELETON, "model.encoder.options.use_fourier=false", "model.encoder.options.kernel_size=9")
 """One convolution over 9 tokens in place of the attention: as many products as S3Attention."""
-FIRST_ROUND = ("model.branch.rounds=[{learning_rate=2e-3}]",)
+FIRST_ROUND = ("model.vector_view.rounds=[{learning_rate=2e-3}]",)
 CASES = (
     Case("all rounds: S3Attention", RECIPE, 3),
     Case("all rounds: convolution", RECIPE, 3, CONVOLUTION),
@@ -46,7 +46,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 def accuracies(record: Record) -> dict[str, list[float]]:
     """Case -> accuracy in % of each seed."""
-    found = figures(record.data["runs"])
+    found = values_by_case(record.data["runs"])
     return {
         case.name: [100 * run["accuracy", "windows"] for run in found[case.name]]
         for case in CASES

@@ -51,9 +51,9 @@ class VectorsConfig(Section):
     """Word vectors, trained by word2vec on documents without labels (model.tasks.vectors)."""
 
     num_words: Annotated[int, allowed(lambda value: 1 <= value <= 2**20, "in 1..2^20")] = 40_000
-    """Number of words, the most frequent ones; the branch leaves out all others."""
+    """Number of words, the most frequent ones; the vector view leaves out all others."""
     ignored: str = ""
-    """Text whose words the branch leaves out, such as markup."""
+    """Text whose words the vector view leaves out, such as markup."""
     window: Count = 6
     """Maximum distance of a context word."""
     negatives: Count = 10
@@ -64,7 +64,7 @@ class VectorsConfig(Section):
 
 
 class RoundConfig(Section):
-    """One round of the branch's training: one epoch over labelled and unlabelled documents."""
+    """One round of the vector view's training: one epoch over labelled and unlabelled documents."""
 
     learning_rate: Positive
     dropout: Dropout = 0.1
@@ -75,8 +75,8 @@ class RoundConfig(Section):
     """Fraction of words dropped at random."""
 
 
-class BranchConfig(Section):
-    """Second view of kind `views`: word vectors in order, read by the encoder (model.nn.branch)."""
+class VectorViewConfig(Section):
+    """Second view of kind `views`: word vectors in order, read by the encoder (model.nn.vectors)."""
 
     max_length: Count = 4096
     """Maximum number of bytes per row."""
@@ -90,8 +90,8 @@ class BranchConfig(Section):
     warmup_steps: CountOrZero = 100
 
 
-STEM_DIM = 64
-"""Width of the stem of kind `views` in training; the export keeps one number per class."""
+NGRAM_DIM = 64
+"""Width of the first view of kind `views` in training; the export keeps one number per class."""
 
 
 class ClassifierConfig(Section):
@@ -102,36 +102,38 @@ class ClassifierConfig(Section):
     of words (`views`)."""
     encoder: EncoderConfig
     stem: WordStemConfig = WordStemConfig()
-    """Stem of kinds `words` and `views`."""
-    branch: BranchConfig | None = None
+    """Stem of kind `words`, and of the first view of kind `views`."""
+    vector_view: VectorViewConfig | None = None
     """Second view of kind `views`."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if (self.branch is not None) != (self.kind == "views"):
-            raise ValueError(f"branch must be {'given' if self.kind == 'views' else 'absent'} for kind {self.kind!r}")
-        if self.branch is not None and self.branch.max_length % self.stem.patch_length:
+        if (self.vector_view is not None) != (self.kind == "views"):
+            raise ValueError(
+                f"vector_view must be {'given' if self.kind == 'views' else 'absent'} for kind {self.kind!r}"
+            )
+        if self.vector_view is not None and self.vector_view.max_length % self.stem.patch_length:
             unit = self.stem.patch_length
-            raise ValueError(f"branch.max_length must be a multiple of {unit}, not {self.branch.max_length}")
+            raise ValueError(f"vector_view.max_length must be a multiple of {unit}, not {self.vector_view.max_length}")
         if self.kind == "views" and not self.encoder.is_length_aware:
             raise ValueError(f"encoder.mode must be 'length-aware' for kind 'views', not {self.encoder.mode!r}")
         return self
 
     @property
-    def stem_alone(self) -> "ClassifierConfig":
-        """Configuration of the stem of kind `views` as a model of its own."""
-        encoder = EncoderConfig(seq_len=self.max_length // self.stem.patch_length, dim=STEM_DIM, num_layers=0)
+    def ngram_view(self) -> "ClassifierConfig":
+        """Configuration of the first view of kind `views`, which is a model of its own."""
+        encoder = EncoderConfig(seq_len=self.max_length // self.stem.patch_length, dim=NGRAM_DIM, num_layers=0)
         return ClassifierConfig(kind="words", encoder=encoder, stem=self.stem)
 
     @property
     def max_length(self) -> int:
         """Maximum number of bytes per row."""
-        return self.encoder.seq_len * self._bytes_per_token if self.branch is None else self.branch.max_length
+        return self.encoder.seq_len * self._bytes_per_token if self.vector_view is None else self.vector_view.max_length
 
     @property
     def buckets(self) -> tuple[int, ...]:
         """Padded lengths of rows; only max_length unless the encoder is length-aware."""
-        unit = self._bytes_per_token if self.branch is None else self.stem.patch_length
+        unit = self._bytes_per_token if self.vector_view is None else self.stem.patch_length
         return buckets_of(self.max_length, unit) if self.encoder.is_length_aware else (self.max_length,)
 
     @property

@@ -1,4 +1,4 @@
-"""Words and word vectors of documents, for the branch of a classifier. Used by `model.tasks.views`."""
+"""Words and word vectors of documents, for the vector view of a classifier. Used by `model.training.views`."""
 
 import zlib
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ BATCH = 64
 
 @dataclass(frozen=True)
 class Words:
-    """Words of many documents, as hashes or as rows of a vocabulary."""
+    """Words of many documents, as hashes or as ids of a vocabulary."""
 
     values: NDArray[np.int32]
     """All words, document after document, (M,)."""
@@ -64,8 +64,8 @@ def choose_words(parts: Sequence[Words], ignored: Words, count: int) -> NDArray[
     return hashes[order[numbers[order] > 0]].astype(np.int64)
 
 
-def known_words(words: Words, vocabulary: NDArray[np.int64]) -> Words:
-    """Replace hashes by rows 1 ... len(vocabulary); unknown words are left out."""
+def known_ids(words: Words, vocabulary: NDArray[np.int64]) -> Words:
+    """Replace hashes by ids 1 ... len(vocabulary); unknown words are left out."""
     order = np.argsort(vocabulary)
     place = np.searchsorted(vocabulary[order], words.values).clip(max=len(vocabulary) - 1)
     is_known = vocabulary[order][place] == words.values
@@ -76,7 +76,7 @@ def known_words(words: Words, vocabulary: NDArray[np.int64]) -> Words:
 def train_vectors(
     parts: Sequence[Words], count: int, dim: int, config: VectorsConfig, seed: int
 ) -> NDArray[np.float32]:
-    """Train word2vec (CBOW) on rows of a vocabulary; returns vectors (1 + count, dim) of mean square 1, row 0 zero.
+    """Train word2vec (CBOW) on ids of words; returns vectors (1 + count, dim) of mean square 1, row 0 zero.
 
     One thread, so that a seed gives the same vectors again.
 

@@ -1,4 +1,4 @@
-"""Training of a classifier with two views: rounds of the branch, and the weights of both views.
+"""Training of a classifier with two views: rounds of the vector view, and the weights of both views.
 
 Used by `model.training.views`.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from model.nn.branch import Branch
+from model.nn.vectors import VectorClassifier
 from model.tasks.base import Batch, Learner
 from model.tasks.classification import GROUPED_BATCHES, METRICS, Logits
 from model.tasks.vectors import Words
@@ -25,8 +25,8 @@ FOLDS = 5
 Labels = NDArray[np.int64]
 
 
-class BranchRound(Learner):
-    """One round of the branch's training, on labels and on soft labels of a teacher."""
+class VectorRound(Learner):
+    """One round of the vector view's training, on labels and on soft labels of a teacher."""
 
     unit = "doc"
 
@@ -34,7 +34,7 @@ class BranchRound(Learner):
         """Create a round.
 
         Args:
-            words: rows of the words of all documents, without unknown ones.
+            words: ids of the words of all documents, without unknown ones.
             targets: probabilities (documents, classes): one for the label, or the teacher's.
             batch_size: documents per batch.
             seed: seed of the order of the documents.
@@ -54,7 +54,7 @@ class BranchRound(Learner):
     def batches(self, epoch: int) -> Iterator[Batch]:
         """Yield shuffled batches of documents with similar numbers of words; a last, smaller batch is dropped.
 
-        Shape:  yields rows (M,) int64, doc_index (M,) int64, lengths (B,) int64, targets (B, classes) float32.
+        Shape:  yields words (M,) int64, doc_index (M,) int64, lengths (B,) int64, targets (B, classes) float32.
         """
         size, generator = self.batch_size, random.Random(f"{self.seed}-{epoch}")
         order, counts = list(range(len(self.words))), self.words.counts()
@@ -68,33 +68,32 @@ class BranchRound(Learner):
             yield *flat(self.words, chosen), torch.from_numpy(self.targets[chosen])
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        assert isinstance(model, Branch)
         *inputs, targets = batch
-        return nn.functional.cross_entropy(model(*inputs, model.width_for(*inputs)).float(), targets)
+        return nn.functional.cross_entropy(model(*inputs).float(), targets)
 
     def validate(self, model: nn.Module, device: torch.device) -> float:
-        assert isinstance(model, Branch)
-        logits = mean_of_windows(branch_logits(model, self.windows, device), self.counts)
+        assert isinstance(model, VectorClassifier)
+        logits = mean_of_windows(vector_logits(model, self.windows, device), self.counts)
         return METRICS[self.metric](logits, self.labels)
 
 
 def flat(words: Words, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs of the branch for some documents: rows (M,), doc_index (M,), lengths (B,)."""
-    rows = torch.from_numpy(np.concatenate([words[i] for i in chosen]).astype(np.int64))
+    """Inputs of the vector view for some documents: words (M,), doc_index (M,), lengths (B,)."""
+    ids = torch.from_numpy(np.concatenate([words[i] for i in chosen]).astype(np.int64))
     doc_index = torch.repeat_interleave(torch.from_numpy(words.counts()[chosen]))
-    return rows, doc_index, torch.from_numpy(words.lengths[chosen].astype(np.int64))
+    return ids, doc_index, torch.from_numpy(words.lengths[chosen].astype(np.int64))
 
 
-def branch_logits(branch: Branch, words: Words, device: torch.device) -> Logits:
-    """Logits (documents, classes) of the branch alone; sets evaluation mode."""
-    branch.eval().to(device)
+def vector_logits(model: VectorClassifier, words: Words, device: torch.device) -> Logits:
+    """Logits (documents, classes) of the vector view alone; sets evaluation mode."""
+    model.eval().to(device)
     order = np.argsort(words.counts(), kind="stable")
-    logits = np.zeros((len(words), branch.head.out_features), dtype=np.float32)
+    logits = np.zeros((len(words), model.head.out_features), dtype=np.float32)
     with torch.inference_mode():
-        for first in tqdm(range(0, len(order), BATCH), desc="branch", unit="batch", leave=False):
+        for first in tqdm(range(0, len(order), BATCH), desc="vector view", unit="batch", leave=False):
             chosen = order[first : first + BATCH].tolist()
             inputs = [part.to(device) for part in flat(words, chosen)]
-            logits[chosen] = branch(*inputs, branch.width_for(*inputs)).float().cpu().numpy()
+            logits[chosen] = model(*inputs).float().cpu().numpy()
     return logits
 
 

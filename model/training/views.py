@@ -1,12 +1,12 @@
 """Training of a classifier with two views of a document (`ViewClassifier`), in stages.
 
-1. The stem: a classifier over word n-grams.
+1. The n-gram view: a classifier over word n-grams.
 2. Word vectors, by word2vec.
-3. The branch, a classifier over the word vectors, in rounds. It learns from the labels, and on unlabelled documents
-   from the probabilities of a teacher: the stem in the first round, then the combination of both views.
+3. The vector view, a classifier over the word vectors, in rounds. It learns from the labels, and on unlabelled
+   documents from the probabilities of a teacher: the n-gram view in the first round, then both views together.
 4. The combination: weights of both views' logits.
 
-The stem and each round have a folder below the run folder and resume from their own checkpoint. Called by
+The n-gram view and each round have a folder below the run folder and resume from their own checkpoint. Called by
 `model.training.run`.
 """
 
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from artifact.documents import cut, softmax, take
 from artifact.provenance import git_revision
-from model.config.models import BranchConfig, RoundConfig
+from model.config.models import RoundConfig, VectorViewConfig
 from model.config.run import ClassificationRun
 from model.config.training import TrainingConfig
 from model.data import documents as data_documents
@@ -34,14 +34,14 @@ from model.nn.classifier import WordClassifier
 from model.nn.views import ViewClassifier
 from model.tasks.base import Learner, module_runs
 from model.tasks.classification import METRICS, Classification, Logits
-from model.tasks.vectors import Words, choose_words, hash_words, known_words, train_vectors
+from model.tasks.vectors import Words, choose_words, hash_words, known_ids, train_vectors
 from model.tasks.views import (
-    BranchRound,
-    branch_logits,
+    VectorRound,
     combine,
     cross_entropy,
     held_out_logits,
     mean_of_windows,
+    vector_logits,
 )
 from model.training import checkpoint
 from model.training.checkpoint import Progress
@@ -50,8 +50,8 @@ from model.training.provenance import hardware
 
 
 @dataclass(frozen=True)
-class BranchDocuments:
-    """Words of the documents that the branch reads, as rows of its vocabulary."""
+class Corpus:
+    """Words of the documents that the vector view reads, as ids of its vocabulary."""
 
     train: Words
     """One crop of each training document."""
@@ -69,9 +69,9 @@ class ViewTraining:
     def __init__(
         self, config: ClassificationRun, task: Classification, folder: Path, device: torch.device, data_dir: Path
     ) -> None:
-        assert config.model.branch is not None
+        assert config.model.vector_view is not None
         self.config, self.task, self.folder, self.device, self.data_dir = config, task, folder, device, data_dir
-        self.branch_config: BranchConfig = config.model.branch
+        self.vector_config: VectorViewConfig = config.model.vector_view
         self.labels = np.array(task.data.validation.labels)
         self.seconds, self.peak_memory_bytes, self.examples_per_second = 0.0, 0, 0.0
         self.history: list[dict[str, Any]] = []
@@ -79,41 +79,43 @@ class ViewTraining:
     def __call__(self, progress: Progress) -> Progress:
         """Train all stages and write best.pt and metrics.jsonl. Raises: UserError."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        # It has no weights: the stages have checkpoints of their own.
+        # last.pt has no weights: each stage has its own checkpoint.
         checkpoint.save(self.folder / "last.pt", self.config, progress, self.task.facts, {})
         torch.manual_seed(self.config.seed)
         model = self.task.build()
         assert isinstance(model, ViewClassifier)
-        stem, stem_task = self._train_stem()
-        model.stem.load_state_dict(stem.state_dict())
-        stem_logits = self._stem_logits(stem, stem_task, self.task.data.validation.texts)
-        self._record("stem", stem_logits, None)
+        ngram_view, ngram_task = self._train_ngram_view()
+        model.ngram_view.load_state_dict(ngram_view.state_dict())
+        first = self._ngram_logits(ngram_view, ngram_task, self.task.data.validation.texts)
+        self._record("n-gram view", first, None)
         has_unlabelled = self.config.data.unlabelled
         unlabelled = load_unlabelled(self.config.data, self.data_dir, self.task.data) if has_unlabelled else []
-        documents = self._documents(model, unlabelled)
-        model.branch.vectors.data.copy_(self._vectors(documents))
-        stem_unlabelled = self._stem_logits(stem, stem_task, unlabelled)
-        combination, branch = combine(stem_logits, None, self.labels), None
-        teacher = combination(stem_unlabelled, np.zeros_like(stem_unlabelled))
-        for number, round_config in enumerate(self.branch_config.rounds, 1):
-            self._train_round(number, round_config, model, documents, softmax(teacher.astype(np.float64)))
-            branch = mean_of_windows(branch_logits(model.branch, documents.validation, self.device), documents.windows)
-            combination = combine(stem_logits, branch, self.labels)
-            self._record(f"round {number}", stem_logits, branch)
-            if number < len(self.branch_config.rounds) and unlabelled:
-                teacher = combination(stem_unlabelled, branch_logits(model.branch, documents.unlabelled, self.device))
-        return self._finish(model, progress, stem_logits, branch)
+        corpus = self._corpus(model, unlabelled)
+        model.vector_view.vectors.data.copy_(self._vectors(corpus))
+        unlabelled_first = self._ngram_logits(ngram_view, ngram_task, unlabelled)
+        combination, second = combine(first, None, self.labels), None
+        teacher = combination(unlabelled_first, np.zeros_like(unlabelled_first))
+        for number, round_config in enumerate(self.vector_config.rounds, 1):
+            self._train_round(number, round_config, model, corpus, softmax(teacher.astype(np.float64)))
+            second = mean_of_windows(vector_logits(model.vector_view, corpus.validation, self.device), corpus.windows)
+            combination = combine(first, second, self.labels)
+            self._record(f"round {number}", first, second)
+            if number < len(self.vector_config.rounds) and unlabelled:
+                teacher = combination(
+                    unlabelled_first, vector_logits(model.vector_view, corpus.unlabelled, self.device)
+                )
+        return self._finish(model, progress, first, second)
 
-    def _train_stem(self) -> tuple[WordClassifier, Classification]:
-        """Train the stem as a model of its own."""
-        recipe = self.config.model_dump() | {"model": self.config.model.stem_alone.model_dump()}
+    def _train_ngram_view(self) -> tuple[WordClassifier, Classification]:
+        """Train the n-gram view as a model of its own."""
+        recipe = self.config.model_dump() | {"model": self.config.model.ngram_view.model_dump()}
         recipe["data"]["unlabelled"] = False
         config = ClassificationRun.model_validate(recipe)
         task = Classification(config)
         task.data, task.facts, task.metric = self.task.data, self.task.facts, self.task.metric
         model = task.build().to(self.device)
         assert isinstance(model, WordClassifier)
-        self._train("stem", config, task, model, lambda: task.initialise(model, self.device))
+        self._train("ngram-view", config, task, model, lambda: task.initialise(model, self.device))
         return model, task
 
     def _train_round(
@@ -121,26 +123,26 @@ class ViewTraining:
         number: int,
         config: RoundConfig,
         model: ViewClassifier,
-        documents: BranchDocuments,
+        corpus: Corpus,
         soft: NDArray[np.float64],
     ) -> None:
-        """Train the branch for a round: on the labels, and on the probabilities `soft` for the unlabelled documents."""
-        branch, size = model.branch.to(self.device), self.branch_config.batch_size
-        branch.set_dropout(config.dropout, config.pooled_dropout, config.word_dropout)
+        """Train the vector view for a round: on labels, and on the probabilities `soft` of unlabelled documents."""
+        vector_view, size = model.vector_view.to(self.device), self.vector_config.batch_size
+        vector_view.set_dropout(config.dropout, config.pooled_dropout, config.word_dropout)
         one_hot = np.eye(soft.shape[1])[self.task.data.train.labels]
-        words = _concatenated(documents.train, documents.unlabelled)
-        learner = BranchRound(
+        words = _concatenated(corpus.train, corpus.unlabelled)
+        learner = VectorRound(
             words, np.concatenate((one_hot, soft)).astype(np.float32), size, f"{self.config.seed}-{number}"
         )
-        learner.validate_on(documents.validation, documents.windows, self.labels, self.task.metric)
+        learner.validate_on(corpus.validation, corpus.windows, self.labels, self.task.metric)
         training = TrainingConfig(
             epochs=1,
             batch_size=size,
             learning_rate=config.learning_rate,
-            warmup_steps=self.branch_config.warmup_steps,
+            warmup_steps=self.vector_config.warmup_steps,
         )
         stage = self.config.model_copy(update={"training": training})
-        self._train(f"round-{number}", stage, learner, branch)
+        self._train(f"round-{number}", stage, learner, vector_view)
 
     def _train(
         self,
@@ -167,9 +169,9 @@ class ViewTraining:
         self.peak_memory_bytes = max(self.peak_memory_bytes, progress.peak_memory_bytes)
         self.examples_per_second = progress.history[-1]["examples_per_second"]
 
-    def _documents(self, model: ViewClassifier, unlabelled_texts: Sequence[bytes]) -> BranchDocuments:
-        """Choose the words of the branch's vocabulary, and find them in all documents."""
-        data, length, stem = self.task.data, self.task.length, model.stem.stem
+    def _corpus(self, model: ViewClassifier, unlabelled_texts: Sequence[bytes]) -> Corpus:
+        """Choose the words of the vector view's vocabulary, and find them in all documents."""
+        data, length, stem = self.task.data, self.task.length, model.ngram_view.stem
         generator = random.Random(self.config.seed)
         windows = [
             [take(text, spans) for spans in cut(len(text), length, self.task.overlap, "windows")]
@@ -178,18 +180,18 @@ class ViewTraining:
         train = hash_words(stem, [_crop(text, length, generator) for text in data.train.texts])
         unlabelled = hash_words(stem, [_crop(text, length, generator) for text in unlabelled_texts])
         validation = hash_words(stem, [row for rows in windows for row in rows])
-        ignored = hash_words(stem, [text.encode() for text in (self.branch_config.vectors.ignored,) if text])
-        vocabulary = choose_words((train, unlabelled), ignored, self.branch_config.vectors.num_words)
+        ignored = hash_words(stem, [text.encode() for text in (self.vector_config.vectors.ignored,) if text])
+        vocabulary = choose_words((train, unlabelled), ignored, self.vector_config.vectors.num_words)
         model.vocabulary.fill(vocabulary)
-        train, unlabelled, validation = (known_words(words, vocabulary) for words in (train, unlabelled, validation))
-        return BranchDocuments(train, unlabelled, validation, tuple(map(len, windows)))
+        train, unlabelled, validation = (known_ids(words, vocabulary) for words in (train, unlabelled, validation))
+        return Corpus(train, unlabelled, validation, tuple(map(len, windows)))
 
-    def _vectors(self, documents: BranchDocuments) -> Tensor:
+    def _vectors(self, corpus: Corpus) -> Tensor:
         """Word vectors, trained once per run and then read from its folder."""
-        path, config = self.folder / "vectors.npy", self.branch_config.vectors
+        path, config = self.folder / "vectors.npy", self.vector_config.vectors
         if not path.is_file():
             dim = self.config.model.encoder.dim
-            parts = (documents.train, documents.unlabelled)
+            parts = (corpus.train, corpus.unlabelled)
             vectors = train_vectors(parts, config.num_words, dim, config, self.config.seed)
             partial = path.with_suffix(".partial")
             with writing(path):
@@ -198,21 +200,21 @@ class ViewTraining:
                 partial.replace(path)
         return torch.from_numpy(np.load(path))
 
-    def _stem_logits(self, stem: WordClassifier, task: Classification, texts: Sequence[bytes]) -> Logits:
-        """Logits (documents, classes) of the stem, as means over the windows of each document."""
+    def _ngram_logits(self, model: WordClassifier, task: Classification, texts: Sequence[bytes]) -> Logits:
+        """Logits (documents, classes) of the n-gram view, as means over the windows of each document."""
         if not texts:
             return np.zeros((0, len(self.task.facts["labels"])), dtype=np.float32)
-        run = module_runs(task.graphs(stem), self.device)[0]
+        run = module_runs(task.graphs(model), self.device)[0]
         return np.stack(
             [rows.mean(0) for rows in task.logits(run, data_documents.Documents(list(texts), [0] * len(texts)))]
         )
 
-    def _record(self, stage: str, stem: Logits, branch: Logits | None) -> None:
-        """Add the validation metrics of a stage to metrics.jsonl."""
-        logits, metric = held_out_logits(stem, branch, self.labels), self.task.metric
+    def _record(self, stage: str, first: Logits, second: Logits | None) -> None:
+        """Add the validation metrics of a stage, from the logits of both views, to metrics.jsonl."""
+        logits, metric = held_out_logits(first, second, self.labels), self.task.metric
         record: dict[str, Any] = {"stage": stage}
-        if branch is not None:
-            record[f"branch_{metric}"] = METRICS[metric](branch, self.labels)
+        if second is not None:
+            record[f"vector_view_{metric}"] = METRICS[metric](second, self.labels)
         record |= {
             f"validation_{metric}": METRICS[metric](logits, self.labels),
             "validation_cross_entropy": cross_entropy(logits, self.labels),
@@ -226,16 +228,19 @@ class ViewTraining:
             "  ".join(f"{key} {value:.4f}" if isinstance(value, float) else str(value) for key, value in record.items())
         )
 
-    def _finish(self, model: ViewClassifier, progress: Progress, stem: Logits, branch: Logits | None) -> Progress:
-        """Set the weights of both views and write the checkpoint; keep the branch if it lowers the cross-entropy."""
-        assert branch is not None
+    def _finish(self, model: ViewClassifier, progress: Progress, first: Logits, second: Logits | None) -> Progress:
+        """Fit the combination and write the checkpoint.
+
+        The vector view is left out unless it lowers the cross-entropy on validation.
+        """
+        assert second is not None
         losses = [row["validation_cross_entropy"] for row in self.history]
-        combination = combine(stem, branch if losses[-1] < losses[0] else None, self.labels)
+        combination = combine(first, second if losses[-1] < losses[0] else None, self.labels)
         model.weights.copy_(torch.tensor(combination.weights))
         model.bias.copy_(torch.from_numpy(combination.bias))
-        model.has_branch = combination.weights[1] > 0
-        self.task.facts["has_branch"] = model.has_branch
-        best = self.history[-1 if model.has_branch else 0][f"validation_{self.task.metric}"]
+        model.has_vector_view = combination.weights[1] > 0
+        self.task.facts["has_vector_view"] = model.has_vector_view
+        best = self.history[-1 if model.has_vector_view else 0][f"validation_{self.task.metric}"]
         progress.best, progress.history, progress.seconds = best, self.history, self.seconds
         progress.peak_memory_bytes, progress.epoch = self.peak_memory_bytes, self.config.training.epochs
         state = {"model": model.cpu().state_dict()}

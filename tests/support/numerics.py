@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from model.nn.attention.s3 import Smoother
-from model.nn.branch import Branch
+from model.nn.vectors import VectorClassifier
 from model.nn.ops.fourier import FactoredFourierConvolution, dft_matrices
 from model.nn.stem import NgramStem
 from model.nn.words import WordStem
@@ -43,7 +43,7 @@ def randomise(module: nn.Module) -> dict[str, np.ndarray]:
     for layer in module.modules():
         if isinstance(layer, NgramStem):
             layer.weight.data[0] = 0.0
-        if isinstance(layer, Branch):
+        if isinstance(layer, VectorClassifier):
             layer.vectors.data[0] = 0.0
             layer.scale.fill_(1.0)
         if isinstance(layer, WordStem):

@@ -273,13 +273,13 @@ def word_classifier(document: bytes, state: State, config: ClassifierConfig, fol
     return logits
 
 
-def branch(rows: list[int], length: int, state: State, config: EncoderConfig, bytes_per_token: int) -> Array:
-    """Logits (classes,) of a branch for one document of `length` bytes, given the rows of its words."""
-    known = [row for row in rows if row]
+def vector_classifier(words: list[int], length: int, state: State, config: EncoderConfig, bytes_per_token: int) -> Array:
+    """Logits (classes,) of the vector view for one document of `length` bytes, given the ids of its words."""
+    known = [word for word in words if word]
     count = max(1, min(len(known), math.ceil(length / bytes_per_token), config.seq_len))
     groups: list[list[Array]] = [[] for _ in range(count)]
-    for i, row in enumerate(known):
-        groups[i * count // len(known)].append(state["vectors"][row])
+    for i, word in enumerate(known):
+        groups[i * count // len(known)].append(state["vectors"][word])
     zero = np.zeros_like(state["vectors"][0])
     x = layer_norm(np.array([sum(group, zero) / max(1, len(group)) for group in groups]), below(state, "input_norm"))
     for i in range(config.num_layers):

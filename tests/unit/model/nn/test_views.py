@@ -4,25 +4,25 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 
-from model.config.models import BranchConfig, ClassifierConfig, RoundConfig, VectorsConfig
+from model.config.models import ClassifierConfig, RoundConfig, VectorsConfig, VectorViewConfig
 from model.nn.views import ViewClassifier
 from model.nn.words import FOLDS
 from tests.support import reference
 from tests.support.numerics import close, randomise, same
 from tests.support.words import CLASSES, CONFIG, LENGTH, Texts, every_second_run, padded
-from tests.unit.model.nn.test_branch import ENCODER
+from tests.unit.model.nn.test_vectors import ENCODER
 
-BRANCH = BranchConfig(
+VECTOR_VIEW = VectorViewConfig(
     max_length=LENGTH, vectors=VectorsConfig(num_words=200), rounds=(RoundConfig(learning_rate=1e-3),)
 )
-SMALL = ClassifierConfig(kind="views", encoder=ENCODER, stem=CONFIG, branch=BRANCH)
+SMALL = ClassifierConfig(kind="views", encoder=ENCODER, stem=CONFIG, vector_view=VECTOR_VIEW)
 
 
 def knowing(texts: list[bytes]) -> tuple[ViewClassifier, reference.State, list[int]]:
     """Random weights in double precision, rows for half of the runs, and a vocabulary of half of the words."""
     model = ViewClassifier(SMALL, CLASSES)
     runs = np.array(every_second_run(*texts), dtype=np.int64)
-    model.stem.stem.fill(runs, torch.zeros(FOLDS + 1, len(runs), CLASSES))
+    model.ngram_view.stem.fill(runs, torch.zeros(FOLDS + 1, len(runs), CLASSES))
     words = sorted({reference.word_hash(word) for text in texts for word, _ in reference.words(text)})[::2]
     model.vocabulary.fill(np.array(words, dtype=np.int64))
     return model, randomise(model), words
@@ -35,10 +35,12 @@ def test_classifier_equals_reference(texts: list[bytes]) -> None:
     together = model(*padded(*texts))
     for text, logits in zip(texts, together, strict=True):
         hashes = [reference.word_hash(word) for word, _ in reference.words(text)]
-        rows = [words.index(value) + 1 if value in words else 0 for value in hashes]
-        stem = reference.word_classifier(text, reference.below(state, "stem"), SMALL.stem_alone, FOLDS)
-        branch = reference.branch(rows, len(text), reference.below(state, "branch"), ENCODER, BRANCH.bytes_per_token)
-        assert close(logits, state["weights"][0] * stem + state["weights"][1] * branch + state["bias"])
+        ids = [words.index(value) + 1 if value in words else 0 for value in hashes]
+        first = reference.word_classifier(text, reference.below(state, "ngram_view"), SMALL.ngram_view, FOLDS)
+        second = reference.vector_classifier(
+            ids, len(text), reference.below(state, "vector_view"), ENCODER, VECTOR_VIEW.bytes_per_token
+        )
+        assert close(logits, state["weights"][0] * first + state["weights"][1] * second + state["bias"])
 
 
 @settings(max_examples=20)
@@ -49,13 +51,13 @@ def test_answer_does_not_depend_on_padding(texts: list[bytes]) -> None:
     assert same(model(*padded(*texts, length=longest)), model(*padded(*texts)))
 
 
-def test_without_its_branch_the_classifier_is_its_stem() -> None:
+def test_without_word_vectors_the_classifier_is_its_ngram_view() -> None:
     texts = [b"one two three", b"two"]
     model, state, _ = knowing(texts)
-    model.has_branch = False
+    model.has_vector_view = False
     for text, logits in zip(texts, model(*padded(*texts)), strict=True):
-        stem = reference.word_classifier(text, reference.below(state, "stem"), SMALL.stem_alone, FOLDS)
-        assert close(logits, state["weights"][0] * stem + state["bias"])
+        first = reference.word_classifier(text, reference.below(state, "ngram_view"), SMALL.ngram_view, FOLDS)
+        assert close(logits, state["weights"][0] * first + state["bias"])
 
 
 def test_folded_classifier_has_tables_of_bytes_and_answers_nearly_the_same() -> None:
@@ -63,8 +65,8 @@ def test_folded_classifier_has_tables_of_bytes_and_answers_nearly_the_same() -> 
     model, _, _ = knowing(texts)
     before = model(*padded(*texts))
     model.quantise()
-    assert model.stem.stem.table.shape == (1 + CONFIG.num_slots, CLASSES)
-    assert {model.stem.stem.table.dtype, model.branch.vectors.dtype} == {torch.int8}
+    assert model.ngram_view.stem.table.shape == (1 + CONFIG.num_slots, CLASSES)
+    assert {model.ngram_view.stem.table.dtype, model.vector_view.vectors.dtype} == {torch.int8}
     after = model(*padded(*texts))
     assert (after - before).abs().max() < 0.1 * before.abs().max()
 

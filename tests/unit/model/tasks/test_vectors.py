@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 from model.config.models import VectorsConfig
 from model.nn.words import WordStem
-from model.tasks.vectors import Words, choose_words, hash_words, known_words, train_vectors
+from model.tasks.vectors import Words, choose_words, hash_words, known_ids, train_vectors
 from tests.support import reference
 from tests.support.words import CLASSES, CONFIG, DIM, LENGTH, Texts
 
@@ -53,9 +53,9 @@ def test_most_frequent_words_are_chosen_without_the_ignored_ones(count: int, wor
     assert set(chosen.tolist()) == set(hashes(*words))
 
 
-def test_known_words_are_rows_and_others_are_left_out() -> None:
+def test_known_words_have_ids_and_others_are_left_out() -> None:
     vocabulary = np.array(hashes(b"two", b"one"))
-    found = known_words(hash_words(STEM, TEXTS), vocabulary)
+    found = known_ids(hash_words(STEM, TEXTS), vocabulary)
     assert [found[i].tolist() for i in range(4)] == [[2, 1, 2], [1], [], [2]]
     assert found.lengths.tolist() == [len(text) for text in TEXTS]
 

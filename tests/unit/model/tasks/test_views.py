@@ -1,24 +1,24 @@
-"""Rounds of the branch, and the weights of two views."""
+"""Rounds of the vector view, and the weights of two views."""
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from model.nn.branch import Branch
+from model.nn.vectors import VectorClassifier
 from model.tasks import views
 from model.tasks.vectors import Words
 from model.tasks.views import (
-    BranchRound,
-    branch_logits,
+    VectorRound,
     combine,
     cross_entropy,
     flat,
     held_out_logits,
     mean_of_windows,
+    vector_logits,
 )
 from tests.support.numerics import randomise
-from tests.unit.model.nn.test_branch import CLASSES, CONFIG, ENCODER
+from tests.unit.model.nn.test_vectors import CLASSES, CONFIG, ENCODER
 
 CPU = torch.device("cpu")
 
@@ -34,8 +34,8 @@ def soft_labels(count: int) -> np.ndarray:
     return np.random.default_rng(1).dirichlet(np.ones(CLASSES), count).astype(np.float32)
 
 
-def a_round(count: int = 30, seed: str = "0-1") -> BranchRound:
-    return BranchRound(random_words(count), soft_labels(count), 4, seed)
+def a_round(count: int = 30, seed: str = "0-1") -> VectorRound:
+    return VectorRound(random_words(count), soft_labels(count), 4, seed)
 
 
 def documents_of(batch: tuple[torch.Tensor, ...]) -> list[tuple[list[int], int, list[float]]]:
@@ -65,38 +65,38 @@ def test_batches_are_the_same_for_the_same_seed_and_others_for_another() -> None
 
 
 @pytest.fixture
-def branch() -> Branch:
-    model = Branch(ENCODER, CONFIG, CLASSES)
+def model() -> VectorClassifier:
+    model = VectorClassifier(ENCODER, CONFIG, CLASSES)
     randomise(model)
     return model.float().eval()
 
 
-def test_loss_is_the_cross_entropy_with_soft_labels(branch: Branch) -> None:
+def test_loss_is_the_cross_entropy_with_soft_labels(model: VectorClassifier) -> None:
     learner = a_round()
     batch = next(learner.batches(0))
     rows, doc_index, lengths, targets = batch
-    chances = torch.log_softmax(branch(rows, doc_index, lengths, 12), dim=1)
+    chances = torch.log_softmax(model(rows, doc_index, lengths), dim=1)
     expected = -(targets * chances).sum(1).mean()
-    assert learner.loss(branch, batch).item() == pytest.approx(expected.item(), rel=1e-5)
+    assert learner.loss(model, batch).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_logits_of_the_branch_are_in_the_order_of_the_documents(
-    branch: Branch, monkeypatch: pytest.MonkeyPatch
+def test_logits_of_the_vector_view_are_in_the_order_of_the_documents(
+    model: VectorClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(views, "BATCH", 4)
     words = random_words(11)
-    found = branch_logits(branch, words, CPU)
+    found = vector_logits(model, words, CPU)
     for i in range(11):
-        alone = branch(*flat(words, [i]), 12)[0].detach().numpy()
+        alone = model(*flat(words, [i]))[0].detach().numpy()
         assert found[i] == pytest.approx(alone, rel=1e-4, abs=1e-5)
 
 
-def test_validation_is_of_means_over_windows(branch: Branch) -> None:
+def test_validation_is_of_means_over_windows(model: VectorClassifier) -> None:
     learner, windows, counts = a_round(), random_words(6, seed=2), [1, 3, 2]
-    means = mean_of_windows(branch_logits(branch, windows, CPU), counts)
+    means = mean_of_windows(vector_logits(model, windows, CPU), counts)
     labels = np.array([means[0].argmax(), means[1].argmax(), (means[2].argmax() + 1) % CLASSES])
     learner.validate_on(windows, counts, labels, "accuracy")
-    assert learner.validate(branch, CPU) == pytest.approx(2 / 3)
+    assert learner.validate(model, CPU) == pytest.approx(2 / 3)
     assert learner.metric == "accuracy"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from model.tasks.views import BranchRound
+from model.tasks.views import VectorRound
 from model.training import checkpoint, views
 from tests.support.commands import call
 
@@ -22,9 +22,9 @@ SETTINGS = [
     "model.encoder.ffn_dim=16",
     "model.encoder.options.num_rows=8",
     "model.encoder.options.num_columns=8",
-    "model.branch.max_length=256",
-    "model.branch.vectors.num_words=100",
-    "model.branch.warmup_steps=2",
+    "model.vector_view.max_length=256",
+    "model.vector_view.vectors.num_words=100",
+    "model.vector_view.warmup_steps=2",
     "training.epochs=1",
 ]
 RUN = "imdb-views-seed0"
@@ -49,32 +49,32 @@ def state_of(folder: Path) -> dict[str, Any]:
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{key: record[key] for key in record if key[:4] in ("stag", "vali", "bran")} for record in records]
+    return [{key: record[key] for key in record if key[:4] in ("stag", "vali", "vect")} for record in records]
 
 
 def test_every_stage_is_recorded(trained: Path) -> None:
-    assert [record["stage"] for record in metrics(trained)] == ["stem", "round 1", "round 2", "round 3"]
+    assert [record["stage"] for record in metrics(trained)] == ["n-gram view", "round 1", "round 2", "round 3"]
     assert all(0 < record["validation_cross_entropy"] < 0.8 for record in metrics(trained))
-    assert "branch_accuracy" not in metrics(trained)[0]
+    assert "vector_view_accuracy" not in metrics(trained)[0]
     assert (trained / "stages.png").stat().st_size > 1000
     _, progress, facts, _ = checkpoint.load(trained / "best.pt")
-    assert progress.best == metrics(trained)[-1 if facts["has_branch"] else 0]["validation_accuracy"]
+    assert progress.best == metrics(trained)[-1 if facts["has_vector_view"] else 0]["validation_accuracy"]
 
 
 @pytest.mark.parametrize(("round_number", "batch"), [(1, 3), (2, 1), (3, 5)])
 def test_interrupted_training_resumes_to_the_same_model(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, round_number: int, batch: int
 ) -> None:
-    original = BranchRound.batches
+    original = VectorRound.batches
 
-    def batches(learner: BranchRound, epoch: int) -> Iterator[Any]:
+    def batches(learner: VectorRound, epoch: int) -> Iterator[Any]:
         for i, found in enumerate(original(learner, epoch)):
             if learner.seed == f"0-{round_number}" and i == batch:
                 raise KeyboardInterrupt
             yield found
 
     with monkeypatch.context() as patch:
-        patch.setattr(BranchRound, "batches", batches)
+        patch.setattr(VectorRound, "batches", batches)
         assert train(tmp_path) == 130
     monkeypatch.setattr(views, "train_vectors", lambda *_: pytest.fail("trained twice"))
     assert train(tmp_path, "--resume") == 0
@@ -92,12 +92,12 @@ def test_exported_model_agrees_with_the_trained_one(trained: Path, tmp_path: Pat
     assert call("evaluate", tmp_path / "imdb-views") == 0
 
 
-def test_branch_that_does_not_help_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vector_view_that_does_not_help_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     losses = iter([0.5, 0.4, 0.4, 0.6])
     monkeypatch.setattr(views, "cross_entropy", lambda *_: next(losses))
     assert train(tmp_path) == 0
     _, progress, facts, state = checkpoint.load(tmp_path / RUN / "best.pt")
-    assert facts["has_branch"] is False
+    assert facts["has_vector_view"] is False
     assert state["model"]["weights"][1] == 0
     assert progress.best == metrics(tmp_path / RUN)[0]["validation_accuracy"]
     assert call("export", tmp_path / RUN, "--out", tmp_path / "exports") == 0

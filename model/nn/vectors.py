@@ -1,0 +1,112 @@
+"""Classifier over word vectors, one of the two views that `model.nn.views` combines."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from model.config.encoder import EncoderConfig
+from model.config.models import VectorViewConfig
+from model.nn.encoder import Blocks, masked_mean
+from model.nn.ops.integers import divide, lookup
+from model.nn.stem import quantize_int8
+
+WIDTH_MULTIPLE = 32
+"""Outside of exported graphs, padded numbers of tokens are multiples of it: PyTorch caches a plan of the convolution
+for each shape."""
+
+
+class VectorClassifier(nn.Module):
+    """Word vectors in order, S3Attention blocks, mean and maximum over the tokens, linear head.
+
+    x_t = mean of the vectors of the words in token t;  z = blocks(drop(LN(x)));
+    logits = W drop([mean_t LN(z_t); max_t LN(z_t)]) + b
+
+    Unknown words are dropped; a token is a group of consecutive known words. A document with k known words has
+    min(k, limit) tokens; the limit is its number of bytes / bytes_per_token, rounded up, and at most seq_len. Word i of
+    k is in token floor(i * tokens / k). All words of a document are read, and its tokens do not depend on its padding.
+
+    Shape:      words (M,) int64, ids of the words of all documents in order, 0 for unknown ones; doc_index (M,) int64,
+                the index of each word's document, ascending; lengths (B,), bytes of each document; returns
+                (B, classes).
+    Reference:  blocks: Wang et al. 2024, arXiv:2408.08567, Figure 1; learning from soft labels of another view: Blum
+                and Mitchell 1998, "Combining labeled and unlabeled data with co-training"; mean and maximum: Howard
+                and Ruder 2018, arXiv:1801.06146, sec. 3.3. The S3Attention paper reads bytes and pools by the mean.
+    """
+
+    rates: ClassVar[dict[str, float]] = {"head": 5.0}
+    """Learning rate multipliers by parameter prefix."""
+
+    scale: Tensor
+    positions: Tensor
+
+    def __init__(self, encoder: EncoderConfig, config: VectorViewConfig, num_classes: int) -> None:
+        super().__init__()
+        self.bytes_per_token = config.bytes_per_token
+        self.word_dropout = 0.0
+        self.vectors = nn.Parameter(torch.zeros(1 + config.vectors.num_words, encoder.dim))  # row 0 (unknown): zero
+        self.register_buffer("scale", torch.ones(encoder.dim))
+        self.register_buffer("positions", torch.arange(encoder.seq_len), persistent=False)
+        self.input_norm = nn.LayerNorm(encoder.dim)
+        self.dropout = nn.Dropout(encoder.dropout.embedding)
+        self.blocks = Blocks(encoder)
+        self.norm = nn.LayerNorm(encoder.dim)
+        self.pooled_dropout = nn.Dropout(0.0)
+        self.head = nn.Linear(2 * encoder.dim, num_classes)
+
+    def forward(self, words: Tensor, doc_index: Tensor, lengths: Tensor) -> Tensor:
+        """Classify documents given as ids of their words -> (B, classes) logits."""
+        if self.training and self.word_dropout:
+            words = words * (torch.rand(words.shape, device=words.device) >= self.word_dropout)
+        x, tokens = self.tokens(words, doc_index, lengths)
+        x = self.norm(self.blocks(self.dropout(self.input_norm(x)), tokens))  # (B, T, C)
+        is_real = self.positions[: x.shape[1]] < tokens.unsqueeze(1)  # (B, T)
+        highest = x.masked_fill(~is_real.unsqueeze(-1), -torch.inf).amax(dim=1)  # (B, C)
+        pooled = torch.cat((masked_mean(x, tokens), highest), dim=1)
+        return self.head(self.pooled_dropout(pooled))  # type: ignore[no-any-return]
+
+    def tokens(self, words: Tensor, doc_index: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Padded tokens (B, T, C) and their number (B,), at least 1: without a known word, a token is zero."""
+        is_known = (words > 0).long()  # (M,)
+        known = torch.zeros_like(lengths, dtype=torch.long).index_add(0, doc_index, is_known)  # (B,)
+        limit = divide(lengths.long() + self.bytes_per_token - 1, self.bytes_per_token)
+        tokens = torch.minimum(known, limit).clamp(min=1, max=self.positions.shape[0])
+        width = self._width(tokens)
+        before = known.cumsum(0) - known  # (B,): known words of earlier documents
+        order = is_known.cumsum(0) - is_known - lookup(before, doc_index)  # (M,): known words earlier in the document
+        token = divide(order * lookup(tokens, doc_index), lookup(known.clamp(min=1), doc_index))
+        place = doc_index * width + token.clamp(max=width - 1)  # an unknown word at the end adds zero to the last token
+        vectors = nn.functional.embedding(words, self.vectors)  # (M, C)
+        if vectors.dtype != self.scale.dtype:  # int8
+            vectors = vectors.to(self.scale.dtype) * self.scale
+        counted = is_known.to(vectors.dtype).unsqueeze(1)
+        batch = lengths.shape[0]
+        empty = torch.zeros(batch * width, vectors.shape[1] + 1, dtype=vectors.dtype, device=vectors.device)
+        summed = empty.index_add(0, place, torch.cat((vectors * counted, counted), dim=1))
+        x = summed[:, :-1] / summed[:, -1:].clamp(min=1)
+        return torch.unflatten(x, 0, (batch, width)), tokens
+
+    def _width(self, tokens: Tensor) -> int:
+        """Padded number of tokens in a batch."""
+        if torch.compiler.is_exporting() or torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
+            # The size of `nonzero` remains dynamic in a graph. The exporter treats a width of 1 as a constant.
+            width = (self.positions < tokens.max().clamp(min=2)).nonzero().shape[0]
+            if torch.compiler.is_exporting():
+                torch._check(width >= 2)
+                torch._check(width <= self.positions.shape[0])
+            return width
+        return min(len(self.positions), -(-int(tokens.max()) // WIDTH_MULTIPLE) * WIDTH_MULTIPLE)
+
+    def set_dropout(self, dropout: float, pooled: float, words: float) -> None:
+        """Set the dropout of the next round."""
+        for module in self.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = dropout
+        self.pooled_dropout.p, self.word_dropout = pooled, words
+
+    @torch.no_grad()
+    def quantise(self) -> None:
+        """Quantise the vectors to int8, with one scale per column. For export; ends training."""
+        table, scale = quantize_int8(self.vectors)
+        self.vectors = nn.Parameter(table, requires_grad=False)
+        self.scale.copy_(scale)

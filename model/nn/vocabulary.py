@@ -1,0 +1,83 @@
+"""Vocabulary of words: a perfect hash table from words to their ids. Used by `model.nn.views`."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from model.nn.ops.integers import divide, lookup
+
+HASH_MULTIPLIER = 2654435761
+"""Multiplier of Knuth's multiplicative hash: 2^32 / golden ratio."""
+WORDS_PER_BUCKET = 4
+"""Mean number of words per bucket if half of the slots are used."""
+MAX_DISPLACEMENT = 1000
+"""Displacements that are tried per bucket."""
+MAX_DIVISORS = 16
+"""Values of `divisor` that `fill` tries: two words of a bucket may collide with one divisor and not with the next."""
+
+
+class Vocabulary(nn.Module):
+    """Hash table from words to their ids. The hash is perfect: no two words share a slot.
+
+    slot = (high bits of the hash + displacement[hash mod buckets] * (2 (hash mod divisor) + 1)) mod slots
+
+    Shape:      hashes (M,) int64 below 2^31; returns ids (M,) int64, 0 for unknown words, else 1 ... num_words.
+    Reference:  hash and displace: Belazzougui, Botelho and Dietzfelbinger 2009, "Hash, displace, and compress", sec. 3.
+    """
+
+    tags: Tensor
+    """Hash of the word in each slot, -1 if the slot is empty."""
+    ids: Tensor
+    """Id of the word in each slot."""
+    displacements: Tensor
+    """Displacement of each bucket."""
+    divisor: Tensor
+
+    def __init__(self, num_words: int) -> None:
+        super().__init__()
+        self.num_slots = 1 << (3 * num_words // 2).bit_length()
+        self.num_buckets = max(1, self.num_slots // (2 * WORDS_PER_BUCKET))
+        self.register_buffer("tags", torch.full((self.num_slots,), -1, dtype=torch.int32))
+        self.register_buffer("ids", torch.zeros(self.num_slots, dtype=torch.int32))
+        self.register_buffer("displacements", torch.zeros(self.num_buckets, dtype=torch.int32))
+        self.register_buffer("divisor", torch.tensor(self.num_slots - 1))
+
+    def forward(self, hashes: Tensor) -> Tensor:
+        """Ids (M,) of the words with these hashes (M,)."""
+        slots = self.slots(hashes, lookup(self.displacements, hashes % self.num_buckets).long())
+        return lookup(self.ids, slots).long() * (lookup(self.tags, slots) == hashes)
+
+    def slots(self, hashes: Tensor, displacement: Tensor) -> Tensor:
+        """Slot of each hash under a displacement, in 0 ... num_slots - 1."""
+        step = hashes % self.divisor * 2 + 1
+        first = divide(hashes * HASH_MULTIPLIER % 2**32, 2**32 // self.num_slots)
+        return (first + displacement * step) % self.num_slots
+
+    @torch.no_grad()
+    def fill(self, hashes: NDArray[np.int64]) -> None:
+        """Assign ids 1 ... len(hashes) to words with distinct hashes. Raises: ValueError if no hash is perfect."""
+        for attempt in range(MAX_DIVISORS):
+            self.divisor.fill_(self.num_slots - 1 - 2 * attempt)
+            if self._fill(hashes):
+                return
+        raise ValueError(f"no perfect hash of {len(hashes)} words in {self.num_slots} slots was found")
+
+    def _fill(self, hashes: NDArray[np.int64]) -> bool:
+        """Find a displacement for every bucket, the largest buckets first; returns whether all were found."""
+        buckets = hashes % self.num_buckets
+        order = np.argsort(buckets, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(buckets[order])) + 1) if len(order) else []
+        self.tags.fill_(-1)
+        for group in sorted(groups, key=len, reverse=True):
+            words = torch.from_numpy(hashes[group])
+            for displacement in range(MAX_DISPLACEMENT):
+                slots = self.slots(words, torch.tensor(displacement))
+                if (self.tags[slots] < 0).all() and len(slots.unique()) == len(slots):
+                    break
+            else:
+                return False
+            self.displacements[int(buckets[group[0]])] = displacement
+            self.tags[slots] = words.int()
+            self.ids[slots] = torch.from_numpy(group + 1).int()
+        return True

@@ -1,0 +1,36 @@
+"""The vocabulary: every word has an id of its own."""
+
+import numpy as np
+import pytest
+import torch
+
+from model.nn.vocabulary import MAX_DISPLACEMENT, Vocabulary
+from model.nn.words import MODULUS
+
+
+def distinct_hashes(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).choice(MODULUS, count, replace=False).astype(np.int64)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 100, 5000])
+def test_every_word_has_an_id_of_its_own_and_no_other_word_has_one(count: int) -> None:
+    hashes = distinct_hashes(2 * count)
+    vocabulary = Vocabulary(count)
+    vocabulary.fill(hashes[:count])
+    assert vocabulary(torch.from_numpy(hashes[:count])).tolist() == list(range(1, count + 1))
+    assert vocabulary(torch.from_numpy(hashes[count:])).tolist() == [0] * count
+
+
+def test_vocabulary_of_fewer_words_than_it_has_room_for() -> None:
+    hashes = distinct_hashes(10)
+    vocabulary = Vocabulary(1000)
+    vocabulary.fill(hashes)
+    assert vocabulary(torch.from_numpy(hashes)).tolist() == list(range(1, 11))
+
+
+def test_words_that_no_displacement_can_separate_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MAX_DISPLACEMENT > 100
+    monkeypatch.setattr("model.nn.vocabulary.MAX_DISPLACEMENT", 1)
+    vocabulary = Vocabulary(5000)
+    with pytest.raises(ValueError, match="no perfect hash of 5000 words in 8192 slots was found"):
+        vocabulary.fill(distinct_hashes(5000))
