@@ -118,7 +118,7 @@ class Combination:
 def combine(first: Logits, second: Logits | None, labels: Labels) -> Combination:
     """Fit the weights with the lowest cross-entropy, of the first view alone if `second` is None; b is not negative.
 
-    One pseudo-document with uniform label probabilities keeps the weights finite, as in `temperature`.
+    Labels are smoothed by 1 / (n + 1), as in `temperature`, which keeps the weights finite.
     """
     views = [torch.from_numpy(view.astype(np.float64)) for view in (first, second) if view is not None]
     target, smoothing = torch.from_numpy(labels), 1 / (len(labels) + 1)

@@ -1,6 +1,5 @@
-"""Operations on integers that become single ONNX operators. Used by `model.nn`."""
+"""Operations on integers that become few ONNX operators. Used by `model.nn`."""
 
-import torch
 from torch import Tensor
 
 
@@ -10,5 +9,9 @@ def lookup(table: Tensor, index: Tensor) -> Tensor:
 
 
 def divide(x: Tensor, y: Tensor | int) -> Tensor:
-    """X // y for integers x >= 0 and y > 0. ONNX: Div; rounding towards minus infinity takes seven operators more."""
-    return torch.div(x, y, rounding_mode="trunc")
+    """Quotient x // y of int64 0 <= x < 2^52 and y > 0, by division in float64, which is exact after truncation.
+
+    ONNX: three or four operators instead of eight. The exporter computes integer division with `rounding_mode="trunc"`
+    in float32, which is wrong above 2^24.
+    """
+    return (x.double() / y).long()

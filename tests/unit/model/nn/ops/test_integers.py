@@ -1,0 +1,50 @@
+"""Operations on integers, against indexing and floor division."""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from model.nn.ops.integers import divide, lookup
+
+LARGEST = 2**52 - 1
+
+
+@given(st.integers(0, LARGEST), st.integers(1, LARGEST))
+def test_divide_equals_floor_division(x: int, y: int) -> None:
+    for value in {x, min(x // y * y, LARGEST), max(x // y * y - 1, 0)}:
+        assert divide(torch.tensor([value]), torch.tensor([y])).item() == value // y
+        assert divide(torch.tensor([value]), y).item() == value // y
+
+
+def test_lookup_equals_indexing() -> None:
+    table, index = torch.randn(5, 3), torch.tensor([[0, 4], [2, 2]])
+    assert torch.equal(lookup(table, index), table[index])
+    assert torch.equal(lookup(table[:, 0], index), table[:, 0][index])
+
+
+class Divide(nn.Module):
+    """A module of `divide` alone."""
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Divide by integers, and by a constant."""
+        return divide(x, y), divide(x, 2**15)
+
+
+@pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated:FutureWarning")
+def test_exported_division_is_exact_for_large_integers(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).integers(1, LARGEST, 1000)
+    x, y = np.concatenate((values // 3 * 3, values)), np.concatenate((np.full(1000, 3), values[::-1] % 2**20 + 1))
+    program = torch.onnx.export(Divide().eval(), (torch.from_numpy(x), torch.from_numpy(y)), dynamo=True, verbose=False)
+    assert program is not None
+    program.save(tmp_path / "divide.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "divide.onnx", providers=["CPUExecutionProvider"])
+    inputs = dict(zip((value.name for value in session.get_inputs()), (x, y), strict=True))
+    by_tensor, by_constant = session.run(None, inputs)
+    assert (by_tensor == x // y).all()
+    assert (by_constant == x // 2**15).all()
