@@ -1,4 +1,4 @@
-"""CPU cores available to the process. Sizes the service's slots and the thread pools of training."""
+"""CPU cores available to the process, which set the number of slots of the service and of threads in training."""
 
 import math
 import os

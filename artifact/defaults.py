@@ -32,7 +32,7 @@ def read_defaults(exports: Path) -> dict[TaskName, str]:
 
 
 def add_default(exports: Path, task: TaskName, name: str) -> bool:
-    """Make a model the default of its task if it is the task's first export; returns whether it was.
+    """Make a model the default of its task if it is the task's first export; returns whether it became the default.
 
     Raises: BadExport if the file is invalid.
     """

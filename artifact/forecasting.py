@@ -28,19 +28,19 @@ class Forecast:
     """Whether the bands can be relied on: their measured coverage is close to nominal and few values were imputed."""
     window: Window
 
-    def as_json(self, names: Sequence[str] | None, places: Sequence[int]) -> dict[str, Any]:
+    def as_json(self, names: Sequence[str] | None, order: Sequence[int]) -> dict[str, Any]:
         """The JSON object returned to clients, with the channels in the order of the request.
 
         Args:
             names: names of the channels in the request; None if the channels came by position.
-            places: index in the request of each channel of the model.
+            order: index in the request of each channel of the model.
 
         """
 
         def shaped(values: Doubles) -> dict[str, list[float]] | list[list[float]]:
-            columns: list[list[float]] = [[] for _ in places]
-            for place, column in zip(places, values.T.tolist(), strict=True):
-                columns[place] = column
+            columns: list[list[float]] = [[] for _ in order]
+            for index, column in zip(order, values.T.tolist(), strict=True):
+                columns[index] = column
             return columns if names is None else dict(zip(names, columns, strict=True))
 
         return {

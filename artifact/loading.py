@@ -158,7 +158,7 @@ def load_export(folder: Path, *, format: Format = "onnx", device: Device = "auto
 
 
 def _fitting(graph: Graph, golden: dict[str, Array], bucket: int) -> dict[str, Array]:
-    """Golden tensors of the rows that fit into a shorter bucket, cut to its length."""
+    """Golden tensors of the rows that fit into a shorter bucket, cut to the length of the bucket."""
     names = [spec.name for spec in graph.inputs]
     if any(name not in golden for name in names) or golden[names[0]].ndim < 2 or golden[names[0]].shape[1] <= bucket:
         return golden

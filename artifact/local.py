@@ -19,7 +19,7 @@ from artifact.errors import InferenceFailed, InvalidInput, NonFiniteOutput
 from artifact.forecasting import Series, check_channels, check_levels, choose_horizon
 from artifact.loading import Floats, LoadedModel
 from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest, MatcherManifest
-from artifact.matching import Encoding, Ranking, ScoredPair, Text, Texts, pooled
+from artifact.matching import Coverage, Ranking, ScoredPair, Text, Texts, pooled
 from artifact.series import Calibration, Column, Tails
 
 Document = str | bytes | bytearray | memoryview
@@ -102,9 +102,9 @@ class Model:
         places = [f"pairs.{i}.{side}" for i in range(len(pairs)) for side in (0, 1)]
         given = [document for pair in pairs for document in pair]
         texts = [Text(place, _to_bytes(place, document)) for place, document in zip(places, given, strict=True)]
-        vectors, encodings = self._encode(texts, on_overflow)
+        vectors, coverages = self._encode(texts, on_overflow)
         scores = self._scores(vectors[0::2], vectors[1::2])
-        return [pair.as_json(on_overflow) for pair in map(ScoredPair, scores, encodings[0::2], encodings[1::2])]
+        return [pair.as_json(on_overflow) for pair in map(ScoredPair, scores, coverages[0::2], coverages[1::2])]
 
     def rank(
         self,
@@ -129,9 +129,9 @@ class Model:
         _check_sequence("documents", documents)
         places = [f"documents.{i}" for i in range(len(documents))]
         texts = [Text(place, _to_bytes(place, document)) for place, document in zip(places, documents, strict=True)]
-        vectors, encodings = self._encode([Text("query", _to_bytes("query", query)), *texts], on_overflow)
+        vectors, coverages = self._encode([Text("query", _to_bytes("query", query)), *texts], on_overflow)
         scores = self._scores(np.repeat(vectors[:1], len(texts), axis=0), vectors[1:])
-        return Ranking(encodings[0], scores, encodings[1:]).as_json(top_n, on_overflow)
+        return Ranking(coverages[0], scores, coverages[1:]).as_json(top_n, on_overflow)
 
     def forecast(
         self,
@@ -184,7 +184,7 @@ class Model:
             raise InvalidInput(f"{self.manifest.name} is for {self.manifest.task}; it cannot {what}")
         return self.manifest
 
-    def _encode(self, texts: Sequence[Text], on_overflow: OnOverflow) -> tuple[Floats, list[Encoding]]:
+    def _encode(self, texts: Sequence[Text], on_overflow: OnOverflow) -> tuple[Floats, list[Coverage]]:
         """Vectors (texts, dim) and coverage of each text."""
         manifest = self._manifest_of(MatcherManifest, "compare documents")
         _check_overflow(on_overflow)
@@ -192,7 +192,7 @@ class Model:
         keys = list(dict.fromkeys(request.keys))
         rows = [request.rows(key) for key in keys]
         vectors = pooled([len(part) for part in rows], self._compute([row for part in rows for row in part]))
-        return request.vectors(dict(zip(keys, vectors, strict=True))), request.encodings
+        return request.vectors(dict(zip(keys, vectors, strict=True))), request.coverages
 
     def _scores(self, a: Floats, b: Floats) -> list[float]:
         """Match probabilities of pairs of vectors."""
@@ -227,7 +227,7 @@ class Model:
 
 
 def _check_overflow(on_overflow: str) -> None:
-    """Check the overflow strategy, as the server's schemas do for requests. Raises: InvalidInput."""
+    """Check that the option has an allowed value, as the server's schemas do for requests. Raises: InvalidInput."""
     if on_overflow not in (allowed := get_args(OnOverflow)):
         raise InvalidInput.at("on_overflow", f"must be one of {', '.join(allowed)}, not {on_overflow!r}")
 

@@ -110,7 +110,8 @@ class Result(_Part):
     split: str
     examples: int
     condition: str
-    """Measurement condition: overflow strategy, kind of pairs, or forecast horizon."""
+    """Measurement condition: how documents longer than `max_length` were read (`windows` or `head`), kind of pairs, or
+    forecast horizon."""
     seeds: tuple[int, ...]
     compared_with: str
 
@@ -246,8 +247,8 @@ class ForecasterManifest(_Export):
     calibration: ArrayFile
     """Archive of `levels` (Q,) and `errors` (Q, horizon, channels), in scaled units."""
     calibration_source: CalibrationSource
-    """Rows used for calibration: `validation` is the second half of the validation split; `history` includes
-    earlier rows as well, even training rows."""
+    """Part of the series used for calibration: `validation` is the second half of the validation split; `history`
+    includes earlier steps as well, even of the training split."""
     calibration_examples: int = Field(gt=0)
     """m: number of errors behind each quantile; levels outside [1 / (m + 1), m / (m + 1)] are not available."""
     quantiles_reliable: bool

@@ -24,7 +24,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Encoding:
+class Coverage:
     """How much of one document was read."""
 
     bytes_total: int
@@ -42,8 +42,8 @@ class ScoredPair:
 
     score: float
     """Probability that the two documents match."""
-    a: Encoding
-    b: Encoding
+    a: Coverage
+    b: Coverage
 
     def as_json(self, on_overflow: OnOverflow) -> dict[str, Any]:
         """The JSON object returned to clients."""
@@ -57,9 +57,9 @@ class ScoredPair:
 class Ranking:
     """Scores of documents for a query, in the order of the request."""
 
-    query: Encoding
+    query: Coverage
     scores: list[float]
-    documents: list[Encoding]
+    documents: list[Coverage]
 
     def best(self, top_n: int | None) -> list[int]:
         """Indices of the best scores, best first; ties keep the order of the request."""
@@ -95,8 +95,8 @@ class Texts:
             hashlib.blake2b(text.document, key=on_overflow.encode(), digest_size=32).digest() for text in texts
         ]
         """Hash of each text and on_overflow; equal texts have equal keys."""
-        self.encodings = [
-            Encoding(len(text.document), bytes_used(plan), len(plan)) for text, plan in zip(texts, plans, strict=True)
+        self.coverages = [
+            Coverage(len(text.document), bytes_used(plan), len(plan)) for text, plan in zip(texts, plans, strict=True)
         ]
         """How much of each text was read."""
         self._by_key = {key: (text.document, plan) for key, text, plan in zip(self.keys, texts, plans, strict=True)}

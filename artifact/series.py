@@ -39,7 +39,7 @@ class Step:
         """Time of the value `count` steps after the value at `start`.
 
         Months keep the day of `start`, or take the last day of a shorter month. If `start` is the last day of its
-        month, all are. Business days count a `start` on a weekend as the Monday after it.
+        month, so is every result. Business days count a `start` on a weekend as the Monday after it.
 
         Raises: OverflowError beyond the year 9999.
 
@@ -109,7 +109,7 @@ class Tails:
     """(channels, steps), oldest first, NaN if missing; steps = 0 if the channels differ in length."""
     lengths: NDArray[np.int64]
     """(channels,): length of each whole channel."""
-    known: NDArray[np.int64]
+    observations: NDArray[np.int64]
     """(channels,): number of known values in each whole channel."""
 
     @classmethod
@@ -117,17 +117,17 @@ class Tails:
         """Keep the last `max_steps` values of each channel."""
         lengths = np.array([len(column) for column in columns], np.int64)
         steps = min(max_steps, int(lengths[0])) if len(set(lengths.tolist())) == 1 else 0
-        values, known = np.empty((len(columns), steps)), np.empty(len(columns), np.int64)
+        values, observations = np.empty((len(columns), steps)), np.empty(len(columns), np.int64)
         for index, column in enumerate(columns):
             whole = np.array(column, np.float64)  # None becomes NaN
             values[index] = whole[len(whole) - steps :]
-            known[index] = len(whole) - np.isnan(whole).sum()
-        return cls(values, lengths, known)
+            observations[index] = len(whole) - np.isnan(whole).sum()
+        return cls(values, lengths, observations)
 
-    def take(self, places: Sequence[int]) -> "Tails":
+    def take(self, order: Sequence[int]) -> "Tails":
         """Select channels by index, in the given order."""
-        chosen = list(places)
-        return Tails(self.values[chosen], self.lengths[chosen], self.known[chosen])
+        chosen = list(order)
+        return Tails(self.values[chosen], self.lengths[chosen], self.observations[chosen])
 
 
 def read_window(
@@ -143,7 +143,7 @@ def read_window(
 
     Missing values are filled by `impute`; a series shorter than the context has a gap at its start.
 
-    Raises: InvalidInput naming channel and place: empty or unequal channels, too few values, or a value beyond LARGEST.
+    Raises: InvalidInput naming channel and value: empty or unequal channels, too few values, or a value beyond LARGEST.
 
     """
     lengths = set(tails.lengths.tolist())
@@ -167,15 +167,15 @@ def read_window(
         with np.errstate(over="ignore"):
             scaled = (column[known] - mean[index]) / scale[index]
         if (far := np.abs(scaled) > LARGEST).any():
-            place = first + int(known[far.argmax()])
+            number = first + int(known[far.argmax()])
             raise InvalidInput.at(
-                f"series.{name}.{place}",
-                f"value {place} of {name} is more than {LARGEST:.0e} standard deviations from the training mean",
+                f"series.{name}.{number}",
+                f"value {number} of {name} is more than {LARGEST:.0e} standard deviations from the training mean",
             )
         gapped = np.full(context_length, np.nan)
         gapped[steps] = scaled
         values[:, index] = impute(gapped)
-    return Window(values.astype(np.float32), int(tails.known.sum()), used, values.size - used)
+    return Window(values.astype(np.float32), int(tails.observations.sum()), used, values.size - used)
 
 
 def impute(column: Doubles) -> Doubles:
@@ -194,9 +194,10 @@ def unscale(values: NDArray[np.float32], mean: Sequence[float], scale: Sequence[
 
 
 def conformal_rank(level: float, count: int) -> int:
-    """Rank, from 1, of the error among `count` sorted ones that bounds the share `level` of new errors.
+    """Rank of the error that bounds the share `level` of new errors, from 1 for the smallest of `count` errors.
 
-    ceil((m + 1) q) for q >= 0.5, floor((m + 1) q) below: both ends of a band are conservative.
+    ceil((m + 1) q) for q >= 0.5, floor((m + 1) q) below, with q = `level` and m = `count`: both ends of a band are
+    conservative.
 
     Reference:  Lei et al. 2018, arXiv:1604.04173, sec. 2.2 (split conformal), for each tail.
     Raises:     InvalidInput if `count` errors cannot bound this level.
@@ -213,7 +214,7 @@ def conformal_rank(level: float, count: int) -> int:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Quantiles of the model's forecast errors on the rows named by the manifest's `calibration_source`."""
+    """Quantiles of the model's forecast errors on the part of the series that `calibration_source` names."""
 
     levels: Doubles
     """(Q,), increasing; first and last are 1 / (m + 1) and m / (m + 1)."""

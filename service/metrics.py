@@ -41,8 +41,9 @@ RATIO = tuple(i / 10 for i in range(10))
 
 INFERENCE_ERRORS = ("raised", "non_finite", "crashed")
 REJECTED = ("overloaded", "too_late", "deadline", "shutting_down", "not_ready")
-ENDED: Mapping[Callable[[Iterable[float]], float], float] = {sum: 0.0, max: -math.inf, min: math.inf}
-"""Aggregation over workers -> value of a gauge of a removed model, which does not change the aggregate."""
+NEUTRAL: Mapping[Callable[[Iterable[float]], float], float] = {sum: 0.0, max: -math.inf, min: math.inf}
+"""Aggregation over workers -> its neutral value. With several workers, a removed series of a gauge gets this value, so
+that it does not change the aggregate."""
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 """Environment variable with the folder that workers share."""
 SAMPLE_S = 1.0
@@ -121,7 +122,7 @@ class Metrics:
         ProcessCollector(registry=self._exposed, pid=os.getppid if shared else lambda: "self")
         PlatformCollector(registry=self._exposed)
         self._watched: dict[tuple[Gauge, str], dict[ModelMetrics, Callable[[], float]]] = {}
-        """(gauge, name of a model) -> version -> function that returns its value."""
+        """(gauge, name of a model) -> metrics of a version -> function that returns the value of the gauge."""
         model = ("model",)
         self.http_requests = Counter(
             "longdoc_http_requests", "HTTP responses.", ("route", "method", "code"), registry=r
@@ -226,28 +227,28 @@ class Metrics:
         }
         """How a gauge is aggregated over the versions of a model, the same as its `multiprocess_mode` over workers."""
 
-    def watch(self, gauge: Gauge, version: "ModelMetrics", value: Callable[[], float]) -> None:
+    def watch(self, gauge: Gauge, model_metrics: "ModelMetrics", value: Callable[[], float]) -> None:
         """Read the gauge of a version from a function at every sample."""
-        self._watched.setdefault((gauge, version.model), {})[version] = value
+        self._watched.setdefault((gauge, model_metrics.model), {})[model_metrics] = value
 
-    def forget(self, version: "ModelMetrics") -> None:
+    def forget(self, model_metrics: "ModelMetrics") -> None:
         """Stop reading the gauges of a version; remove the gauges of a model with its last version."""
-        for (gauge, model), versions in list(self._watched.items()):
-            if versions.pop(version, None) is not None and not versions:
+        for (gauge, model), functions in list(self._watched.items()):
+            if functions.pop(model_metrics, None) is not None and not functions:
                 del self._watched[gauge, model]
                 self.end(gauge, model)
 
     def end(self, gauge: Gauge, *labels: str) -> None:
-        """Remove a series of a gauge; with several workers, a sum stays at 0."""
+        """Remove a series of a gauge. With several workers, the series of a sum stays, at 0."""
         if self.is_shared:  # prometheus_client cannot remove a series from a shared file
-            gauge.labels(*labels).set(ENDED[self._over_versions.get(gauge, max)])
+            gauge.labels(*labels).set(NEUTRAL[self._over_versions.get(gauge, max)])
         else:
             gauge.remove(*labels)
 
     def sample(self) -> None:
         """Update the watched gauges, aggregated over the versions of each model."""
-        for (gauge, model), versions in self._watched.items():
-            gauge.labels(model).set(self._over_versions[gauge](value() for value in versions.values()))
+        for (gauge, model), functions in self._watched.items():
+            gauge.labels(model).set(self._over_versions[gauge](function() for function in functions.values()))
 
     def expose(self) -> bytes:
         """Metrics of this process, or of all workers, in Prometheus's text format."""
@@ -260,10 +261,11 @@ class Metrics:
 
 
 class ModelMetrics:
-    """Metrics of one version of a model. The label `model` is bound once, because that costs more than counting.
+    """Metrics of one version of a model.
 
     All versions of a model share its series, because dashboards and alerts are about models, and to bound the number
-    of series. Only `longdoc_model_info` and `statistics` are per version.
+    of series. Only `longdoc_model_info` and `statistics` are per version. Series with the single label `model` are
+    looked up once, because the look-up costs more than counting.
     """
 
     def __init__(self, metrics: Metrics, model: str) -> None:

@@ -1,8 +1,9 @@
 """Parses large bodies in another process, one at a time, in the order in which they arrive.
 
 A thread would not help, because JSON parsers hold the GIL. The process starts with the first large body, has a lower
-priority than the server, ends with it, and is started again if it dies. `python -m service.parser DESCRIPTOR` is its
-main program; DESCRIPTOR is its end of a socket. A job is a picklable function with its arguments.
+priority than the server, ends when the server ends, and is started again if it dies. Its main program is
+`python -m service.parser DESCRIPTOR`; DESCRIPTOR is its end of a socket. A job is a picklable function with its
+arguments.
 """
 
 import asyncio
@@ -45,7 +46,7 @@ class Parser:
         return None if self._process is None else self._process.pid
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function in the process. Raises: what it raises; NotReady if the process died meanwhile."""
+        """Run a function in the process. Raises: what the function raises; NotReady if the process died meanwhile."""
         job = (function, args, kwargs)
         result: T = await asyncio.get_running_loop().run_in_executor(self._waiting, self._ask, job)
         return result

@@ -200,8 +200,8 @@ class _Supervisor:
             args=(self._settings, self._listener, self._folder, index, served, writer),
             name=f"worker-{index}",
         )
-        resource_tracker.ensure_running()  # otherwise `start` calls it below, and it unblocks signals
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the worker inherits this and unblocks them later
+        resource_tracker.ensure_running()  # before signals are blocked: it would unblock them
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # inherited; the worker unblocks them
         worker.start()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         writer.close()

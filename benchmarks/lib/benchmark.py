@@ -58,9 +58,9 @@ class Benchmark:
         measured: Record | None = None
         try:
             for data in self.measure(args):
-                known = Record(**facts, data=data)
-                record.write(known, args.out)
-                measured = known  # only after writing, so that the report matches the record
+                latest = Record(**facts, data=data)
+                record.write(latest, args.out)
+                measured = latest  # only after writing, so that the report matches the record
         finally:  # also report the results of an interrupted benchmark
             if measured:
                 self.render(measured, args.out / self.name)
@@ -92,12 +92,12 @@ class Benchmark:
 
 
 def _provenance(measured: Record) -> str:
-    known = measured.hardware
-    machine = [str(known["cpu"])]
-    if "cores" in known:
-        machine.append(f"{known['cores']} cores")
-    if "load_before" in known:
-        machine.append(f"load before the run: {known['load_before']:.1f}")
+    hardware = measured.hardware
+    machine = [str(hardware["cpu"])]
+    if "cores" in hardware:
+        machine.append(f"{hardware['cores']} cores")
+    if "load_before" in hardware:
+        machine.append(f"load before the run: {hardware['load_before']:.1f}")
     lines = [f"measured on {measured.date} at revision {measured.revision}", ", ".join(machine)]
     if measured.versions:
         lines.append(", ".join(f"{name} {version}" for name, version in measured.versions.items()))

@@ -12,12 +12,12 @@ Key = TypeVar("Key")
 def interleave(
     turns: Mapping[Key, Callable[[], T]], rounds: int, *, warm_up: int = 0, label: str = "rounds"
 ) -> dict[Key, list[T]]:
-    """Call every candidate once per round, starting each round with a different one.
+    """Call every function once per round, starting each round with a different one.
 
     Args:
         turns: functions to measure; each call returns one measurement.
         rounds: number of measurements returned per function.
-        warm_up: number of discarded rounds before them.
+        warm_up: number of rounds before the measured ones, whose measurements are discarded.
         label: label of the progress bar.
 
     """

@@ -6,8 +6,8 @@
 
 Requests are prepared bytes, sent in turns over keep-alive connections. Of responses only status, length,
 `Retry-After` and `Connection` are parsed. Latency counts from the time a request was due, not from the time it could be
-sent, so that a stalling server is measured correctly (no coordinated omission). Run it in a process that does nothing
-else; from a shell:
+sent, so that a stalling server is measured correctly (no coordinated omission). Run a load in a process that does
+nothing else. From a shell:
 
     python -m benchmarks.lib.load http://127.0.0.1:8000/v1/classify --body docs/review.txt --content-type text/plain
 """

@@ -15,7 +15,7 @@ from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, read
 from benchmarks.lib.table import mean_and_deviation, table
-from benchmarks.models.runs import Case, Figures, add_options, evaluate, figures, revisions, trained
+from benchmarks.models.runs import Case, Values, add_options, evaluate, revisions, trained, values_by_case
 
 NAME = "classification"
 SERVED = {
@@ -45,7 +45,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 def report(record: Record) -> str:
     """Report: comparison with TF-IDF, ablation, long documents."""
-    found = figures(record.data["runs"])
+    found = values_by_case(record.data["runs"])
     served = {name: found[name] for name in SERVED if name in found}
     baseline = tfidf()
     wanted = (("accuracy", "windows"), ("accuracy", "head"), ("macro_f1", "windows"), ("ece", "windows"))
@@ -65,13 +65,13 @@ def report(record: Record) -> str:
         [name, str(len(runs)), *(percent(runs, "accuracy", f"{how}, over 4,096 bytes") for how in ("windows", "head"))]
         for name, runs in served.items()
     ]
-    heads = ["ours", "head alone", "macro F1", "ECE", "TF-IDF + LR", "S3Attention, published"]
+    columns = ["ours", "head alone", "macro F1", "ECE", "TF-IDF + LR", "S3Attention, published"]
     return "\n".join(
         [
             "Accuracy on the whole test split in %, mean ± standard deviation over seeds; texts that are also in test "
             "are left out of training. TF-IDF and logistic regression: `text_tfidf`.",
             "",
-            table(["documents", "seeds", *heads], results),
+            table(["documents", "seeds", *columns], results),
             "## What each part gives, on IMDb",
             "",
             table(["model", "seeds", "accuracy"], parts),
@@ -88,14 +88,14 @@ def tfidf() -> dict[str, float]:
     return {row["documents"]: 100 * row["accuracy"] for row in read("text_tfidf").data["sets"]}
 
 
-def percent(runs: list[Figures], metric: str, condition: str) -> str:
+def percent(runs: list[Values], metric: str, condition: str) -> str:
     """Mean ± standard deviation in %."""
     return mean_and_deviation([100 * run[metric, condition] for run in runs], ".2f")
 
 
 def draw(record: Record, path: Path) -> None:
     """Chart of the comparison and the ablation."""
-    found, baseline = figures(record.data["runs"]), tfidf()
+    found, baseline = values_by_case(record.data["runs"]), tfidf()
     means = {name: [100 * run["accuracy", "windows"] for run in runs] for name, runs in found.items()}
     figure, (left, right) = chart.figure((12, 4), 2)
     served = [name for name in SERVED if name in means]

@@ -15,7 +15,7 @@ from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, read
 from benchmarks.lib.table import mean_and_deviation, table
-from benchmarks.models.runs import Case, Figures, add_options, evaluate, figures, revisions, trained
+from benchmarks.models.runs import Case, Values, add_options, evaluate, revisions, trained, values_by_case
 from model.tasks.forecasting import PUBLISHED
 
 NAME = "forecasting"
@@ -44,14 +44,14 @@ def baselines() -> dict[tuple[str, int], tuple[float, float]]:
     return {(row["set"], row["horizon"]): (row["repeat_last"]["mse"], row["linear_map"]["mse"]) for row in rows}
 
 
-def values(found: dict[str, list[Figures]], kind: str, name: str, horizon: int, metric: str) -> list[float]:
+def values(found: dict[str, list[Values]], kind: str, name: str, horizon: int, metric: str) -> list[float]:
     """One value per seed."""
     return [run[metric, f"horizon {horizon}"] for run in found.get(f"{kind}, {name}", [])]
 
 
 def report(record: Record) -> str:
     """Report with one row per data set and horizon, and counts of the rows in which ours is best or equal."""
-    found, others, rows = figures(record.data["runs"]), baselines(), []
+    found, others, rows = values_by_case(record.data["runs"]), baselines(), []
     wins = dict.fromkeys(("S3Attention", "FEDformer", "repeat-last", "linear map"), 0)
     for name, horizon in ROWS:
         if not (ours := values(found, "ours", name, horizon, "mse")):
@@ -80,7 +80,7 @@ def report(record: Record) -> str:
 def draw(record: Record, path: Path) -> None:
     """Chart of MSE relative to the published S3Attention, with standard deviation over seeds; below 1 is better."""
     figure, (axes,) = chart.figure((11, 3.8))
-    found = figures(record.data["runs"])
+    found = values_by_case(record.data["runs"])
     for offset, kind in ((-0.2, "ours"), (0.2, "literal")):
         ratios = [
             [mse / PUBLISHED[name][horizon][0] for mse in values(found, kind, name, horizon, "mse")]

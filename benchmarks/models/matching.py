@@ -14,7 +14,7 @@ from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, read
 from benchmarks.lib.table import mean_and_deviation, table
-from benchmarks.models.runs import Case, add_options, evaluate, figures, revisions, trained
+from benchmarks.models.runs import Case, add_options, evaluate, revisions, trained, values_by_case
 
 NAME = "matching"
 METRICS = ("accuracy", "auc")
@@ -43,7 +43,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 def values_of(record: Record) -> dict[str, dict[str, list[float]]]:
     """Label -> metric -> one value per seed."""
-    found = figures(record.data["runs"])
+    found = values_by_case(record.data["runs"])
     return {
         label: {
             metric: [run[metric, f"{pairs} pairs, first 4000 bytes"] for run in found[case.name]] for metric in METRICS

@@ -26,7 +26,7 @@ from model.config.recipes import find_recipe, load_recipe
 
 Overrides = tuple[str, ...]
 """Overrides, each as in `--set KEY=VALUE`."""
-Figures = dict[tuple[str, str], float]
+Values = dict[tuple[str, str], float]
 """(Metric, condition) -> value of one run."""
 
 
@@ -114,9 +114,9 @@ def evaluate(folder: Path, data_dir: Path) -> list[Data]:
     return [{key: result[key] for key in ("metric", "condition", "examples", "value")} for result in results]
 
 
-def figures(runs: Sequence[Data]) -> dict[str, list[Figures]]:
+def values_by_case(runs: Sequence[Data]) -> dict[str, list[Values]]:
     """Case -> results of each seed, from results as returned by `evaluate`."""
-    found: dict[str, list[Figures]] = {}
+    found: dict[str, list[Values]] = {}
     for run in sorted(runs, key=lambda run: int(run["seed"])):
         values = {(result["metric"], result["condition"]): float(result["value"]) for result in run["results"]}
         found.setdefault(run["case"], []).append(values)

@@ -19,7 +19,7 @@ from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.record import Data, Record
 from benchmarks.lib.table import table
 from benchmarks.papers.lra import STUDY
-from benchmarks.papers.study import heads_of
+from benchmarks.papers.study import sample_of
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import ClassificationRun
 from model.data.documents import load_test, load_training
@@ -36,12 +36,12 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
         data = load_training(recipe.data, args.data_dir)
         length = recipe.model.max_length
         train = [text[:length] for text in data.train.texts]
-        heads = heads_of(load_test(recipe.data, args.data_dir, data.labels), length)
-        truth = np.array(heads.labels)
+        sample = sample_of(load_test(recipe.data, args.data_dir, data.labels), length)
+        truth = np.array(sample.labels)
         answers = {
             "most frequent label": np.full(len(truth), Counter(data.train.labels).most_common(1)[0][0]),
-            "first byte": by_first_byte(train, data.train.labels, heads.texts),
-            "counts of bytes": by_counts(train, data.train.labels, heads.texts),
+            "first byte": by_first_byte(train, data.train.labels, sample.texts),
+            "counts of bytes": by_counts(train, data.train.labels, sample.texts),
         }
         tasks[column] = {
             "examples": len(truth),

@@ -52,7 +52,7 @@ class Study:
     """Name -> recipe."""
     rows: Mapping[str, Overrides]
     scales: Mapping[str, Mapping[str, Overrides]]
-    """Name -> column or row -> overrides; the first one is the default."""
+    """Sizes of the runs, such as `cpu` and `gpu`: name -> column or row -> overrides. The first size is the default."""
     appendix: Callable[["Study", Sequence[Data]], str]
     """Function that returns an additional section of the report, given all runs."""
 
@@ -154,8 +154,8 @@ class Study:
         """Report of accuracy and speed by scale."""
         runs: list[Data] = record.data["runs"]
         parts = [
-            f"{self.text}\n\nTest accuracy in %, mean ± standard deviation over seeds (n). For texts, on the heads of "
-            f"at most {MAX_TEXTS:,} documents, always the same ones.\n"
+            f"{self.text}\n\nTest accuracy in %, mean ± standard deviation over seeds (n). Tasks on single "
+            f"documents: at most {MAX_TEXTS:,} test documents, always the same ones, cut to the length of the model.\n"
         ]
         for scale in sorted({run["scale"] for run in runs}):
             chosen = [run for run in runs if run["scale"] == scale]
@@ -215,25 +215,25 @@ def rate_cell(runs: Sequence[Data]) -> str:
 
 
 def accuracy_of(folder: Path, data_dir: Path, change: Callable[[bytes], bytes] = bytes) -> float:
-    """Test accuracy of a run; of texts, on the heads of MAX_TEXTS documents, transformed by `change`."""
+    """Test accuracy of a run: of a classifier, on a sample of the test documents, each transformed by `change`."""
     config, _, facts, state = checkpoint.load(folder / "best.pt")
     task = task_of(config)
     task.restore(facts)
     model = task.build()
     checkpoint.load_weights(model, state, folder / "best.pt")
-    if not isinstance(task, Classification):  # with several classes, calibration does not change the answer
+    if not isinstance(task, Classification):  # dividing logits by a temperature does not change the largest
         task.finish(model, data_dir)
     runs = module_runs(task.graphs(model), choose_device("auto"))
     if not isinstance(task, Classification):
         (result,) = (result for result in task.measure(runs, data_dir) if result.metric == "accuracy")
         return float(result.value)
-    heads = heads_of(load_test(task.config.data, data_dir, facts["labels"]), task.length)
-    heads = Documents([change(text) for text in heads.texts], heads.labels)
-    answers = [int(rows[0].argmax()) for rows in task.logits(runs[0], heads)]
-    return float(np.mean(np.array(answers) == heads.labels))
+    sample = sample_of(load_test(task.config.data, data_dir, facts["labels"]), task.length)
+    sample = Documents([change(text) for text in sample.texts], sample.labels)
+    answers = [int(rows[0].argmax()) for rows in task.logits(runs[0], sample)]
+    return float(np.mean(np.array(answers) == sample.labels))
 
 
-def heads_of(documents: Documents, length: int) -> Documents:
-    """Heads of MAX_TEXTS test documents, always the same ones."""
+def sample_of(documents: Documents, length: int) -> Documents:
+    """The first `length` bytes of at most MAX_TEXTS test documents, always the same ones."""
     chosen = random.Random(0).sample(range(len(documents)), min(MAX_TEXTS, len(documents)))
     return Documents([documents.texts[i][:length] for i in chosen], [documents.labels[i] for i in chosen])

@@ -119,14 +119,15 @@ def report(record: Record) -> str:
     settings, servers = record.settings, record.data["servers"]
     measured = [server for server in servers if server["rounds"]]
     rest = record.data["cores"] - settings["cores"]
-    where = f"the load has the other {rest}" if rest > 0 else "which the load shares"
+    where = f"the load generator has the other {rest}" if rest > 0 else "the load generator shares them"
     moderate = f"at {record.data['moderate_rate']:g}/s, ms"
     parts = [
-        f"`exports/imdb-s3` in all, computed alike by ONNX Runtime, one thread a core; cores: {settings['cores']}, "
-        f"{where}; at most {MAX_BATCH} documents in a batch, where there are batches. Documents of "
-        f"{settings['document_bytes']:,} bytes in JSON, in each server's own format; connections kept alive. Rounds, "
-        f"in random order: {settings['rounds']}, each load {settings['seconds']:g} s; medians, but shares over all "
-        "rounds.\n",
+        "Every server computes `exports/imdb-s3` with ONNX Runtime, one thread per core, on "
+        f"{settings['cores']} cores; {where}. Batches, where a server has them, hold at most {MAX_BATCH} documents. "
+        f"Requests: a document of {settings['document_bytes']:,} bytes in JSON, in the server's own format; "
+        f"connections are kept alive. Rounds: {settings['rounds']}, each with all servers in random order, "
+        f"{settings['seconds']:g} s per load. Values are medians over the rounds; in time, late, refused and failed "
+        "are means.\n",
         table(
             [
                 *("server", "version", "answers/s", "p99, ms", f"p50 {moderate}", "p99", "idle, of a core"),
@@ -134,9 +135,9 @@ def report(record: Record) -> str:
             ],
             [speed(server) for server in measured],
         ),
-        f"Answers/s and the first p99: {CONNECTIONS} connections that ask as fast as they are answered. "
-        f"{record.data['moderate_rate']:g}/s: at random moments. Start: to the first answer. Memory: proportional set "
-        "size of all processes, after load.\n",
+        f"Answers/s and the first p99: {CONNECTIONS} connections, each of which sends its next request when it has a "
+        f"response. {record.data['moderate_rate']:g}/s: random arrivals. Start: time to the first answer. Memory: "
+        "proportional set size of all processes, after the load.\n",
         table(
             [
                 *("server", "offered/s", "in time/s", "in time", "late", "refused", "told when", "failed"),
@@ -144,11 +145,13 @@ def report(record: Record) -> str:
             ],
             [trouble(server) for server in measured],
         ),
-        f"Offered: twice what it can answer, at random moments; clients give up after {DEADLINE_S:g} s, which counts "
-        "as late, as do 408 and 504. Refused: 429 or 503; told when: the share of these with `Retry-After`. Calm: it "
-        f"answers a request within {CALM_S:g} s again. Lost: requests under way at SIGTERM that got no answer; the "
-        "signal goes to the process that was started, whose end ends the others, as in a container with an init. "
-        f"Served on: how long new requests were answered after it, of {AFTER_S:g} s. Killed: after {STOP_S:g} s.\n",
+        "Offered: random arrivals at twice the answers/s of the same round, or of a measurement before the rounds if "
+        f"that is higher. More than {CONNECTIONS} requests can then be in flight, and in time/s can be higher than "
+        f"answers/s. Late: clients give up after {DEADLINE_S:g} s; 408 and 504 count too. Refused: 429 or 503. Told "
+        "when: the share of refusals with `Retry-After`. Calm after: time until a request is answered within "
+        f"{CALM_S:g} s again. Lost: requests in flight at SIGTERM that got no answer. The signal is sent to the "
+        "process that was started; when it ends, the others are ended, as in a container with an init. Served on: how "
+        f"long new requests were answered after SIGTERM, of {AFTER_S:g} s. Killed: after {STOP_S:g} s.\n",
         "Set up:\n\n" + "".join(f"- {server['server']}: {server['setup']}.\n" for server in servers),
     ]
     if failures := [f"- {server['server']}: {server['failure']}\n" for server in servers if server["failure"]]:

@@ -57,7 +57,7 @@ class Learner(ABC):
     """Validation metric."""
     is_error: ClassVar[bool] = False
     """Whether a smaller value is better."""
-    starts_useful: bool = False
+    validates_initial_model: bool = False
     """Whether the initial model is validated and may be saved as the best."""
     unit: ClassVar[str]
     """Unit of progress bars and throughput: doc, pair or window."""
@@ -172,8 +172,8 @@ class TextTask(Task[R]):
     """A task whose user data is split by text, so that a final model can be trained on all of it."""
 
     @abstractmethod
-    def finish_again(self, model: nn.Module) -> None:
-        """Post-process another model as `finish` did, with the calibration that it found."""
+    def finish_final(self, model: nn.Module) -> None:
+        """Post-process the model that was trained on all splits, with the calibration that `finish` has found."""
 
     @abstractmethod
     def join_splits(self, data_dir: Path) -> str:

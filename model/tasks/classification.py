@@ -69,7 +69,7 @@ class Classification(TextTask[ClassificationRun]):
         super().__init__(config)
         self.length = config.model.max_length
         self.overlap = config.model.max_length // 8
-        self.starts_useful = config.model.kind == "words"
+        self.validates_initial_model = config.model.kind == "words"
 
     def load(self, data_dir: Path) -> None:
         self.data = load_training(self.config.data, data_dir, self.held_out)
@@ -116,7 +116,7 @@ class Classification(TextTask[ClassificationRun]):
             return WordClassifier(config, num_classes)
         if config.kind == "views":
             model = ViewClassifier(config, num_classes)
-            model.has_branch = self.facts.get("has_branch", True)
+            model.has_vector_view = self.facts.get("has_vector_view", True)
             return model
         return ByteClassifier(config.encoder, num_classes)
 
@@ -137,7 +137,7 @@ class Classification(TextTask[ClassificationRun]):
         model.eval().standardise(documents, lengths)
 
     def _ngrams(self, stem: WordStem) -> Iterator[tuple[NDArray[np.int64], int, int]]:
-        """Yield the distinct word n-grams in the first `length` bytes of each training document, label and fold."""
+        """Yield a tuple per training document: distinct word n-grams of its first `length` bytes, label, fold."""
         documents = self.data.train
         order = list(range(len(documents)))
         random.Random(self.config.seed).shuffle(order)
@@ -215,10 +215,10 @@ class Classification(TextTask[ClassificationRun]):
         self.temperature = temperature(*self._validation_logits(model, torch.device("cpu")))
         model.divide_logits(self.temperature)
 
-    def finish_again(self, model: nn.Module) -> None:
+    def finish_final(self, model: nn.Module) -> None:
         assert isinstance(model, WordClassifier | ByteClassifier)
         if isinstance(model, WordClassifier):
-            model.stem.fuse()
+            model.quantise()
         model.divide_logits(self.temperature)
 
     def join_splits(self, data_dir: Path) -> str:
@@ -239,13 +239,13 @@ class Classification(TextTask[ClassificationRun]):
         windows, head = np.stack([part.mean(0) for part in rows]), np.stack([part[0] for part in rows])
         is_long = np.array([len(text) > self.length for text in documents.texts])
         self.reliability = reliability(windows, labels)
-        figures = [(metric, "windows", figure(windows, labels), len(labels)) for metric, figure in METRICS.items()]
-        figures.append(("ece", "windows", calibration_error(self.reliability), len(labels)))
-        figures.append(("accuracy", "head", accuracy(head, labels), len(labels)))
+        values = [(metric, "windows", compute(windows, labels), len(labels)) for metric, compute in METRICS.items()]
+        values.append(("ece", "windows", calibration_error(self.reliability), len(labels)))
+        values.append(("accuracy", "head", accuracy(head, labels), len(labels)))
         if is_long.any():
             for condition, logits in (("windows", windows), ("head", head)):
                 value = accuracy(logits[is_long], labels[is_long])
-                figures.append(("accuracy", f"{condition}, over {self.length:,} bytes", value, int(is_long.sum())))
+                values.append(("accuracy", f"{condition}, over {self.length:,} bytes", value, int(is_long.sum())))
         compared = self._compared(documents, labels, is_long)
         return tuple(
             Result(
@@ -257,7 +257,7 @@ class Classification(TextTask[ClassificationRun]):
                 seeds=(self.config.seed,),
                 compared_with=compared.get((metric, condition), PUBLISHED.get(self.config.data.name, "nothing")),
             )
-            for metric, condition, value, examples in figures
+            for metric, condition, value, examples in values
         )
 
     def _compared(
@@ -269,7 +269,7 @@ class Classification(TextTask[ClassificationRun]):
         baseline = self.baseline(self.facts[BASELINE]["setting"])
         assert baseline is not None
         scores = baseline.scores(documents.texts)
-        values = {(metric, "windows"): figure(scores, labels) for metric, figure in METRICS.items()}
+        values = {(metric, "windows"): compute(scores, labels) for metric, compute in METRICS.items()}
         if is_long.any():
             long = accuracy(scores[is_long], labels[is_long])
             values["accuracy", f"windows, over {self.length:,} bytes"] = long
@@ -315,9 +315,10 @@ METRICS = {"accuracy": accuracy, "macro_f1": macro_f1}
 def temperature(logits: Logits, labels: NDArray[np.int64]) -> float:
     """Temperature T that minimises the cross-entropy of softmax(logits / T), between 1/20 and 20.
 
-    One pseudo-document with uniform label probabilities is added, which keeps T finite if all answers are correct.
+    The labels of n documents are smoothed by 1 / (n + 1), the weight of one more document with uniform probabilities.
+    Without this, T would be 1/20 whenever all answers are correct.
 
-    Reference:  Guo et al. 2017, arXiv:1706.04599, sec. 4.2; the added document: Platt 1999, sec. 2.2.
+    Reference:  Guo et al. 2017, arXiv:1706.04599, sec. 4.2; smoothed labels: Platt 1999, sec. 2.2.
     """
     inputs, target = torch.from_numpy(logits.astype(np.float64)), torch.from_numpy(labels)
     low, high = -math.log(20), math.log(20)

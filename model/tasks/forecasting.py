@@ -49,7 +49,7 @@ class Forecasting(Task[ForecastingRun]):
 
     metric = "mse_to_linear"
     is_error = True
-    starts_useful = True
+    validates_initial_model = True
     unit = "window"
     series: Series
     linear: LinearMap
@@ -168,7 +168,7 @@ class Forecasting(Task[ForecastingRun]):
         for name, season in self._naive().items():
             rows = np.arange(start, end)[:, None] - season * (steps // season + 1)
             errors[name] = truth - self.series.values[rows]
-        means = {name: self._figures(error).mean(axis=(0, 1)) for name, error in errors.items()}
+        means = {name: self._metrics(error).mean(axis=(0, 1)) for name, error in errors.items()}
         width = max(map(len, means))
         lines = ["Errors on the second half of validation, which selected no epoch:"]
         lines.append(f"{'':<{width}}" + "".join(f"  {metric.upper():>8}" for metric in METRICS))
@@ -181,7 +181,7 @@ class Forecasting(Task[ForecastingRun]):
         seasonal = {f"seasonal naive ({self.season} steps)": self.season} if self.season > 1 else {}
         return {"repeat-last": 1, **seasonal}
 
-    def _figures(self, error: Floats) -> Doubles:
+    def _metrics(self, error: Floats) -> Doubles:
         """METRICS (B, O, 3) of errors (B, O, C), means over channels."""
         size = np.abs(error, dtype=np.float64)
         return np.stack([(size**2).mean(axis=2), size.mean(axis=2), (size / self.seasonal_error).mean(axis=2)], axis=2)
@@ -215,12 +215,12 @@ class Forecasting(Task[ForecastingRun]):
                 *(seasonal_naive(self.series.values, origins, self.horizon, n) for n in naive.values()),
             ]
             forecasts.append(self.linear.forecast(context))
-            figures = np.stack([self._figures(truth - other).cumsum(axis=1) for other in forecasts])  # (F, B, O, 3)
+            values = np.stack([self._metrics(truth - other).cumsum(axis=1) for other in forecasts])  # (F, B, O, 3)
             error = truth - forecast
             hits = ((low <= error) & (error <= high)).mean(axis=2).cumsum(axis=1)  # (B, O)
             for horizon in counts:
                 whole = max(0, counts[horizon] - first)  # windows whose horizon is within the split
-                sums[horizon] += figures[:, :whole, horizon - 1].sum(axis=1)
+                sums[horizon] += values[:, :whole, horizon - 1].sum(axis=1)
                 covered[horizon] += float(hits[:whole, horizon - 1].sum())
             first += len(part)
         results = list[Result]()

@@ -152,7 +152,7 @@ class Matching(TextTask[MatchingRun]):
         self.scaling = platt(logits, labels)
         model.head.rescale(*self.scaling)
 
-    def finish_again(self, model: nn.Module) -> None:
+    def finish_final(self, model: nn.Module) -> None:
         assert isinstance(model, Matcher)
         model.encoder.stem.quantise()
         model.head.rescale(*self.scaling)
@@ -177,7 +177,7 @@ class Matching(TextTask[MatchingRun]):
         logits, labels = self._logits(runs, pairs, texts)
         scores = sigmoid(logits)
         which = "paper-disjoint" if self.config.data.disjoint else "all"
-        figures = {"accuracy": float(((scores >= 0.5) == labels).mean()), "auc": area_under_roc(scores, labels)}
+        values = {"accuracy": float(((scores >= 0.5) == labels).mean()), "auc": area_under_roc(scores, labels)}
         compared = self._compared(texts, pairs)
         return tuple(
             Result(
@@ -189,7 +189,7 @@ class Matching(TextTask[MatchingRun]):
                 seeds=(self.config.seed,),
                 compared_with=compared.get(metric, PUBLISHED.get(self.config.data.name, "nothing")),
             )
-            for metric, value in figures.items()
+            for metric, value in values.items()
         )
 
     def _test(self, data_dir: Path) -> tuple[list[bytes], NDArray[np.int64]]:

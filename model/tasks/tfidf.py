@@ -26,7 +26,7 @@ STRENGTHS = {DEFAULTS: 1.0, "sublinear_tf, min_df=2": 10.0}
 VALUE = re.compile(r"TF-IDF .*: (\d\.\d{4})")
 
 Floats = NDArray[np.float64]
-Figure = Callable[[Any, NDArray[np.int64]], float]
+Metric = Callable[[Any, NDArray[np.int64]], float]
 """Scores and labels -> a value in [0, 1]; larger is better."""
 
 
@@ -61,7 +61,7 @@ def fit_classifier(
     train: tuple[Sequence[bytes], Sequence[int]],
     validation: tuple[Sequence[bytes], Sequence[int]],
     num_classes: int,
-    figure: Figure,
+    metric: Metric,
     settings: Sequence[str] = tuple(VECTORIZERS),
 ) -> Baseline | None:
     """Fit TF-IDF and logistic regression with each of the settings; returns the best on validation.
@@ -70,7 +70,7 @@ def fit_classifier(
         train: texts and labels, at most MAX_DOCUMENTS and MAX_BYTES of which are used.
         validation: texts and labels.
         num_classes: number of labels.
-        figure: validation metric of scores (documents, classes) and labels.
+        metric: validation metric of scores (documents, classes) and labels.
         settings: keys of VECTORIZERS.
 
     Returns None if no setting finds a word in the training texts.
@@ -88,7 +88,7 @@ def fit_classifier(
             warnings.simplefilter("ignore", ConvergenceWarning)  # the default number of iterations bounds the time
             classifier.fit(vectorizer.transform(texts), labels)
         scores = _class_scores(vectorizer, classifier, num_classes)
-        value = figure(scores(validation[0]), np.array(validation[1]))
+        value = metric(scores(validation[0]), np.array(validation[1]))
         if best is None or value > best.value:
             name = f"{CLASSIFIER} ({setting}, C={STRENGTHS[setting]:g}{_part(len(chosen), len(train[0]))})"
             best = Baseline(name, setting, value, scores)
@@ -99,7 +99,7 @@ def fit_matcher(
     texts: Sequence[bytes],
     train: NDArray[np.int64],
     validation: NDArray[np.int64],
-    figure: Figure,
+    metric: Metric,
     settings: Sequence[str] = tuple(VECTORIZERS),
 ) -> Baseline | None:
     """Fit TF-IDF on the training texts with each of the settings; returns the best cosine on validation.
@@ -117,7 +117,7 @@ def fit_matcher(
             continue
         scores = _cosines(vectorizer)
         found, labels = scores(texts, validation[:, :2]), validation[:, 2]
-        value = figure(found, labels)
+        value = metric(found, labels)
         if best is None or value > best.value:
             name = f"{MATCHER} ({setting}{_part(len(fitted_on), len(seen))})"
             best = Baseline(name, setting, value, scores, best_threshold(found, labels))

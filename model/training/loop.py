@@ -68,7 +68,7 @@ class Trainer:
     def __call__(self) -> Progress:
         """Train to the last epoch. On Ctrl-C, save a checkpoint and raise KeyboardInterrupt with a hint at --resume."""
         try:
-            if self.job.task.starts_useful and self.progress.best is None:
+            if self.job.task.validates_initial_model and self.progress.best is None:
                 self._validate_start()
             while self.progress.epoch < self.job.config.training.epochs and not self._is_stuck():
                 self._epoch()

@@ -90,7 +90,7 @@ def _load_final(path: Path, task: TextTask[Any]) -> nn.Module:
     model = task.build()
     checkpoint.load_weights(model, checkpoint.load(path)[3], path)
     model.eval()
-    task.finish_again(model)
+    task.finish_final(model)
     return model
 
 

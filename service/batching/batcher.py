@@ -45,8 +45,8 @@ Run = Callable[[Sequence[bytes], int], Floats]
 BULK_ROWS = 32
 """Requests with more rows are bulk requests, with a lower weight than interactive ones."""
 MIN_TIMER_S = 0.001
-"""Minimum delay of a timer. A timer may fire early, in uvloop by half a millisecond; it is then set once more, and with
-a shorter delay it would fire again and again until the time has come."""
+"""Minimum delay of a timer. A timer may fire early (in uvloop by up to 0.5 ms) and is then set again for the rest.
+Without a minimum, this rest would be so short that the timer would fire many times."""
 STUCK_S = 60.0
 """Time after which a batch counts as stuck; longer than the default deadline."""
 TICK_S = 1.0
@@ -248,7 +248,10 @@ class Batcher:
         self._schedule_bulk(loop)
 
     def _compute(self, rows: Sequence[bytes], bucket: int) -> tuple[Floats, float]:
-        """Compute a batch in a thread; return its outputs and the time. The callback on the event loop runs later."""
+        """Compute a batch; return its outputs and when it ended.
+
+        Runs in a thread, and reads the clock there: the callback on the event loop runs later.
+        """
         outputs = self._run(rows, bucket)
         return outputs, self._clock()
 
@@ -261,7 +264,7 @@ class Batcher:
             batch.watchdog = asyncio.get_running_loop().call_later(TICK_S, self._tick, batch)
 
     def _schedule_bulk(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Dispatch again once bulk requests may use every slot: ACTIVE_S after the last interactive request."""
+        """If bulk requests are queued and a slot is free, dispatch again when they may use every slot."""
         if self._bulk_timer is None and self._free_slots and not self._failed and self._queue.bulk.first() is not None:
             delay_s = max(MIN_TIMER_S, self._queue.restricted_for_s())
             self._bulk_timer = loop.call_later(delay_s, self._dispatch_bulk)
@@ -307,8 +310,8 @@ class Batcher:
 
     def _max_rows(self, priority: PriorityClass, bucket: int) -> int:
         """Maximum rows of the next batch."""
-        longest_rows = 1 if self._queue.is_restricted(priority) else self._limits.batch_rows
-        return int(min(longest_rows * (self._buckets[-1] // bucket), self._cost.rows_in_time(bucket)))
+        batch_rows = 1 if self._queue.is_restricted(priority) else self._limits.batch_rows
+        return int(min(batch_rows * (self._buckets[-1] // bucket), self._cost.max_rows(bucket)))
 
     def _finish(self, batch: _Batch, done: asyncio.Future[tuple[Floats, float]]) -> None:
         """Handle the end of a batch, and start the next one."""

@@ -34,7 +34,7 @@ class CostModel:
         """Estimated time of rows on one slot; `rows` maps buckets to numbers of rows."""
         return sum(count * self.row_seconds(bucket) for bucket, count in rows.items())
 
-    def rows_in_time(self, bucket: int) -> float:
-        """Rows that fit into LONGEST_BATCH_S, at least 1."""
+    def max_rows(self, bucket: int) -> float:
+        """Maximum rows of a batch that is to end within LONGEST_BATCH_S: at least 1, infinite before a measurement."""
         row_seconds = self.row_seconds(bucket)
         return max(1, int(LONGEST_BATCH_S / row_seconds)) if row_seconds else math.inf

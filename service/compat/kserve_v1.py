@@ -203,13 +203,13 @@ async def _forecast(call: Call, model: ServedForecaster) -> Response:
     call.body.hold(sum(one.series.values.nbytes for one in sent))
     count = len(sent) * manifest.horizon * len(manifest.channels)
     reserve_numbers(call, count, "send fewer instances")
-    places = []
+    orders = []
     for number, one in enumerate(sent):
         with rename_places(functools.partial(_in_instance, number)):
-            places.append(check_channels(manifest, one.names, len(one.series.lengths)))
+            orders.append(check_channels(manifest, one.names, len(one.series.lengths)))
     work = forecast(
         model,
-        [one.series.take(order) for one, order in zip(sent, places, strict=True)],
+        [one.series.take(order) for one, order in zip(sent, orders, strict=True)],
         horizon=manifest.horizon,
         levels=(),
         deadline=call.deadline,
@@ -218,7 +218,7 @@ async def _forecast(call: Call, model: ServedForecaster) -> Response:
 
     def to_json(answers: Any) -> dict[str, Any]:
         """The predictions, each serialized separately."""
-        parts = zip(sent, places, answers, strict=True)
+        parts = zip(sent, orders, answers, strict=True)
         predictions = [fragment(answer.as_json(one.names, order)) for one, order, answer in parts]
         return {"predictions": predictions}
 
@@ -269,7 +269,7 @@ def _bytes(place: str, given: str | EncodedDocument | TextInstance) -> bytes:
 
 
 def _in_instance(number: int, place: str) -> str:
-    """Location in the request of a location in an instance."""
+    """Location in the request, from the location in an instance."""
     return f"instances.{number}.{place}"
 
 

@@ -123,7 +123,7 @@ class ExportFolder:
     async def load(self, export: Export) -> Load | None:
         """Load an export; None if that takes longer than READ_TIMEOUT_S.
 
-        The load then continues, and the next call for this export returns at once, with its result if it has ended.
+        The load then continues, and the next call for this export returns at once, with the result if there is one.
         """
         path = export.path
         if path not in self._loads:

@@ -178,7 +178,7 @@ class Updater:
         return {name: exports for name, exports in selected.items() if exports}
 
     async def update(
-        self, name: str, exports: Mapping[int, Export], removed: Collection[tuple[str, int]]
+        self, name: str, exports: Mapping[int, Export], deleted: Collection[tuple[str, int]]
     ) -> list[Path]:
         """Serve versions of a model, then stop serving the other ones.
 
@@ -188,13 +188,13 @@ class Updater:
         Args:
             name: of the model.
             exports: version -> export, those that the policy selects.
-            removed: names and versions that are served and whose folders are gone.
+            deleted: names and versions that are served although their folders are gone.
 
         Returns: folders of the versions that cannot be served.
 
         """
         versions = self._engine.models.versions(name)
-        served = {model.manifest.version for model in versions if (name, model.manifest.version) not in removed}
+        served = {model.manifest.version for model in versions if (name, model.manifest.version) not in deleted}
         kept, failed = set[int](), list[Path]()
         for version in sorted({*exports, *served}, reverse=True):
             if version not in served and not await self._serve(exports[version]):
@@ -205,7 +205,7 @@ class Updater:
                 break
         for model in self._engine.models.versions(name) if kept else ():
             version = model.manifest.version
-            if version not in kept and (name, version) in removed:
+            if version not in kept and (name, version) in deleted:
                 self.remove_deleted(name, version)
             elif version not in kept:
                 self._engine.remove(name, version)

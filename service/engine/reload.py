@@ -73,11 +73,11 @@ class Reloader:
         self._unreadable: Mapping[str, BadExport] = {}
         """Models whose folders the last check could not list."""
         self._missing: set[tuple[str, int]] = set()
-        """Served versions, as (name, version), that the last check did not find in the folder of exports."""
+        """Served versions, as (name, version), that were not among the selected exports at the last check."""
         self._found_defaults: Mapping[TaskName, str] | str | None = None
         """Content of `defaults.json` at the last check, or why it could not be read."""
-        self._applied_defaults: Mapping[TaskName, str] | str | None = None
-        """Content of `defaults.json` that is in effect, or why it could not be read: two checks in a row found it."""
+        self._confirmed_defaults: Mapping[TaskName, str] | str | None = None
+        """What two checks in a row found last: the content of `defaults.json`, or why it could not be read."""
         self._lock = asyncio.Lock()
         """Held by a check or a requested load; only one of them runs at a time."""
         self._waiting_loads: dict[str, asyncio.Task[None]] = {}
@@ -127,12 +127,12 @@ class Reloader:
                 if model.manifest.name not in scan.unreadable
                 and model.manifest.version not in selected.get(model.manifest.name, ())
             }
-            removed, self._missing = missing & self._missing, missing
+            deleted, self._missing = missing & self._missing, missing
             for name, exports in selected.items():
-                await self._updater.update(name, exports, removed)
+                await self._updater.update(name, exports, deleted)
             for model in self._engine.models.served:
                 name, version = model.manifest.name, model.manifest.version
-                if (name, version) in removed and name not in selected:
+                if (name, version) in deleted and name not in selected:
                     self._updater.remove_deleted(name, version)
             self._apply_defaults(scan)
 
@@ -148,9 +148,9 @@ class Reloader:
         """Apply a change of `defaults.json` that two checks in a row have found: an editor may remove it briefly."""
         found, before = scan.defaults, self._found_defaults
         self._found_defaults = found
-        if found != before or found == self._applied_defaults:
+        if found != before or found == self._confirmed_defaults:
             return
-        self._applied_defaults = found
+        self._confirmed_defaults = found
         if isinstance(found, str):
             log.error("%s; the defaults do not change", found)
         else:
@@ -199,7 +199,7 @@ class Reloader:
                 )
             self._updater.forget_refused(name)
             log.info("%s: load requested", name)
-            if failed := await self._updater.update(name, selected[name], removed=()):
+            if failed := await self._updater.update(name, selected[name], deleted=()):
                 reasons = "; ".join(self._updater.reason_failed(path) for path in failed)
                 versions = [str(model.manifest.version) for model in self._engine.models.versions(name)]
                 raise ControlRefused(f"{reasons}; versions that are served: {_listed(versions)}")

@@ -259,5 +259,5 @@ def _request_id(given: str) -> str:
 
 
 def _path_of_route(match: RouteMatch | None, scope: Scope) -> str | None:
-    """Path template of the matching route, such as `/models/{name}`, or None. Bounded, as metrics labels must be."""
+    """Path template of the matching route, such as `/models/{name}`, or None: few values, as metric labels need."""
     return match.route.path if match is not None else getattr(scope.get("route"), "path", None)

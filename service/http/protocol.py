@@ -3,8 +3,8 @@
 Limits:
 
 - A request that would miss its deadline is rejected as soon as its headers have arrived.
-- The headers of a request are limited to MAX_HEAD_BYTES and must arrive within HEAD_S. Chunk sizes and trailers have
-  the same size limit.
+- The headers of a request are limited to MAX_HEAD_BYTES and must arrive within HEAD_S.
+  MAX_HEAD_BYTES also limits a chunk-size line, and the trailers.
 - A connection without a request is closed like an idle keep-alive connection.
 - A client that reads nothing of a response for WRITE_S is disconnected.
 - When an error is sent before the body has arrived, the rest of the body is read and dropped for up to LINGER_S.
@@ -307,7 +307,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return self._reject(self.scope)
 
     def _limit_head(self) -> None:
-        """Limit an incomplete head in size and time, and chunk sizes and trailers in size."""
+        """Limit the size and the time of an incomplete head, and the size of chunk-size lines and trailers."""
         if self._head_bytes > MAX_HEAD_BYTES:
             self._close_with(TOO_LONG)
         elif self._in_head and not self._has_head_timeout:
@@ -315,7 +315,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._await_head()
 
     def _await_head(self) -> None:
-        """Start the timeout of the head. If a response is in progress when it expires, it starts again."""
+        """Start the timeout of the head: after HEAD_S, the connection is closed.
+
+        If a response is in progress now, the timeout is started again after HEAD_S instead.
+        """
         self._stop_timer()
         is_busy = self.cycle is not None and not self.cycle.response_complete
         self._timer = self.loop.call_later(HEAD_S, self._await_head if is_busy else self.transport.close)

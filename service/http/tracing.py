@@ -143,8 +143,7 @@ class Traced:
     def _inference(self, parent: Span, inference: Inference, to_epoch_ns: int) -> dict[str, str | int | float]:
         """Add the child spans `queue` and `compute`; return attributes for the request's span.
 
-        For a request in several batches these are its longest wait and its longest batch, drawn as if they were the
-        last ones.
+        For a request in several batches, they show its longest wait and its longest batch, as if these had come last.
         """
         timing = inference.timing
         computing = max(inference.started, inference.computed - timing.compute)

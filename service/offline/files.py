@@ -40,7 +40,7 @@ def rows(jsonl: Path | None, table: Path | None, fields: tuple[str, ...]) -> Ite
 
 
 def texts(paths: Sequence[Path], fields: tuple[str, ...]) -> Iterator[Source[tuple[bytes, ...]]]:
-    """Place and texts of all inputs in files: lines of JSON Lines, rows of CSV and TSV; any other file is one text.
+    """Location and texts of all inputs in files: lines of JSON Lines, rows of CSV and TSV; any other file is one text.
 
     Raises: InputError, also for a file of one text where several fields are needed.
     """
@@ -73,7 +73,7 @@ def _kind(path: Path) -> str:
 
 
 def _name(path: Path) -> str:
-    """Name of a file in places."""
+    """Name of a file in a location."""
     return "stdin" if path == STDIN else str(path)
 
 
@@ -132,7 +132,7 @@ def _number(cell: str, place: str) -> float:
 
 
 def _table(path: Path, fields: tuple[str, ...], hint: str = "") -> Iterator[Source[dict[str, str]]]:
-    """Place and cells of each row of a CSV file that has certain columns; separated by tabs if it ends in .tsv."""
+    """Location and cells of each row of a CSV file that has certain columns; separated by tabs if it ends in .tsv."""
     name = _name(path)
     try:
         with _open(path) as raw:

@@ -17,41 +17,41 @@ from service.offline.files import InputError, Source, columns, rows, texts
 
 CHUNK = 64
 """Inputs computed together."""
-Answer = Callable[[Sequence[Any]], list[Result]]
+Compute = Callable[[Sequence[Any]], list[Result]]
 """Inputs -> results; raises LongdocError if an input is invalid."""
 
 
 def predict(args: argparse.Namespace) -> int:
     """Print a line of JSON for every input; return the exit code, 1 if any input was invalid.
 
-    The line of an invalid input has its error.
+    For an invalid input, the line has the error.
 
     Raises: BadExport; InputError for a file that cannot be read, or an option that does not suit the model's task.
     """
     model = artifact.load(args.export)
-    inputs, answer = _task(model, args)
+    inputs, compute = _task(model, args)
     failed = 0
     with tqdm(unit="doc", file=sys.stderr) as bar:
         while chunk := list(islice(inputs, CHUNK)):
-            answers = _answer_each(answer, [given for _, given in chunk])
-            for (place, _), result in zip(chunk, answers, strict=True):
+            results = _compute_each(compute, [given for _, given in chunk])
+            for (place, _), result in zip(chunk, results, strict=True):
                 print(json.dumps({"source": place, **result}, ensure_ascii=False))
                 failed += "error" in result
             bar.update(len(chunk))
     return 1 if failed else 0
 
 
-def _answer_each(answer: Answer, inputs: list[Any]) -> list[Result]:
+def _compute_each(compute: Compute, inputs: list[Any]) -> list[Result]:
     """Results of all inputs; if one of them is invalid, each is computed alone."""
     try:
-        return answer(inputs)
+        return compute(inputs)
     except LongdocError as error:
         if len(inputs) > 1:
-            return [result for given in inputs for result in _answer_each(answer, [given])]
+            return [result for given in inputs for result in _compute_each(compute, [given])]
         return [{"error": {"code": error.code, "detail": str(error)}}]
 
 
-def _task(model: Model, args: argparse.Namespace) -> tuple[Iterator[Source[Any]], Answer]:
+def _task(model: Model, args: argparse.Namespace) -> tuple[Iterator[Source[Any]], Compute]:
     """The inputs that the options select, and the function that computes their results."""
     name, on_overflow = model.manifest.name, args.on_overflow
     if isinstance(model.manifest, ClassifierManifest):
@@ -83,7 +83,7 @@ def _task(model: Model, args: argparse.Namespace) -> tuple[Iterator[Source[Any]]
 
 
 def _sources(args: argparse.Namespace, fields: tuple[str, ...]) -> Iterator[Source[tuple[bytes, ...]]]:
-    """Places and texts of the named source."""
+    """Location and texts of each input in the files that the options name."""
     return texts(args.files, fields) if args.files else rows(args.jsonl, args.csv, fields)
 
 

@@ -27,17 +27,17 @@ async def post_forecast(call: Call) -> Response:
     call.body.hold(series.values.nbytes)
     step = None if asked.frequency is None else parse_frequency(asked.frequency)
     model = call.models.forecaster(asked.model, names, step)
-    places = check_channels(model.manifest, names, len(series.lengths))
+    order = check_channels(model.manifest, names, len(series.lengths))
     horizon = choose_horizon(model.manifest, asked.horizon)
     check_levels(model.calibration, asked.quantiles)
     timestamps = _timestamps(asked.start, step or model.manifest.step, int(series.lengths.max()), horizon)
-    count = horizon * len(places) * (1 + len(asked.quantiles))
+    count = horizon * len(order) * (1 + len(asked.quantiles))
     reserve_numbers(call, count, "ask for a shorter horizon or fewer quantiles")
-    work = forecast(model, [series.take(places)], horizon=horizon, levels=asked.quantiles, deadline=call.deadline)
+    work = forecast(model, [series.take(order)], horizon=horizon, levels=asked.quantiles, deadline=call.deadline)
 
     def to_json(answers: Sequence[Forecast]) -> dict[str, Any]:
         """The response; the forecast and each quantile are serialized separately."""
-        found = answers[0].as_json(names, places)
+        found = answers[0].as_json(names, order)
         quantiles = {level: fragment(values) for level, values in found["quantiles"].items()}
         return {**found, "forecast": fragment(found["forecast"]), "quantiles": quantiles, **timestamps}
 

@@ -75,4 +75,4 @@ ROUTES = (
         parameters=TIMEOUT_HEADERS,
     ),
 )
-"""Without a task: the documents may be in the cache, so a full queue is no reason to reject a request unread."""
+"""The routes have no `task`: the documents may be cached, so a full queue is no reason to reject a request unread."""

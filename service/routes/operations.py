@@ -31,4 +31,4 @@ ROUTES = (
     ),
     Route(method="GET", path="/", handler=root, needs_key=False, answers_head=True, answers={HTML: str}, statuses=()),
 )
-"""Both need no key: Prometheus and browsers send none by default."""
+"""The routes need no key, because Prometheus and browsers send none by default."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from artifact.documents import OnOverflow
 from artifact.loading import Floats
-from artifact.matching import Encoding, Ranking, ScoredPair, Text, Texts, pooled
+from artifact.matching import Coverage, Ranking, ScoredPair, Text, Texts, pooled
 from service.engine.served import ServedMatcher
 from service.offload import count_items, offload
 from service.tasks.timing import Timing
@@ -27,9 +27,9 @@ async def score(
     Raises: InvalidInput naming the document; as `Batcher.infer`.
     """
     texts = [text for pair in pairs for text in pair]
-    vectors, encodings, timing = await encode(model, texts, on_overflow=on_overflow, deadline=deadline)
+    vectors, coverages, timing = await encode(model, texts, on_overflow=on_overflow, deadline=deadline)
     scores = await model.score(vectors[0::2], vectors[1::2], deadline)
-    return list(map(ScoredPair, scores, encodings[0::2], encodings[1::2])), timing
+    return list(map(ScoredPair, scores, coverages[0::2], coverages[1::2])), timing
 
 
 async def rank(
@@ -39,15 +39,15 @@ async def rank(
 
     Raises: InvalidInput naming the document; as `Batcher.infer`.
     """
-    vectors, encodings, timing = await encode(model, [query, *documents], on_overflow=on_overflow, deadline=deadline)
+    vectors, coverages, timing = await encode(model, [query, *documents], on_overflow=on_overflow, deadline=deadline)
     queries = np.repeat(vectors[:1], len(documents), axis=0)
     scores = await model.score(queries, vectors[1:], deadline)
-    return Ranking(encodings[0], scores, encodings[1:]), timing
+    return Ranking(coverages[0], scores, coverages[1:]), timing
 
 
 async def encode(
     model: ServedMatcher, texts: Sequence[Text], *, on_overflow: OnOverflow, deadline: float
-) -> tuple[Floats, list[Encoding], Timing]:
+) -> tuple[Floats, list[Coverage], Timing]:
     """Vectors (texts, dim) of documents of any length: the mean of their rows' vectors.
 
     Raises: InvalidInput naming the document; as `Batcher.infer`.
@@ -61,23 +61,23 @@ async def encode(
     decode_s = time.perf_counter() - started
     queue_s = compute_s = 0.0
     while new:
-        chunk = _first_rows(new, CHUNK_ROWS)
+        chunk = _take_texts(new, CHUNK_ROWS)
         outcome = await model.batcher.infer([row for rows in chunk.values() for row in rows], deadline)
         queue_s, compute_s = max(queue_s, outcome.queue_s), compute_s + outcome.compute_s
         for key, vector in zip(chunk, pooled([len(rows) for rows in chunk.values()], outcome.outputs), strict=True):
             found[key] = vector
             model.cache.put(key, vector)
-    await offload(count, _count, model, request.encodings)
-    return request.vectors(found), request.encodings, Timing(decode_s, queue_s, compute_s)
+    await offload(count, _count, model, request.coverages)
+    return request.vectors(found), request.coverages, Timing(decode_s, queue_s, compute_s)
 
 
-def _count(model: ServedMatcher, encodings: Sequence[Encoding]) -> None:
+def _count(model: ServedMatcher, coverages: Sequence[Coverage]) -> None:
     """Count the documents in the metrics."""
-    for encoding in encodings:
-        model.metrics.count_document(encoding.bytes_total, encoding.bytes_used)
+    for coverage in coverages:
+        model.metrics.count_document(coverage.bytes_total, coverage.bytes_used)
 
 
-def _first_rows(new: dict[bytes, list[bytes]], limit: int) -> dict[bytes, list[bytes]]:
+def _take_texts(new: dict[bytes, list[bytes]], limit: int) -> dict[bytes, list[bytes]]:
     """Remove the first texts from `new` and return them: together at most `limit` rows, but at least one text."""
     chunk: dict[bytes, list[bytes]] = {}
     taken = 0

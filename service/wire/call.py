@@ -118,7 +118,10 @@ class Call:
         return asyncio.get_running_loop().time() + seconds
 
     async def run(self, model: ServedModel, work: Coroutine[Any, Any, T]) -> T:
-        """Await the inference `work`; cancel it if the client disconnects. Raises: ClientDisconnect, errors of it."""
+        """Await the inference `work`; cancel it if the client disconnects.
+
+        Raises: ClientDisconnect; errors of `work`.
+        """
         try:
             with model.in_flight():
                 result = await cancel_on_disconnect(self.request.receive, work)

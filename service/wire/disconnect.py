@@ -20,7 +20,7 @@ async def cancel_on_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -
         receive: of the request, whose body has been read.
         work: the work.
 
-    Raises: ClientDisconnect; errors of the work.
+    Raises: ClientDisconnect; errors of `work`.
 
     """
     with CancelOnDisconnect() as scope:
@@ -32,7 +32,7 @@ async def cancel_on_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -
 
 
 class CancelOnDisconnect:
-    """A context manager whose block is cancelled, and raises ClientDisconnect, when its watcher raises that."""
+    """A context manager. If its watcher raises ClientDisconnect, the block is cancelled and raises it too."""
 
     def __init__(self) -> None:
         self._working = asyncio.current_task()

@@ -35,7 +35,7 @@ SMALL_BODY = 256 * 1024
 FEW_TOKENS = 4096
 """Bodies up to these numbers of bytes and tokens are parsed on the event loop, in about 2 ms."""
 TINY_BODY = FEW_TOKENS * 3 // 2
-"""Bodies up to this size cannot have more tokens: at most two of three bytes are tokens, as in `[[],[],`."""
+"""Bodies up to this size have at most FEW_TOKENS tokens: at most two of three bytes are tokens, as in `[[],[],`."""
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 MAX_NUMBERS = 1_000_000
 """Limit of numbers in one response: a small request can ask for many, and serializing them takes long."""
@@ -206,14 +206,14 @@ def parse_json(schema: type[M], body: bytes, *, strict: bool | None = True) -> M
         raise _invalid(error) from None
 
 
-def check_tokens(head: bytes) -> None:
+def check_tokens(text: bytes) -> None:
     """Raise PayloadTooLarge for JSON with so many tokens outside strings that parsing needs much time and memory."""
-    if len(head) <= MAX_LISTS_AND_KEYS:
+    if len(text) <= MAX_LISTS_AND_KEYS:
         return
     bounds = ((b"[{:", MAX_LISTS_AND_KEYS, "lists, objects and keys"), (b",", MAX_VALUES, "values"))
-    if all(_count(head, marks) <= most for marks, most, _ in bounds):
+    if all(_count(text, marks) <= most for marks, most, _ in bounds):
         return
-    bare = STRING.sub(b"", head)
+    bare = STRING.sub(b"", text)
     for marks, most, what in bounds:
         if (count := _count(bare, marks)) > most:
             raise PayloadTooLarge(f"the body holds {count} {what}; at most {most}")

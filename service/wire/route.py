@@ -55,7 +55,7 @@ class Route:
     dialect: Dialect = NATIVE
     """Format of errors."""
     task: str | None = None
-    """Task whose model every request needs: while all models of it are full, requests are rejected unread."""
+    """Task whose model every request needs: while all models of the task are full, requests are rejected unread."""
     needs_key: bool = True
     ndjson_handler: Handler | None = None
     """Handler of NDJSON bodies, which may have any length."""

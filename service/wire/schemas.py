@@ -217,7 +217,7 @@ class ForecastOptions(_Request):
     """Time of the first value in ISO 8601; the response then has timestamps."""
     frequency: str | None = None
     """Length of a step: 10min, 1h, 1d, 1b (business day), 7d, 1mo, 1q, 1y, ...; or a pandas alias: 15T, H, W, MS.
-    It must be the model's, which is the default."""
+    By default the model's; if the model has one, no other is allowed."""
     model: ModelName | None = None
     """Name of the model; optional if there is only one forecaster, a default is set, or only one has these channels and
     this frequency."""
@@ -239,7 +239,7 @@ class SeriesCoverage(BaseModel):
 
 
 class ForecastResult(BaseModel):
-    """The forecast of one series. It and its quantiles have the format of the series in the request."""
+    """The forecast of one series. Forecast and quantiles have the format of the series in the request."""
 
     forecast: dict[str, list[float]] | list[list[float]]
     quantiles: dict[str, dict[str, list[float]] | list[list[float]]]

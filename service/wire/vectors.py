@@ -8,7 +8,7 @@ from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
 from artifact.loading import Floats
 from artifact.manifest import MatcherManifest
-from artifact.matching import Encoding, Vector
+from artifact.matching import Coverage, Vector
 from service.engine.served import ServedMatcher
 from service.offload import offload
 from service.tasks.matching import encode
@@ -23,14 +23,14 @@ class EncodedTexts(NamedTuple):
     model: ServedMatcher
     vectors: Floats
     """(texts, dim), not normalized."""
-    encodings: list[Encoding]
+    coverages: list[Coverage]
     """How many bytes of each text were read."""
     timing: Timing
 
     @property
     def bytes_used(self) -> int:
-        """Bytes of all texts that the model read."""
-        return sum(encoding.bytes_used for encoding in self.encodings)
+        """Number of bytes that the model read, of all texts together."""
+        return sum(coverage.bytes_used for coverage in self.coverages)
 
 
 async def encode_texts(
@@ -61,8 +61,8 @@ async def encode_texts(
     check_vectors(call, served.manifest, len(given), dimensions)
     texts = await offload(len(given), read_texts, call, place, given)
     work = encode(served, texts, on_overflow=on_overflow, deadline=call.deadline)
-    vectors, encodings, timing = await call.run(served, work)
-    return EncodedTexts(served, vectors, encodings, timing)
+    vectors, coverages, timing = await call.run(served, work)
+    return EncodedTexts(served, vectors, coverages, timing)
 
 
 def check_vectors(call: Call, manifest: MatcherManifest, count: int, dimensions: int | None) -> None:

@@ -6,7 +6,7 @@ from contextlib import closing
 
 from tests.support.offline import document
 from tests.support.server import Server
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import wait_until_async
 from tests.support.wire import request
 
 
@@ -28,6 +28,4 @@ async def until_refused(server: Server, answers: Counter[str]) -> None:
 
 async def until_answered(answers: Counter[str], kind: str, count: int) -> None:
     """Wait until that many answers of a kind are counted."""
-    async with asyncio.timeout(PATIENCE_S):
-        while answers[kind] < count:  # noqa: ASYNC110  # other tasks count; there is no event to wait for
-            await asyncio.sleep(0.01)
+    await wait_until_async(lambda: answers[kind] >= count)

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from model.nn.attention.s3 import Smoother
-from model.nn.vectors import VectorClassifier
 from model.nn.ops.fourier import FactoredFourierConvolution, dft_matrices
 from model.nn.stem import NgramStem
+from model.nn.vectors import VectorClassifier
 from model.nn.words import WordStem
 
 # Both sides are float64: sums of at most a few hundred terms of order one.

@@ -273,7 +273,9 @@ def word_classifier(document: bytes, state: State, config: ClassifierConfig, fol
     return logits
 
 
-def vector_classifier(words: list[int], length: int, state: State, config: EncoderConfig, bytes_per_token: int) -> Array:
+def vector_classifier(
+    words: list[int], length: int, state: State, config: EncoderConfig, bytes_per_token: int
+) -> Array:
     """Logits (classes,) of the vector view for one document of `length` bytes, given the ids of its words."""
     known = [word for word in words if word]
     count = max(1, min(len(known), math.ceil(length / bytes_per_token), config.seq_len))

@@ -1,5 +1,6 @@
 """Wait for events; no test measures time. The only limit here ends a test whose event never happens."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -26,3 +27,10 @@ def wait_until(condition: Callable[[], T | None], describe: Callable[[], object]
         time.sleep(pause_s)
         pause_s = min(0.05, 1.5 * pause_s)
     return found
+
+
+async def wait_until_async(condition: Callable[[], object]) -> None:
+    """Poll until a condition is true, while other tasks run. Raises: TimeoutError after PATIENCE_S."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():  # noqa: ASYNC110  # threads and other tasks change it; there is no event to wait for
+            await asyncio.sleep(0.001)

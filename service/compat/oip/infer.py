@@ -218,12 +218,12 @@ async def _forecast(model: ServedForecaster, inputs: _Inputs) -> _Result:
         rename=lambda number, place: place.replace("series", f"series.{number}", 1),
     )
     windows = [answer.window for answer in answers]
-    filled = {
+    coverage = {
         "observations_total": sum(window.observations_total for window in windows),
         "observations_used": sum(window.observations_used for window in windows),
         "imputed": sum(window.imputed for window in windows),
     }
-    return _Result({"forecast": np.stack([answer.values for answer in answers]).astype("<f4")}, filled, timing)
+    return _Result({"forecast": np.stack([answer.values for answer in answers]).astype("<f4")}, coverage, timing)
 
 
 def _coverage(documents: Sequence[tuple[int, int]]) -> dict[str, int]:
@@ -255,7 +255,7 @@ def _respond(model: ServedModel, asked: InferRequest, wanted: Sequence[InferOutp
 def _classes(scores: Array, labels: Sequence[str], count: int) -> Array:
     """The best `count` classes of each row of scores, in Triton's format."""
     best = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-    classes = [[f"{row[i]:.9g}:{i}:{labels[i]}" for i in places] for row, places in zip(scores, best, strict=True)]
+    classes = [[f"{row[i]:.9g}:{i}:{labels[i]}" for i in chosen] for row, chosen in zip(scores, best, strict=True)]
     return np.array(classes, object)
 
 

@@ -177,4 +177,4 @@ HEALTH = (
         statuses=(503,),
     ),
 )
-"""They need no key: load balancers send none."""
+"""The routes need no key, because load balancers send none."""

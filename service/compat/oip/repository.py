@@ -42,7 +42,7 @@ async def post_index(call: Call) -> Response:
     body = await read_body(call)
     parse = functools.partial(parse_json, IndexRequest)
     asked = await parse_body(call, parse, body) if body else IndexRequest()
-    entries = [_entry(call, version) for version in await call.reloader.index(call.deadline)]
+    entries = [_entry(call, found) for found in await call.reloader.index(call.deadline)]
     return json_response([entry.model_dump() for entry in entries if entry.state == "READY" or not asked.ready])
 
 

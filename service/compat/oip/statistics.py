@@ -31,7 +31,7 @@ class InferenceStats(ResponseModel):
     success: DurationStat
     """Time from the headers of a request to its response."""
     fail: DurationStat
-    """Requests that were rejected or failed."""
+    """Requests that were rejected, cancelled or failed."""
     queue: DurationStat
     """Longest time in the queue of a request's rows."""
     compute_input: DurationStat

@@ -111,8 +111,8 @@ Elements = Array | list[str] | InvalidInput
 class Tensor:
     """An input of the request."""
 
-    head: InferInput
-    """The input without its data."""
+    spec: InferInput
+    """Name, datatype and shape; the input without its data."""
     elements: Elements | None
     """Elements from JSON; None for binary data."""
     raw: memoryview
@@ -129,10 +129,10 @@ class Tensor:
 
         """
         self._check(datatype, shape)
-        dtype, given = DTYPES[datatype], self.head.shape
+        dtype, given = DTYPES[datatype], self.spec.shape
         if self.elements is None:
             if len(self.raw) != (size := math.prod(given) * dtype.itemsize):
-                raise InvalidInput.at(self.head.name, f"binary_data_size {len(self.raw)}; shape {given} needs {size}")
+                raise InvalidInput.at(self.spec.name, f"binary_data_size {len(self.raw)}; shape {given} needs {size}")
             return np.frombuffer(self.raw, dtype).reshape(given)
         if isinstance(self.elements, InvalidInput):
             raise self.elements
@@ -141,8 +141,8 @@ class Tensor:
 
     def strings(self, most: int) -> list[bytes]:
         """Elements of a BYTES tensor [n] or [n, 1]. Raises: InvalidInput; PayloadTooLarge for more than `most`."""
-        self._check("BYTES", (-1, 1) if len(self.head.shape) == 2 else (-1,))
-        name, count = self.head.name, self.head.shape[0]
+        self._check("BYTES", (-1, 1) if len(self.spec.shape) == 2 else (-1,))
+        name, count = self.spec.name, self.spec.shape[0]
         check_count(name, count, most)
         if isinstance(self.elements, InvalidInput):
             raise self.elements
@@ -161,11 +161,11 @@ class Tensor:
 
     def _check(self, datatype: Datatype, shape: Sequence[int]) -> None:
         """Check datatype and shape. Raises: InvalidInput."""
-        given = self.head.shape
-        if self.head.datatype != datatype:
-            raise InvalidInput.at(self.head.name, f"datatype {self.head.datatype}; {datatype} is allowed")
+        given = self.spec.shape
+        if self.spec.datatype != datatype:
+            raise InvalidInput.at(self.spec.name, f"datatype {self.spec.datatype}; {datatype} is allowed")
         if len(given) != len(shape) or any(size not in (-1, has) for has, size in zip(given, shape, strict=True)):
-            raise InvalidInput.at(self.head.name, f"shape {given}; {list(shape)} is allowed")
+            raise InvalidInput.at(self.spec.name, f"shape {given}; {list(shape)} is allowed")
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ async def answer_vectors(call: Call, inputs: str | list[str], asked: EmbedOption
         call, "inputs", inputs, model=None, dimensions=asked.dimensions, on_overflow=asked.on_overflow
     )
     response = await offload(len(encoded.vectors), _write, encoded.vectors, normalize=asked.normalize)
-    return respond(call, ResponseStats.of(encoded.model, encoded.encodings, encoded.timing), response)
+    return respond(call, ResponseStats.of(encoded.model, encoded.coverages, encoded.timing), response)
 
 
 def _write(vectors: Floats, *, normalize: bool) -> Response:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from artifact.documents import OnOverflow
-from artifact.matching import Encoding
+from artifact.matching import Coverage
 from service.engine.served import ServedModel
 from service.tasks.timing import Timing
 from service.wire.call import Call
@@ -49,9 +49,9 @@ class ResponseStats:
     timing: Timing
 
     @classmethod
-    def of(cls, model: ServedModel, encodings: Sequence[Encoding], timing: Timing) -> "ResponseStats":
-        """Statistics of a matcher's response; `encodings` hold the bytes read of each text."""
-        total, used = (sum(text.bytes_total for text in encodings), sum(text.bytes_used for text in encodings))
+    def of(cls, model: ServedModel, coverages: Sequence[Coverage], timing: Timing) -> "ResponseStats":
+        """Statistics of a matcher's response, from the coverage of each text."""
+        total, used = (sum(text.bytes_total for text in coverages), sum(text.bytes_used for text in coverages))
         return cls(model, total, used, timing)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from artifact.errors import InvalidInput
 from artifact.manifest import MatcherManifest
-from artifact.matching import Encoding, Ranking, ScoredPair, Text, Texts, normalized, pooled
+from artifact.matching import Coverage, Ranking, ScoredPair, Text, Texts, normalized, pooled
 from tests.support.models import matcher
 
 LONG = bytes(range(28))
@@ -23,7 +23,7 @@ def test_equal_texts_share_a_key_and_rows(manifest: MatcherManifest) -> None:
     assert texts.keys[0] == texts.keys[2] != texts.keys[1]
     assert texts.rows(texts.keys[0]) == [LONG[:16], LONG[12:]]
     assert texts.rows(texts.keys[1]) == [b"ab"]
-    assert texts.encodings == [Encoding(28, 28, 2), Encoding(2, 2, 1), Encoding(28, 28, 2)]
+    assert texts.coverages == [Coverage(28, 28, 2), Coverage(2, 2, 1), Coverage(28, 28, 2)]
 
 
 def test_text_truncated_differently_has_another_key(manifest: MatcherManifest) -> None:
@@ -66,8 +66,8 @@ def test_error_names_the_wrong_text(manifest: MatcherManifest, document: bytes, 
 
 
 def test_ranking_is_best_first_and_stable() -> None:
-    documents = [Encoding(size, size, 1) for size in (1, 2, 3, 4)]
-    ranking = Ranking(Encoding(9, 9, 1), [0.5, 0.9, 0.5, 0.7], documents)
+    documents = [Coverage(size, size, 1) for size in (1, 2, 3, 4)]
+    ranking = Ranking(Coverage(9, 9, 1), [0.5, 0.9, 0.5, 0.7], documents)
     assert ranking.best(None) == [1, 3, 0, 2]
     assert [(entry["index"], entry["score"]) for entry in ranking.as_json(2, "windows")] == [(1, 0.9), (3, 0.7)]
     assert ranking.as_json(1, "windows")[0]["coverage"] == {
@@ -79,7 +79,7 @@ def test_ranking_is_best_first_and_stable() -> None:
 
 
 def test_pair_has_the_coverage_of_both() -> None:
-    pair = ScoredPair(0.25, Encoding(28, 16, 1), Encoding(2, 2, 1))
+    pair = ScoredPair(0.25, Coverage(28, 16, 1), Coverage(2, 2, 1))
     assert pair.as_json("head") == {
         "score": 0.25,
         "coverage": {

@@ -281,7 +281,7 @@ def test_best_checkpoint_is_the_first_of_the_best_epochs(
     _, progress, _, _ = checkpoint.load(tmp_path / f"{recipe}-seed0" / "best.pt")
     assert list(left) == []
     assert (progress.epoch, len(progress.history)) == (best, best)
-    assert progress.best == values[best if task.starts_useful else best - 1]
+    assert progress.best == values[best if task.validates_initial_model else best - 1]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from service.batching.cost import LONGEST_BATCH_S, RATE_MEMORY, CostModel
 def test_cost_is_zero_before_the_first_batch() -> None:
     cost = CostModel()
     assert (cost.row_seconds(8), cost.seconds({8: 100}), cost.request_seconds) == (0, 0, 0)
-    assert cost.rows_in_time(8) == math.inf
+    assert cost.max_rows(8) == math.inf
 
 
 def test_first_measurement_counts_fully_and_later_ones_by_weight() -> None:
@@ -41,4 +41,4 @@ def test_mean_cost_follows_the_cost_of_requests() -> None:
 def test_batch_is_limited_to_the_rows_computed_in_time(row_seconds: float, rows: int) -> None:
     cost = CostModel()
     cost.record_batch(8, row_seconds)
-    assert cost.rows_in_time(8) == rows
+    assert cost.max_rows(8) == rows

@@ -1,7 +1,6 @@
 """The reloader with a folder of empty exports and backends that return their version."""
 
 import asyncio
-import contextlib
 import errno
 import gc
 import json
@@ -11,10 +10,10 @@ import re
 import shutil
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -27,6 +26,7 @@ from artifact.errors import BadExport
 from artifact.loading import FoundVersions, LoadedModel, find_versions
 from artifact.manifest import Manifest, newest_version, parse_manifest, versions_of
 from service.engine.engine import Engine
+from service.engine.folder import READ_TIMEOUT_S
 from service.engine.loading import RefusedExport
 from service.engine.reload import Reloader, VersionState
 from service.engine.selection import Default
@@ -35,7 +35,7 @@ from service.metrics import Metrics
 from service.settings import Settings
 from tests.support.models import forecaster
 from tests.support.paths import EXPORTS
-from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import PATIENCE_S, wait_until, wait_until_async
 
 SAMPLES = {"text-classification": "imdb-s3", "forecasting": "ettm2"}
 
@@ -81,8 +81,8 @@ class Exports:
     def load(self, folder: Path, **options: object) -> LoadedModel:
         assert options == {"format": "onnx", "device": "cpu"}
         place = f"{folder.parent.name}/{folder.name}"
-        self.loads.append(place)
         content = (folder / "manifest.json").read_text()
+        self.loads.append(place)
         if content == "bad":
             raise BadExport(f"{place}: model.onnx has another hash", "hash")
         if content.startswith("hangs"):
@@ -326,13 +326,9 @@ async def test_internal_error_in_one_scan_does_not_stop_scanning(
     with monkeypatch.context() as patched:
         patched.setattr(service.engine.folder, "find_versions", find)
         running = asyncio.create_task(reloader.run())
-        async with asyncio.timeout(PATIENCE_S):
-            while "a fault of ours" not in caplog.text:  # noqa: ASYNC110  # there is no event for a log record
-                await asyncio.sleep(0.01)
+        await wait_until_async(lambda: "a fault of ours" in caplog.text)
         assert await ask(engine) == 2
-    async with asyncio.timeout(PATIENCE_S):
-        while served(engine) != {"a": 3}:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await wait_until_async(lambda: served(engine) == {"a": 3})
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -468,6 +464,24 @@ async def test_valid_version_before_a_bad_one_is_served(exports: Exports, engine
     assert served(engine) == {"a": 3}
 
 
+async def time_out(
+    monkeypatch: pytest.MonkeyPatch, reading: Coroutine[Any, Any, None], hangs: Callable[[], object]
+) -> None:
+    """Await `reading`; once it hangs, READ_TIMEOUT_S passes on the clock of the event loop."""
+    task, loop = asyncio.create_task(reading), asyncio.get_running_loop()
+    await wait_until_async(hangs)
+    now = loop.time
+    monkeypatch.setattr(loop, "time", lambda: now() + READ_TIMEOUT_S)
+    await task
+
+
+async def check_until(reloader: Reloader, condition: Callable[[], bool]) -> None:
+    """Check until a condition is true."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await reloader.check()
+
+
 async def test_hanging_read_of_an_export_does_not_block_the_others(
     exports: Exports,
     engine: Engine,
@@ -475,20 +489,16 @@ async def test_hanging_read_of_an_export_does_not_block_the_others(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(service.engine.folder, "READ_TIMEOUT_S", 0.01)
     exports.put("a/3", "hangs")
-    await reloader.check()
-    monkeypatch.setattr(service.engine.folder, "READ_TIMEOUT_S", PATIENCE_S)
+    await time_out(monkeypatch, reloader.check(), lambda: exports.loads)
     exports.put("b/1")
     await reloader.check()
     assert served(engine) == {"a": 2, "b": 1}
     assert exports.loads == ["a/3", "b/1"]
-    assert caplog.text.count("a/3 cannot be read: no answer in 0.01 s") == 1
+    assert caplog.text.count(f"a/3 cannot be read: no answer in {READ_TIMEOUT_S:g} s") == 1
     assert reloader.is_reading
     exports.mount.set()
-    async with asyncio.timeout(PATIENCE_S):
-        while served(engine) != {"a": 3, "b": 1}:
-            await reloader.check()
+    await check_until(reloader, lambda: served(engine) == {"a": 3, "b": 1})
     assert exports.loads == ["a/3", "b/1"]
     assert not reloader.is_reading
 
@@ -497,19 +507,12 @@ async def test_export_that_changes_during_a_hanging_read_is_tried_again(
     exports: Exports, engine: Engine, reloader: Reloader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which it is by its state from before the reading began."""
-    monkeypatch.setattr(service.engine.folder, "READ_TIMEOUT_S", 0.01)
     exports.put("a/3", "hangs and is bad")
-    async with asyncio.timeout(PATIENCE_S):
-        while "a/3" not in exports.loads:  # listing the folder may time out as well
-            with contextlib.suppress(OSError):
-                await reloader.check()
+    await time_out(monkeypatch, reloader.check(), lambda: exports.loads)
     tick(exports.root)
     exports.put("a/3")
     exports.mount.set()
-    async with asyncio.timeout(PATIENCE_S):
-        while served(engine) != {"a": 3}:
-            with contextlib.suppress(OSError):
-                await reloader.check()
+    await check_until(reloader, lambda: served(engine) == {"a": 3})
     assert exports.loads == ["a/3", "a/3"]
 
 
@@ -857,17 +860,23 @@ async def test_unload_takes_effect_even_if_its_wait_times_out(exports: Exports) 
         assert await running == 2
 
 
+async def unload_repeatedly(reloader: Reloader) -> asyncio.Task[None]:
+    """Unload a model with a request in flight: two calls reach their deadline; return a third, which waits."""
+    for _ in range(2):
+        with pytest.raises(DeadlineExceeded, match="requests in flight have not finished yet"):
+            await reloader.unload("a", asyncio.get_running_loop().time())
+    unloading = asyncio.create_task(reloader.unload("a", far()))
+    await settle()
+    assert not unloading.done()
+    return unloading
+
+
 async def test_repeated_unload_waits_again(exports: Exports) -> None:
     async with following(exports, "latest", "a/2", "b/1") as (engine, reloader):
         exports.backends[2].door.clear()
         running = asyncio.create_task(ask(engine, "a"))
         await settle()
-        for _ in range(2):
-            with pytest.raises(DeadlineExceeded, match="requests in flight have not finished yet"):
-                await reloader.unload("a", asyncio.get_running_loop().time())
-        unloading = asyncio.create_task(reloader.unload("a", far()))
-        await settle()
-        assert not unloading.done()
+        unloading = await unload_repeatedly(reloader)
         exports.backends[2].door.set()
         await unloading
         assert running.done()
@@ -878,9 +887,7 @@ async def scanning(exports: Exports, reloader: Reloader) -> AsyncIterator[None]:
     """A scan that loads the export z/9 until the end of the block."""
     exports.put("z/9", "hangs")
     task = asyncio.create_task(reloader.check())
-    async with asyncio.timeout(PATIENCE_S):
-        while "z/9" not in exports.loads:  # noqa: ASYNC110  # it is loaded by a thread
-            await asyncio.sleep(0.001)
+    await wait_until_async(lambda: "z/9" in exports.loads)
     yield
     exports.mount.set()
     await task
@@ -893,9 +900,7 @@ async def test_load_continues_after_its_deadline(exports: Exports) -> None:
             with pytest.raises(DeadlineExceeded, match="the model is not loaded yet; loading continues"):
                 await reloader.load("a", asyncio.get_running_loop().time())
             assert all_served(engine) == ["a/2"]
-        async with asyncio.timeout(PATIENCE_S):
-            while all_served(engine) != ["a/3", "z/9"]:  # noqa: ASYNC110  # there is no event to wait for
-                await asyncio.sleep(0.001)
+        await wait_until_async(lambda: all_served(engine) == ["a/3", "z/9"])
 
 
 async def test_waiting_loads_of_a_model_are_merged_and_limited(
@@ -982,19 +987,18 @@ async def test_folder_that_does_not_respond_is_reported(
     exports: Exports, mount: Mount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with following(exports, "latest", "a/2") as (_, reloader):
-        monkeypatch.setattr(service.engine.folder, "READ_TIMEOUT_S", 0.01)
-        for _ in range(2):
-            with pytest.raises(NotReady, match=r"^the folder of exports cannot be read: no answer in 0\.01 s$"):
-                await reloader.load("a", far())
+        message = f"^the folder of exports cannot be read: no answer in {READ_TIMEOUT_S:g} s$"
+        with pytest.raises(NotReady, match=message):
+            await time_out(monkeypatch, reloader.load("a", far()), lambda: mount.scans)
+        with pytest.raises(NotReady, match=message):
+            await reloader.load("a", far())
         with pytest.raises(OSError, match="no answer"):
             await reloader.check()
         assert states(await reloader.index(asyncio.get_running_loop().time())) == {"a/2": ("READY", "")}
-        assert (mount.scans, reloader.is_reading) == (1, True)
-        monkeypatch.setattr(service.engine.folder, "READ_TIMEOUT_S", PATIENCE_S)
+        assert reloader.is_reading
         mount.door.set()
-        async with asyncio.timeout(PATIENCE_S):
-            while reloader.is_reading:  # noqa: ASYNC110  # it is listed by a thread
-                await asyncio.sleep(0.001)
+        await wait_until_async(lambda: not reloader.is_reading)
+        assert mount.scans == 1
         await reloader.load("a", far())
 
 
@@ -1013,9 +1017,7 @@ async def test_unload_cancels_a_running_load(exports: Exports) -> None:
     async with following(exports, "latest", "a/2", "b/1") as (engine, reloader):
         exports.put("a/3", "hangs")
         loading = asyncio.create_task(reloader.load("a", far()))
-        async with asyncio.timeout(PATIENCE_S):
-            while not exports.loads:  # noqa: ASYNC110  # it is loaded by a thread
-                await asyncio.sleep(0.001)
+        await wait_until_async(lambda: exports.loads)
         await reloader.unload("a", far())
         exports.mount.set()
         with pytest.raises(ControlRefused, match=r"^unloaded; versions that are served: none$"):
@@ -1029,9 +1031,7 @@ async def test_model_may_be_unloaded_while_a_scan_finds_it_removed(exports: Expo
         await reloader.check()
         exports.put("c/1", "hangs")
         scanning = asyncio.create_task(reloader.check())
-        async with asyncio.timeout(PATIENCE_S):
-            while not exports.loads:  # noqa: ASYNC110  # it is loaded by a thread
-                await asyncio.sleep(0.001)
+        await wait_until_async(lambda: exports.loads)
         await reloader.unload("a", far())
         exports.mount.set()
         await scanning
@@ -1039,24 +1039,13 @@ async def test_model_may_be_unloaded_while_a_scan_finds_it_removed(exports: Expo
 
 
 async def test_load_of_an_export_that_hangs_is_told(exports: Exports, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.engine.folder, "READ_TIMEOUT_S", 0.01)
     async with following(exports, "latest", "a/2") as (engine, reloader):
         exports.put("a/3", "hangs")
-        message = ""
-        async with asyncio.timeout(PATIENCE_S):
-            while not message:
-                try:
-                    await reloader.load("a", far())
-                except NotReady:  # listing the folder may time out as well
-                    continue
-                except ControlRefused as error:
-                    message = str(error)
-        assert message == "a/3 cannot be read: no answer; versions that are served: 2"
+        with pytest.raises(ControlRefused, match=r"^a/3 cannot be read: no answer; versions that are served: 2$"):
+            await time_out(monkeypatch, reloader.load("a", far()), lambda: exports.loads)
         assert all_served(engine) == ["a/2"]
         exports.mount.set()
-        async with asyncio.timeout(PATIENCE_S):
-            while all_served(engine) != ["a/3"]:
-                await reloader.check()
+        await check_until(reloader, lambda: all_served(engine) == ["a/3"])
 
 
 def states(found: list[VersionState]) -> dict[str, tuple[str, str]]:
@@ -1152,12 +1141,7 @@ async def test_unloading_waits_for_a_request_that_computes_nothing(exports: Expo
     async with following(exports, "latest", "a/2", "b/1") as (engine, reloader):
         gone = weakref.ref(exports.backends.pop(2))
         with engine.models["a"].in_flight():
-            for _ in range(2):
-                with pytest.raises(DeadlineExceeded, match="requests in flight have not finished yet"):
-                    await reloader.unload("a", asyncio.get_running_loop().time())
-            unloading = asyncio.create_task(reloader.unload("a", far()))
-            await settle()
-            assert not unloading.done()
+            unloading = await unload_repeatedly(reloader)
         await unloading
         gc.collect()
         assert gone() is None
