@@ -26,7 +26,7 @@ from benchmarks.lib.servers import PACKAGES, document
 from benchmarks.lib.table import table
 from benchmarks.peers.catalogue import PEERS, Peer
 from benchmarks.peers.classifier import MAX_BATCH
-from benchmarks.peers.measure import AFTER_S, CALM_S, CONNECTIONS, DEADLINE_S, STOP_S, Bench, Measured
+from benchmarks.peers.measure import AFTER_S, CONNECTIONS, DEADLINE_S, FAST_S, STOP_S, Bench, Measured
 from benchmarks.peers.processes import PeerFailed, adopt_orphans, install
 
 
@@ -126,7 +126,7 @@ def report(record: Record) -> str:
         f"{settings['cores']} cores; {where}. Batches, where a server has them, hold at most {MAX_BATCH} documents. "
         f"Requests: a document of {settings['document_bytes']:,} bytes in JSON, in the server's own format; "
         f"connections are kept alive. Rounds: {settings['rounds']}, each with all servers in random order, "
-        f"{settings['seconds']:g} s per load. Values are medians over the rounds; in time, late, refused and failed "
+        f"{settings['seconds']:g} s per load. Values are medians over the rounds; in time, late, rejected and failed "
         "are means.\n",
         table(
             [
@@ -140,19 +140,19 @@ def report(record: Record) -> str:
         "proportional set size of all processes, after the load.\n",
         table(
             [
-                *("server", "offered/s", "in time/s", "in time", "late", "refused", "told when", "failed"),
-                *("calm after, s", "lost", "served on, s", "ended after, s"),
+                *("server", "offered/s", "goodput/s", "in time", "late", "rejected", "Retry-After", "failed"),
+                *("recovered, s", "lost", "answered for, s", "exited, s"),
             ],
             [trouble(server) for server in measured],
         ),
         "Offered: random arrivals at twice the answers/s of the same round, or of a measurement before the rounds if "
-        f"that is higher. More than {CONNECTIONS} requests can then be in flight, and in time/s can be higher than "
-        f"answers/s. Late: clients give up after {DEADLINE_S:g} s; 408 and 504 count too. Refused: 429 or 503. Told "
-        "when: the share of refusals with `Retry-After`. Calm after: time until a request is answered within "
-        f"{CALM_S:g} s again. Lost: requests in flight at SIGTERM that got no answer. The signal is sent to the "
-        "process that was started; when it ends, the others are ended, as in a container with an init. Served on: how "
-        f"long new requests were answered after SIGTERM, of {AFTER_S:g} s. Killed: after {STOP_S:g} s.\n",
-        "Set up:\n\n" + "".join(f"- {server['server']}: {server['setup']}.\n" for server in servers),
+        f"that is higher. More than {CONNECTIONS} requests can then be in flight, and goodput can be higher than "
+        f"answers/s. Late: clients give up after {DEADLINE_S:g} s; 408 and 504 count too. Rejected: 429 or 503. "
+        "Retry-After: share of the rejections with this header. Recovered: time until a request is answered within "
+        f"{FAST_S:g} s again. Lost: requests in flight at SIGTERM without a response. The signal is sent to the "
+        "process that was started; when it exits, the others are ended, as in a container with an init. Answered for: "
+        f"how long new requests were answered after SIGTERM, of {AFTER_S:g} s. Killed: after {STOP_S:g} s.\n",
+        "Setup:\n\n" + "".join(f"- {server['server']}: {server['setup']}.\n" for server in servers),
     ]
     if failures := [f"- {server['server']}: {server['failure']}\n" for server in servers if server["failure"]]:
         parts.append("Not measured, or not in every round:\n\n" + "".join(failures))
@@ -183,12 +183,12 @@ def trouble(server: Data) -> list[str]:
         server["server"],
         cell(server, lambda found: found["overload"]["offered"], ".0f"),
         cell(server, lambda found: found["overload"]["offered"] * found["overload"]["in_time"], ".0f"),
-        *(f"{share(server, name):.0%}" for name in ("in_time", "late", "refused")),
-        cell(server, lambda found: found["overload"]["told_when"], ".0%"),
+        *(f"{share(server, name):.0%}" for name in ("in_time", "late", "rejected")),
+        cell(server, lambda found: found["overload"]["with_retry_after"], ".0%"),
         f"{share(server, 'failed'):.0%}",
-        cell(server, lambda found: found["overload"]["calm_after_s"], ".1f"),
-        f"{sum(stop['lost'] for stop in stops)} of {sum(stop['under_way'] for stop in stops)}",
-        cell(server, lambda found: found["stop"]["served_on_s"], ".1f"),
+        cell(server, lambda found: found["overload"]["recovered_after_s"], ".1f"),
+        f"{sum(stop['lost'] for stop in stops)} of {sum(stop['in_flight'] for stop in stops)}",
+        cell(server, lambda found: found["stop"]["answered_for_s"], ".1f"),
         cell(server, lambda found: found["stop"]["ended_after_s"], ".1f", "killed"),
     ]
 
@@ -220,7 +220,7 @@ def draw(record: Record, path: Path) -> None:
     left.bar_label(bars, fmt="%.0f", padding=6)
     left.set(xlabel="answers/s (median; lowest to highest)", xlim=(0, 1.2 * max(map(max, values), default=1)))
     start = [0.0] * len(servers)
-    for name, colour in {"in_time": "C2", "late": "C1", "refused": "C7", "failed": "C3"}.items():
+    for name, colour in {"in_time": "C2", "late": "C1", "rejected": "C7", "failed": "C3"}.items():
         shares = [100 * share(server, name) for server in servers]
         right.barh(names, shares, left=start, color=colour, label=name.replace("_", " "))
         start = [a + b for a, b in zip(start, shares, strict=True)]

@@ -45,7 +45,7 @@ class Peer:
         return json.dumps(self.request(document)).encode()
 
 
-BOUND = f"what it answers in {SERVER_DEADLINE_S / 2:g} s"
+BOUND = f"the number of requests that it answers in {SERVER_DEADLINE_S / 2:g} s"
 """Bound of its queue, see `Bench.measure`."""
 
 
@@ -80,7 +80,7 @@ PEERS = {
         path="/v1/classify",
         request=lambda document: {"inputs": document},
         answer=lambda answer: _label_and_score(answer["results"][0]),
-        settings=f"as it comes, with a deadline of {SERVER_DEADLINE_S} s",
+        settings=f"defaults, with a deadline of {SERVER_DEADLINE_S} s",
     ),
     "fastapi": Peer(
         name="FastAPI",
@@ -90,10 +90,10 @@ PEERS = {
         path="/classify",
         request=_text,
         answer=_label_and_score,
-        settings="one process, handler in the thread pool; it has neither batches nor bounds",
+        settings="one process, handler in the thread pool; no batching, no limits",
     ),
     "fastapi-workers": Peer(
-        name="FastAPI, a process a core",
+        name="FastAPI, one process per core",
         venv="fastapi",
         package="fastapi",
         command=(*UVICORN, "--workers", "{cores}"),
@@ -110,8 +110,8 @@ PEERS = {
         path="/predict",
         request=_text,
         answer=_label_and_score,
-        settings=f"`workers_per_device` and HTTP processes: a core each; `batch_timeout=0.002`, "
-        f"`timeout={SERVER_DEADLINE_S}`; it bounds no queue",
+        settings=f"`workers_per_device` and HTTP processes: one per core each; `batch_timeout=0.002`, "
+        f"`timeout={SERVER_DEADLINE_S}`; its queue is unbounded",
     ),
     "bentoml": Peer(
         name="BentoML",
@@ -130,7 +130,7 @@ PEERS = {
         path="/classify",
         request=lambda document: {"texts": [document]},
         answer=lambda answer: _label_and_score(answer[0]),
-        settings=f"a worker a core, `max_latency_ms={1000 * SERVER_DEADLINE_S:g}`, `timeout={SERVER_DEADLINE_S}`, "
+        settings=f"one worker per core, `max_latency_ms={1000 * SERVER_DEADLINE_S:g}`, `timeout={SERVER_DEADLINE_S}`, "
         f"`max_concurrency`: {BOUND}",
     ),
     "mlserver": Peer(
@@ -155,7 +155,7 @@ PEERS = {
         path="/v2/models/imdb-s3/infer",
         request=_of_mlserver,
         answer=_from_mlserver,
-        settings="`parallel_workers`: one a core, `max_batch_time=0.002`; it has neither bounds nor deadlines",
+        settings="one `parallel_workers` per core, `max_batch_time=0.002`; no limits, no deadlines",
     ),
     "ray": Peer(
         name="Ray Serve",
@@ -170,8 +170,8 @@ PEERS = {
         path="/",
         request=_text,
         answer=_label_and_score,
-        settings=f"a replica a core, `batch_wait_timeout_s=0.002`, `max_queued_requests`: {BOUND}; `retry_after_s=1`, "
-        f"`request_timeout_s={SERVER_DEADLINE_S}`, and its high-throughput mode: HAProxy in front, "
+        settings=f"one replica per core, `batch_wait_timeout_s=0.002`, `max_queued_requests`: {BOUND}; "
+        f"`retry_after_s=1`, `request_timeout_s={SERVER_DEADLINE_S}`, and its high-throughput mode: HAProxy in front, "
         "`RAY_SERVE_THROUGHPUT_OPTIMIZED=1`",
     ),
 }

@@ -30,9 +30,9 @@ DEADLINE_S = 1.0
 """Timeout of the clients under overload."""
 TOO_LATE = (408, 504)
 """Statuses of requests that timed out in the server."""
-CALM_S = 0.1
+FAST_S = 0.1
 """A server has recovered from overload when it answers one request this fast."""
-LONGEST_CALM_S = 30.0
+MAX_RECOVERY_S = 30.0
 STOP_S = 10.0
 """Grace period after SIGTERM, as in `docker stop`; then the server is killed."""
 BEFORE_S, AFTER_S = 1.0, 2.0
@@ -48,22 +48,22 @@ class Overload:
     in_time: float
     """Share of requests answered within DEADLINE_S; the four shares sum to 1."""
     late: float
-    refused: float
+    rejected: float
     failed: float
-    told_when: float | None
-    """Share of the refusals with `Retry-After`; None without refusals."""
-    calm_after_s: float
-    """Time from the end of the overload to a fast response, at most LONGEST_CALM_S."""
+    with_retry_after: float | None
+    """Share of the rejections with `Retry-After`; None without rejections."""
+    recovered_after_s: float
+    """Time from the end of the overload to a fast response, at most MAX_RECOVERY_S."""
 
 
 @dataclass(frozen=True)
 class Stop:
     """Outcome of SIGTERM under load, sent to the main process; the others end with it, as in a container."""
 
-    under_way: int
+    in_flight: int
     lost: int
     """Number of requests in flight at SIGTERM without a response."""
-    served_on_s: float
+    answered_for_s: float
     """Time after SIGTERM in which new requests were still answered, at most AFTER_S."""
     ended_after_s: float | None
     """Time until exit; None if it was killed."""
@@ -195,17 +195,17 @@ class Bench:
         """Overload the server, then wait until it has recovered."""
         requests = [self._request(peer, url)]
         outcome = run(open_loop(url, requests, rate=rate, seconds=self._seconds, give_up_s=DEADLINE_S))
-        refused = np.isin(outcome.status, REFUSALS)
+        rejected = np.isin(outcome.status, REFUSALS)
         late = np.isin(outcome.status, TOO_LATE).sum() + outcome.failures["late"]
         offered = len(outcome.status)
         return Overload(
             offered=offered / self._seconds,
             in_time=float(outcome.answered.mean()),
             late=float(late / offered),
-            refused=float(refused.mean()),
-            failed=float((offered - outcome.answered.sum() - refused.sum() - late) / offered),
-            told_when=float(outcome.has_retry_after[refused].mean()) if refused.any() else None,
-            calm_after_s=calm_after(url, peer.body(self._document)),
+            rejected=float(rejected.mean()),
+            failed=float((offered - outcome.answered.sum() - rejected.sum() - late) / offered),
+            with_retry_after=float(outcome.has_retry_after[rejected].mean()) if rejected.any() else None,
+            recovered_after_s=recovered_after(url, peer.body(self._document)),
         )
 
     async def _stop(self, server: Server, peer: Peer, url: str) -> Stop:
@@ -228,12 +228,12 @@ class Bench:
         await asyncio.to_thread(server.end)
         outcome = await loading
         at = signalled - outcome.started
-        under_way = (outcome.due <= at) & (outcome.ended > at)
+        in_flight = (outcome.due <= at) & (outcome.ended > at)
         new = outcome.due[outcome.answered & (outcome.due > at)]
         return Stop(
-            under_way=int(under_way.sum()),
-            lost=int((under_way & ~outcome.answered).sum()),
-            served_on_s=float(new.max(initial=at) - at),
+            in_flight=int(in_flight.sum()),
+            lost=int((in_flight & ~outcome.answered).sum()),
+            answered_for_s=float(new.max(initial=at) - at),
             ended_after_s=ended_after_s,
         )
 
@@ -249,13 +249,13 @@ def samples(document: str) -> list[str]:
     return [*odd, document, document[: len(document) // 2], document[-100:], 3 * document]
 
 
-def calm_after(url: str, body: bytes) -> float:
+def recovered_after(url: str, body: bytes) -> float:
     """Seconds until the server answers a request fast again."""
     begun = time.monotonic()
-    while (passed := time.monotonic() - begun) < LONGEST_CALM_S:
+    while (passed := time.monotonic() - begun) < MAX_RECOVERY_S:
         asked = time.monotonic()
         with contextlib.suppress(OSError, http.client.HTTPException):
-            if ask(url, body)[0] == 200 and time.monotonic() - asked < CALM_S:
+            if ask(url, body)[0] == 200 and time.monotonic() - asked < FAST_S:
                 break
         time.sleep(0.02)
     return passed
