@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from model.cli.arguments import add_held_out_arguments, add_shared_arguments, held_out
-from model.config.recipes import choose_recipe, parse_override
+from model.config.recipes import OWN_UNLABELLED, choose_recipe, parse_override
 from model.config.run import RUNS
 from model.data.own import NO_FILES
 from model.data.own_recipe import OwnData, settings_for
@@ -27,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--label-column", default="label", help="label column of --data (default: %(default)s)")
     parser.add_argument(
+        "--unlabelled", type=Path, metavar="PATH", help="file or folder of unlabelled documents to learn from as well"
+    )
+    parser.add_argument(
         "--time-column", default="", help="time column of --data (default: the first column, if it is one)"
     )
     parser.add_argument(
@@ -48,7 +51,9 @@ def run(args: argparse.Namespace) -> Path:
     Returns the run folder. Raises: UserError.
     """
     device = choose_device(args.device)
-    settings, files = None, held_out(args)
+    settings, files, name = None, held_out(args), args.recipe
+    if args.unlabelled is not None and (args.data is None or args.task != "text-classification"):
+        raise UserError("--unlabelled needs --task text-classification and --data, the labelled documents")
     if args.data is not None:
         if args.task is None or args.recipe is not None:
             raise UserError(f"--data needs --task ({', '.join(RUNS)}) and no recipe")
@@ -59,7 +64,9 @@ def run(args: argparse.Namespace) -> Path:
             series = OwnSeries(path, args.time_column, args.frequency, args.fill)
             settings = settings_of_series(series, dict(map(parse_override, args.set)))
         else:
-            own = OwnData(path, tuple(args.text_column or ()), args.label_column, files)
+            own = OwnData(path, tuple(args.text_column or ()), args.label_column, files, args.unlabelled)
             settings = settings_for(args.task, own)
-    recipe = choose_recipe(args.recipe, args.task, args.set, settings)
-    return train(Request(recipe, Path(args.data or args.data_dir), Path(args.runs), device, args.resume, files))
+            name = None if args.unlabelled is None else OWN_UNLABELLED
+    recipe = choose_recipe(name, args.task, args.set, settings)
+    data = Path(args.data or args.data_dir)
+    return train(Request(recipe, data, Path(args.runs), device, args.resume, files, args.unlabelled))

@@ -36,7 +36,8 @@ class DocumentsConfig(Section):
     crop: Literal["head", "random"] = "random"
     """Crop of training documents longer than the model's input: their head, or a new random position each time."""
     unlabelled: bool = False
-    """Whether the second view (model.vector_view) also learns from the data set's unlabelled documents."""
+    """Whether the second view (model.vector_view) also learns from unlabelled documents: those of the data set, or for
+    `own` those that --unlabelled names."""
     split_seed: int = 0
     """Seed of the validation split, separate from the training seed so that all seeds share the split."""
 

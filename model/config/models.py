@@ -64,7 +64,7 @@ class VectorsConfig(Section):
 
 
 class RoundConfig(Section):
-    """One round of the vector view's training: one epoch over labelled and unlabelled documents."""
+    """One round of the vector view's training, over labelled and unlabelled documents."""
 
     learning_rate: Positive
     dropout: Dropout = 0.1
@@ -86,6 +86,8 @@ class VectorViewConfig(Section):
     vectors: VectorsConfig = VectorsConfig()
     rounds: Annotated[tuple[RoundConfig, ...], Field(min_length=1, strict=False)]
     """Rounds of training, each starting from the one before."""
+    epochs: Count = 1
+    """Epochs of each round."""
     batch_size: Count = 64
     warmup_steps: CountOrZero = 100
 

@@ -56,9 +56,14 @@ class Columns:
     """Names of the columns of user data."""
 
     texts: tuple[str, ...]
-    label: str
+    label: str = ""
     split: str = ""
-    """Column that assigns rows to splits; empty if there is none."""
+    """Column that assigns rows to splits. An empty name stands for no column."""
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Columns that a table must have."""
+        return (*self.texts, self.label) if self.label else self.texts
 
 
 @dataclass(frozen=True)
@@ -153,7 +158,7 @@ def _rows(path: Path, columns: Columns) -> Iterable[Row]:
     if path.is_dir():
         if len(columns.texts) != 1:
             raise UserError(f"{path}: pairs cannot be read from a folder; give a CSV or JSON Lines file")
-        return _folders(path)
+        return _folders(path) if columns.label else _files(path, "")
     packed = path.suffix.lower() if path.suffix.lower() in PACKED else ""
     kind = Path(path.name[: len(path.name) - len(packed)]).suffix.lower()
     if kind in LINES:
@@ -184,11 +189,16 @@ def _folders(path: Path) -> Iterator[Row]:
             f"{path}: its subfolders {names} are splits, not labels; name each with --data, --validation and --test"
         )
     for folder in folders:
-        for file in sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")):
-            text = file.read_bytes()
-            if not text:
-                raise UserError(f"{file}: the file is empty")
-            yield Row(str(file), (text,), folder.name)
+        yield from _files(folder, folder.name)
+
+
+def _files(folder: Path, label: str) -> Iterator[Row]:
+    """Yield one row per file of a folder and its subfolders. Raises: UserError naming an empty file."""
+    for file in sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")):
+        text = file.read_bytes()
+        if not text:
+            raise UserError(f"{file}: the file is empty")
+        yield Row(str(file), (text,), label)
 
 
 def _lines(path: Path, packed: str, columns: Columns) -> Iterator[Row]:
@@ -216,7 +226,7 @@ def _table(path: Path, packed: str, columns: Columns, separator: str) -> Iterato
         reader = csv.DictReader(lines, delimiter=separator, strict=True)
         try:
             names = list(reader.fieldnames or [])
-            for column in (*columns.texts, columns.label):
+            for column in columns.required:
                 if names.count(column) != 1:
                     raise UserError(f"{path}:1: {_missing(column, names, columns)}{_other_separator(names, separator)}")
             for row in reader:  # line_num is the last line of a row; texts may contain line breaks
@@ -238,10 +248,10 @@ def _parquet(path: Path, columns: Columns) -> Iterator[Row]:
         with path.open("rb") as stream:
             file = parquet.ParquetFile(stream)
             names = file.schema_arrow.names
-            for column in (*columns.texts, columns.label):
+            for column in columns.required:
                 if names.count(column) != 1:
                     raise UserError(f"{path}: {_missing(column, names, columns)}")
-            wanted = [name for name in names if name in (*columns.texts, columns.label, columns.split)]
+            wanted = [name for name in names if name in (*columns.required, columns.split)]
             number = 0
             for batch in file.iter_batches(columns=wanted):
                 for row in batch.to_pylist():
@@ -253,8 +263,8 @@ def _parquet(path: Path, columns: Columns) -> Iterator[Row]:
 
 def _row(row: dict[str, Any], columns: Columns, place: str) -> Row:
     """Check the values of one row. Raises: UserError naming the place."""
-    split = _label(row, columns.split, place) if columns.split else ""
-    return Row(place, _texts(row, columns, place), _label(row, columns.label, place), split)
+    label, split = (_label(row, column, place) if column else "" for column in (columns.label, columns.split))
+    return Row(place, _texts(row, columns, place), label, split)
 
 
 def _missing(column: str, names: list[str], columns: Columns) -> str:

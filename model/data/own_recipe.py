@@ -16,6 +16,12 @@ LONGEST_READ = 4096
 """Maximum bytes per row; longer documents are split into windows."""
 COVERED = 0.95
 """Fraction of the documents that should fit into one row."""
+BYTES_PER_TOKEN = 4
+"""Bytes per token of the vector view, the length of a short word."""
+LONGEST_SEQUENCE = 256
+"""Maximum number of tokens of the vector view."""
+WORD2VEC_BYTES = 50_000_000
+"""Bytes that word2vec should read in all epochs; small files are read more often."""
 
 Settings = dict[str, object]
 """Dotted key -> value."""
@@ -31,6 +37,8 @@ class OwnData:
     label_column: str = "label"
     held_out: HeldOut = NO_FILES
     """Files of validation and test."""
+    unlabelled: Path | None = None
+    """File or folder of unlabelled documents."""
 
 
 def settings_for(task: str, data: OwnData) -> Settings:
@@ -51,8 +59,7 @@ def _of_texts(data: OwnData, *, is_pairs: bool) -> Settings:
     wanted = sizes[min(len(sizes) - 1, int(COVERED * len(sizes)))]
     length = next(size for size in (512, 1024, 2048, LONGEST_READ) if size >= min(wanted, LONGEST_READ))
     training = max(1, _training_rows(rows, data.held_out))
-    batch = max(2, min(LARGEST_BATCH, training // 32 * 2))
-    epochs = max(2, min(MAX_EPOCHS, round(FEWEST_STEPS * batch / training)))
+    batch, epochs = _batch_and_epochs(training, fewest=2)
     print(
         f"{len(rows)} rows, {sizes[len(sizes) // 2]:,} bytes in the median, {wanted:,} at {COVERED:.0%}: "
         f"{length:,} bytes are read at once, {batch} rows a batch, {epochs} epochs at most"
@@ -69,7 +76,30 @@ def _of_texts(data: OwnData, *, is_pairs: bool) -> Settings:
         "model.encoder.seq_len": length // 16,
         "training.batch_size": batch,
         "training.epochs": epochs,
+        **(_of_unlabelled(data.unlabelled, columns, training, length) if data.unlabelled is not None else {}),
     }
+
+
+def _of_unlabelled(path: Path, columns: tuple[str, ...], training: int, length: int) -> Settings:
+    """Keys of the vector view, from the number of documents and the bytes of the unlabelled ones."""
+    texts = [row.texts[0] for row in own.read(path, Columns(columns))]
+    size = sum(len(text) for text in texts)
+    batch, epochs = _batch_and_epochs(training + len(texts), fewest=1)
+    print(f"{len(texts):,} unlabelled rows, {size / 1e6:.1f} MB: {batch} rows a batch, {epochs} epochs in each round")
+    return {
+        "model.encoder.seq_len": min(LONGEST_SEQUENCE, length // BYTES_PER_TOKEN),
+        "model.vector_view.max_length": length,
+        "model.vector_view.bytes_per_token": BYTES_PER_TOKEN,
+        "model.vector_view.vectors.epochs": max(4, min(MAX_EPOCHS, round(WORD2VEC_BYTES / max(1, size)))),
+        "model.vector_view.batch_size": batch,
+        "model.vector_view.epochs": epochs,
+    }
+
+
+def _batch_and_epochs(documents: int, *, fewest: int) -> tuple[int, int]:
+    """Batch size and number of epochs, at least `fewest`, for about FEWEST_STEPS steps or more."""
+    batch = max(2, min(LARGEST_BATCH, documents // 32 * 2))
+    return batch, max(fewest, min(MAX_EPOCHS, round(FEWEST_STEPS * batch / documents)))
 
 
 def _training_rows(rows: list[Row], held_out: HeldOut) -> int:

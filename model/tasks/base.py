@@ -30,6 +30,8 @@ Run = Callable[[Mapping[str, NDArray[Any]]], NDArray[np.float32]]
 
 FINGERPRINT = "data_sha256"
 """Fact: fingerprint of the user data."""
+UNLABELLED = "unlabelled_sha256"
+"""Fact: fingerprint of the unlabelled documents."""
 BASELINE = "baseline"
 """Fact: name, setting and validation value of the baseline."""
 

@@ -1,6 +1,7 @@
 """One training run: recipe -> run folder with checkpoints, metrics and a learning curve."""
 
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from artifact.provenance import git_revision
 from model.config.data import OWN
 from model.config.run import RunConfig
 from model.data.own import NO_FILES, HeldOut
+from model.data.unlabelled import load_unlabelled
 from model.errors import UserError, writing
 from model.tasks import task_of
-from model.tasks.base import BASELINE, FINGERPRINT, Task, TextTask
+from model.tasks.base import BASELINE, FINGERPRINT, UNLABELLED, Task, TextTask
 from model.tasks.classification import Classification
 from model.training import checkpoint
 from model.training.checkpoint import FINAL, Progress
@@ -36,6 +38,8 @@ class Request:
     """Whether to resume from the run's last checkpoint."""
     held_out: HeldOut = NO_FILES
     """Files of validation and test, for user data."""
+    unlabelled: Path | None = None
+    """File or folder of unlabelled documents, for user data."""
 
     @property
     def folder(self) -> Path:
@@ -64,6 +68,7 @@ def train(request: Request) -> Path:
         )
     summary, *notes = task.describe().splitlines()
     print("\n".join((f"{summary}, on {device}", *notes)))
+    unlabelled = _unlabelled(request, task) if isinstance(task, Classification) else []
     task.note_baseline()
     if baseline := task.facts.get(BASELINE):
         print(f"{baseline['name']}: validation {task.metric} {baseline['value']:.4f}")
@@ -72,7 +77,7 @@ def train(request: Request) -> Path:
     torch.use_deterministic_algorithms(device.type == "cpu")
     progress = progress or _new_progress(request)
     if isinstance(task, Classification) and task.config.model.kind == "views":
-        result = ViewTraining(task.config, task, folder, device, request.data)(progress)
+        result = ViewTraining(task.config, task, folder, device, unlabelled)(progress)
         with writing(path := folder / "stages.png"):
             stages(result.history, task.metric, path)
     else:
@@ -125,6 +130,21 @@ def _fit_on_all(job: Job, task: TextTask[Any], progress: Progress, data: Path) -
     Trainer(replace(job, model=model), Progress()).fit(epochs)
     checkpoint.save(job.folder / FINAL, job.config, progress, task.facts, {"model": model.state_dict()})
     print(f"{job.folder / FINAL}: trained on all {joined}, {epochs} epochs")
+
+
+def _unlabelled(request: Request, task: Classification) -> list[bytes]:
+    """Read the unlabelled documents of a run and note their fingerprint, which a resumed run compares.
+
+    Raises: UserError.
+    """
+    if not task.config.data.unlabelled:
+        return []
+    texts = load_unlabelled(task.config.data, request.data, task.data, request.unlabelled, task.held_out)
+    found = sha256(b"".join(sha256(text).digest() for text in texts)).hexdigest()
+    if task.facts.setdefault(UNLABELLED, found) != found:
+        raise UserError(f"{request.unlabelled or request.data} has other unlabelled documents than this run began with")
+    print(f"{len(texts):,} unlabelled documents")
+    return texts
 
 
 def _new_progress(request: Request) -> Progress:

@@ -28,7 +28,6 @@ from model.config.models import RoundConfig, VectorViewConfig
 from model.config.run import ClassificationRun
 from model.config.training import TrainingConfig
 from model.data import documents as data_documents
-from model.data.unlabelled import load_unlabelled
 from model.errors import writing
 from model.nn.classifier import WordClassifier
 from model.nn.views import ViewClassifier
@@ -67,10 +66,15 @@ class ViewTraining:
     """Training run of a `ViewClassifier`. Call it to train to the end; finished stages are not repeated."""
 
     def __init__(
-        self, config: ClassificationRun, task: Classification, folder: Path, device: torch.device, data_dir: Path
+        self,
+        config: ClassificationRun,
+        task: Classification,
+        folder: Path,
+        device: torch.device,
+        unlabelled: Sequence[bytes],
     ) -> None:
         assert config.model.vector_view is not None
-        self.config, self.task, self.folder, self.device, self.data_dir = config, task, folder, device, data_dir
+        self.config, self.task, self.folder, self.device, self.unlabelled = config, task, folder, device, unlabelled
         self.vector_config: VectorViewConfig = config.model.vector_view
         self.labels = np.array(task.data.validation.labels)
         self.seconds, self.peak_memory_bytes, self.examples_per_second = 0.0, 0, 0.0
@@ -88,11 +92,9 @@ class ViewTraining:
         model.ngram_view.load_state_dict(ngram_view.state_dict())
         first = self._ngram_logits(ngram_view, ngram_task, self.task.data.validation.texts)
         self._record("n-gram view", first, None)
-        has_unlabelled = self.config.data.unlabelled
-        unlabelled = load_unlabelled(self.config.data, self.data_dir, self.task.data) if has_unlabelled else []
-        corpus = self._corpus(model, unlabelled)
+        corpus = self._corpus(model)
         model.vector_view.vectors.data.copy_(self._vectors(corpus))
-        unlabelled_first = self._ngram_logits(ngram_view, ngram_task, unlabelled)
+        unlabelled_first = self._ngram_logits(ngram_view, ngram_task, self.unlabelled)
         combination, second = combine(first, None, self.labels), None
         teacher = combination(unlabelled_first, np.zeros_like(unlabelled_first))
         for number, round_config in enumerate(self.vector_config.rounds, 1):
@@ -100,7 +102,7 @@ class ViewTraining:
             second = mean_of_windows(vector_logits(model.vector_view, corpus.validation, self.device), corpus.windows)
             combination = combine(first, second, self.labels)
             self._record(f"round {number}", first, second)
-            if number < len(self.vector_config.rounds) and unlabelled:
+            if number < len(self.vector_config.rounds) and self.unlabelled:
                 teacher = combination(
                     unlabelled_first, vector_logits(model.vector_view, corpus.unlabelled, self.device)
                 )
@@ -136,7 +138,7 @@ class ViewTraining:
         )
         learner.validate_on(corpus.validation, corpus.windows, self.labels, self.task.metric)
         training = TrainingConfig(
-            epochs=1,
+            epochs=self.vector_config.epochs,
             batch_size=size,
             learning_rate=config.learning_rate,
             warmup_steps=self.vector_config.warmup_steps,
@@ -169,7 +171,7 @@ class ViewTraining:
         self.peak_memory_bytes = max(self.peak_memory_bytes, progress.peak_memory_bytes)
         self.examples_per_second = progress.history[-1]["examples_per_second"]
 
-    def _corpus(self, model: ViewClassifier, unlabelled_texts: Sequence[bytes]) -> Corpus:
+    def _corpus(self, model: ViewClassifier) -> Corpus:
         """Choose the words of the vector view's vocabulary, and find them in all documents."""
         data, length, stem = self.task.data, self.task.length, model.ngram_view.stem
         generator = random.Random(self.config.seed)
@@ -178,7 +180,7 @@ class ViewTraining:
             for text in data.validation.texts
         ]
         train = hash_words(stem, [_crop(text, length, generator) for text in data.train.texts])
-        unlabelled = hash_words(stem, [_crop(text, length, generator) for text in unlabelled_texts])
+        unlabelled = hash_words(stem, [_crop(text, length, generator) for text in self.unlabelled])
         validation = hash_words(stem, [row for rows in windows for row in rows])
         ignored = hash_words(stem, [text.encode() for text in (self.vector_config.vectors.ignored,) if text])
         vocabulary = choose_words((train, unlabelled), ignored, self.vector_config.vectors.num_words)
@@ -239,6 +241,10 @@ class ViewTraining:
         model.weights.copy_(torch.tensor(combination.weights))
         model.bias.copy_(torch.from_numpy(combination.bias))
         model.has_vector_view = combination.weights[1] > 0
+        print(
+            f"vector view {'kept' if model.has_vector_view else 'left out'}: validation cross-entropy {losses[-1]:.4f} "
+            f"with it, {losses[0]:.4f} without"
+        )
         self.task.facts["has_vector_view"] = model.has_vector_view
         best = self.history[-1 if model.has_vector_view else 0][f"validation_{self.task.metric}"]
         progress.best, progress.history, progress.seconds = best, self.history, self.seconds

@@ -108,3 +108,60 @@ def test_unlabelled_documents_of_a_data_set_without_any_are_an_error(
 ) -> None:
     assert train(tmp_path, settings=[*SETTINGS, "data.unlabelled=true"]) == 2
     assert "data.unlabelled must be false for data.name 'synthetic'" in capsys.readouterr().err
+
+
+def own_files(folder: Path) -> tuple[Path, Path]:
+    """Labelled and unlabelled documents whose label is a matter of single words."""
+    labelled = [{"text": f"{'good' if i % 2 else 'bad'} film number {i}", "label": i % 2} for i in range(60)]
+    unlabelled = [{"text": f"a {'good' if i % 2 else 'bad'} day, the {i}th"} for i in range(200)]
+    paths = folder / "films.jsonl", folder / "days.jsonl"
+    for path, rows in zip(paths, (labelled, unlabelled), strict=True):
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return paths
+
+
+SMALL = [*SETTINGS[2:-1], "model.vector_view.epochs=1", "model.vector_view.vectors.epochs=1"]
+
+
+def train_own(folder: Path, *arguments: object) -> int:
+    overrides = [part for setting in SMALL for part in ("--set", setting)]
+    options = ("--task", "text-classification", "--device", "cpu", "--runs", folder / "runs")
+    return call("train", *options, *overrides, *arguments)
+
+
+def test_own_unlabelled_documents_are_learnt_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labelled, unlabelled = own_files(tmp_path)
+    assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled) == 0
+    out = capsys.readouterr().out
+    assert "200 unlabelled documents" in out
+    assert "vector view kept: " in out or "vector view left out: " in out
+    run = tmp_path / "runs/films-seed0"
+    assert [record["stage"] for record in metrics(run)] == ["n-gram view", "round 1", "round 2", "round 3"]
+    assert call("export", run, "--out", tmp_path / "exports") == 0
+    assert call("evaluate", tmp_path / "exports/films", "--data", labelled) == 0
+
+
+def test_resumed_run_needs_the_same_unlabelled_documents(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labelled, unlabelled = own_files(tmp_path)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(views.ViewTraining, "_train_ngram_view", interrupt)
+        assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled) == 130
+    unlabelled.write_text(unlabelled.read_text().replace("a good day, the 1th", "a good day, the first"))
+    assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled, "--resume") == 2
+    assert "has other unlabelled documents than this run began with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("imdb-views",), ("--task", "text-classification"), ("--task", "text-matching", "--data", "a.csv")]
+)
+def test_unlabelled_documents_without_labelled_ones_are_refused(
+    arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("train", *arguments, "--unlabelled", tmp_path / "days.jsonl") == 2
+    assert "--unlabelled needs --task text-classification and --data" in capsys.readouterr().err
