@@ -79,31 +79,31 @@ def capacity(server: Server, requests: list[bytes]) -> float:
 def report(record: Record) -> str:
     """Report with one row per case."""
     settings = record.settings
-    columns = ["", "capacity/s", "offered/s", "in time/s", "share", "late", "429", "503", "504", "other", "Retry-After"]
+    columns = ["", "capacity/s", "offered/s", "goodput/s", "share", "late", "429", "503", "504", "other", "Retry-After"]
     columns += ["p50 ms", "p99 ms", "memory MB before, after"]
     return (
         "The server has one core, the load another. Each request has a deadline of "
         f"{settings['deadline_ms']} ms (`X-Request-Timeout-Ms`) and comes at a random moment, for "
         f"{settings['seconds']:g} s. Capacity: a closed loop of 32 connections, the mean of one before and one after. "
-        "In time: answered within the deadline, as the client sees it.\n\n"
+        "Goodput: answered within the deadline, as the client sees it; share: of the capacity.\n\n"
         f"{table(columns, [cells(case, settings['seconds']) for case in record.data['cases']])}"
     )
 
 
 def cells(case: Data, seconds: float) -> list[str]:
     """Row of the table."""
-    able, in_time = sum(case["capacity"]) / 2, case["in_time"] / seconds
-    told, latency = case["refused_with_retry_after"], case["latency_ms"]
+    capacity, goodput = sum(case["capacity"]) / 2, case["in_time"] / seconds
+    retry_after, latency = case["refused_with_retry_after"], case["latency_ms"]
     return [
         f"{case['bytes']:,} bytes, {case['times']} x",
-        f"{able:.0f}",
+        f"{capacity:.0f}",
         f"{case['offered']:.0f}",
-        f"{in_time:.0f}",
-        f"{in_time / able:.2f}",
+        f"{goodput:.0f}",
+        f"{goodput / capacity:.2f}",
         str(case["late"]),
         *(str(case["statuses"].get(status, 0)) for status in ("429", "503", "504")),
         str(case["other"]),
-        "" if told is None else f"{told:.0%}",
+        "" if retry_after is None else f"{retry_after:.0%}",
         f"{latency[50]:.0f}" if latency else "",
         f"{latency[99]:.0f}" if latency else "",
         ", ".join(f"{memory:.0f}" for memory in case["memory_mb"]),
