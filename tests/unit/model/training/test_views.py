@@ -112,8 +112,12 @@ def test_unlabelled_documents_of_a_data_set_without_any_are_an_error(
 
 def own_files(folder: Path) -> tuple[Path, Path]:
     """Labelled and unlabelled documents whose label is a matter of single words."""
-    labelled = [{"text": f"{'good' if i % 2 else 'bad'} film number {i}", "label": i % 2} for i in range(60)]
-    unlabelled = [{"text": f"a {'good' if i % 2 else 'bad'} day, the {i}th"} for i in range(200)]
+    labelled: list[dict[str, object]] = [
+        {"text": f"{'good' if i % 2 else 'bad'} film number {i}", "label": i % 2} for i in range(60)
+    ]
+    unlabelled: list[dict[str, object]] = [
+        {"text": f"a {'good' if i % 2 else 'bad'} day, the {i}th"} for i in range(200)
+    ]
     paths = folder / "films.jsonl", folder / "days.jsonl"
     for path, rows in zip(paths, (labelled, unlabelled), strict=True):
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
