@@ -49,17 +49,17 @@ class LoadedModel:
     @property
     def row_lengths(self) -> list[int]:
         """Row length in bytes of each bucket, ascending."""
-        buckets = sorted(self.manifest.files_of(self.format))
+        lengths = sorted(self.manifest.files_of(self.format))  # in bytes; of a forecaster in time steps
         if isinstance(self.manifest, ForecasterManifest):
-            return [4 * bucket * len(self.manifest.channels) for bucket in buckets]
-        return buckets
+            return [4 * steps * len(self.manifest.channels) for steps in lengths]
+        return lengths
 
     def run(self, rows: Sequence[bytes], bucket: int) -> Floats:
         """Compute one batch. Thread-safe.
 
         Args:
-            rows: bytes of documents or of float32 windows, none longer than the bucket.
-            bucket: one of `row_lengths`.
+            rows: bytes of documents or of float32 windows, none longer than `bucket`.
+            bucket: row length in bytes, one of `row_lengths`.
 
         Shape:  returns (rows, ...).
         Raises: any error of the runtime, unchanged.
@@ -158,7 +158,7 @@ def load_export(folder: Path, *, format: Format = "onnx", device: Device = "auto
 
 
 def _fitting(graph: Graph, golden: dict[str, Array], bucket: int) -> dict[str, Array]:
-    """Golden tensors of the rows that fit into a shorter bucket, cut to the length of the bucket."""
+    """Golden tensors of the rows that fit into a bucket, cut to its length (bytes, or time steps of a forecaster)."""
     names = [spec.name for spec in graph.inputs]
     if any(name not in golden for name in names) or golden[names[0]].ndim < 2 or golden[names[0]].shape[1] <= bucket:
         return golden
@@ -204,13 +204,16 @@ def _read_calibration(manifest: ForecasterManifest, folder: Path) -> Calibration
     )
     if not is_sound:
         raise BadExport(
-            f"{place}: {manifest.calibration.path} does not hold increasing levels and errors {expected}", "calibration"
+            f"{place}: {manifest.calibration.path} does not hold finite, increasing levels (float64), with errors "
+            f"(float32) of shape (levels, horizon, channels) = {expected} that do not decrease with the level",
+            "calibration",
         )
     lowest = 1 / (manifest.calibration_examples + 1)
     if not np.allclose([levels[0], 1 - levels[-1]], lowest, rtol=1e-6, atol=0):
         raise BadExport(
-            f"{place}: {manifest.calibration.path} does not reach from 1 / (m + 1) to m / (m + 1) with the manifest's "
-            f"calibration_examples m = {manifest.calibration_examples}",
+            f"{place}: {manifest.calibration.path} has levels from {levels[0]:g} to {levels[-1]:g}, not from "
+            f"{lowest:g} to {1 - lowest:g}: 1 / (m + 1) to m / (m + 1) for m = {manifest.calibration_examples}, the "
+            "manifest's calibration_examples",
             "calibration",
         )
     return Calibration(levels, errors, manifest.calibration_examples)

@@ -66,8 +66,9 @@ def create_api(settings: Settings, table: Table = TABLE) -> FastAPI:
 def _endpoint(route: Route) -> Callable[[], None]:
     """An endpoint with the name and docstring of a route's handler, for FastAPI's documentation.
 
-    `Application` calls the handler itself. FastAPI calls the endpoint only if a path with more fixed characters matches
-    in the route table but does not allow the method.
+    `Application` calls the handler itself. FastAPI calls the endpoint only if the route table selects another path that
+    does not allow the method: for `GET /v1/models/aan:predict`, the table selects `/v1/models/{name}:predict`, which
+    allows only POST, but FastAPI selects `/v1/models/{name}`.
     """
 
     def endpoint() -> None:

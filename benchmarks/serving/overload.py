@@ -22,6 +22,7 @@ from benchmarks.lib.table import table
 EXPECTED = {200, 429, 503, 504}
 """Statuses allowed under overload."""
 TIMES = (2, 10)
+"""Offered rates, as multiples of the capacity."""
 CAPACITY_S = 8.0
 """Duration of each measurement of the capacity."""
 

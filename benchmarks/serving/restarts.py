@@ -26,7 +26,9 @@ from benchmarks.lib.servers import PACKAGES, ROOT, TEXT, document
 from benchmarks.lib.table import table
 
 POLL_S = 1.0
+"""Interval at which the balancer polls the readiness of each server."""
 START_S = 60.0
+"""Time limit for a server to become ready."""
 
 
 class Replica:

@@ -78,10 +78,11 @@ class ByteClassifier(nn.Module):
 class WordClassifier(nn.Module):
     """Word stem, S3Attention encoder over its patches, linear head.
 
-    logits = W (sum_t x_t / sqrt(m) + gate * mean_t LN(blocks(x / scale))) + b,  m: number of table rows summed
+    logits = W (sum_t x_t / sqrt(m) + gate * mean_t LN(blocks(x / token_scale))) + b
 
-    `initialise` sets the rows of the table to naive Bayes evidence in the directions of W and the gate to zero, so that
-    the initial model is a naive Bayes classifier. `scale` normalises the tokens to standard deviation 1.
+    x are the tokens of the stem, which sums m rows of its table for a document. `initialise` sets these rows to naive
+    Bayes evidence in the directions of W, and the gate starts at zero, so that the initial model is a naive Bayes
+    classifier. `token_scale` normalises the tokens to standard deviation 1.
 
     Shape:      document (B, N) uint8, zero-padded, N a multiple of patch_length and at most max_length;
                 lengths (B,) int32; returns (B, classes).
@@ -147,7 +148,7 @@ class WordClassifier(nn.Module):
 
     @torch.no_grad()
     def quantise(self) -> None:
-        """Fuse the stem for export. Without blocks, the head is multiplied into its table: one number per class."""
+        """Fuse the stem for export. Without blocks, its rows are multiplied by the head: one number per class."""
         if len(self.blocks):
             self.stem.fuse()
             return

@@ -60,7 +60,9 @@ class Blocks(nn.ModuleList):
 class ByteEncoder(nn.Module):
     """Encodes raw bytes to contextual token vectors.
 
-    x = drop(E[byte + 1 or 0 for padding] + P);  LN(block_m(... block_1(x)))
+    out = LN(block_m(... block_1(x))),  x = drop(E[byte + 1, or 0 for padding] + P)
+
+    E are the byte embeddings, P the position embeddings, m is `num_layers`.
 
     Shape:      document (B, N) uint8, zero-padded to N = seq_len, or in length-aware mode to any N <= seq_len; lengths
                 (B,) int32, number of bytes in each document; returns (B, N, C).

@@ -25,6 +25,8 @@ class PaperForecaster(nn.Module):
 
     z = (x - mean) / scale;  e = W_in z;  e = e + S3Attention(e), num_layers times;  y = (E W_out e) scale + mean
 
+    E is the `extrapolation_matrix`; mean and scale are the `instance_statistics`.
+
     Shape:      x (B, N, C), scaled by the training statistics; returns (B, O, C).
     Reference:  Wang et al. 2024, arXiv:2408.08567, Algorithms 3 and 4.
     Deviates:   the input is embedded once; the listing embeds it again in each layer, which discards the output of the
@@ -61,9 +63,9 @@ class ResidualForecaster(nn.Module):
 
     y = last + W (x - last) + b + gate * scale * (V_2 V_1 encoder(patches(z))),  z = (x - last) / scale
 
-    The linear map is initialised with the least-squares solution (`set_linear`) and the gate with zero, so that
-    training starts from the linear baseline. Channels share all weights except the gate. `scale` is from
-    `instance_statistics`.
+    W and b are the linear map, initialised with the least-squares solution (`set_linear`); the gate is initialised with
+    zero, so that training starts from the linear baseline. V_2 V_1 is the head, of low rank. Channels share all weights
+    except the gate. `last` is the last value of each channel, `scale` is from `instance_statistics`.
 
     Shape:      x (B, N, C), scaled by the training statistics; returns (B, O, C).
     Reference:  encoder as in Wang et al. 2024, arXiv:2408.08567, Figure 1; instance scale as in Algorithm 3; patches,
@@ -78,7 +80,7 @@ class ResidualForecaster(nn.Module):
     def __init__(self, config: ForecasterConfig, num_channels: int) -> None:
         super().__init__()
         encoder = config.encoder
-        self.tokens = (encoder.seq_len, config.patch_length)
+        self.patch_shape = (encoder.seq_len, config.patch_length)
         self.share = config.linear_share
         self.embedding = nn.Linear(config.patch_length, encoder.dim)
         self.position_embedding = nn.Parameter(torch.zeros(encoder.seq_len, encoder.dim))
@@ -103,7 +105,7 @@ class ResidualForecaster(nn.Module):
         last = x[:, -1:]
         _, scale = instance_statistics(x)
         series = ((x - last) / scale).transpose(1, 2).flatten(0, 1)  # (B C, N)
-        patches = series.reshape(-1, *self.tokens)  # (B C, T, p)
+        patches = series.reshape(-1, *self.patch_shape)  # (B C, T, p)
         e = self.norm(self.blocks(self.embedding(patches) + self.position_embedding))  # (B C, T, d)
         correction = self.head(self.dropout(e.flatten(1)))  # (B C, O)
         correction = correction.unflatten(0, (-1, x.shape[2])).transpose(1, 2)  # (B, O, C)

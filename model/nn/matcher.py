@@ -14,10 +14,11 @@ from model.nn.stem import NgramStem
 class DocumentEncoder(nn.Module):
     """Raw bytes -> one vector: the mean of n-gram tokens, plus the gated output of an S3Attention encoder over them.
 
-    v = mean_t(x_t) + gate * mean_t(LN(blocks(x)));  out = RMS-normalised (v - mean) / deviation,  x = scaled stem
+    x = scale * stem(document);  v = mean_t(x_t) + gate * mean_t(LN(blocks(x))_t);  u = (v - mean) / deviation;
+    out = u / sqrt(mean_c(u_c^2))
 
-    Means are over the tokens that contain bytes of the document. `standardise` computes mean and deviation of v, and
-    the scale of x, from training documents.
+    mean_t is over the tokens that contain bytes of the document, mean_c over the features. `standardise` computes
+    `scale`, and `mean` and `deviation` of v, from training documents.
 
     Shape:      document (B, N) uint8, zero-padded to N = max_length; lengths (B,) int32; returns (B, C).
     Reference:  blocks: Wang et al. 2024, arXiv:2408.08567, Figure 1; stem: model.nn.stem.

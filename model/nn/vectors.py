@@ -12,8 +12,8 @@ from model.nn.ops.integers import divide, lookup
 from model.nn.stem import quantize_int8
 
 WIDTH_MULTIPLE = 32
-"""Outside of exported graphs, padded numbers of tokens are multiples of it: PyTorch caches a plan of the convolution
-for each shape."""
+"""Batches are padded to a multiple of this many tokens (at most seq_len), except in exported graphs. PyTorch caches a
+plan of the convolution for each shape; this keeps the number of shapes small."""
 
 
 class VectorClassifier(nn.Module):
@@ -23,8 +23,9 @@ class VectorClassifier(nn.Module):
     logits = W drop([mean_t LN(z_t); max_t LN(z_t)]) + b
 
     Unknown words are dropped; a token is a group of consecutive known words. A document with k known words has
-    min(k, limit) tokens; the limit is its number of bytes / bytes_per_token, rounded up, and at most seq_len. Word i of
-    k is in token floor(i * tokens / k). All words of a document are read, and its tokens do not depend on its padding.
+    n = min(k, limit) tokens; the limit is its number of bytes / bytes_per_token, rounded up, and at most seq_len. Known
+    word i, from 0 to k - 1, is in token floor(i n / k). All known words of a document are read, and its tokens do not
+    depend on its padding.
 
     Shape:      words (M,) int64, ids of the words of all documents in order, 0 for unknown ones; doc_index (M,) int64,
                 the index of each word's document, ascending; lengths (B,), bytes of each document; returns
@@ -58,23 +59,26 @@ class VectorClassifier(nn.Module):
         """Classify documents given as ids of their words -> (B, classes) logits."""
         if self.training and self.word_dropout:
             words = words * (torch.rand(words.shape, device=words.device) >= self.word_dropout)
-        x, tokens = self.tokens(words, doc_index, lengths)
-        x = self.norm(self.blocks(self.dropout(self.input_norm(x)), tokens))  # (B, T, C)
-        is_real = self.positions[: x.shape[1]] < tokens.unsqueeze(1)  # (B, T)
+        x, token_counts = self.embed(words, doc_index, lengths)
+        x = self.norm(self.blocks(self.dropout(self.input_norm(x)), token_counts))  # (B, T, C)
+        is_real = self.positions[: x.shape[1]] < token_counts.unsqueeze(1)  # (B, T)
         highest = x.masked_fill(~is_real.unsqueeze(-1), -torch.inf).amax(dim=1)  # (B, C)
-        pooled = torch.cat((masked_mean(x, tokens), highest), dim=1)
+        pooled = torch.cat((masked_mean(x, token_counts), highest), dim=1)
         return self.head(self.pooled_dropout(pooled))  # type: ignore[no-any-return]
 
-    def tokens(self, words: Tensor, doc_index: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Padded tokens (B, T, C) and their number (B,), at least 1: without a known word, a token is zero."""
+    def embed(self, words: Tensor, doc_index: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Token vectors (B, T, C), padded, and the number of real tokens of each document (B,).
+
+        A document without known words has one token, a zero vector.
+        """
         is_known = (words > 0).long()  # (M,)
         known = torch.zeros_like(lengths, dtype=torch.long).index_add(0, doc_index, is_known)  # (B,)
         limit = divide(lengths.long() + self.bytes_per_token - 1, self.bytes_per_token)
-        tokens = torch.minimum(known, limit).clamp(min=1, max=self.positions.shape[0])
-        width = self._width(tokens)
+        token_counts = torch.minimum(known, limit).clamp(min=1, max=self.positions.shape[0])  # (B,)
+        width = self._width(token_counts)
         before = known.cumsum(0) - known  # (B,): known words of earlier documents
         order = is_known.cumsum(0) - is_known - lookup(before, doc_index)  # (M,): known words earlier in the document
-        token = divide(order * lookup(tokens, doc_index), lookup(known.clamp(min=1), doc_index))
+        token = divide(order * lookup(token_counts, doc_index), lookup(known.clamp(min=1), doc_index))  # (M,)
         place = doc_index * width + token.clamp(max=width - 1)  # an unknown word at the end adds zero to the last token
         vectors = nn.functional.embedding(words, self.vectors)  # (M, C)
         if vectors.dtype != self.scale.dtype:  # int8
@@ -84,21 +88,28 @@ class VectorClassifier(nn.Module):
         empty = torch.zeros(batch * width, vectors.shape[1] + 1, dtype=vectors.dtype, device=vectors.device)
         summed = empty.index_add(0, place, torch.cat((vectors * counted, counted), dim=1))
         x = summed[:, :-1] / summed[:, -1:].clamp(min=1)
-        return torch.unflatten(x, 0, (batch, width)), tokens
+        return torch.unflatten(x, 0, (batch, width)), token_counts
 
-    def _width(self, tokens: Tensor) -> int:
-        """Padded number of tokens in a batch."""
+    def _width(self, token_counts: Tensor) -> int:
+        """Number of tokens to which the documents of a batch are padded."""
         if torch.compiler.is_exporting() or torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
             # The size of `nonzero` remains dynamic in a graph. The exporter treats a width of 1 as a constant.
-            width = (self.positions < tokens.max().clamp(min=2)).nonzero().shape[0]
+            width = (self.positions < token_counts.max().clamp(min=2)).nonzero().shape[0]
             if torch.compiler.is_exporting():
                 torch._check(width >= 2)
                 torch._check(width <= self.positions.shape[0])
             return width
-        return min(len(self.positions), -(-int(tokens.max()) // WIDTH_MULTIPLE) * WIDTH_MULTIPLE)
+        return min(len(self.positions), -(-int(token_counts.max()) // WIDTH_MULTIPLE) * WIDTH_MULTIPLE)
 
     def set_dropout(self, dropout: float, pooled: float, words: float) -> None:
-        """Set the dropout of the next round."""
+        """Set the dropout probabilities; each round of training has its own.
+
+        Args:
+            dropout: of all layers, except the following two.
+            pooled: of the pooled vector.
+            words: of whole words of a document.
+
+        """
         for module in self.modules():
             if isinstance(module, nn.Dropout):
                 module.p = dropout
@@ -106,7 +117,7 @@ class VectorClassifier(nn.Module):
 
     @torch.no_grad()
     def quantise(self) -> None:
-        """Quantise the vectors to int8, with one scale per column. For export; ends training."""
+        """Quantise the vectors to int8, with one scale per column. For export; the model cannot be trained after it."""
         table, scale = quantize_int8(self.vectors)
         self.vectors = nn.Parameter(table, requires_grad=False)
         self.scale.copy_(scale)

@@ -17,7 +17,8 @@ class ViewClassifier(nn.Module):
 
     logits = a ngram_view(document) + b vector_view(document) + c
 
-    The words are found once, for both. Where the word vectors do not help, `has_vector_view` is false and b = 0.
+    a and b are `weights`, c is `bias`. The words are found once, for both views. If the word vectors do not help,
+    `has_vector_view` is false and b = 0.
 
     Shape:      document (B, N) uint8, zero-padded, N a multiple of the stem's patch_length and at most max_length;
                 lengths (B,) int32; returns (B, classes).
@@ -49,7 +50,7 @@ class ViewClassifier(nn.Module):
 
     @torch.no_grad()
     def quantise(self) -> None:
-        """Fuse and quantise the tables. For export; ends training."""
+        """Fuse and quantise the tables. For export; the model cannot be trained after it."""
         self.ngram_view.quantise()
         self.vector_view.quantise()
 

@@ -20,7 +20,8 @@ MAX_DIVISORS = 16
 class Vocabulary(nn.Module):
     """Hash table from words to their ids. The hash is perfect: no two words share a slot.
 
-    slot = (high bits of the hash + displacement[hash mod buckets] * (2 (hash mod divisor) + 1)) mod slots
+    slot = (high bits of (hash * HASH_MULTIPLIER mod 2^32) + displacement[hash mod num_buckets] * step) mod num_slots,
+    step = 2 (hash mod divisor) + 1
 
     Shape:      hashes (M,) int64 below 2^31; returns ids (M,) int64, 0 for unknown words, else 1 ... num_words.
     Reference:  hash and displace: Belazzougui, Botelho and Dietzfelbinger 2009, "Hash, displace, and compress", sec. 3.
@@ -56,7 +57,10 @@ class Vocabulary(nn.Module):
 
     @torch.no_grad()
     def fill(self, hashes: NDArray[np.int64]) -> None:
-        """Assign ids 1 ... len(hashes) to words with distinct hashes. Raises: ValueError if no hash is perfect."""
+        """Assign ids 1 ... len(hashes) to words with distinct hashes.
+
+        Raises: ValueError if no perfect hash is found.
+        """
         for attempt in range(MAX_DIVISORS):
             self.divisor.fill_(self.num_slots - 1 - 2 * attempt)
             if self._fill(hashes):

@@ -149,8 +149,8 @@ class WordStem(nn.Module):
         sizes = torch.bincount(patch, minlength=batch * patches) * rows.shape[1]
         starts = sizes.cumsum(0) - sizes
         fold = torch.full_like(doc_index, FOLDS) if folds is None else folds[doc_index]
-        said = rows + fold.unsqueeze(1) * len(self.table)
-        evidence = nn.functional.embedding_bag(said.flatten(), self.evidence.flatten(0, 1), starts, mode="sum")
+        evidence_rows = rows + fold.unsqueeze(1) * len(self.table)
+        evidence = nn.functional.embedding_bag(evidence_rows.flatten(), self.evidence.flatten(0, 1), starts, mode="sum")
         learned = nn.functional.embedding_bag(rows.flatten(), self.table, starts, mode="sum", padding_idx=0)
         tokens = learned + evidence @ self.directions
         if self.training:
@@ -159,9 +159,10 @@ class WordStem(nn.Module):
 
     @torch.no_grad()
     def fuse(self, projection: Tensor | None = None) -> None:
-        """Merge evidence into the table and quantise it to int8, one step per column. For export; ends training.
+        """Merge evidence into the table and quantise it to int8, one step per column.
 
-        With a projection (K, C), each row is replaced by its projection first, so that tokens have K channels.
+        For export; the model cannot be trained after it. With a projection (K, C), each row is first replaced by its
+        projection, so that tokens have K channels.
         """
         table = self.table + self.evidence[FOLDS] @ self.directions
         steps, self.scale = quantize_int8(table if projection is None else table @ projection.T)
@@ -183,10 +184,11 @@ def choose_ngrams(
 ) -> tuple[NDArray[np.int64], Tensor]:
     """Select the n-grams that are most informative about the class, and compute their naive Bayes evidence.
 
-    N-grams are ordered by G^2 = 2 sum_c n_hc log(n_hc N / (n_h N_c)), where n_hc documents of class c contain n-gram h.
-    The evidence is r_hc = log((n_hc + a_c) / N_c) minus its mean over classes, with a_c = classes N_c / N, so that an
-    n-gram without occurrences has evidence zero. Evidence without a fold is computed from the other folds alone, and is
-    zero for n-grams that those folds would not have selected.
+    N-grams are ordered by G^2 = 2 sum_c n_hc log(n_hc N / (n_h N_c)). Of the N documents, N_c are of class c, n_h
+    contain n-gram h, and n_hc are of class c and contain it. The evidence is r_hc = log((n_hc + a_c) / N_c) minus its
+    mean over the K classes, with a_c = K N_c / N, so that an n-gram without occurrences has evidence zero. Evidence
+    without a fold is computed from the other folds alone, and is zero for n-grams that those folds would not have
+    selected.
 
     Shape:      counts: (distinct hashes of a document, its class, its fold); returns hashes (R,), R <= limit, and
                 evidence (FOLDS + 1, R, classes): without each fold, then of all folds.
@@ -194,16 +196,16 @@ def choose_ngrams(
                 as features: Wang and Manning 2012, "Baselines and Bigrams", sec. 2.
     """
     keys, sizes = list[NDArray[np.int64]](), np.zeros((FOLDS, num_classes))
-    for distinct, of, part in counts:
-        keys.append((distinct[distinct >= 0] * num_classes + of) * FOLDS + part)
-        sizes[part, of] += 1
+    for distinct, document_class, document_fold in counts:
+        keys.append((distinct[distinct >= 0] * num_classes + document_class) * FOLDS + document_fold)
+        sizes[document_fold, document_class] += 1
     pairs, number = np.unique(np.concatenate(keys), return_counts=True)
     del keys
     hashes, index = np.unique(pairs // (num_classes * FOLDS), return_inverse=True)
     label, fold = pairs // FOLDS % num_classes, pairs % FOLDS
-    rough = np.bincount(index * num_classes + label, weights=number, minlength=len(hashes) * num_classes)
-    told = _told(rough.reshape(-1, num_classes).astype(np.float64), sizes.sum(0))
-    order = np.argsort(-told, kind="stable")[:limit]
+    of_class = np.bincount(index * num_classes + label, weights=number, minlength=len(hashes) * num_classes)
+    g_squared = _g_squared(of_class.reshape(-1, num_classes).astype(np.float64), sizes.sum(0))
+    order = np.argsort(-g_squared, kind="stable")[:limit]
     place = np.full(len(hashes), -1)
     place[order] = np.arange(len(order))
     is_chosen = place[index] >= 0
@@ -214,17 +216,17 @@ def choose_ngrams(
         rest, documents = table.sum(0) - (table[f] if f < FOLDS else 0), sizes.sum(0) - (sizes[f] if f < FOLDS else 0)
         documents = np.maximum(documents, 1)  # all documents of a small class may be in one fold
         ratio = np.log((rest + documents / documents.mean()) / documents)
-        needed = told[order[-1]] * documents.sum() / sizes.sum() if f < FOLDS else 0.0
-        evidence.append((ratio - ratio.mean(1, keepdims=True)) * (_told(rest, documents) >= needed)[:, None])
+        needed = g_squared[order[-1]] * documents.sum() / sizes.sum() if f < FOLDS else 0.0
+        evidence.append((ratio - ratio.mean(1, keepdims=True)) * (_g_squared(rest, documents) >= needed)[:, None])
     return hashes[order], torch.from_numpy(np.stack(evidence)).float()
 
 
-def _told(counts: NDArray[np.float64], documents: NDArray[np.float64]) -> NDArray[np.float64]:
+def _g_squared(counts: NDArray[np.float64], documents: NDArray[np.float64]) -> NDArray[np.float64]:
     """G^2 of n-grams: counts (R, classes) of documents that contain them, documents (classes,) in total."""
     expected = counts.sum(1, keepdims=True) * documents / documents.sum()
     ratio = np.divide(counts, expected, out=np.ones_like(counts), where=counts > 0)
-    told: NDArray[np.float64] = 2 * (counts * np.log(ratio)).sum(1)
-    return told
+    g_squared: NDArray[np.float64] = 2 * (counts * np.log(ratio)).sum(1)
+    return g_squared
 
 
 def _previous(x: Tensor) -> Tensor:

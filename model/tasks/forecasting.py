@@ -22,13 +22,18 @@ from model.tasks.baselines import LinearMap, season_of, seasonal_error, seasonal
 from model.tasks.golden import golden_windows
 
 HORIZONS = (24, 36, 48, 60, 96, 192, 336, 720)
-"""Horizons of the published tables. A model is evaluated at those it reaches; the first four only if below 96."""
+"""Horizons of the published tables. A model is evaluated at those up to its own horizon (`prediction_length`): at the
+first four only if its own is below 96, and at its own alone if that is below 24."""
 LEVELS = (0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975, 0.99)
+"""Quantile levels to store in a calibration."""
 BAND = (0.1, 0.9)
-SMALLEST_HALF = 9
-"""Minimum number of errors that bounds the levels of BAND."""
+"""Levels that bound the 80 % band."""
+MIN_HALF_ROWS = 9
+"""Minimum number of rows in either half of validation: the errors of m rows bound levels from 1 / (m + 1) to
+m / (m + 1), and BAND must lie within."""
 HISTORY_ROWS = 6000
-"""Maximum number of rows before the test split used for calibration; at least all of validation."""
+"""Maximum number of rows of the history in `Forecasting.calibration`, which ends at the test split; if validation has
+more, all of validation."""
 RELIABLE = (0.70, 0.90)
 """Range of the 80 % band's test coverage in which its quantiles count as reliable."""
 METRICS = ("mse", "mae", "mase")
@@ -78,9 +83,9 @@ class Forecasting(Task[ForecastingRun]):
         windows = self._training_windows()
         series.windows("test", self.context, _horizons(self.horizon)[0])  # raises UserError if there are none
         start, middle, end = *series.validation_half(0), series.validation_half(1)[1]
-        if min(middle - start, end - middle) < SMALLEST_HALF:
+        if min(middle - start, end - middle) < MIN_HALF_ROWS:
             raise UserError(
-                f"validation has {end - start} rows; {2 * SMALLEST_HALF} are needed, to choose an epoch and to "
+                f"validation has {end - start} rows; {2 * MIN_HALF_ROWS} are needed, to choose an epoch and to "
                 "calibrate: get more data, or raise data.validation_fraction"
             )
         self.facts = {
@@ -128,14 +133,14 @@ class Forecasting(Task[ForecastingRun]):
             model.set_linear(torch.from_numpy(self.linear.weight.T), torch.from_numpy(self.linear.bias))
 
     @property
-    def _train_windows(self) -> int:
+    def _num_training_windows(self) -> int:
         return self.series.boundaries[0] - self.context - self.horizon + 1
 
     @property
     def examples_per_epoch(self) -> int:
         size = self.config.training.batch_size
-        wanted = min(self.config.training.examples_per_epoch or self._train_windows, self._train_windows)
-        return wanted // size * size
+        available = self._num_training_windows
+        return min(self.config.training.examples_per_epoch or available, available) // size * size
 
     def batches(self, epoch: int) -> Iterator[Batch]:
         """Yield training batches of one epoch.

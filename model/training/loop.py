@@ -84,7 +84,7 @@ class Trainer:
         for epoch in range(epochs):
             with tqdm(
                 total=self.steps_per_epoch * batch_size,
-                desc=f"all rows, epoch {epoch + 1}/{epochs}",
+                desc=f"final fit, epoch {epoch + 1}/{epochs}",
                 unit=self.job.task.unit,
             ) as bar:
                 for batch in self.job.task.batches(epoch):

@@ -136,7 +136,7 @@ class ExportFolder:
             return self._loads.pop(path)
         if limit_s:
             self._overdue.add(path)
-            log.error("%s cannot be read: no answer in %g s; it is skipped until it answers", path, limit_s)
+            log.error("%s: loading takes longer than %g s; the export is skipped until it is loaded", path, limit_s)
         return None
 
     async def _finish(self, scan: asyncio.Future[Scan]) -> Scan:

@@ -51,8 +51,9 @@ def load_models(
 ) -> tuple[list[LoadedModel], dict[Path, RefusedExport]]:
     """Load the versions that the policy selects; also return the exports that were refused, by folder.
 
-    At the first start without `skip_bad_exports`, every selected version has to be valid. Otherwise damaged versions
-    are refused; if the policy serves one version of a model, the next lower valid version is loaded instead.
+    At the first start without `skip_bad_exports`, a damaged version is an error. With `skip_bad_exports`, or when a
+    worker is restarted, it is skipped and returned as refused; if the policy serves one version of a model, the next
+    lower valid version is loaded instead.
 
     Args:
         settings: of the server.
@@ -60,7 +61,9 @@ def load_models(
         served: None at the first start. For a restarted worker, names of the models that it has to serve; with
             `skip_bad_exports` it may serve fewer.
 
-    Raises: BadExport if a version that has to be valid is damaged, or no version can be served.
+    Raises: BadExport if no version can be served, or a default model of the settings is not among those loaded. Without
+    `skip_bad_exports`, also if a selected version is damaged or missing at the first start, or if a model of `served`
+    has no valid version.
 
     """
     falls_back = settings.skip_bad_exports or served is not None
@@ -257,7 +260,7 @@ class Updater:
             return "unloaded"
         place = f"{path.parent.name}/{path.name}"
         if self._folder.is_overdue(path):
-            return f"{place} cannot be read: no answer"
+            return f"{place}: loading takes too long, and continues"
         if self._folder.is_loading(path):
             return "being loaded"
         # Errors of runtimes hold absolute paths, which clients must not see.

@@ -91,7 +91,7 @@ class Traced:
             await self._app(scope, receive, send)
             return
         started_ns = time.time_ns()
-        to_epoch_ns = started_ns - time.perf_counter_ns()  # one clock for all later times: child spans lie within it
+        to_epoch_ns = started_ns - time.perf_counter_ns()  # one clock for all later times of the span and its children
         name = scope["method"] if scope["method"] in COUNTED_METHODS else "HTTP"
         parent = self._parent(Headers(scope=scope))
         span = self._tracer.start_span(name, parent, SpanKind.SERVER, start_time=started_ns)
@@ -143,7 +143,8 @@ class Traced:
     def _inference(self, parent: Span, inference: Inference, to_epoch_ns: int) -> dict[str, str | int | float]:
         """Add the child spans `queue` and `compute`; return attributes for the request's span.
 
-        For a request in several batches, they show its longest wait and its longest batch, as if these had come last.
+        For a request in several batches, the child spans show its longest wait and its longest batch, as if the two had
+        come last.
         """
         timing = inference.timing
         computing = max(inference.started, inference.computed - timing.compute)

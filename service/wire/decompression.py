@@ -15,10 +15,11 @@ from service.errors import MalformedInput, PayloadTooLarge
 WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 """Supported content codings, with zlib's `wbits` for each."""
 ACCEPTED = "gzip, deflate"
-"""The same, for the header `Accept-Encoding` and error messages."""
+"""Supported content codings, for the header `Accept-Encoding` and error messages."""
 FORMATS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate (zlib's format)"}
 OVERHEAD_BYTES = 64 * 1024
-"""A compressed body may be this much larger than the limit of decompressed bytes. Bounds bodies of empty members."""
+"""A compressed body may be this much larger than the limit of decompressed bytes. Without this limit, a body of gzip
+members without content could have any length."""
 IN_BYTES = 16 * 1024
 OUT_BYTES = 64 * 1024
 """Compressed and decompressed bytes per turn of the event loop: about one millisecond."""

@@ -31,11 +31,13 @@ MAX_LISTS_AND_KEYS = 100_000
 """Limit of lists, objects and keys in a body: parsing a million of them takes seconds and half a gigabyte."""
 MAX_VALUES = 1_000_000
 """Limit of values in a body: each is a Python object until it becomes a number in an array."""
+TOKENS = b"[{:,"
+"""Characters of JSON that count as tokens: one for each list, object and key, and one between two values."""
 SMALL_BODY = 256 * 1024
 FEW_TOKENS = 4096
 """Bodies up to these numbers of bytes and tokens are parsed on the event loop, in about 2 ms."""
 TINY_BODY = FEW_TOKENS * 3 // 2
-"""Bodies up to this size have at most FEW_TOKENS tokens: at most two of three bytes are tokens, as in `[[],[],`."""
+"""Valid JSON up to this size has at most FEW_TOKENS tokens: at most two of three bytes are tokens, as in `[[],[],`."""
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 MAX_NUMBERS = 1_000_000
 """Limit of numbers in one response: a small request can ask for many, and serializing them takes long."""
@@ -207,7 +209,7 @@ def parse_json(schema: type[M], body: bytes, *, strict: bool | None = True) -> M
 
 
 def check_tokens(text: bytes) -> None:
-    """Raise PayloadTooLarge for JSON with so many tokens outside strings that parsing needs much time and memory."""
+    """Raise PayloadTooLarge for JSON with so many TOKENS outside strings that parsing needs much time and memory."""
     if len(text) <= MAX_LISTS_AND_KEYS:
         return
     bounds = ((b"[{:", MAX_LISTS_AND_KEYS, "lists, objects and keys"), (b",", MAX_VALUES, "values"))
@@ -221,7 +223,7 @@ def check_tokens(text: bytes) -> None:
 
 def _is_quick(body: bytes) -> bool:
     """Whether a body is small enough to parse on the event loop."""
-    return len(body) <= TINY_BODY or (len(body) <= SMALL_BODY and _count(body, b"[{:,") <= FEW_TOKENS)
+    return len(body) <= TINY_BODY or (len(body) <= SMALL_BODY and _count(body, TOKENS) <= FEW_TOKENS)
 
 
 def _count(text: bytes, marks: bytes) -> int:

@@ -13,9 +13,9 @@ ModelName = Annotated[
     Field(description="Name of a model, which selects its highest version; or `name@version`, such as imdb-s3@3."),
 ]
 MAX_TEXTS = 100_000
-"""More than any setting allows in one request; the event loop has to receive them from the parser process."""
+"""Maximum number of texts in a body, whatever the settings: the event loop receives them from the parser process."""
 Documents = Annotated[list[str], Field(fail_fast=True, max_length=MAX_TEXTS)]
-"""Validation stops at the first invalid value: describing a million of them would take minutes and gigabytes."""
+"""Validation stops at the first invalid value: describing a million invalid ones would take minutes and gigabytes."""
 
 
 def text_or_list(value: object) -> str | None:
@@ -182,7 +182,7 @@ class RankResponse(BaseModel):
 
 
 MAX_CHANNELS = 10_000
-"""More than any model has; a body could have millions."""
+"""Maximum number of channels in a body: more than any model has."""
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Channel = Annotated[list[Number | None], Field(fail_fast=True)]
 Channels = Annotated[list[Channel], Field(fail_fast=True, max_length=MAX_CHANNELS)]

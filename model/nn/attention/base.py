@@ -11,7 +11,7 @@ from model.config.encoder import EncoderConfig
 class Attention(nn.Module):
     """Base class of the attention layers. Options of each layer are in model.config.attentions.
 
-    Shape:      x (B, N, C), N <= seq_len; lengths (B,), number of real tokens in each row, at least 1, default N;
+    Shape:      x (B, N, C), N <= seq_len; lengths (B,), number of real tokens of each sequence, at least 1, default N;
                 returns (B, N, C). In mode `paper`, lengths are ignored and padding is treated like real tokens. In the
                 other modes, it is masked; in length-aware mode, the output at padding positions is undefined.
     """
@@ -82,7 +82,7 @@ def hide_padding(scores: Tensor, mask: Tensor | None) -> Tensor:
     return scores if mask is None else scores.masked_fill(~mask[:, None, None, :], float("-inf"))
 
 
-def take_tokens(x: Tensor, tokens: Tensor) -> Tensor:
-    """Gather tokens by index: x (B, H, N, D), tokens (B, m) -> (B, H, m, D)."""
-    index = tokens[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
+def take_tokens(x: Tensor, indices: Tensor) -> Tensor:
+    """Gather tokens by index: x (B, H, N, D), indices (B, m) -> (B, H, m, D)."""
+    index = indices[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
     return x.gather(2, index)

@@ -14,7 +14,9 @@ from model.nn.ops.inverse import apply_iterative_inverse, identity_like
 class Nystromformer(HeadedAttention):
     """Softmax attention approximated with landmarks L_Q and L_K, the means of m segments of Q and K.
 
-    out = s(Q L_K^T) s(L_Q L_K^T)^+ s(L_Q K^T) V + conv(V),  s(x) = softmax(x / sqrt(D))    O(N m C)
+    out = s(Q L_K^T) A^+ s(L_Q K^T) V + conv(V),  A = s(L_Q L_K^T),  s(x) = softmax(x / sqrt(D))    O(N m C)
+
+    A^+ is the pseudo-inverse of A, computed by an iteration; conv is a convolution over the tokens of each head.
 
     Reference:  Xiong et al. 2021, arXiv:2102.03902; described in Chen et al. 2021, arXiv:2111.00035, sec. 2.
     Deviates:   segments divide the real tokens; with fewer tokens than landmarks, neighbouring landmarks share a token.

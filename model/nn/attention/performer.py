@@ -15,7 +15,7 @@ class Performer(HeadedAttention):
 
     out = phi(Q) (phi(K)^T V) / (phi(Q) phi(K)^T 1),  phi(x) = exp(W x - |x|^2 / 2), x scaled by D^(-1/4)    O(N m C)
 
-    Shape:      W (m, D), orthogonal in blocks of D rows.
+    Shape:      W (m, D), orthogonal in blocks of D rows; 1 (N,), all ones.
     Reference:  Choromanski et al. 2020, arXiv:2009.14794 (FAVOR+).
     Deviates:   features are drawn once and saved with the model. Computed as softmax(log phi(Q) + s) softmax(log
                 phi(K)^T) V with s = log sum_n phi(k_n), which is equivalent and neither overflows nor divides by zero.

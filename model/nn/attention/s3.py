@@ -30,6 +30,9 @@ class Smoother(nn.Module):
 
     h = drop(relu(norm(conv1d([irfft(rfft(X S) * L); X]))))    O(N log N * C)
 
+    X S replaces each channel by the mean of its segment; there are `num_segments` equal segments of channels. L is the
+    learned kernel, in the frequency domain.
+
     Shape:      x (B, N, C); mask (B, N, 1) of real tokens, in length-aware mode only; returns (B, N, C).
     Reference:  Wang et al. 2024, arXiv:2408.08567, sec. III-B, eqs. (2) to (4), Algorithm 2.
     Deviates:   the stem is a Conv1d as in the text; Algorithm 2 lists a Conv2d that does not fit its input
@@ -105,6 +108,7 @@ class SkeletonAttention(nn.Module):
 
     out = LN1(softmax(Q K_r^T / sqrt(D)) V_r) / 2 + LN2(V_c softmax(Q^T K_c / sqrt(N))^T) / 2,  Q, K, V = W h
 
+    In each head, of width D, K_r and V_r are s1 sampled rows of K and V, K_c and V_c are s2 sampled columns.
     Q is never computed, because it only occurs in products: Q K_r^T = h (W_q^T K_r^T), Q^T K_c = W_q^T (h^T K_c).
     K and V are computed only at the sampled rows and columns. Time: O(N (s1 + s2) C).
     In length-aware mode, row k is token floor((2k + 1) l / (2 s1)) of the l real tokens, and sqrt(l) replaces sqrt(N).

@@ -75,7 +75,7 @@ def test_answer_is_the_same_at_any_padded_width(documents: Documents) -> None:
 def test_eager_widths_are_multiples_and_at_most_seq_len(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = random_model()
     monkeypatch.setattr("model.nn.vectors.WIDTH_MULTIPLE", 5)
-    widths = [model.tokens(*inputs([([1] * n, 48), ([], 1)]))[0].shape[1] for n in (0, 1, 5, 6, 10, 11, 48)]
+    widths = [model.embed(*inputs([([1] * n, 48), ([], 1)]))[0].shape[1] for n in (0, 1, 5, 6, 10, 11, 48)]
     assert widths == [5, 5, 5, 10, 10, 12, 12]
 
 

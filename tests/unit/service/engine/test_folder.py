@@ -117,7 +117,7 @@ async def test_load_that_takes_too_long_continues_and_its_result_is_taken_once(
     assert await exports.load(Export(path, (1, 1))) is None
     assert (exports.is_loading(path), exports.is_overdue(path), exports.is_reading) == (True, True, True)
     assert await exports.load(Export(path, (2, 2))) is None
-    assert caplog.messages == [f"{path} cannot be read: no answer in 0.01 s; it is skipped until it answers"]
+    assert caplog.messages == [f"{path}: loading takes longer than 0.01 s; the export is skipped until it is loaded"]
     mount.is_open.set()
     async with asyncio.timeout(PATIENCE_S):
         while (load := await exports.load(Export(path, (2, 2)))) is None:  # noqa: ASYNC110  # it is loaded by a thread

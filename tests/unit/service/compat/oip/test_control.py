@@ -159,10 +159,10 @@ async def test_load_of_a_damaged_export_is_an_error(client_of: Callable[..., Ser
 async def test_load_past_its_deadline_is_an_error_and_continues(
     client_of: Callable[..., ServingClient], exports: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    door = threading.Event()
+    released = threading.Event()
 
     def load_export(folder: Path, **_: object) -> LoadedModel:
-        assert door.wait(PATIENCE_S)
+        assert released.wait(PATIENCE_S)
         return classifier(folder.parent.name, int(folder.name))
 
     monkeypatch.setattr(service.engine.folder, "load_export", load_export)
@@ -170,7 +170,7 @@ async def test_load_past_its_deadline_is_an_error_and_continues(
     async with client_of() as client:
         response = await client.post(LOAD, headers={"x-request-timeout-ms": "1"})
         check_error(response, 504, "the model is not loaded yet; loading continues")
-        door.set()
+        released.set()
         assert answer(await client.post(LOAD)) == {"name": "mood", "versions": ["1", "2", "3"]}
 
 

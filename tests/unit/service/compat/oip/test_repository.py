@@ -58,16 +58,16 @@ async def test_model_that_accepts_no_requests_is_unavailable(empty: Settings) ->
 
 
 async def test_slow_folder_is_an_error(empty: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    door = threading.Event()
+    released = threading.Event()
 
     def find(root: Path) -> FoundVersions:
-        assert door.wait(PATIENCE_S)
+        assert released.wait(PATIENCE_S)
         return find_versions(root)
 
     monkeypatch.setattr(service.engine.folder, "find_versions", find)
     async with serving(classifier(), settings=empty) as client:
         response = await client.post(PATH, headers={"x-request-timeout-ms": "1"})
-        door.set()
+        released.set()
     assert response.status_code == 504
     assert response.json() == {"error": "the folder of exports has not been listed in time"}
 
