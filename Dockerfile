@@ -40,7 +40,7 @@ import os, urllib.request as r; \
 r.build_opener(r.ProxyHandler({})).open(f'http://127.0.0.1:{os.environ[\"LONGDOC_PORT\"]}/v2/health/ready')"]
 ENTRYPOINT ["python", "-m", "service"]
 
-# Linked layers do not depend on the layers below: new code or a new export does not change the large ones.
+# Linked layers do not depend on the layers below: new code or a new export does not change these large ones.
 FROM serve AS gpu
 COPY --link --from=build-gpu /venv /venv
 

@@ -53,7 +53,7 @@ run: .venv/serve/.installed  ## serve exports/ on http://127.0.0.1:8000, on CPU,
 
 env: .venv/dev/.installed  ## install everything for training and tests into .venv/dev
 
-test: .venv/dev/.installed  ## run the tests but those below; COVERAGE=1 measures and bounds coverage
+test: .venv/dev/.installed  ## run the tests but those below; COVERAGE=1 also fails if coverage is too low
 	$(DEV)/python -m pytest -m "not docker and not kserve and not slow" $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov)
 
 test-slow: .venv/dev/.installed  ## run the slow tests: soak, 100,000 fuzzed requests, 1 GB uploads; half an hour

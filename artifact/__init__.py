@@ -30,6 +30,6 @@ def load(folder: "str | PathLike[str]", *, format: "Format" = "onnx", device: "D
 
     from artifact.loading import load_export
     from artifact.local import Model
-    from artifact.manifest import newest_version
+    from artifact.manifest import version_folder
 
-    return Model(load_export(newest_version(Path(folder)), format=format, device=device))
+    return Model(load_export(version_folder(Path(folder)), format=format, device=device))

@@ -31,14 +31,14 @@ class InvalidInput(LongdocError):
         """(location, message) of each invalid value."""
 
     @classmethod
-    def at(cls, place: str, message: str) -> "InvalidInput":
+    def at(cls, location: str, message: str) -> "InvalidInput":
         """Error for one invalid value, with its location."""
-        return cls(f"{place}: {message}", [(place, message)])
+        return cls(f"{location}: {message}", [(location, message)])
 
     def renamed(self, rename: Callable[[str], str]) -> "InvalidInput":
         """Copy of this error with renamed locations."""
-        errors = [(rename(place), why) for place, why in self.errors]
-        return InvalidInput("; ".join(f"{place}: {why}" for place, why in errors), errors)
+        errors = [(rename(location), why) for location, why in self.errors]
+        return InvalidInput("; ".join(f"{location}: {why}" for location, why in errors), errors)
 
 
 class InferenceFailed(LongdocError):

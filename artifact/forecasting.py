@@ -60,7 +60,7 @@ class Series:
     """One multivariate series, reduced to the window that the model reads.
 
     Args:
-        series: ends of the channels in the model's order, at least as long as the model's context.
+        series: last steps of the channels in the model's order; at least the model's context, or the whole series.
         manifest: manifest of the forecaster.
         calibration: calibration of the forecaster.
         horizon: number of steps to forecast, at most the model's horizon.
@@ -81,7 +81,7 @@ class Series:
     ) -> None:
         self._manifest = manifest
         self._horizon = horizon
-        self._bands = {level: calibration.error(level, horizon) for level in levels}
+        self._errors = {level: calibration.error(level, horizon) for level in levels}
         self._window = read_window(
             series,
             manifest.channels,
@@ -94,13 +94,13 @@ class Series:
         """Input of the model: the window's values as bytes."""
 
     def answer(self, output: NDArray[np.float32]) -> Forecast:
-        """Forecast from the model's output (at least horizon, channels)."""
+        """Forecast from the model's output (the model's horizon, channels)."""
         mean, scale, scaled = self._manifest.mean, self._manifest.scale, output[: self._horizon]
-        is_whole = self._window.imputed <= MAX_IMPUTED * self._window.values.size
+        has_few_imputed = self._window.imputed <= MAX_IMPUTED * self._window.values.size
         return Forecast(
             unscale(scaled, mean, scale),
-            {level: unscale(scaled + band, mean, scale) for level, band in self._bands.items()},
-            self._manifest.quantiles_reliable and is_whole,
+            {level: unscale(scaled + error, mean, scale) for level, error in self._errors.items()},
+            self._manifest.quantiles_reliable and has_few_imputed,
             self._window,
         )
 
@@ -117,7 +117,7 @@ def choose_horizon(manifest: ForecasterManifest, horizon: int | None) -> int:
 
 
 def check_channels(manifest: ForecasterManifest, names: Sequence[str] | None, count: int) -> list[int]:
-    """Index in the request of each channel of the model.
+    """Check the channels of a request; returns the index in the request of each channel of the model.
 
     Args:
         manifest: manifest of the forecaster.

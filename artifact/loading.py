@@ -95,7 +95,7 @@ class FoundVersions(NamedTuple):
     versions: dict[str, list[Path]]
     """Name -> folders of its versions, highest first; sorted by name."""
     unreadable: dict[str, BadExport]
-    """Name whose folder cannot be listed -> why."""
+    """Name of each folder that cannot be listed, or whose name is not allowed -> why."""
 
 
 def find_exports(root: Path) -> list[Path]:

@@ -19,7 +19,7 @@ from artifact.errors import InferenceFailed, InvalidInput, NonFiniteOutput
 from artifact.forecasting import Series, check_channels, check_levels, choose_horizon
 from artifact.loading import Floats, LoadedModel
 from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest, MatcherManifest
-from artifact.matching import Coverage, Ranking, ScoredPair, Text, Texts, pooled
+from artifact.matching import Coverage, Ranking, ScoredPair, Text, Texts, pool_each
 from artifact.series import Calibration, Column, Tails
 
 Document = str | bytes | bytearray | memoryview
@@ -191,7 +191,7 @@ class Model:
         request = Texts(texts, manifest, on_overflow)
         keys = list(dict.fromkeys(request.keys))
         rows = [request.rows(key) for key in keys]
-        vectors = pooled([len(part) for part in rows], self._compute([row for part in rows for row in part]))
+        vectors = pool_each([len(part) for part in rows], self._compute([row for part in rows for row in part]))
         return request.vectors(dict(zip(keys, vectors, strict=True))), request.coverages
 
     def _scores(self, a: Floats, b: Floats) -> list[float]:

@@ -37,15 +37,15 @@ class _Part(BaseModel):
 
 
 class ModelFile(_Part):
-    """One weight file."""
+    """One file of a graph with its weights."""
 
     path: FileName
     sha256: Sha256
     format: Format
     precision: Literal["float32"]
     bucket: int = Field(gt=0)
-    """Length of the inputs' second axis: bytes of a row, or steps of a window. A file that computes several lengths is
-    listed once for each."""
+    """Length of the inputs' second axis: bytes of a document's row, steps of a series' window, or numbers of a vector.
+    A file that computes several lengths is listed once for each."""
 
 
 class ArrayFile(_Part):
@@ -252,7 +252,7 @@ class ForecasterManifest(_Export):
     calibration_examples: int = Field(gt=0)
     """m: number of errors behind each quantile; levels outside [1 / (m + 1), m / (m + 1)] are not available."""
     quantiles_reliable: bool
-    """Whether the 80 % band covered 70 % to 90 % of the test values."""
+    """Whether the 80 % band covered 70 % to 90 % of the test values at every horizon."""
 
     @property
     def archives(self) -> tuple[ArrayFile, ...]:
@@ -353,12 +353,12 @@ def versions_of(folder: Path) -> list[Path]:
     return sorted(filter(is_version, folder.iterdir()), key=lambda path: int(path.name), reverse=True)
 
 
-def newest_version(folder: Path) -> Path:
-    """Folder of the highest version; `folder` is that folder or its parent. Raises: BadExport."""
-    place = Path(os.path.abspath(folder))  # resolves `.`, but keeps the name of a symbolic link
-    if (place / MANIFEST).is_file():
-        return place
-    versions = versions_of(place) if place.is_dir() else []
+def version_folder(folder: Path) -> Path:
+    """`folder` itself if it is the folder of a version, otherwise its highest version. Raises: BadExport."""
+    absolute = Path(os.path.abspath(folder))  # resolves `.`, but keeps the name of a symbolic link
+    if (absolute / MANIFEST).is_file():
+        return absolute
+    versions = versions_of(absolute) if absolute.is_dir() else []
     if not versions:
         raise BadExport(f"{folder} is not an export", "missing")
     return versions[0]

@@ -111,15 +111,15 @@ class Texts:
         return np.stack([found[key] for key in self.keys])
 
 
-def pooled(rows: Sequence[int], vectors: NDArray[np.float32]) -> list[Vector]:
-    """Pool the rows' vectors to one vector (dim,) per text.
+def pool_each(counts: Sequence[int], vectors: NDArray[np.float32]) -> list[Vector]:
+    """Pool the vectors of each text's rows to one vector (dim,) per text.
 
     Args:
-        rows: number of rows of each text.
-        vectors: (sum of rows, dim), rows of all texts in order.
+        counts: number of rows of each text.
+        vectors: (sum of counts, dim), rows of all texts in order.
 
     """
-    parts = np.split(vectors, np.cumsum(rows)[:-1])
+    parts = np.split(vectors, np.cumsum(counts)[:-1])
     return [pool(part) for part in parts]
 
 

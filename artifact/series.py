@@ -68,7 +68,7 @@ class Step:
 
 
 def _business_day(time: datetime) -> int:
-    """Number of business days before a day."""
+    """Number of business days from the year 1 to the day before `time`."""
     weeks, weekday = divmod(time.toordinal() - 1, 7)  # ordinal 1 is a Monday
     return 5 * weeks + min(weekday, 5)
 
@@ -229,13 +229,12 @@ class Calibration:
         Raises: InvalidInput if the calibration cannot bound this level.
         """
         conformal_rank(level, self.count)
-        upper = min(int(np.searchsorted(self.levels, level - 1e-9)), len(self.levels) - 1)
+        upper = min(int(np.searchsorted(self.levels, level - 1e-9)), len(self.levels) - 1)  # 1e-9: rounding of levels
         lower = max(0, upper - 1)
         width = self.levels[upper] - self.levels[lower]
         share = min(1.0, max(0.0, (level - self.levels[lower]) / width)) if width > 0 else 1.0
-        below, above = self.errors[[lower, upper], :horizon].astype(
-            np.float64
-        )  # in float32 the interpolation may miss `above` at share 1
+        # In float32 the interpolation may miss `above` at share 1.
+        below, above = self.errors[[lower, upper], :horizon].astype(np.float64)
         between: NDArray[np.float32] = (below + share * (above - below)).astype(np.float32)
         return between
 

@@ -14,7 +14,7 @@ from artifact.backends import require_one_runtime
 from artifact.defaults import DEFAULTS, TaskName, read_defaults
 from artifact.errors import BadExport
 from artifact.loading import find_exports, find_versions, load_export
-from artifact.manifest import MANIFEST, newest_version, versions_of
+from artifact.manifest import MANIFEST, version_folder, versions_of
 from service import log
 from service.engine.selection import unknown_defaults
 from service.offline.files import InputError
@@ -30,7 +30,7 @@ NOT_SETTINGS = {"LONGDOC_DATA", "LONGDOC_IMAGE", "LONGDOC_PUBLISHED_PORT", "LONG
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code, 2 after an error, which is one line on standard error."""
+    """Run a command; return its exit code. An error is printed as one line on standard error, and its code is 2."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     commands = {"check": _check, "predict": _predict}
     command = commands.get(given[0]) if given else None
@@ -117,9 +117,9 @@ def _check(arguments: list[str]) -> int:
 
 
 def _exports(root: Path) -> tuple[list[Path], dict[TaskName, str]]:
-    """Every version in a folder of exports, of one model, or of one version; also the content of `defaults.json`."""
+    """Folder of each version in a folder of exports, of one model, or of one version; content of `defaults.json`."""
     if (root / MANIFEST).is_file():
-        return [newest_version(root.absolute())], {}
+        return [version_folder(root.absolute())], {}
     if root.is_dir() and (versions := versions_of(root.absolute())):
         return versions, {}
     found = find_versions(root)

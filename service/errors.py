@@ -9,10 +9,10 @@ LongdocError (artifact.errors)
 ├── CrossOrigin         a web page of another origin sent the request
 ├── ModelNotFound
 ├── ControlRefused      a model cannot be loaded or unloaded
-├── Overloaded          the queue is full
+├── Overloaded          a queue is full, a wait too long, or too many bytes are held
 ├── NotReady            the model or another part of the server has failed
 ├── ShuttingDown        the server accepts no more requests
-└── DeadlineExceeded    before the response was ready
+└── DeadlineExceeded    the deadline passed before the response was ready
 """
 
 import contextlib
@@ -86,7 +86,7 @@ class RetryableError(LongdocError):
 
 
 class Overloaded(RetryableError):
-    """The queue is full."""
+    """A queue is full, the wait would be too long, or all requests together hold too many bytes."""
 
     code = "overloaded"
     title = "The queue is full"
@@ -115,7 +115,7 @@ class DeadlineExceeded(LongdocError):
 
 @contextlib.contextmanager
 def rename_places(rename: Callable[[str], str]) -> Iterator[None]:
-    """Rename the locations in errors of the block to those in the request. Raises: InvalidInput."""
+    """If the block raises InvalidInput, replace each location in it by `rename(location)`. Raises: InvalidInput."""
     try:
         yield
     except InvalidInput as error:

@@ -38,18 +38,15 @@ ROWS = tuple(2.0**i for i in range(11))
 BYTES = tuple(2.0**i for i in range(4, 21))
 RATIO = tuple(i / 10 for i in range(10))
 
-
 INFERENCE_ERRORS = ("raised", "non_finite", "crashed")
 REJECTED = ("overloaded", "too_late", "deadline", "shutting_down", "not_ready")
 NEUTRAL: Mapping[Callable[[Iterable[float]], float], float] = {sum: 0.0, max: -math.inf, min: math.inf}
 """Aggregation over workers -> its neutral value. With several workers, a removed series of a gauge gets this value, so
-that it does not change the aggregate."""
+that it does not change the aggregate. A sum then stays at 0; an infinite aggregate is not exposed."""
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 """Environment variable with the folder that workers share."""
 SAMPLE_S = 1.0
 """Interval at which a worker updates its gauges for the other workers."""
-
-
 RESERVED_BYTES = {"counter": 2**16, "histogram": 2**18} | {f"gauge_live{mode}": 2**16 for mode in ("sum", "max", "min")}
 """Type of a metric -> bytes reserved for a worker's values. The files are mapped into memory: if the disk were full,
 the first write to a page would end the process with SIGBUS."""
@@ -70,7 +67,7 @@ def set_worker(folder: Path, index: int) -> None:
     values.ValueClass = values.MultiProcessValue(lambda: index)  # type: ignore[no-untyped-call]
 
 
-def forget_worker(folder: Path, index: int) -> None:
+def remove_gauges(folder: Path, index: int) -> None:
     """Remove the gauges of a worker that has ended; its counters stay."""
     mark_process_dead(index, str(folder))  # type: ignore[no-untyped-call]
 
@@ -231,15 +228,15 @@ class Metrics:
         """Read the gauge of a version from a function at every sample."""
         self._watched.setdefault((gauge, model_metrics.model), {})[model_metrics] = value
 
-    def forget(self, model_metrics: "ModelMetrics") -> None:
+    def unwatch(self, model_metrics: "ModelMetrics") -> None:
         """Stop reading the gauges of a version; remove the gauges of a model with its last version."""
         for (gauge, model), functions in list(self._watched.items()):
             if functions.pop(model_metrics, None) is not None and not functions:
                 del self._watched[gauge, model]
-                self.end(gauge, model)
+                self.remove_series(gauge, model)
 
-    def end(self, gauge: Gauge, *labels: str) -> None:
-        """Remove a series of a gauge. With several workers, the series of a sum stays, at 0."""
+    def remove_series(self, gauge: Gauge, *labels: str) -> None:
+        """Remove a series of a gauge; with several workers, give it the neutral value (NEUTRAL) instead."""
         if self.is_shared:  # prometheus_client cannot remove a series from a shared file
             gauge.labels(*labels).set(NEUTRAL[self._over_versions.get(gauge, max)])
         else:
@@ -256,7 +253,7 @@ class Metrics:
         return generate_latest(self._exposed)
 
     def of(self, model: str) -> "ModelMetrics":
-        """Metrics of one version of a model."""
+        """Create the metrics of one version of a model."""
         return ModelMetrics(self, model)
 
 
@@ -299,8 +296,8 @@ class ModelMetrics:
 
     def withdraw(self) -> None:
         """Remove the gauges of a version that is no longer served; its counters stay."""
-        self._metrics.end(self._metrics.model_info, *self._announced)
-        self._metrics.forget(self)
+        self._metrics.remove_series(self._metrics.model_info, *self._announced)
+        self._metrics.unwatch(self)
 
     def answered(
         self, task: str, *, decode_s: float, queue_s: float, compute_s: float, encode_s: float, total_s: float
@@ -316,7 +313,7 @@ class ModelMetrics:
         )
 
     def batch_closed(self, reason: str) -> None:
-        """Count a batch by `reason`: full, or drained if no other row of its kind was queued."""
+        """Count a batch by `reason`: full, or drained if no other row of its class and bucket was queued."""
         self._metrics.batches.labels(self.model, reason).inc()
 
     def rejected(self, reason: str) -> None:
@@ -355,14 +352,14 @@ class ModelMetrics:
         """Publish the size of the cache."""
         self._metrics.watch(self._metrics.cache_bytes, self, size)
 
-    def watch(
+    def watch_queue(
         self,
         depth: Callable[[], float],
         size: Callable[[], float],
         oldest: Callable[[], float],
         ready: Callable[[], float],
     ) -> None:
-        """Publish the state of the queue."""
+        """Publish the state of the queue: its rows, its bytes, its oldest request, and whether the model is ready."""
         metrics = self._metrics
         for gauge, value in (
             (metrics.queue_depth, depth),

@@ -18,7 +18,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 FEW_ITEMS = 32
-"""Items, each a document or 4 KiB of one, that take at most about 2 ms."""
+"""Maximum items for the event loop, where they take at most about 2 ms. An item is a document or ITEM_BYTES of one."""
 ITEM_BYTES = 4096
 ITEM_NUMBERS = 1000
 """Numbers of a response that count as one item: serializing them takes less than 0.1 ms."""

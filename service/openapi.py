@@ -49,19 +49,20 @@ class _Schemas:
     """JSON schemas of all bodies in the routes."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
-        named: dict[tuple[Any, Mode], TypeAdapter[Any]] = {}
+        adapters: dict[tuple[Any, Mode], TypeAdapter[Any]] = {}
         for route in routes:
             for body in route.bodies.values():
-                self._name(named, body, "validation")
+                self._add(adapters, body, "validation")
             for body in (*route.answers.values(), route.dialect.schema):
-                self._name(named, body, "serialization")
-        wanted = [(body, mode, adapter) for (body, mode), adapter in named.items()]
-        self._schemas, common = TypeAdapter.json_schemas(wanted, ref_template=REF_TEMPLATE)
+                self._add(adapters, body, "serialization")
+        inputs = [(body, mode, adapter) for (body, mode), adapter in adapters.items()]
+        self._schemas, common = TypeAdapter.json_schemas(inputs, ref_template=REF_TEMPLATE)
         self.definitions: dict[str, Any] = jsonable_encoder(common["$defs"], exclude_none=True)
 
-    def _name(self, named: dict[tuple[Any, Mode], TypeAdapter[Any]], body: Any, mode: Mode) -> None:
+    def _add(self, adapters: dict[tuple[Any, Mode], TypeAdapter[Any]], body: Any, mode: Mode) -> None:
+        """Add the adapter of a type; a body that is a JSON schema needs none."""
         if not isinstance(body, Mapping):
-            named[body, mode] = TypeAdapter(body.of if isinstance(body, Lines) else body)
+            adapters[body, mode] = TypeAdapter(body.of if isinstance(body, Lines) else body)
 
     def of(self, body: Any, mode: Mode) -> Mapping[str, Any]:
         """Schema of a body; a reference for a named type."""

@@ -34,7 +34,8 @@ class Parser:
     """The parser process, as seen by the server."""
 
     def __init__(self) -> None:
-        self._waiting = ThreadPoolExecutor(1, "parser")
+        self._executor = ThreadPoolExecutor(1, "parser")
+        """Its only thread waits for the process, so that jobs run one at a time."""
         self._lock = threading.Lock()
         self._is_closed = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -48,7 +49,7 @@ class Parser:
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function in the process. Raises: what the function raises; NotReady if the process died meanwhile."""
         job = (function, args, kwargs)
-        result: T = await asyncio.get_running_loop().run_in_executor(self._waiting, self._ask, job)
+        result: T = await asyncio.get_running_loop().run_in_executor(self._executor, self._ask, job)
         return result
 
     def close(self) -> None:
@@ -57,7 +58,7 @@ class Parser:
             self._is_closed = True
             if self._process is not None:
                 self._process.kill()
-        self._waiting.shutdown(cancel_futures=True)
+        self._executor.shutdown(cancel_futures=True)
         self._end()
 
     def _ask(self, job: object) -> Any:

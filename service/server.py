@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that stop the server. SIGHUP, which a closing terminal sends, has the effect of SIGTERM."""
 KEEP_ALIVE_S = 65
-"""Idle time of a connection before it is closed. It is longer than the 60 s of common load
-balancers, because they should close first."""
+"""Idle time of a connection before it is closed. It is longer than the 60 s of common load balancers, because they
+should close first."""
 BACKLOG = 2048
 """Maximum connections that the kernel queues until they are accepted; uvicorn's default."""
 SWITCH_S = 0.0005
@@ -70,7 +70,7 @@ class _Server(uvicorn.Server):
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening, but serve the connections that the kernel has already accepted."""
+        """Stop listening, but serve the connections that the kernel has queued."""
         for server in self.servers:
             server.close()
         with self._listener:
@@ -105,7 +105,7 @@ def serve(
     settings: Settings,
     listener: socket.socket | None = None,
     parent: int | None = None,
-    served: Collection[str] | None = None,
+    required: Collection[str] | None = None,
 ) -> int:
     """Load the models, listen, serve until a signal, drain; return the exit code, 1 if the backend has crashed.
 
@@ -113,7 +113,7 @@ def serve(
         settings: of the server.
         listener: bound socket that workers share; by default a new one.
         parent: descriptor that becomes readable when the parent of a worker has ended.
-        served: for a restarted worker: names of the models that it has to serve.
+        required: names of the models that a restarted worker has to serve; None at the first start.
 
     Raises: OSError if the address is in use; BadExport if no model can be served, a required model is damaged, or
         tracing is misconfigured. They are raised before this process listens.
@@ -126,7 +126,7 @@ def serve(
         listener or bind(settings.host, settings.port) as bound,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        models, refused = load_models(settings, metrics, served)
+        models, refused = load_models(settings, metrics, required)
         defaults = read_defaults(settings.exports)
         try:
             bound.listen(BACKLOG)
@@ -269,6 +269,7 @@ class _Lifecycle:
             with contextlib.suppress(TimeoutError):
                 second = await asyncio.wait_for(self._second_signal(), self._settings.drain_delay_s)
         server.should_exit = True
+        # After a crash, the first signal is the one that stops the server at once.
         second = second or (await self._second_signal() if first else await signalled)
         log.warning("%s: stopping at once", second.name)
         server.force_exit = True

@@ -104,7 +104,7 @@ class Settings(BaseSettings):
 
     @field_validator("api_keys", mode="before")
     @classmethod
-    def _split(cls, value: object) -> object:
+    def _split_keys(cls, value: object) -> object:
         """Split a comma-separated list.
 
         Raises: ValueError if a key is empty, or has characters that a header cannot carry.

@@ -29,13 +29,13 @@ class Statistics:
         self.fail = Duration()
         """Requests that were rejected, cancelled or failed."""
         self.decode = Duration()
-        """Documents to rows; this and the other stages are of answered requests."""
+        """Conversion of documents to rows. This and the other stages count answered requests only."""
         self.queue = Duration()
         """Longest time that a row of a request was queued."""
         self.compute = Duration()
         """Time of the longest batch of a request."""
         self.encode = Duration()
-        """Outputs to response."""
+        """Conversion of outputs to the response."""
         self.batches: dict[int, Duration] = {}
         """Number of rows -> computed batches of that size."""
         self.last_s = 0.0

@@ -46,7 +46,7 @@ class VersionPolicy:
         """Whether only the highest valid version of a model is served."""
         return self.text != "all" and name not in self.listed
 
-    def wanted(self, name: str, versions: Iterable[int]) -> list[int]:
-        """The versions of a model that may be served, highest first."""
+    def candidates(self, name: str, versions: Iterable[int]) -> list[int]:
+        """Those of the given versions of a model that may be served, highest first."""
         listed = self.listed.get(name)
         return sorted((version for version in versions if listed is None or version in listed), reverse=True)

@@ -1,7 +1,8 @@
 """Several worker processes on one port: start, watch and stop them. Run by `__main__`.
 
-The parent only holds the socket. A worker that crashes is restarted and keeps its counters. While no worker is running,
-the socket is closed, so that connections are refused at once. If no worker can be restarted, the parent exits.
+The parent only holds the socket. A worker that crashes is restarted, and its metrics counters continue. While no worker
+is running, the socket is closed, so that connections are refused at once. If no worker can be restarted, the parent
+exits.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from artifact.errors import BadExport
 from artifact.files import open_regular
 from artifact.loading import find_exports
 from service import log as logs
-from service.metrics import SHARED, forget_worker, set_worker
+from service.metrics import SHARED, remove_gauges, set_worker
 from service.server import SIGNALS, bind, obeyed_signals, serve
 from service.settings import Settings
 
@@ -42,7 +43,7 @@ STEADY_S = 60.0
 """A worker that crashes after it has run this long is restarted without a pause and does not count as failed."""
 ATTEMPTS = 8
 """The parent exits once every worker has failed this many times in a row: after about 90 s, because of the pauses."""
-KILLED_S = 10.0
+KILL_DELAY_S = 10.0
 """A worker is killed if it still runs this long after the longest possible drain."""
 FOLDER = "longdoc-workers-"
 """Prefix of the folder that workers share."""
@@ -55,10 +56,10 @@ def supervise(settings: Settings) -> int:
 
     Raises: OSError if the address is in use; BadExport if a worker cannot start, or if none can be restarted.
     """
-    served = {folder.parent.name for folder in find_exports(settings.exports)}
+    names = {folder.parent.name for folder in find_exports(settings.exports)}
     with bind(settings.host, settings.port) as listener, _shared_folder() as folder:
         os.environ[SHARED] = str(folder)
-        supervisor = _Supervisor(settings, listener, folder, served)
+        supervisor = _Supervisor(settings, listener, folder, names)
         code = asyncio.run(supervisor.run())
         if code == CANNOT_START:
             raise BadExport(supervisor.why, "start")
@@ -84,19 +85,19 @@ def _work(
     listener: socket.socket,
     folder: Path,
     index: int,
-    served: Collection[str] | None,
-    reason: Connection,
+    required: Collection[str] | None,
+    writer: Connection,
 ) -> None:
-    """Run a worker, in its own process; send the reason through a pipe if it cannot start."""
+    """Run a worker, in its own process; if it cannot start, send the reason through the pipe `writer`."""
     os.setpgrp()  # Ctrl-C in a terminal then reaches the parent only, which forwards it
     logs.configure(settings.log_format)
     parent = multiprocessing.parent_process()
     assert parent is not None
     try:
         set_worker(folder, index)
-        sys.exit(serve(settings, listener, parent.sentinel, served))
+        sys.exit(serve(settings, listener, parent.sentinel, required))
     except (BadExport, OSError) as error:
-        reason.send(str(error))
+        writer.send(str(error))
         sys.exit(CANNOT_START)
 
 
@@ -107,20 +108,21 @@ class _Supervisor:
         settings: of the server.
         listener: socket bound to the address.
         folder: folder that the workers share.
-        served: names of the models in the folder of exports at the start.
+        names: of the models in the folder of exports at the start. A worker serves what it finds at its first start,
+            but has to serve these models when it is restarted.
 
     """
 
-    def __init__(self, settings: Settings, listener: socket.socket, folder: Path, served: Collection[str]) -> None:
+    def __init__(self, settings: Settings, listener: socket.socket, folder: Path, names: Collection[str]) -> None:
         self._settings = settings
         self._listener = listener
         self._folder = folder
-        self._served = served
+        self._names = names
         self._context = multiprocessing.get_context("spawn")
         self._workers: dict[int, SpawnProcess] = {}
-        """Running workers, by number."""
+        """Running workers, by index."""
         self._failures: dict[int, int] = {}
-        """Number of a worker -> failures in a row; a run shorter than STEADY_S is a failure."""
+        """Index of a worker -> failures in a row; a run shorter than STEADY_S is a failure."""
         self._stopping = asyncio.Event()
         self.why = ""
         """Why the last worker could not start, or why the parent exits."""
@@ -145,7 +147,7 @@ class _Supervisor:
         if not self._stopping.is_set():
             # `drain_timeout_s` applies twice: to uvicorn's shutdown, then to the engine's drain.
             drain_s = self._settings.drain_delay_s + 2 * self._settings.drain_timeout_s
-            asyncio.get_running_loop().call_later(drain_s + KILLED_S, self._send, signal.SIGKILL)
+            asyncio.get_running_loop().call_later(drain_s + KILL_DELAY_S, self._send, signal.SIGKILL)
         self._stopping.set()
         self._listener.close()
         self._send(number)
@@ -193,11 +195,11 @@ class _Supervisor:
 
     async def _run_worker(self, index: int) -> int:
         """Run a worker until it ends; return its exit code, negative for a signal."""
-        served = self._served if index in self._failures else None
+        required = self._names if index in self._failures else None
         reader, writer = Pipe(duplex=False)
         worker = self._context.Process(
             target=_work,
-            args=(self._settings, self._listener, self._folder, index, served, writer),
+            args=(self._settings, self._listener, self._folder, index, required, writer),
             name=f"worker-{index}",
         )
         resource_tracker.ensure_running()  # before signals are blocked: it would unblock them
@@ -215,5 +217,5 @@ class _Supervisor:
         del self._workers[index]
         with reader, contextlib.suppress(EOFError, OSError):  # the worker sent no reason, or only a part of it
             self.why = reader.recv()
-        forget_worker(self._folder, index)
+        remove_gauges(self._folder, index)
         return worker.exitcode or 0

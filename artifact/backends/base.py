@@ -10,7 +10,7 @@ from artifact.cores import cpu_count
 
 Device = Literal["auto", "cpu", "cuda"]
 BATCH_ROWS = {"cpu": 16, "cuda": 64}
-"""Rows per batch in the longest bucket, by device."""
+"""Maximum rows of a batch in the longest bucket, by device; batches of shorter rows hold more."""
 CUDA_BATCHES = 2
 """Concurrent batches on CUDA: one is computed while the next one is copied."""
 Array = NDArray[Any]

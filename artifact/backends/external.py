@@ -50,33 +50,33 @@ def _is_external(content: memoryview, message: Message) -> bool:
 
 
 def _fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yield the number and value of each field; fixed-length values are skipped and read as 0. Raises: ValueError."""
-    place = 0
-    while place < len(content):
-        key, place = _varint(content, place)
+    """Yield the number and value of each field, 0 in offset of a fixed-length value. Raises: ValueError."""
+    offset = 0
+    while offset < len(content):
+        key, offset = _varint(content, offset)
         if key >= 2**32:  # other parsers truncate it to 32 bits
             raise ValueError("no such field")
         value: int | memoryview = 0
         if (wire := key & 7) == 0:
-            value, place = _varint(content, place)
+            value, offset = _varint(content, offset)
         elif wire == 2:
-            size, place = _varint(content, place)
-            value = content[place : place + size]
-            place += size
+            size, offset = _varint(content, offset)
+            value = content[offset : offset + size]
+            offset += size
         elif wire in FIXED_BYTES:
-            place += FIXED_BYTES[wire]
+            offset += FIXED_BYTES[wire]
         else:
             raise ValueError("no such wire type")
-        if place > len(content):
+        if offset > len(content):
             raise ValueError("cut off")
         yield key >> 3, value
 
 
-def _varint(content: memoryview, place: int) -> tuple[int, int]:
+def _varint(content: memoryview, offset: int) -> tuple[int, int]:
     """Decode a varint; returns its value and the offset after it. Raises: ValueError."""
     value = 0
-    for index, byte in enumerate(content[place : place + 10]):
+    for index, byte in enumerate(content[offset : offset + 10]):
         value |= (byte & 127) << (7 * index)
         if byte < 128:
-            return value, place + index + 1
+            return value, offset + index + 1
     raise ValueError("varint too long")

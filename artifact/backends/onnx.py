@@ -16,7 +16,7 @@ from artifact.manifest import Graph
 
 
 class OnnxBackend:
-    """One session per file; a file may serve several buckets. `InferenceSession.run` is thread-safe without the GIL."""
+    """One session per file; buckets may share a file. `InferenceSession.run` is thread-safe and releases the GIL."""
 
     def __init__(self, files: dict[int, Path], graph: Graph, *, device: Device) -> None:
         self.device = _device(device)

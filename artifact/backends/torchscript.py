@@ -11,7 +11,7 @@ from artifact.manifest import Graph
 
 
 class TorchScriptBackend:
-    """One frozen module per file; a file may serve several buckets."""
+    """One frozen module per file; several buckets may share a file."""
 
     def __init__(self, files: dict[int, Path], graph: Graph, *, device: Device) -> None:
         if device == "cuda" and not torch.cuda.is_available():

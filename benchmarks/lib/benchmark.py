@@ -13,7 +13,7 @@ from artifact.provenance import git_revision
 from benchmarks.lib import provenance, record
 from benchmarks.lib.record import RESULTS, Data, Record
 
-NOT_SETTINGS = ("out", "data_dir", "runs")
+FOLDER_OPTIONS = ("out", "data_dir", "runs")
 """Options that only name folders and do not affect the results; left out of the record."""
 
 
@@ -27,7 +27,8 @@ class Benchmark:
     description: str
     """Description of the command: the docstring of the module."""
     measure: Callable[[argparse.Namespace], Iterator[Data]]
-    """Yields all results so far after each measured part; the record is written each time."""
+    """Yields all results so far after each measured part; the record is written each time. Yields nothing if the
+    existing record is complete."""
     report: Callable[[Record], str]
     """Body of the report, in Markdown."""
     chart: Callable[[Record, Path], None] | None = None
@@ -48,12 +49,12 @@ class Benchmark:
         facts: dict[str, Any] = {
             "name": self.name,
             "program": self.program,
-            "command": shlex.join(["python", "-m", self.program, *_without_places(given)]),
+            "command": shlex.join(["python", "-m", self.program, *_without_folders(given)]),
             "date": provenance.today(),
             "revision": git_revision(),
             "hardware": provenance.hardware(),  # before the benchmark adds its own load
             "versions": provenance.versions(self.packages),
-            "settings": {key: _plain(value) for key, value in vars(args).items() if key not in NOT_SETTINGS},
+            "settings": {key: _plain(value) for key, value in vars(args).items() if key not in FOLDER_OPTIONS},
         }
         measured: Record | None = None
         try:
@@ -65,8 +66,8 @@ class Benchmark:
             if measured:
                 self.render(measured, args.out / self.name)
                 print(self.markdown(measured))
-        if not measured:  # keep the record with the date and revision of its results
-            print(f"{args.out / self.name}: nothing is missing")
+        if not measured:  # the existing record is complete; it keeps its date and revision
+            print(f"{args.out / self.name}: the record is complete; nothing was measured")
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse the command line."""
@@ -105,15 +106,15 @@ def _provenance(measured: Record) -> str:
     return "".join(f"- {line}\n" for line in lines)
 
 
-def _without_places(arguments: Sequence[str]) -> list[str]:
+def _without_folders(arguments: Sequence[str]) -> list[str]:
     """Drop the arguments that only name folders."""
-    kept, skips = list[str](), False
+    kept, skips_value = list[str](), False
     for argument in arguments:
         name, has_value, _ = argument.removeprefix("--").partition("=")
-        is_place = argument.startswith("--") and name.replace("-", "_") in NOT_SETTINGS
-        if not skips and not is_place:
+        is_folder = argument.startswith("--") and name.replace("-", "_") in FOLDER_OPTIONS
+        if not skips_value and not is_folder:
             kept.append(argument)
-        skips = is_place and not has_value
+        skips_value = is_folder and not has_value
     return kept
 
 

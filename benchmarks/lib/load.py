@@ -1,13 +1,13 @@
-"""HTTP load generator: closed loop (`closed_loop`) or open loop with a fixed rate (`open_loop`).
+"""HTTP load generator: closed loop (`closed_loop`) or open loop at a mean rate (`open_loop`).
 
     requests = [post(url, body) for body in bodies]
     outcome = run(closed_loop(url, requests, connections=32, seconds=10))
     print(outcome.throughput, outcome.quantile(0.99), outcome.statuses())
 
-Requests are prepared bytes, sent in turns over keep-alive connections. Of responses only status, length,
-`Retry-After` and `Connection` are parsed. Latency counts from the time a request was due, not from the time it could be
-sent, so that a stalling server is measured correctly (no coordinated omission). Run a load in a process that does
-nothing else. From a shell:
+Requests are prepared bytes, sent in order and then again from the first, over keep-alive connections. Of responses only
+status, length, `Retry-After` and `Connection` are parsed. Latency counts from the time a request was due, not from the
+time it could be sent, so that a stalling server is measured correctly (no coordinated omission). Run a load in a
+process that does nothing else. From a shell:
 
     python -m benchmarks.lib.load http://127.0.0.1:8000/v1/classify --body docs/review.txt --content-type text/plain
 """
@@ -113,7 +113,7 @@ async def closed_loop(
 
     Args:
         url: URL with the host and port to connect to.
-        requests: requests to send, in turns.
+        requests: requests to send, repeated in order.
         connections: number of concurrent requests.
         seconds: duration; requests in flight at its end are awaited, but do not count in the throughput.
         give_up_s: timeout of a request in seconds.
@@ -150,7 +150,7 @@ async def open_loop(
 
     Args:
         url: URL with the host and port to connect to.
-        requests: requests to send, in turns.
+        requests: requests to send, repeated in order.
         rate: mean requests per second.
         seconds: duration; requests in flight at its end are awaited.
         give_up_s: timeout in seconds after the time a request was due; its connection is then closed.
@@ -162,11 +162,11 @@ async def open_loop(
     moments = np.cumsum(generator.exponential(1 / rate, size=int(rate * seconds + 10 * (rate * seconds) ** 0.5 + 10)))
     client = _Client(url, give_up_s)
     idle: list[_Connection] = []
-    places = asyncio.Semaphore(max_connections)
+    may_connect = asyncio.Semaphore(max_connections)
     tasks = set[asyncio.Task[None]]()
 
     async def ask(index: int, due: float) -> None:
-        async with places:
+        async with may_connect:
             connection = idle.pop() if idle else None  # most recently used, to keep few connections open
             connection, _ = await client.ask(connection, requests[index % len(requests)], due)
             if connection is not None:
@@ -203,7 +203,7 @@ class _Client:
     async def ask(
         self, connection: "_Connection | None", request: bytes, due: float
     ) -> tuple["_Connection | None", int]:
-        """Send a request over a connection, or a new one.
+        """Send a request over `connection`, or over a new one if it is None or closed.
 
         Returns: the connection if it can be used again; the status of the answer, 0 without one.
         """

@@ -14,7 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("onnxruntime", "uvicorn", "httptools", "uvloop", "fastapi", "numpy")
 """Packages whose versions affect the results."""
-START_S = 60
+TIMEOUT_S = 60
+"""Time limit in seconds of a server's start, and of its exit."""
 TEXT = "text/plain"
 
 
@@ -25,8 +26,8 @@ class Server:
         self.process = process
         self.url = url
 
-    def rss_mb(self) -> float:
-        """Resident memory of the process in MB."""
+    def rss_mib(self) -> float:
+        """Resident memory of the process in MiB."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         found = re.search(r"VmRSS:\s+(\d+) kB", status)
         return int(found[1]) / 1024 if found else float("nan")
@@ -34,7 +35,7 @@ class Server:
     def stop(self) -> int:
         """Send SIGTERM; returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(START_S)
+        return self.process.wait(TIMEOUT_S)
 
 
 @contextlib.contextmanager
@@ -58,7 +59,7 @@ def _environment() -> dict[str, str]:
 
 
 def _address(process: subprocess.Popen[bytes], log: Path) -> str:
-    until = time.monotonic() + START_S
+    until = time.monotonic() + TIMEOUT_S
     while not (found := re.search(r"(?:listening|running) on (http://\S+)", log.read_text(), re.IGNORECASE)):
         if process.poll() is not None or time.monotonic() > until:
             raise RuntimeError(f"the server did not start:\n{log.read_text()[-2000:]}")

@@ -1,7 +1,7 @@
 """`python -m benchmarks.models.aan_tfidf`: TF-IDF baseline for matching papers, on the same pairs.
 
 Cosine similarity of TF-IDF vectors of words (scikit-learn, extra `train`), fitted on documents outside the test and
-validation folds; the threshold is chosen on validation. Evaluated on all test pairs and on the disjoint ones.
+validation folds; the threshold is chosen on validation. Evaluated on all test pairs and on the paper-disjoint ones.
 """
 
 import argparse
@@ -27,12 +27,13 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
     pairs = load_pairs(PairsConfig(name="aan"), args.data_dir)
     texts = [text[:MAX_BYTES].decode(errors="ignore") for text in pairs.texts]
     vectorizer = TfidfVectorizer(sublinear_tf=True, min_df=2, max_df=0.5)
+    # Fold 0 belongs to the test pairs, fold 1 to validation.
     vectorizer.fit([text for text, fold in zip(texts, pairs.folds, strict=True) if fold > 1])
     vectors = vectorizer.transform(texts)
 
-    def cosine(of: NDArray[np.int64]) -> NDArray[np.float64]:
+    def cosine(pairs: NDArray[np.int64]) -> NDArray[np.float64]:
         """Cosine similarity of each pair; the vectors are normalised."""
-        products = vectors[of[:, 0]].multiply(vectors[of[:, 1]]).sum(axis=1)
+        products = vectors[pairs[:, 0]].multiply(vectors[pairs[:, 1]]).sum(axis=1)
         return np.asarray(products, np.float64).ravel()
 
     sets: list[Data] = []

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.models.classification`: the classifier against TF-IDF, its ablation, long documents.
+"""`python -m benchmarks.models.classification`: accuracy of the classifier: TF-IDF, ablation, long documents.
 
-Trains three seeds of the shipped models and one of most variants (minutes each on one core) into
+Trains three seeds for each data set and one of most variants (minutes each on one core) into
 `runs/classification/`. Each result is recorded when its run ends; a restarted benchmark continues. The results of
 TF-IDF are from `benchmarks.models.text_tfidf`.
 """
@@ -18,12 +18,12 @@ from benchmarks.lib.table import mean_and_deviation, table
 from benchmarks.models.runs import Case, Values, add_options, evaluate, revisions, trained, values_by_case
 
 NAME = "classification"
-SERVED = {
+COMPARED = {
     "imdb": Case("imdb", "imdb-s3", 3),
     "20newsgroups": Case("20newsgroups", "newsgroups-s3", 3),
     "20newsgroups-stripped": Case("20newsgroups-stripped", "newsgroups-s3", 3, ('data.name="20newsgroups-stripped"',)),
 }
-"""Recipes of the shipped models, by data set."""
+"""Runs that are compared with TF-IDF, by data set."""
 VARIANTS = (
     Case("without S3Attention: the stem alone", "imdb-s3", 3, ("model.encoder.num_layers=0",)),
     Case("without smoother", "imdb-s3", 1, ("model.encoder.options.use_smoother=false",)),
@@ -40,13 +40,13 @@ PUBLISHED = {"imdb": "69.27 ± 0.83"}
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
     """Train and evaluate the missing runs."""
-    return trained(NAME, (*SERVED.values(), *VARIANTS), args, evaluate)
+    return trained(NAME, (*COMPARED.values(), *VARIANTS), args, evaluate)
 
 
 def report(record: Record) -> str:
     """Report: comparison with TF-IDF, ablation, long documents."""
     found = values_by_case(record.data["runs"])
-    served = {name: found[name] for name in SERVED if name in found}
+    compared = {name: found[name] for name in COMPARED if name in found}
     baseline = tfidf()
     wanted = (("accuracy", "windows"), ("accuracy", "head"), ("macro_f1", "windows"), ("ece", "windows"))
     results = [
@@ -57,13 +57,13 @@ def report(record: Record) -> str:
             f"{baseline[name]:.2f}",
             PUBLISHED.get(name, ""),
         ]
-        for name, runs in served.items()
+        for name, runs in compared.items()
     ]
     variants = {"as served": found.get("imdb", []), **{case.name: found.get(case.name, []) for case in VARIANTS}}
     parts = [[name, str(len(runs)), percent(runs, "accuracy", "windows")] for name, runs in variants.items() if runs]
     long = [
         [name, str(len(runs)), *(percent(runs, "accuracy", f"{how}, over 4,096 bytes") for how in ("windows", "head"))]
-        for name, runs in served.items()
+        for name, runs in compared.items()
     ]
     columns = ["ours", "head alone", "macro F1", "ECE", "TF-IDF + LR", "S3Attention, published"]
     return "\n".join(
@@ -98,14 +98,14 @@ def draw(record: Record, path: Path) -> None:
     found, baseline = values_by_case(record.data["runs"]), tfidf()
     means = {name: [100 * run["accuracy", "windows"] for run in runs] for name, runs in found.items()}
     figure, (left, right) = chart.figure((12, 4), 2)
-    served = [name for name in SERVED if name in means]
-    for place, name in enumerate(served):
+    compared = [name for name in COMPARED if name in means]
+    for place, name in enumerate(compared):
         deviation = statistics.stdev(means[name]) if len(means[name]) > 1 else 0.0
         left.bar(place, statistics.mean(means[name]), yerr=deviation, capsize=3, color="C0")
         label = None if place else "TF-IDF + LR"
         left.plot([place - 0.45, place + 0.45], [baseline[name]] * 2, color="black", label=label)
-    left.set(ylabel="accuracy, %", xticks=range(len(served)), ylim=(60, 100))
-    left.set_xticklabels(served)
+    left.set(ylabel="accuracy, %", xticks=range(len(compared)), ylim=(60, 100))
+    left.set_xticklabels(compared)
     left.legend()
     names = [name for name in ("imdb", *(case.name for case in VARIANTS)) if name in means]
     values = [statistics.mean(means[name]) for name in names]

@@ -1,8 +1,8 @@
 """`python -m benchmarks.models.classifier_speed`: cost per document of the shipped and the paper's classifier.
 
 Serving: `exports/imdb-s3` in ONNX Runtime at each length bucket and the paper's encoder exported at 4,096 bytes, one
-thread, interleaved. Training: forward, backward and optimiser step of both in eager PyTorch on IMDb's training reviews
-at their real lengths, interleaved; peak memory is measured in a separate process each.
+thread, interleaved. Training: forward, backward and optimiser step of both models in eager PyTorch on IMDb's training
+reviews at their real lengths, interleaved. Peak memory is measured in a separate process for each model.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend
 from artifact.documents import pad_rows
-from artifact.manifest import newest_version, read_manifest
+from artifact.manifest import read_manifest, version_folder
 from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.interleave import interleave
@@ -37,7 +37,7 @@ from model.training.loop import parameter_groups
 
 BATCH_BYTES = 4 * 4096
 """Bytes per batch when served, as in the service on a CPU: four long documents, or more shorter ones."""
-STEP = 32
+STEP_DOCUMENTS = 32
 """Documents per training step."""
 OURS, PAPER = "imdb-s3", "imdb-paper"
 
@@ -91,7 +91,7 @@ class Trainer:
     @classmethod
     def of(cls, recipe: str, data_dir: Path) -> "Trainer":
         """Create a trainer for a recipe."""
-        config = load_recipe(find_recipe(recipe), [f"training.batch_size={STEP}"])
+        config = load_recipe(find_recipe(recipe), [f"training.batch_size={STEP_DOCUMENTS}"])
         assert isinstance(config, ClassificationRun)
         task = Classification(config)
         task.load(data_dir)
@@ -120,7 +120,7 @@ class Trainer:
 
 def serving_seconds(rounds: int) -> dict[str, list[float]]:
     """Seconds per document of each round: the shipped model at each length bucket, and the paper's."""
-    folder = newest_version(Path("exports") / OURS)
+    folder = version_folder(Path("exports") / OURS)
     manifest = read_manifest(folder)
     ours = create_backend(manifest, folder, device="cpu")
     runs: dict[str, Callable[[], object]] = {}
@@ -168,7 +168,7 @@ def report(record: Record) -> str:
         serving.append([label, f"{value:.2f}", growth, f"{ms['paper'] / value:.1f} x"])
         previous = value
     trained = record.data["training"]
-    speed = {name: STEP * len(found["step_s"]) / sum(found["step_s"]) for name, found in trained.items()}
+    speed = {name: STEP_DOCUMENTS * len(found["step_s"]) / sum(found["step_s"]) for name, found in trained.items()}
     rows = [
         [
             "ours" if name == OURS else "the paper's",
@@ -188,8 +188,8 @@ def report(record: Record) -> str:
             table(["model and bytes", "ms a document", "to half the bytes", "the paper's takes"], serving),
             f"A document of 512 bytes costs {ms['4096'] / ms['512']:.1f} times less than one of 4,096.",
             "",
-            f"Training on IMDb's reviews at their lengths, one thread, steps of {STEP} documents in turns, eager "
-            "PyTorch:",
+            f"Training on IMDb's reviews at their lengths, one thread, steps of {STEP_DOCUMENTS} documents in turns, "
+            "eager PyTorch:",
             "",
             table(heads, rows),
             "FLOPs are those of matrix products and convolutions; look-ups and FFTs are not counted.",

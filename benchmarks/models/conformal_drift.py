@@ -2,7 +2,7 @@
 
 MODEL is an export or a run of a forecaster (default: `exports/exchange exports/ili`). The test split is not used.
 Calibrates the 80 % band on the first half of validation, or on the history that ends with it, and measures its coverage
-of the second half: with absolute errors, and with errors relative to the deviation, the differences or the range of the
+of the second half: with plain errors, and with errors relative to the deviation, the differences or the range of the
 window (locally weighted split conformal: Lei et al. 2018, arXiv:1604.04173, sec. 5.2).
 """
 
@@ -28,7 +28,7 @@ SCALES: dict[str, Callable[[Floats], Floats]] = {
     "differences": lambda window: np.sqrt(np.square(np.diff(window, axis=0)).mean(axis=0) + np.float32(1e-4)),
     "range": lambda window: np.ptp(window, axis=0) + np.float32(0.05),
 }
-"""Normalisers of the errors: scaled window (N, C) -> (C,)."""
+"""Normalisers of the errors: scaled window (steps, channels) -> (channels,)."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +47,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 
 def coverages(folder: Path, data_dir: Path) -> dict[str, float]:
-    """Coverage of the second half of validation for each of SCALES, and for absolute errors with the history."""
+    """Coverage of the second half of validation for each of SCALES, and for plain errors with the history."""
     task, (run,) = load(folder, data_dir)
     assert isinstance(task, Forecasting)
     task.load(data_dir)
@@ -62,7 +62,7 @@ def coverages(folder: Path, data_dir: Path) -> dict[str, float]:
 
 
 def spreads(task: Forecasting, start: int, end: int, scale: Callable[[Floats], Floats]) -> Floats:
-    """Normaliser of every forecast of rows start to end, (end - start, O, C)."""
+    """Normaliser of every forecast of rows `start` to `end`: (end - start, horizon, channels)."""
     values = task.series.values
     found = np.empty((end - start, task.horizon, values.shape[1]), np.float32)
     for origin in range(start - task.horizon + 1, end):
@@ -72,7 +72,7 @@ def spreads(task: Forecasting, start: int, end: int, scale: Callable[[Floats], F
 
 
 def coverage(calibrated: Floats, measured: Floats) -> float:
-    """Share of `measured` errors inside the band calibrated on `calibrated`, both (rows, O, C)."""
+    """Share of `measured` errors inside the band calibrated on `calibrated`, both (rows, horizon, channels)."""
     calibration = calibrate(calibrated, BAND)
     low, high = (calibration.error(level, measured.shape[1]) for level in BAND)
     return float(((low <= measured) & (measured <= high)).mean())

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.models.document_length [MODEL...]`: accuracy by document length, with windows and head alone.
+"""`python -m benchmarks.models.document_length [MODEL...]`: accuracy by document length, windows or head alone.
 
 MODEL is an export or a run of a classifier (default: `exports/imdb-s3`). A result replaces the recorded one of the same
 data set; others are kept. Runs on 20 Newsgroups are in `runs/classification/` after

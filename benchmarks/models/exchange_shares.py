@@ -63,9 +63,10 @@ def report(record: Record) -> str:
         for run in runs
     ]
     return (
-        f"MSE on the last 40 % of the training rows ({first['rows']:,} days), trained on the first 60 %, over that of "
-        f"the linear map; mean over {first['horizon']} steps, seed 0. `start` is the share of the map alone, the epoch "
-        f"has the correction by attention.\n\n{table(['linear_share', 'start', *heads], rows, left=0)}\n"
+        f"MSE relative to the linear map, on the last 40 % of the training rows ({first['rows']:,} days), trained on "
+        f"the first 60 %; mean over {first['horizon']} steps, seed 0. `start`: the linear map with its share, before "
+        "training; epochs: with the correction by attention.\n\n"
+        f"{table(['linear_share', 'start', *heads], rows, left=0)}\n"
         f"{revisions(runs)}\n"
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from artifact.loading import load_export
-from artifact.manifest import ForecasterManifest, newest_version
+from artifact.manifest import ForecasterManifest, version_folder
 from benchmarks.lib import chart
 from benchmarks.lib.benchmark import add_data_dir
 from model.config.run import ForecastingRun
@@ -32,7 +32,7 @@ def main() -> None:
     args = parser.parse_args()
     figure, axes = chart.figure((11, 6), 2, rows=2)
     for panel, name in zip(axes, NAMES, strict=True):
-        draw(panel, newest_version(args.exports / name), args.data_dir)
+        draw(panel, version_folder(args.exports / name), args.data_dir)
     axes[0].legend(fontsize=8)
     chart.save(figure, args.out)
 

@@ -45,12 +45,12 @@ def baselines() -> dict[tuple[str, int], tuple[float, float]]:
 
 
 def values(found: dict[str, list[Values]], kind: str, name: str, horizon: int, metric: str) -> list[float]:
-    """One value per seed."""
+    """Values of a metric, one per seed."""
     return [run[metric, f"horizon {horizon}"] for run in found.get(f"{kind}, {name}", [])]
 
 
 def report(record: Record) -> str:
-    """Report with one row per data set and horizon, and counts of the rows in which ours is best or equal."""
+    """Report with one row per data set and horizon, and in how many rows ours is at or below each other method."""
     found, others, rows = values_by_case(record.data["runs"]), baselines(), []
     wins = dict.fromkeys(("S3Attention", "FEDformer", "repeat-last", "linear map"), 0)
     for name, horizon in ROWS:
@@ -67,12 +67,12 @@ def report(record: Record) -> str:
     counts = ", ".join(f"{other} {count}" for other, count in wins.items())
     return (
         "MSE and MAE on scaled data over all test windows, ours mean ± standard deviation over seeds; input 96, ILI "
-        "36; one model a set for all its horizons. Splits: ETTm2 12/4/4 months, the others 7:1:2. Chosen on the first "
-        "half of validation, the recipe of Exchange on the end of the training rows (`exchange_shares`). `literal` is "
-        "the paper's forecaster, trained by us, one seed; S3Attention and FEDformer are quoted (Wang et al. 2024, "
-        "arXiv:2408.08567, Table 2); repeat-last and linear map: `forecasting_baselines`.\n\n"
+        "36; one model per data set, for all its horizons. Splits: ETTm2 12/4/4 months, the others 7:1:2. Recipes were "
+        "chosen on the first half of validation, that of Exchange on the end of the training rows (`exchange_shares`). "
+        "`literal` is the paper's forecaster, trained by us, one seed; S3Attention and FEDformer are quoted (Wang et "
+        "al. 2024, arXiv:2408.08567, Table 2); repeat-last and linear map: `forecasting_baselines`.\n\n"
         f"{table(heads, rows)}\n"
-        f"Rows of {len(rows)} in which ours (mean, 3 decimals) is at or below: {counts}.\n\n"
+        f"Number of rows, of {len(rows)}, in which ours (mean, 3 decimals) is at or below: {counts}.\n\n"
         f"{revisions(record.data['runs'])}\n"
     )
 

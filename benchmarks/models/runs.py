@@ -67,7 +67,7 @@ def add_options(parser: argparse.ArgumentParser, name: str) -> None:
 
 
 def trained(
-    name: str, cases: Sequence[Case], args: argparse.Namespace, read: Callable[[Path, Path], Any]
+    name: str, cases: Sequence[Case], args: argparse.Namespace, results_of: Callable[[Path, Path], Any]
 ) -> Iterator[Data]:
     """Train and evaluate every seed that the record lacks; yields the data after each one.
 
@@ -77,7 +77,7 @@ def trained(
         name: name of the record.
         cases: runs to train.
         args: `data_dir`, `runs`, `out`.
-        read: (folder of a trained run, data folder) -> its results as JSON.
+        results_of: (folder of a trained run, data folder) -> its results as JSON.
 
     """
     current = {case.name: case.fingerprint for case in cases}
@@ -88,7 +88,7 @@ def trained(
     for case, seed in tqdm(missing, unit="run"):
         folder = train(case.recipe, (*case.overrides, f"seed={seed}"), args.runs / case.folder, args.data_dir)
         found = {"case": case.name, "seed": seed, "recipe": case.fingerprint, "revision": git_revision()}
-        runs.append({**found, "results": read(folder, args.data_dir)})
+        runs.append({**found, "results": results_of(folder, args.data_dir)})
         yield {"runs": runs}
 
 

@@ -101,7 +101,7 @@ def report(record: Record) -> str:
     ]
     return (
         "Words and bigrams in two documents or more, sublinear counts; training texts that are also in test are left "
-        "out; C is chosen on validation, then the model is fitted on both.\n\n"
+        "out; C is chosen on validation, then the model is fitted on training and validation.\n\n"
         f"{table(['documents', 'C', 'validation %', 'test documents', 'test accuracy %', 'fit, s'], rows)}\n"
         f"Revisions: {', '.join(sorted({row['revision'] for row in record.data['sets']}))}.\n"
     )

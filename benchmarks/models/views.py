@@ -1,7 +1,7 @@
 """`python -m benchmarks.models.views`: what a second view, and S3Attention in it, add to the classifier of reviews.
 
-Trains into `runs/views/` (more than an hour per run on one core, except for the first round). Each result is recorded
-when its run ends; a restarted benchmark continues.
+Trains into `runs/views/` (more than an hour per run on one core; less for cases that only run the first round).
+Each result is recorded when its run ends; a restarted benchmark continues.
 """
 
 import argparse

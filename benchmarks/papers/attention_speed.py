@@ -77,7 +77,7 @@ def documents(length: int, batch: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 @contextlib.contextmanager
 def kernels(name: str) -> Iterator[None]:
-    """Context in which PyTorch selects the attention's kernels."""
+    """Context without fused softmax attention for UNFUSED; for other names it changes nothing."""
     with sdpa_kernel(SDPBackend.MATH) if name == UNFUSED else contextlib.nullcontext():
         yield
 

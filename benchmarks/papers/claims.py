@@ -63,7 +63,7 @@ class Models:
     lengths: Tensor
 
     def both(self) -> Iterator[tuple[str, ByteClassifier]]:
-        """Yield the name and the model of either state."""
+        """Yield name and model of each state."""
         yield "new", self.new
         yield f"{STEPS} steps", self.trained
 
@@ -85,7 +85,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 
 def models(args: argparse.Namespace, attention: str, *overrides: str) -> Models:
-    """Train for STEPS steps."""
+    """Create a model and a copy of it, and train the copy for STEPS steps."""
     recipe = load_recipe(find_recipe("lra-text"), [f"model.encoder.attention={attention}", *overrides])
     assert isinstance(recipe, ClassificationRun)
     task = Classification(recipe)
@@ -133,7 +133,7 @@ def spectral(matrix: Tensor) -> Tensor:
 
 
 def _lifted(q: Tensor, k: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """kappa(Q, L), kappa(L, L), kappa(L, K) for rows L of [Q; K]."""
+    """Gaussian kernels of (Q, L), (L, L) and (L, K), with the landmarks L: the `chosen` rows of [Q; K]."""
     marks = torch.cat((q, k), dim=1)[:, chosen]
     return gaussian_kernel(q, marks), gaussian_kernel(marks, marks), gaussian_kernel(marks, k)
 
@@ -235,7 +235,7 @@ def projection_error(args: argparse.Namespace) -> Data:
 
 
 def mu(matrix: Tensor, rank: int) -> Tensor:
-    """Smallest mu for which the best rank-r approximation of each matrix is mu-incoherent: (B, N, C) -> (B,).
+    """Smallest mu for which each matrix's best approximation of this rank is mu-incoherent: (B, N, C) -> (B,).
 
     Reference:  Wang et al. 2024, arXiv:2408.08567, Definition 1.
     """
@@ -268,8 +268,8 @@ def report(record: Record) -> str:
             "",
             "## Skyformer's error",
             "",
-            f"Spectral norm of C - approximation over that of C, {ERROR_LENGTH} tokens, median over documents and "
-            f"{DRAWS} draws.",
+            "Spectral norm of (C - approximation), relative to that of the kernelized attention matrix C, "
+            f"{ERROR_LENGTH} tokens, median over documents and {DRAWS} draws.",
             "",
             table(["landmarks", *map(str, LANDMARKS)], spelled(data["skyformer_error"], ".1e")),
             "## Condition of the attention matrix",
@@ -280,10 +280,10 @@ def report(record: Record) -> str:
             table(["", "8th", "32nd", "last"], spelled(data["condition"], ".1e")),
             "## DBA's projection",
             "",
-            "Frobenius norm of Q R R^T K^T - Q K^T, relative to that of Q K^T, which the paper bounds, and to the "
-            f"product of those of Q and K; Q and K are 16 x 64; median over documents and {DRAWS} draws. The paper's "
-            "condition, d_in >= 10 log(d_p) / (e^2 - e^3), requires at least "
-            f"{10 * math.log(16) / (4 / 27):.0f} for every error e.",
+            "Frobenius norm of Q R R^T K^T - Q K^T, relative to the norm of Q K^T (the paper bounds this ratio) and to "
+            "the product of the norms of Q and K. Q and K are d_p x 64 with d_p = 16; R is a random projection to d_in "
+            f"columns; median over documents and {DRAWS} draws. The paper's condition for an error e, d_in >= 10 "
+            f"log(d_p) / (e^2 - e^3), requires at least {10 * math.log(16) / (4 / 27):.0f} for every e.",
             "",
             table(
                 ["d_in", *map(str, WIDTHS), "slope"],

@@ -215,7 +215,7 @@ def rate_cell(runs: Sequence[Data]) -> str:
 
 
 def accuracy_of(folder: Path, data_dir: Path, change: Callable[[bytes], bytes] = bytes) -> float:
-    """Test accuracy of a run: of a classifier, on a sample of the test documents, each transformed by `change`."""
+    """Test accuracy of a run; a classifier is evaluated on a sample of the test documents, transformed by `change`."""
     config, _, facts, state = checkpoint.load(folder / "best.pt")
     task = task_of(config)
     task.restore(facts)

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict  # before Python 3.12, pydantic (FastAPI
 
 from artifact.backends import create_backend
 from artifact.documents import combine, cut, pad_rows, take
-from artifact.manifest import ClassifierManifest, newest_version, read_manifest
+from artifact.manifest import ClassifierManifest, read_manifest, version_folder
 
 MODEL = "imdb-s3"
 PORT = int(os.environ.get("PEERS_PORT", "8000"))
@@ -37,7 +37,7 @@ class Classifier:
     """Single-threaded classifier: documents -> labels."""
 
     def __init__(self) -> None:
-        folder = newest_version(Path("exports") / MODEL)
+        folder = version_folder(Path("exports") / MODEL)
         manifest = read_manifest(folder)
         assert isinstance(manifest, ClassifierManifest)
         self._manifest = manifest

@@ -22,6 +22,7 @@ from benchmarks.peers.processes import ROOT, PeerFailed, Server, ask, idle_cpu, 
 
 CONNECTIONS = 32
 TOLERANCE = 1e-4
+"""Maximum difference between a server's score and the expected one."""
 WARM_UP_S = 2.0
 PROBE_S = 4.0
 """Duration of a rough measurement of the capacity."""
@@ -122,7 +123,7 @@ class Bench:
             folder: `bin` folder of its environment.
             rate: requests per second that all servers can sustain.
             capacity: responses per second measured before. A bounded queue holds what the server answers in half its
-                timeout; the overload is twice the larger of this and the capacity in this round.
+                timeout; the overload is twice `capacity`, or twice the throughput of this round if that is higher.
 
         """
         queue = max(MAX_BATCH * len(self._cores), round(capacity * SERVER_DEADLINE_S / 2))

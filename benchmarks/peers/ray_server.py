@@ -39,7 +39,7 @@ if __name__ == "__main__":
         num_cpus=CORES, include_dashboard=False, object_store_memory=80 * 2**20, _temp_dir=os.environ["PEERS_FOLDER"]
     )
     serve.start(http_options={"host": "127.0.0.1", "port": PORT, "request_timeout_s": SERVER_DEADLINE_S})
-    serve.run(Imdb.bind())  # type: ignore[attr-defined]  # the decorator gives it
+    serve.run(Imdb.bind())  # type: ignore[attr-defined]  # added by the decorator
     signal.signal(signal.SIGTERM, lambda *_: None)  # Ray's own handler would exit without draining
     signal.pause()
     serve.shutdown()

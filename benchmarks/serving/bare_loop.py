@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from artifact.loading import load_export
-from artifact.manifest import newest_version
+from artifact.manifest import version_folder
 from benchmarks.lib.servers import document
 
 
 def documents_a_second(threads: int, batch: int, seconds: float) -> float:
     """Documents per second, computing batches of full-length documents on every thread."""
-    backend = load_export(newest_version(Path("exports/imdb-s3")), device="cpu").backend
+    backend = load_export(version_folder(Path("exports/imdb-s3")), device="cpu").backend
     rows = np.frombuffer(document(4096) * batch, np.uint8).reshape(batch, 4096)
     lengths = np.full(batch, 4096, np.int32)
     done = [0] * threads

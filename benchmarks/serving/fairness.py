@@ -1,7 +1,7 @@
 """`python -m benchmarks.serving.fairness`: latency of single requests beside other clients.
 
-Single documents arrive at random times, alone and beside clients that send without pause, interleaved: an endless
-NDJSON upload, a client that forecasts series of 8 MB, eight clients that send 8 MB of JSON with unknown keys.
+Single documents arrive at random times, in turns alone and beside clients that send without pause: an endless NDJSON
+upload, a client that forecasts series of 8 MB, eight clients that send 8 MB of JSON with unknown keys.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def report(record: Record) -> str:
     return (
         f"Documents of 4,096 bytes; {settings['rate']:g} single requests a second at random moments, "
         f"{settings['seconds']:g} s alone and beside each of the others, {settings['rounds']} rounds in turns; medians "
-        "over the rounds, of their ratios too. Server and all clients share the cores.\n\n"
+        "over the rounds, of the ratio too. Server and all clients share the cores.\n\n"
         f"{table(['', *heads], rows)}\n"
         f"Goal, p99 at most {GOAL:g} times: {'missed ' + ', '.join(missed) if missed else 'reached'}.\n"
     )

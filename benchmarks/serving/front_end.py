@@ -38,7 +38,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 def measure(args: argparse.Namespace) -> Iterator[Data]:
     """Requests or documents per second of every round, by part and name."""
     cores = sorted(os.sched_getaffinity(0))
-    own, rest = {cores[0]}, set(cores[1:]) or {cores[0]}
+    server_core, load_cores = {cores[0]}, set(cores[1:]) or {cores[0]}
     text = document(4096)
     json = orjson.dumps({"inputs": text.decode()})
 
@@ -64,22 +64,22 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
     with contextlib.ExitStack() as stack:
         makes = {
-            make: stack.enter_context(server(["-m", "benchmarks.serving.null_service", "--make", make], own))
+            make: stack.enter_context(server(["-m", "benchmarks.serving.null_service", "--make", make], server_core))
             for make in ("asgi", "fastapi", "ours")
         }
-        one = stack.enter_context(service(cores=own))
+        one = stack.enter_context(service(cores=server_core))
         every = stack.enter_context(service())
         parts = {
             "no model, one core": {
-                "uvicorn alone (floor)": load(makes["asgi"], json, "application/json", rest),
-                "FastAPI route with pydantic": load(makes["fastapi"], json, "application/json", rest),
-                "ours, JSON": load(makes["ours"], json, "application/json", rest),
-                "ours, text/plain": load(makes["ours"], text, TEXT, rest),
+                "uvicorn alone (floor)": load(makes["asgi"], json, "application/json", load_cores),
+                "FastAPI route with pydantic": load(makes["fastapi"], json, "application/json", load_cores),
+                "ours, JSON": load(makes["ours"], json, "application/json", load_cores),
+                "ours, text/plain": load(makes["ours"], text, TEXT, load_cores),
             },
             "model, one core": {
-                "bare loop, 1 core, batch 4": bare(1, 4, own),
-                "bare loop, 1 core, batch 1": bare(1, 1, own),
-                "served, 1 core": load(one, text, TEXT, rest),
+                "bare loop, 1 core, batch 4": bare(1, 4, server_core),
+                "bare loop, 1 core, batch 1": bare(1, 1, server_core),
+                "served, 1 core": load(one, text, TEXT, load_cores),
             },
             "model, all cores": {
                 f"bare loop, {len(cores)} cores, batch 4": bare(len(cores), 4, set(cores)),

@@ -50,9 +50,9 @@ def ours(port: int) -> None:
     """Run the service; only the runtime of the classifier is replaced."""
 
     def load(
-        settings: Settings, metrics: Metrics, served: Collection[str] | None
+        settings: Settings, metrics: Metrics, required: Collection[str] | None
     ) -> tuple[list[LoadedModel], dict[Path, RefusedExport]]:
-        models, refused = load_models(settings, metrics, served)
+        models, refused = load_models(settings, metrics, required)
         chosen = next(model for model in models if model.manifest.name == "imdb-s3")
         return [dataclasses.replace(chosen, backend=NullBackend())], refused  # type: ignore[arg-type]
 

@@ -52,9 +52,9 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 def overload(server: Server, requests: list[bytes], times: int, seconds: float, deadline_s: float) -> Data:
     """Run one overload between two measurements of the capacity."""
-    before, memory_before = capacity(server, requests), server.rss_mb()
+    before, memory_before = capacity(server, requests), server.rss_mib()
     outcome = run(open_loop(server.url, requests, rate=times * before, seconds=seconds))
-    memory_after = server.rss_mb()
+    memory_after = server.rss_mib()
     statuses = outcome.statuses()
     in_time = int((outcome.latencies <= deadline_s).sum())
     others = sum(count for status, count in statuses.items() if status not in EXPECTED)
@@ -81,12 +81,12 @@ def report(record: Record) -> str:
     """Report with one row per case."""
     settings = record.settings
     columns = ["", "capacity/s", "offered/s", "goodput/s", "share", "late", "429", "503", "504", "other", "Retry-After"]
-    columns += ["p50 ms", "p99 ms", "memory MB before, after"]
+    columns += ["p50 ms", "p99 ms", "memory MiB before, after"]
     return (
         "The server has one core, the load another. Each request has a deadline of "
         f"{settings['deadline_ms']} ms (`X-Request-Timeout-Ms`) and comes at a random moment, for "
-        f"{settings['seconds']:g} s. Capacity: a closed loop of 32 connections, the mean of one before and one after. "
-        "Goodput: answered within the deadline, as the client sees it; share: of the capacity.\n\n"
+        f"{settings['seconds']:g} s. Capacity: mean throughput of two closed loops of 32 connections, one before and "
+        "one after. Goodput: answered within the deadline, as the client sees it; share: of the capacity.\n\n"
         f"{table(columns, [cells(case, settings['seconds']) for case in record.data['cases']])}"
     )
 

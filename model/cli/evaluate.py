@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from artifact.backends.base import Device
-from artifact.manifest import Manifest, Result, newest_version, read_manifest
+from artifact.manifest import Manifest, Result, read_manifest, version_folder
 from model.cli.arguments import add_shared_arguments
 from model.cli.results import print_results
 from model.config.data import OWN
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
         found = evaluate_run(folder, Path(args.data_dir), data, args.device)
         target = folder / "evaluation.json"
     else:
-        folder = newest_version(folder)
+        folder = version_folder(folder)
         manifest = read_manifest(folder)
         found = evaluate_export(manifest, folder, Path(args.data_dir), data, args.device)
         stated = manifest.results

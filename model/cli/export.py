@@ -38,7 +38,7 @@ from model.cli.arguments import add_held_out_arguments, add_shared_arguments, he
 from model.cli.results import print_results
 from model.errors import ExportMismatch, writing
 from model.tasks.base import FINGERPRINT, Arrays, ExportGraph, backend_run, module_runs, write_arrays
-from model.training.plot import reliability_diagram
+from model.training.plot import plot_reliability
 from model.training.trained import Trained, find_run, load_trained
 
 TOLERANCE = 1e-5
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> Path:
     print(f"exported {folder}")
     if isinstance(manifest, ClassifierManifest):
         with writing(path := run_folder / "reliability.png"):
-            reliability_diagram(manifest.reliability, path)
+            plot_reliability(manifest.reliability, path)
     if add_default(Path(args.out), manifest.task, manifest.name):
         print(f"{Path(args.out) / DEFAULTS}: {manifest.name} is the default model for requests without a model name")
     return folder
@@ -125,7 +125,7 @@ def _publish(partial: Path, manifest: Manifest, versions: Path) -> Path:
 
 
 def fitting(golden: Arrays, output: NDArray[np.float32], bucket: int) -> tuple[Arrays, NDArray[np.float32]]:
-    """Golden inputs and outputs of the rows that fit into a shorter bucket, cut to its length."""
+    """Golden inputs and outputs of the rows that fit into a bucket, with the inputs cut to its length."""
     if "lengths" not in golden or golden["bytes"].shape[1] == bucket:
         return golden, output
     kept = golden["lengths"] <= bucket

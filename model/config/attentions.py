@@ -13,13 +13,13 @@ from model.config.schema import Section, allowed
 LARGEST_COUNT = 4096
 """Maximum number of landmarks, projected rows, features, etc. More of them cost more than full attention."""
 LARGEST_FACTOR = 1024
-"""Maximum factor of `seq_len`: exported graphs contain two DFT matrices of twice as many rows and columns."""
+"""Maximum of either `fourier_factors`: exported graphs contain two DFT matrices of twice as many rows and columns."""
 LONGEST_SEQUENCE = LARGEST_FACTOR**2
 """Maximum seq_len, given by the Fourier transform of `s3`."""
 MAX_STEPS = 16
-"""Maximum steps of an iterative inverse. Each multiplies rounding errors by up to 13/4; 16 steps: 2e-8 in float64."""
+"""Maximum steps of an iterative inverse. Each multiplies rounding errors by up to 13/4: to 2e-8 in float64."""
 
-RowCount = Annotated[int, allowed(lambda value: 1 <= value <= LARGEST_COUNT, f"from 1 to {LARGEST_COUNT}")]
+LimitedCount = Annotated[int, allowed(lambda value: 1 <= value <= LARGEST_COUNT, f"from 1 to {LARGEST_COUNT}")]
 StepCount = Annotated[int, allowed(lambda value: 1 <= value <= MAX_STEPS, f"from 1 to {MAX_STEPS}")]
 
 
@@ -51,11 +51,11 @@ class S3Options(AttentionOptions):
     """Whether the smoother has its Fourier convolution (ablation, Table 7)."""
     use_stem: bool = True
     """Whether the smoother has its convolution stem (ablation, Table 7)."""
-    kernel_size: Annotated[RowCount, AfterValidator(_odd)] = 3
+    kernel_size: Annotated[LimitedCount, AfterValidator(_odd)] = 3
     """Number of tokens that the convolution stem reads; 3 in the paper."""
     use_rows: bool = True
     use_columns: bool = True
-    """Whether to use row and column attention; without both, the smoother is all that mixes tokens (ablation)."""
+    """Whether to use row and column attention; if both are false, only the smoother mixes tokens (ablation)."""
 
     def check(self, seq_len: int, dim: int, num_heads: int) -> None:
         """Check the options against the sizes of the encoder. Raises: ValueError."""
@@ -89,41 +89,41 @@ def fourier_factors(seq_len: int) -> tuple[int, int]:
 class DynamicBilinearOptions(AttentionOptions):
     """Options of `dba`; the defaults are those of Table 7 of Qin et al. 2022, arXiv:2211.16368."""
 
-    compressed_length: RowCount = 16
+    compressed_length: LimitedCount = 16
     """d_p: number of tokens after compression."""
-    inner_dim: RowCount = 24
+    inner_dim: LimitedCount = 24
     """d_in: width of the compressed queries and keys."""
 
 
 class LinformerOptions(AttentionOptions):
     """Options of `linformer`."""
 
-    projected_length: RowCount = 128
+    projected_length: LimitedCount = 128
     """k: length of the projected keys and values; only useful below seq_len."""
 
 
 class NystromOptions(AttentionOptions):
     """Options of `nystrom`."""
 
-    num_landmarks: RowCount = 128
-    """m: number of landmarks (segments of the sequence); at most seq_len."""
+    num_landmarks: LimitedCount = 128
+    """m: number of landmarks (segments of the sequence); at most seq_len are used."""
     num_steps: StepCount = 6
     """Steps of the iterative pseudo-inverse."""
-    kernel_size: Annotated[RowCount, AfterValidator(_odd)] = 33
+    kernel_size: Annotated[LimitedCount, AfterValidator(_odd)] = 33
     """Kernel size of the convolution of the values."""
 
 
 class PerformerOptions(AttentionOptions):
     """Options of `performer`."""
 
-    num_features: RowCount = 128
+    num_features: LimitedCount = 128
     """m: number of random features per query and key."""
 
 
 class SkyformerOptions(AttentionOptions):
     """Options of `skyformer`."""
 
-    num_landmarks: RowCount = 128
+    num_landmarks: LimitedCount = 128
     """d: number of landmarks among the rows of [Q; K], at most seq_len of each; 128 in the paper's experiments."""
     gamma: Annotated[float, allowed(lambda value: 0.0 < value <= 1.0, "in (0, 1]")] = 0.01
     """Added to the diagonal of the landmarks' kernel matrix; 0.1 in the published code. It is d times the gamma of the

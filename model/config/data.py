@@ -32,7 +32,7 @@ class DocumentsConfig(Section):
     test_file: bool = False
     """Whether --validation and --test name files of their own."""
     final_fit: bool = False
-    """Whether to train once more on all rows of `own` at the end; the results are those of the model before."""
+    """Whether to train a second model on all rows of `own` and export it; the results remain those of the first."""
     crop: Literal["head", "random"] = "random"
     """Crop of training documents longer than the model's input: their head, or a new random position each time."""
     unlabelled: bool = False
@@ -57,7 +57,7 @@ class PairsConfig(Section):
     max_bytes: Count = 4000
     """Maximum bytes read of each document, in training and evaluation."""
     disjoint: bool = False
-    """Whether to exclude from training the papers of the disjoint validation and test pairs."""
+    """Whether to use only pairs whose cited paper belongs to their split, so that no paper is in two splits."""
     text_column: str = "text_a"
     other_column: str = "text_b"
     label_column: str = "label"

@@ -15,9 +15,9 @@ class DropoutConfig(Section):
     """Dropout probabilities. Tables 8 to 11 of the paper give the first three per task."""
 
     embedding: Dropout = 0.0
-    """After the sum of byte and position embeddings."""
+    """On the input of the first block; in the paper, the sum of byte and position embeddings."""
     attention: Dropout = 0.0
-    """On the row and column attention weights."""
+    """On the attention weights; in the paper, those of row and column attention."""
     smoother: Dropout = 0.0
     """After the convolution stem."""
     hidden: Dropout = 0.0

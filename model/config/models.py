@@ -48,10 +48,10 @@ class WordStemConfig(Section):
 
 
 class VectorsConfig(Section):
-    """Word vectors, trained by word2vec on documents without labels (model.tasks.vectors)."""
+    """Word vectors, trained by word2vec, which reads no labels (model.tasks.vectors)."""
 
     num_words: Annotated[int, allowed(lambda value: 1 <= value <= 2**20, "in 1..2^20")] = 40_000
-    """Number of words, the most frequent ones; the vector view leaves out all others."""
+    """Number of words, the most frequent ones; the vector view leaves out all other words."""
     ignored: str = ""
     """Text whose words the vector view leaves out, such as markup."""
     window: Count = 6
@@ -150,6 +150,7 @@ class MatcherConfig(Section):
     encoder: EncoderConfig
     """Encoder over the patches; `encoder.seq_len` is the number of patches."""
     head_dim: Count = 128
+    """Hidden width of the MLP in the matching head."""
 
     @property
     def max_length(self) -> int:
@@ -171,7 +172,7 @@ class ForecasterConfig(Section):
     context_length: Count
     """Number of input steps."""
     prediction_length: Count
-    """Maximum number of forecast steps; shorter forecasts are its first steps."""
+    """Number of steps that the model forecasts; shorter forecasts are the first of them."""
     encoder: EncoderConfig
     """Encoder over patches of the window; `encoder.seq_len` is the number of patches."""
     patch_length: Count = 1

@@ -11,11 +11,11 @@ from model.errors import UserError
 RECIPES = Path(__file__).parents[1] / "recipes"
 DEFAULTS = {"text-classification": "imdb-s3", "text-matching": "aan-s3", "forecasting": "ettm2-s3"}
 """Default recipe of each task."""
-OWN = {"text-classification": "documents", "text-matching": "pairs", "forecasting": "forecasting"}
+OWN_RECIPES = {"text-classification": "documents", "text-matching": "pairs", "forecasting": "forecasting"}
 """Recipe of each task for user data."""
 OWN_UNLABELLED = "documents-views"
 """Recipe for user data with unlabelled documents."""
-RENAMED = {
+RENAMED = {  # former name -> present name
     f"imdb-{attention}": f"lra-text-{attention}"
     for attention in ("dba", "kernelized", "linformer", "nystrom", "performer", "skyformer", "softmax")
 }
@@ -39,12 +39,14 @@ def find_recipe(name: str) -> Path:
 def choose_recipe(
     name: str | None, task: str | None, overrides: Sequence[str], settings: Mapping[str, object] | None = None
 ) -> RunConfig:
-    """Load the named recipe, or the task's default recipe; with `settings`, the task's recipe for user data.
+    """Load the named recipe; without a name, the task's default recipe, or with `settings` its recipe for user data.
+
+    `settings` are the recipe keys derived from user data.
 
     Raises: UserError if the recipe is unknown, invalid or for another task.
     """
     if name is None:
-        name = (DEFAULTS if settings is None else OWN)[task or "text-classification"]
+        name = (DEFAULTS if settings is None else OWN_RECIPES)[task or "text-classification"]
     path = find_recipe(name)
     config = load_recipe(path, overrides, settings)
     if task not in (None, config.task):

@@ -143,7 +143,7 @@ def _own(config: DocumentsConfig, path: Path, held_out: HeldOut) -> _Parts:
 
     Raises: UserError naming file and line.
     """
-    rows, of_file = own.read_splits(path, _columns(config), held_out)
+    rows, file_hash = own.read_splits(path, _columns(config), held_out)
     labelled, leaks = own.without_leaks([row for row in rows if row.label])
     pool = [row for row in labelled if row.split in ("", "train")]
     labels = sorted({row.label for row in pool})
@@ -156,7 +156,7 @@ def _own(config: DocumentsConfig, path: Path, held_out: HeldOut) -> _Parts:
     for row in labelled:
         part = row.split if row.split in PARTS else split[row.texts[0]]
         parts[part].append((row.texts[0], labels.index(row.label)))
-    return _Parts(parts, labels, _notes(rows, pool, leaks), of_file)
+    return _Parts(parts, labels, _notes(rows, pool, leaks), file_hash)
 
 
 def _split_off(config: DocumentsConfig, pool: list[Row], missing: list[str]) -> dict[bytes, str]:

@@ -37,13 +37,14 @@ SPLITS = {
 }
 """Values of a split column -> split."""
 ORDER = ("train", "validation", "test")
+"""Splits, earlier to later; of copies, the one in the latest split is kept."""
 
 
 class Row(NamedTuple):
     """One labelled document or pair."""
 
     place: str
-    """File and line, or the file of a document in a folder."""
+    """File and line (for Parquet: number of the row), or the file of a document in a folder."""
     texts: tuple[bytes, ...]
     label: str
     """Empty if missing."""
@@ -109,19 +110,19 @@ def read_splits(path: Path, columns: Columns, held_out: HeldOut) -> tuple[list[R
     Raises: UserError naming file, line and column.
     """
     rows = read(path, columns)
-    of_file = fingerprint(rows)
+    file_hash = fingerprint(rows)
     if columns.split:
         rows = [row._replace(split=_split(row, columns.split)) for row in rows]
     for name, file in (("validation", held_out.validation), ("test", held_out.test)):
         if file is not None:
             rows += [row._replace(split=name) for row in read(file, columns)]
-    return rows, of_file
+    return rows, file_hash
 
 
 def without_leaks(rows: list[Row]) -> tuple[list[Row], int]:
-    """Drop rows of training and validation whose texts are also in a later split; returns the rest and the number.
+    """Drop rows of training and validation whose texts are also in a later split.
 
-    Rows without a split count as training.
+    Returns the other rows, and the number of dropped ones. Rows without a split count as training.
     """
     rank = {"": 0} | {name: i for i, name in enumerate(ORDER)}
     last: dict[tuple[bytes, ...], int] = {}

@@ -10,12 +10,12 @@ from model.errors import UserError
 
 LARGEST_BATCH = 64
 FEWEST_STEPS = 700
-"""Minimum number of training steps; small files are trained for more epochs."""
+"""Number of training steps to reach: small files are trained for more epochs, up to MAX_EPOCHS."""
 MAX_EPOCHS = 20
 LONGEST_READ = 4096
-"""Maximum bytes per row; longer documents are split into windows."""
+"""Maximum bytes that the model reads at once; longer documents are split into windows."""
 COVERED = 0.95
-"""Fraction of the documents that should fit into one row."""
+"""Fraction of the documents that should fit into one window."""
 BYTES_PER_TOKEN = 4
 """Bytes per token of the vector view, the length of a short word."""
 LONGEST_SEQUENCE = 256
@@ -43,10 +43,10 @@ class OwnData:
 
 def settings_for(task: str, data: OwnData) -> Settings:
     """Recipe keys derived from the data of a task. Raises: UserError naming file and line."""
-    return _of_texts(data, is_pairs=task == "text-matching")
+    return _text_settings(data, is_pairs=task == "text-matching")
 
 
-def _of_texts(data: OwnData, *, is_pairs: bool) -> Settings:
+def _text_settings(data: OwnData, *, is_pairs: bool) -> Settings:
     """Batch size, epochs and length, from the number of rows and their lengths."""
     columns = data.text_columns or (("text_a", "text_b") if is_pairs else ("text",))
     if len(columns) != 1 + is_pairs:
@@ -76,11 +76,11 @@ def _of_texts(data: OwnData, *, is_pairs: bool) -> Settings:
         "model.encoder.seq_len": length // 16,
         "training.batch_size": batch,
         "training.epochs": epochs,
-        **(_of_unlabelled(data.unlabelled, columns, training, length) if data.unlabelled is not None else {}),
+        **(_vector_view_settings(data.unlabelled, columns, training, length) if data.unlabelled is not None else {}),
     }
 
 
-def _of_unlabelled(path: Path, columns: tuple[str, ...], training: int, length: int) -> Settings:
+def _vector_view_settings(path: Path, columns: tuple[str, ...], training: int, length: int) -> Settings:
     """Keys of the vector view, from the number of documents and the bytes of the unlabelled ones."""
     texts = [row.texts[0] for row in own.read(path, Columns(columns))]
     size = sum(len(text) for text in texts)
@@ -97,13 +97,13 @@ def _of_unlabelled(path: Path, columns: tuple[str, ...], training: int, length: 
 
 
 def _batch_and_epochs(documents: int, *, fewest: int) -> tuple[int, int]:
-    """Batch size and number of epochs, at least `fewest`, for about FEWEST_STEPS steps or more."""
+    """Batch size, and number of epochs from `fewest` to MAX_EPOCHS, for about FEWEST_STEPS steps or more."""
     batch = max(2, min(LARGEST_BATCH, documents // 32 * 2))
     return batch, max(fewest, min(MAX_EPOCHS, round(FEWEST_STEPS * batch / documents)))
 
 
 def _training_rows(rows: list[Row], held_out: HeldOut) -> int:
-    """Expected number of training rows: a tenth of them is taken for each split that has no rows of its own."""
+    """Expected number of training rows, less a tenth for each other split that has no rows of its own."""
     splits = {row.split.lower() for row in rows}
     given = {SPLITS[split] for split in splits if split in SPLITS}
     given |= {name for name in ("validation", "test") if getattr(held_out, name) is not None}

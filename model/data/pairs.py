@@ -32,7 +32,8 @@ class Pairs:
     table: dict[str, NDArray[np.int64]]
     """Split -> (pairs, 3): index of a, index of b, label."""
     folds: NDArray[np.int64]
-    """(documents,): fold 0 is cited in the disjoint test pairs, fold 1 in the disjoint validation pairs."""
+    """(documents,): fold of each paper. The disjoint test pairs cite papers of fold 0, the disjoint validation pairs of
+    fold 1, the disjoint training pairs of all other folds."""
     notes: tuple[str, ...] = ()
     """Notes about user data to print, one per line."""
     fingerprint: str = ""
@@ -83,7 +84,7 @@ def _columns(config: PairsConfig) -> Columns:
 
 def _own(config: PairsConfig, path: Path, held_out: HeldOut) -> Pairs:
     """User data with its splits. Without splits of its own, pairs are split by their first text, 8:1:1."""
-    rows, of_file = own.read_splits(path, _columns(config), held_out)
+    rows, file_hash = own.read_splits(path, _columns(config), held_out)
     kept, leaks = own.without_leaks(rows)
     taken = {row.split for row in kept}
     parts: dict[str, list[Row]] = {split: [] for split in SPLITS}
@@ -95,7 +96,7 @@ def _own(config: PairsConfig, path: Path, held_out: HeldOut) -> Pairs:
             split = "train" if name in taken else NAMES[name]
         parts[split].append(row)
     notes = (f"{leaks} pairs are left out of training or validation: they are also in a later split",) if leaks else ()
-    return replace(_table(config, parts, path, SPLITS), notes=notes, fingerprint=of_file)
+    return replace(_table(config, parts, path, SPLITS), notes=notes, fingerprint=file_hash)
 
 
 def _table(config: PairsConfig, parts: dict[str, list[Row]], path: Path, needed: tuple[str, ...]) -> Pairs:
@@ -153,15 +154,16 @@ def _synthetic() -> Pairs:
     generator = random.Random(0)
     vocabulary = ["".join(generator.choices("abcdefghijklmnop", k=5)) for _ in range(80)]
     topics = [vocabulary[8 * i : 8 * i + 8] for i in range(10)]
-    of = [generator.randrange(len(topics)) for _ in range(200)]
-    texts = [" ".join(generator.choices(topics[topic], k=generator.randint(5, 40))).encode() for topic in of]
+    topic_of = [generator.randrange(len(topics)) for _ in range(200)]
+    texts = [" ".join(generator.choices(topics[topic], k=generator.randint(5, 40))).encode() for topic in topic_of]
     folds = [generator.randrange(10) for _ in texts]
     table = {}
     for split, size in zip(SPLITS, (400, 100, 100), strict=True):
         rows = list[tuple[int, int, int]]()
         while len(rows) < size:
             a, b = generator.sample(range(len(texts)), 2)
-            if (of[a] == of[b]) == (len(rows) % 2 == 0):
-                rows.append((a, b, int(of[a] == of[b])))
+            is_match = topic_of[a] == topic_of[b]
+            if is_match == (len(rows) % 2 == 0):
+                rows.append((a, b, int(is_match)))
         table[split] = np.array(rows)
     return Pairs(texts, table, np.array(folds))

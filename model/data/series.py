@@ -171,7 +171,7 @@ class _Rows:
 
 
 def _shares(config: SeriesConfig, rows: int) -> tuple[int, int, int]:
-    """End rows of train, validation and test; test gets the rounding remainder, as in the published splits."""
+    """End rows of train, validation and test; validation gets the rounding remainder, as in the published splits."""
     test = int(rows * round(1 - config.train_fraction - config.validation_fraction, 9))
     return int(rows * config.train_fraction), rows - test, rows
 
@@ -287,10 +287,10 @@ def read_csv(path: Path, time_column: str = "", *, may_miss: bool = False) -> Ta
     if time_column and time_column not in header:
         raise UserError(f"{path}:1: no column {time_column!r}; columns: {', '.join(header)}")
     is_timed = bool(time_column) or _is_time_column([row[0] for row in rows])
-    time = header.index(time_column) if time_column else 0
-    stamps = tuple(row.pop(time) for row in rows) if is_timed else None
+    time_index = header.index(time_column) if time_column else 0
+    stamps = tuple(row.pop(time_index) for row in rows) if is_timed else None
     if is_timed:
-        header.pop(time)
+        header.pop(time_index)
     if not header:
         raise UserError(f"{path}:1: expected at least one channel besides the time column, not 1 column")
     return Table(tuple(header), stamps, _numbers(path, header, lines, rows, may_miss=may_miss), tuple(lines))
@@ -469,7 +469,7 @@ def _places(
     fill: bool,
     frequency: str = "",
 ) -> list[int]:
-    """Index of each row on the regular grid that starts at the first.
+    """Index of each row on the regular grid that starts at the first time.
 
     Args:
         table: the table of the rows.

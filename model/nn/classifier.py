@@ -14,8 +14,10 @@ from model.nn.encoder import Blocks, ByteEncoder, masked_mean
 from model.nn.words import WordStem
 
 HEAD_DIM = 128
+"""Hidden width of the head of `ByteClassifier`."""
 NOISE = 0.1
-"""Norm of the random part of the initial rows, which lets rows leave the span of the class directions."""
+"""Norm of the learned part of a row of the word stem's table after initialisation. This part is random, which lets rows
+leave the span of the class directions."""
 
 
 class ByteClassifier(nn.Module):
@@ -80,20 +82,22 @@ class WordClassifier(nn.Module):
 
     logits = W (sum_t x_t / sqrt(m) + gate * mean_t LN(blocks(x / token_scale))) + b
 
-    x are the tokens of the stem, which sums m rows of its table for a document. `initialise` sets these rows to naive
-    Bayes evidence in the directions of W, and the gate starts at zero, so that the initial model is a naive Bayes
-    classifier. `token_scale` normalises the tokens to standard deviation 1.
+    x are the tokens of the stem, which sums m rows of its table for a document. Each row is a learned part plus fixed
+    naive Bayes evidence in the initial directions of W, one per class. `initialise` sets the evidence and makes the
+    learned part small and random. The gate starts at zero, so that the initial model is a naive Bayes classifier up to
+    this noise. `token_scale` normalises the tokens to standard deviation 1.
 
     Shape:      document (B, N) uint8, zero-padded, N a multiple of patch_length and at most max_length;
-                lengths (B,) int32; returns (B, classes).
+                lengths (B,) int32; folds (B,) int64, the fold of each training document (see `WordStem`), not given for
+                new documents; returns (B, classes).
     Reference:  blocks: Wang et al. 2024, arXiv:2408.08567, Figure 1; stem: model.nn.words.
     Deviates:   stem of words in patches instead of bytes; the sum of the stem's tokens bypasses the encoder. The mean
                 is over real tokens; the released code zeroes padding tokens before a mean over all positions.
     """
 
     rates: ClassVar[dict[str, float]] = {"stem.table": 50.0, "head": 5.0}
-    """Learning rate multipliers by parameter prefix: a row of the table receives gradients in few steps, and a faster
-    encoder would overfit the training documents."""
+    """Learning rate multipliers by parameter prefix. The table has the highest, because a row receives gradients in few
+    steps. Parameters without an entry have 1, such as the encoder, which would overfit at a higher rate."""
 
     token_scale: Tensor
 
@@ -117,9 +121,9 @@ class WordClassifier(nn.Module):
         self, ngrams: tuple[Tensor, Tensor, Tensor], document: Tensor, lengths: Tensor, folds: Tensor | None = None
     ) -> Tensor:
         """Classify from the n-grams that the stem found in (B, N) bytes -> (B, classes) logits."""
-        x, rows = self.stem.embed(ngrams, document, folds)  # (B, T, C), (B,)
+        x, num_rows = self.stem.embed(ngrams, document, folds)  # (B, T, C), (B,)
         patches = (lengths + self.patch_length - 1) // self.patch_length  # (B,)
-        pooled = x.sum(dim=1) * torch.rsqrt(rows.clamp(min=1).to(x.dtype)).unsqueeze(1)  # (B, C)
+        pooled = x.sum(dim=1) * torch.rsqrt(num_rows.clamp(min=1).to(x.dtype)).unsqueeze(1)  # (B, C)
         if len(self.blocks):
             context = self.norm(self.blocks(self.dropout(x / self.token_scale), patches))  # (B, T, C)
             pooled = pooled + self.gate * masked_mean(context, patches)
@@ -127,7 +131,7 @@ class WordClassifier(nn.Module):
 
     @torch.no_grad()
     def initialise(self, hashes: NDArray[np.int64], evidence: Tensor, priors: Tensor) -> None:
-        """Initialise as naive Bayes: hashes and evidence from `choose_ngrams`, priors (classes,)."""
+        """Initialise as naive Bayes, plus noise: hashes and evidence from `choose_ngrams`, priors (classes,)."""
         num_classes, dim = self.head.weight.shape
         directions = torch.randn(num_classes, dim) / math.sqrt(dim)
         if num_classes <= dim:
@@ -138,7 +142,7 @@ class WordClassifier(nn.Module):
         self.head.bias.copy_(torch.log(priors))
         self.stem.directions.copy_(directions)
         self.stem.fill(hashes, evidence)
-        self.stem.table[1:].normal_(std=NOISE / math.sqrt(dim))
+        self.stem.table[1:].normal_(std=NOISE / math.sqrt(dim))  # learned part; row 0 stays zero
 
     @torch.no_grad()
     def divide_logits(self, temperature: float) -> None:
@@ -148,11 +152,11 @@ class WordClassifier(nn.Module):
 
     @torch.no_grad()
     def quantise(self) -> None:
-        """Fuse the stem for export. Without blocks, its rows are multiplied by the head: one number per class."""
+        """Quantise the stem for export. Without blocks, first multiply its rows by the head: one number per class."""
         if len(self.blocks):
-            self.stem.fuse()
+            self.stem.quantise()
             return
-        self.stem.fuse(self.head.weight)
+        self.stem.quantise(self.head.weight)
         num_classes = len(self.head.bias)
         head = nn.Linear(num_classes, num_classes).to(self.head.weight)
         head.weight.copy_(torch.eye(num_classes))

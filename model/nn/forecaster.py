@@ -27,7 +27,7 @@ class PaperForecaster(nn.Module):
 
     E is the `extrapolation_matrix`; mean and scale are the `instance_statistics`.
 
-    Shape:      x (B, N, C), scaled by the training statistics; returns (B, O, C).
+    Shape:      x (B, N, C), scaled by the training statistics; returns (B, O, C), O = prediction_length.
     Reference:  Wang et al. 2024, arXiv:2408.08567, Algorithms 3 and 4.
     Deviates:   the input is embedded once; the listing embeds it again in each layer, which discards the output of the
                 layers before; test_every_layer_changes_the_forecast. `post`, which the listing does not define, is a
@@ -67,7 +67,7 @@ class ResidualForecaster(nn.Module):
     zero, so that training starts from the linear baseline. V_2 V_1 is the head, of low rank. Channels share all weights
     except the gate. `last` is the last value of each channel, `scale` is from `instance_statistics`.
 
-    Shape:      x (B, N, C), scaled by the training statistics; returns (B, O, C).
+    Shape:      x (B, N, C), scaled by the training statistics; returns (B, O, C), O = prediction_length.
     Reference:  encoder as in Wang et al. 2024, arXiv:2408.08567, Figure 1; instance scale as in Algorithm 3; patches,
                 channel independence and a head over all tokens as in Nie et al. 2023, arXiv:2211.14730, sec. 3.1.
     Deviates:   linear map, patches, channel independence and linear head are not in the S3Attention paper. They replace
@@ -81,7 +81,7 @@ class ResidualForecaster(nn.Module):
         super().__init__()
         encoder = config.encoder
         self.patch_shape = (encoder.seq_len, config.patch_length)
-        self.share = config.linear_share
+        self.linear_share = config.linear_share
         self.embedding = nn.Linear(config.patch_length, encoder.dim)
         self.position_embedding = nn.Parameter(torch.zeros(encoder.seq_len, encoder.dim))
         self.blocks = Blocks(encoder)
@@ -97,8 +97,8 @@ class ResidualForecaster(nn.Module):
     @torch.no_grad()
     def set_linear(self, weight: Tensor, bias: Tensor) -> None:
         """Initialise the linear map, scaled by `linear_share`: weight (O, N), bias (O,)."""
-        self.linear.weight.copy_(self.share * weight)
-        self.linear.bias.copy_(self.share * bias)
+        self.linear.weight.copy_(self.linear_share * weight)
+        self.linear.bias.copy_(self.linear_share * bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Forecast (B, N, C) -> (B, O, C)."""

@@ -40,7 +40,7 @@ class NgramStem(nn.Module):
         self.register_buffer("scale", torch.ones(dim), persistent=False)
         self.register_buffer("positions", torch.arange(num_tokens * config.patch_length), persistent=False)
 
-    def buckets(self, document: Tensor, lengths: Tensor) -> Tensor:
+    def rows(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Table row of every n-gram, 0 for none: (B, N) bytes -> (B, N, k)."""
         config = self.config
         letters = self.fold[document.long()] + 1  # (B, N)
@@ -58,7 +58,7 @@ class NgramStem(nn.Module):
 
     def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Embed (B, T p) bytes -> (B, T, C)."""
-        rows = self.buckets(document, lengths)  # (B, N, k)
+        rows = self.rows(document, lengths)  # (B, N, k)
         batch, _, count = rows.shape
         size = self.config.patch_length * count
         rows = rows.reshape(-1, size)  # (B T, p k)
@@ -71,7 +71,7 @@ class NgramStem(nn.Module):
     @torch.no_grad()
     def quantise(self) -> None:
         """Quantise the table to int8 for export, with one step per column: 1/127 of its largest absolute value."""
-        table, step = quantize_int8(self.weight)
+        table, step = quantise_int8(self.weight)
         self.weight = nn.Parameter(table, requires_grad=False)
         self.scale.copy_(step)
 
@@ -81,7 +81,7 @@ class NgramStem(nn.Module):
 
         The inner product of two sums of rows then approximates that of their TF-IDF vectors.
 
-        Shape:      frequencies (buckets,): number D_h of documents with an n-gram in the row; count: number D of
+        Shape:      frequencies (num_buckets,): number D_h of documents with an n-gram in the row; count: number D of
                     documents.
         Reference:  Achlioptas 2003, doi:10.1016/S0022-0000(03)00025-4 (random projections preserve inner products).
         """
@@ -89,7 +89,7 @@ class NgramStem(nn.Module):
         self.weight[1:] = torch.randn_like(self.weight[1:]) * idf.unsqueeze(1)
 
 
-def quantize_int8(table: Tensor) -> tuple[Tensor, Tensor]:
+def quantise_int8(table: Tensor) -> tuple[Tensor, Tensor]:
     """Quantise a table (R, C) to int8; returns it and the step (C,), 1/127 of each column's largest absolute value."""
     step = table.abs().amax(0).clamp(min=1e-12) / 127
     return (table / step).round().to(torch.int8), step

@@ -9,7 +9,7 @@ from model.config.encoder import EncoderConfig
 from model.config.models import VectorViewConfig
 from model.nn.encoder import Blocks, masked_mean
 from model.nn.ops.integers import divide, lookup
-from model.nn.stem import quantize_int8
+from model.nn.stem import quantise_int8
 
 WIDTH_MULTIPLE = 32
 """Batches are padded to a multiple of this many tokens (at most seq_len), except in exported graphs. PyTorch caches a
@@ -117,7 +117,7 @@ class VectorClassifier(nn.Module):
 
     @torch.no_grad()
     def quantise(self) -> None:
-        """Quantise the vectors to int8, with one scale per column. For export; the model cannot be trained after it."""
-        table, scale = quantize_int8(self.vectors)
+        """Quantise the vectors to int8, with one step per column. For export; the model cannot be trained after it."""
+        table, step = quantise_int8(self.vectors)
         self.vectors = nn.Parameter(table, requires_grad=False)
-        self.scale.copy_(scale)
+        self.scale.copy_(step)

@@ -10,11 +10,11 @@ from model.nn.ops.integers import divide, lookup
 HASH_MULTIPLIER = 2654435761
 """Multiplier of Knuth's multiplicative hash: 2^32 / golden ratio."""
 WORDS_PER_BUCKET = 4
-"""Mean number of words per bucket if half of the slots are used."""
-MAX_DISPLACEMENT = 1000
-"""Displacements that are tried per bucket."""
+"""Mean number of words per bucket (the words that share a displacement) if half of the slots are used."""
+MAX_DISPLACEMENTS = 1000
+"""Number of displacements that are tried per bucket."""
 MAX_DIVISORS = 16
-"""Values of `divisor` that `fill` tries: two words of a bucket may collide with one divisor and not with the next."""
+"""Number of divisors that `fill` tries: two words of a bucket may collide with one and not with the next."""
 
 
 class Vocabulary(nn.Module):
@@ -75,7 +75,7 @@ class Vocabulary(nn.Module):
         self.tags.fill_(-1)
         for group in sorted(groups, key=len, reverse=True):
             words = torch.from_numpy(hashes[group])
-            for displacement in range(MAX_DISPLACEMENT):
+            for displacement in range(MAX_DISPLACEMENTS):
                 slots = self.slots(words, torch.tensor(displacement))
                 if (self.tags[slots] < 0).all() and len(slots.unique()) == len(slots):
                     break

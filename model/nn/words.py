@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from model.config.models import WordStemConfig
-from model.nn.stem import quantize_int8
+from model.nn.stem import quantise_int8
 
 MODULUS = 2**31 - 1
 BASE = 1_000_003
@@ -32,10 +32,10 @@ class WordStem(nn.Module):
 
     D are the directions of the classes, E is learned, and evidence_f is the naive Bayes evidence of an n-gram, computed
     without fold f. A training document of fold f uses evidence_f: evidence from the document itself would leak its
-    label. New documents use the evidence of all folds; `fuse` adds it to E after training.
+    label. New documents use the evidence of all folds; `quantise` adds it to E after training.
 
     A word is a sequence of letters, digits and bytes above 127, or a punctuation mark; every 3- or 4-byte UTF-8
-    character starts a new word. ASCII letters are folded to lower case, apostrophes are dropped. Each row of the table
+    character starts a new word. ASCII letters are lowercased, apostrophes are dropped. Each row of the table
     belongs to one n-gram, whose hash is stored as the row's tag; n-grams without a row count as zero.
 
     Shape:      document (B, N) uint8, zero-padded, N a multiple of patch_length and at most max_length;
@@ -63,7 +63,7 @@ class WordStem(nn.Module):
     def __init__(self, config: WordStemConfig, max_length: int, dim: int, num_classes: int) -> None:
         super().__init__()
         self.config = config
-        self.is_fused = False
+        self.is_quantised = False
         self.table = nn.Parameter(torch.zeros(1 + config.num_slots, dim))  # row 0 stays zero: no n-gram
         self.register_buffer("evidence", torch.zeros(FOLDS + 1, 1 + config.num_slots, num_classes))
         self.register_buffer("directions", torch.zeros(num_classes, dim))
@@ -76,10 +76,10 @@ class WordStem(nn.Module):
         is_word |= (code >= ord("0")) & (code <= ord("9")) | (code > 127) | (code == APOSTROPHE)
         is_mark = (code > ord(" ")) & (code < 127) & ~is_word
         tables = {
-            "value": (letters + 1) * (is_word | is_mark) * (code != APOSTROPHE),
-            "is_part": is_word | is_mark,
-            "is_mark": is_mark,
-            "is_start": is_mark | (code >= LEADING),
+            "value": (letters + 1) * (is_word | is_mark) * (code != APOSTROPHE),  # in the hash; 0 is left out
+            "is_part": is_word | is_mark,  # of a word
+            "is_mark": is_mark,  # a word of one byte
+            "is_start": is_mark | (code >= LEADING),  # of a word, even directly after another
             "powers": _powers(BASE, max_length),
             "inverses": _powers(pow(BASE, -1, MODULUS), max_length),
             "positions": torch.arange(max_length),
@@ -140,7 +140,7 @@ class WordStem(nn.Module):
         patch = doc_index * patches + where // self.config.patch_length  # (M,), ascending
         hits = (rows > 0).sum(1)
         count = torch.zeros(batch, dtype=hits.dtype, device=hits.device).index_add(0, doc_index, hits)
-        if self.is_fused:
+        if self.is_quantised:
             summed = self.table[rows].float().sum(1)  # (M, C)
             tokens = torch.zeros(batch * patches, summed.shape[1], device=summed.device).index_add(0, patch, summed)
             return (tokens * self.scale).reshape(batch, patches, -1), count
@@ -158,16 +158,16 @@ class WordStem(nn.Module):
         return tokens.reshape(batch, patches, -1), count
 
     @torch.no_grad()
-    def fuse(self, projection: Tensor | None = None) -> None:
-        """Merge evidence into the table and quantise it to int8, one step per column.
+    def quantise(self, projection: Tensor | None = None) -> None:
+        """Add the evidence to the table and quantise it to int8, with one step per column.
 
         For export; the model cannot be trained after it. With a projection (K, C), each row is first replaced by its
         projection, so that tokens have K channels.
         """
         table = self.table + self.evidence[FOLDS] @ self.directions
-        steps, self.scale = quantize_int8(table if projection is None else table @ projection.T)
-        self.table = nn.Parameter(steps, requires_grad=False)
-        self.is_fused = True
+        table, self.scale = quantise_int8(table if projection is None else table @ projection.T)
+        self.table = nn.Parameter(table, requires_grad=False)
+        self.is_quantised = True
         del self.evidence, self.directions
 
     @torch.no_grad()

@@ -29,11 +29,11 @@ Run = Callable[[Mapping[str, NDArray[Any]]], NDArray[np.float32]]
 
 
 FINGERPRINT = "data_sha256"
-"""Fact: fingerprint of the user data."""
+"""Key of a fact: fingerprint of the user data."""
 UNLABELLED = "unlabelled_sha256"
-"""Fact: fingerprint of the unlabelled documents."""
+"""Key of a fact: fingerprint of the unlabelled documents."""
 BASELINE = "baseline"
-"""Fact: name, setting and validation value of the baseline."""
+"""Key of a fact: name, setting and validation value of the baseline."""
 
 R = TypeVar("R", bound=RunConfig)
 
@@ -48,6 +48,7 @@ class ExportGraph:
     golden: Arrays
     """Synthetic inputs, in the order of the module's arguments."""
     output: str
+    """Name of the output."""
     buckets: tuple[int, ...]
     """Supported lengths of the inputs' second axis, ascending; the golden inputs have the last."""
 
@@ -68,7 +69,7 @@ class Learner(ABC):
     held_out: HeldOut = NO_FILES
     """Files of user data besides the one that `load` is given."""
     test_file: Path | None = None
-    """File of user data to measure all rows of, instead of the test split."""
+    """File of user data whose rows are all measured, instead of the test split."""
     notes: tuple[str, ...] = ()
     """Notes about the last measurement to print, one per line."""
 
@@ -179,7 +180,7 @@ class TextTask(Task[R]):
 
     @abstractmethod
     def join_splits(self, data_dir: Path) -> str:
-        """Make the user data of all splits the training data; returns its size in words.
+        """Make the user data of all splits the training data; returns its size to print, such as `500 documents`.
 
         Raises: UserError naming file and line.
         """

@@ -19,7 +19,7 @@ SEASONS = (
     (timedelta(weeks=1), timedelta(weeks=1)),
     (timedelta.max, timedelta(weeks=52)),
 )
-"""Season of the steps that are shorter than a time; weeks are steps of a year."""
+"""(limit, season), ascending: a step has the season of the first limit above it."""
 MONTHS_A_YEAR, BUSINESS_DAYS_A_WEEK = 12, 5
 
 
@@ -45,8 +45,8 @@ class LinearMap:
 def season_of(frequency: str) -> int:
     """Number of steps in a season; 1 if the frequency has none or is irregular.
 
-    An hour for steps below a minute, a day below a day, a week below a week, a year of 52 weeks or 12 months above; the
-    table is in docs/train/own-series.md.
+    The season is an hour for steps below a minute, a day for steps below a day, a week for steps below a week, and a
+    year of 52 weeks or 12 months for longer steps; the table is in docs/train/own-series.md.
     """
     if frequency == IRREGULAR:
         return 1

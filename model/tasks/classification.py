@@ -32,7 +32,7 @@ from model.nn.words import FOLDS, WordStem, choose_ngrams
 from model.tasks import tfidf
 from model.tasks.base import BASELINE, Batch, ExportGraph, Facts, Run, TextTask, module_runs
 from model.tasks.golden import golden_documents
-from model.tasks.rows import of_windows
+from model.tasks.rows import run_on_windows
 
 INITIAL_DOCUMENTS = 256
 """Number of documents for the data-dependent initialisation."""
@@ -204,7 +204,7 @@ class Classification(TextTask[ClassificationRun]):
         return np.stack([rows.mean(0) for rows in logits]), np.array(documents.labels)
 
     def finish(self, model: nn.Module, data_dir: Path) -> None:
-        """Quantise the table of words, and divide the logits by the temperature with the lowest validation loss."""
+        """Quantise a model of words; divide the logits by the temperature with the lowest validation loss."""
         assert isinstance(model, WordClassifier | ByteClassifier | ViewClassifier)
         if not hasattr(self, "data"):
             labels = self.facts["labels"]
@@ -212,7 +212,7 @@ class Classification(TextTask[ClassificationRun]):
             check_labels(self.data.labels, labels, data_dir)
         if not isinstance(model, ByteClassifier):
             model.quantise()
-        self.temperature = temperature(*self._validation_logits(model, torch.device("cpu")))
+        self.temperature = fit_temperature(*self._validation_logits(model, torch.device("cpu")))
         model.divide_logits(self.temperature)
 
     def finish_final(self, model: nn.Module) -> None:
@@ -238,7 +238,7 @@ class Classification(TextTask[ClassificationRun]):
         rows, labels = self.logits(runs[0], documents), np.array(documents.labels)
         windows, head = np.stack([part.mean(0) for part in rows]), np.stack([part[0] for part in rows])
         is_long = np.array([len(text) > self.length for text in documents.texts])
-        self.reliability = reliability(windows, labels)
+        self.reliability = reliability_bins(windows, labels)
         values = [(metric, "windows", compute(windows, labels), len(labels)) for metric, compute in METRICS.items()]
         values.append(("ece", "windows", calibration_error(self.reliability), len(labels)))
         values.append(("accuracy", "head", accuracy(head, labels), len(labels)))
@@ -293,7 +293,7 @@ class Classification(TextTask[ClassificationRun]):
 
     def logits(self, run: Run, documents: Documents) -> list[NDArray[np.float32]]:
         """Logits (windows, classes) of every document; the first window is the document's head."""
-        return of_windows(run, documents.texts, self.length, self.overlap, self.config.model.buckets)
+        return run_on_windows(run, documents.texts, self.length, self.overlap, self.config.model.buckets)
 
 
 def accuracy(logits: Logits, labels: NDArray[np.int64]) -> float:
@@ -312,7 +312,7 @@ def macro_f1(logits: Logits, labels: NDArray[np.int64]) -> float:
 METRICS = {"accuracy": accuracy, "macro_f1": macro_f1}
 
 
-def temperature(logits: Logits, labels: NDArray[np.int64]) -> float:
+def fit_temperature(logits: Logits, labels: NDArray[np.int64]) -> float:
     """Temperature T that minimises the cross-entropy of softmax(logits / T), between 1/20 and 20.
 
     The labels of n documents are smoothed by 1 / (n + 1), the weight of one more document with uniform probabilities.
@@ -332,7 +332,7 @@ def temperature(logits: Logits, labels: NDArray[np.int64]) -> float:
     return math.exp((low + high) / 2)
 
 
-def reliability(logits: Logits, labels: NDArray[np.int64]) -> tuple[ReliabilityBin, ...]:
+def reliability_bins(logits: Logits, labels: NDArray[np.int64]) -> tuple[ReliabilityBin, ...]:
     """Documents grouped by top score into BINS equal bins; empty bins are dropped."""
     scores, right = softmax(logits.astype(np.float64)).max(1), logits.argmax(1) == labels
     place = np.minimum((scores * BINS).astype(int), BINS - 1)

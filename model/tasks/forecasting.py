@@ -53,6 +53,7 @@ class Forecasting(Task[ForecastingRun]):
     """One model for all horizons up to its longest; the first half of validation selects the epoch."""
 
     metric = "mse_to_linear"
+    """MSE divided by that of the linear map, as a mean over the steps."""
     is_error = True
     validates_initial_model = True
     unit = "window"

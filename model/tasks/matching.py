@@ -17,7 +17,7 @@ from model.nn.matcher import Matcher
 from model.tasks import tfidf
 from model.tasks.base import BASELINE, Batch, ExportGraph, Run, TextTask, module_runs
 from model.tasks.golden import golden_documents, golden_vectors
-from model.tasks.rows import of_windows
+from model.tasks.rows import run_on_windows
 
 INITIAL_DOCUMENTS = 512
 """Number of training documents for the data-dependent initialisation."""
@@ -28,7 +28,7 @@ VALIDATION_PAIRS = 1500
 CONTRAST = 1.0
 """Weight of the contrastive loss."""
 HEAD_ROWS = 256
-"""Number of pairs that the head scores at once."""
+"""Number of pairs that the head scores at once, one per row."""
 PUBLISHED = {"aan": "S3Attention on LRA's own pairs, not these: accuracy 83.26 (paper, Table 1)"}
 
 
@@ -79,7 +79,7 @@ class Matching(TextTask[MatchingRun]):
         frequencies = torch.zeros(self.config.model.stem.num_buckets, device=device)
         counted = chosen[:FREQUENCY_DOCUMENTS]
         for document in counted:
-            rows = torch.unique(model.encoder.stem.buckets(*(part.to(device) for part in self._padded([document]))))
+            rows = torch.unique(model.encoder.stem.rows(*(part.to(device) for part in self._padded([document]))))
             frequencies[rows[rows > 0] - 1] += 1  # row 0 stands for no n-gram
         model.encoder.stem.initialise(frequencies, len(counted))
         documents, lengths = self._padded(chosen[:INITIAL_DOCUMENTS])
@@ -98,9 +98,9 @@ class Matching(TextTask[MatchingRun]):
     def batches(self, epoch: int) -> Iterator[Batch]:
         """Yield batches with one half positive and one half negative pairs; documents are deduplicated.
 
-        Shape:  yields documents (U, length) uint8, lengths (U,) int32, a and b (M,) indices of documents, labels (M,),
-                        is_known (M/2, M/2): whether a_i and b_j, of positive pairs i and j, are known to match;
-                        they are then not used as negatives.
+        Shape:  yields the U distinct documents of M pairs (U, length) uint8, lengths (U,) int32, a and b (M,) indices
+                        of documents, labels (M,), is_known (M/2, M/2): whether a_i and b_j, of positive pairs i and j,
+                        are known to match; they are then not used as negatives.
         """
         generator = np.random.default_rng([self.config.seed, epoch])
         half = self.config.training.batch_size // 2
@@ -129,7 +129,7 @@ class Matching(TextTask[MatchingRun]):
         documents, lengths, a, b, labels, is_known = batch
         vectors = model(documents, lengths).float()
         pairs = nn.functional.binary_cross_entropy_with_logits(model.head(vectors[a], vectors[b]).squeeze(1), labels)
-        half = len(is_known)
+        half = len(is_known)  # P: number of positive pairs
         left = vectors[a[:half]].unsqueeze(1).expand(-1, half, -1)  # (P, P, C)
         right = vectors[b[:half]].unsqueeze(0).expand(half, -1, -1)
         logits = model.head(left, right).squeeze(-1)  # (P, P)
@@ -149,7 +149,7 @@ class Matching(TextTask[MatchingRun]):
             self.load(data_dir)
         model.encoder.stem.quantise()
         logits, labels = self._logits(module_runs(self.graphs(model), torch.device("cpu")), self.validation)
-        self.scaling = platt(logits, labels)
+        self.scaling = fit_platt_scaling(logits, labels)
         model.head.rescale(*self.scaling)
 
     def finish_final(self, model: nn.Module) -> None:
@@ -232,7 +232,7 @@ class Matching(TextTask[MatchingRun]):
         needed, index = np.unique(pairs[:, :2], return_inverse=True)
         index = index.reshape(-1, 2)
         texts = [documents[i][: self.config.data.max_bytes] for i in needed]
-        encoded = of_windows(encode, texts, self.length, self.overlap, self.config.model.buckets)
+        encoded = run_on_windows(encode, texts, self.length, self.overlap, self.config.model.buckets)
         vectors = np.stack([pool(part) for part in encoded])
         logits = [
             compare({"a": vectors[part[:, 0]], "b": vectors[part[:, 1]]})
@@ -257,7 +257,7 @@ def _known(pairs: NDArray[np.int64]) -> set[tuple[int, int]]:
     return {(a, b) for x, y, label in pairs.tolist() if label for a, b in ((x, y), (y, x))}
 
 
-def platt(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> tuple[float, float]:
+def fit_platt_scaling(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> tuple[float, float]:
     """Fit Platt scaling: scale and shift that maximise the likelihood of sigmoid(scale * logit + shift).
 
     The targets (sec. 2.2 of the reference) are slightly inside (0, 1), so that a solution exists even for perfectly

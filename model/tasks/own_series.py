@@ -25,10 +25,11 @@ CLOSE = 1.01
 LARGEST_FIT = 50_000
 """Maximum number of windows, over all channels, that the comparison fits a linear map to."""
 LONGEST_PATCH = 24
+"""Maximum number of steps per patch."""
 FEWEST_PATCHES = 6
-"""Sampled rows of the attention in the recipe `forecasting`."""
+"""Minimum number of patches: the attention in the recipe `forecasting` samples 6 of them."""
 SHORT_ROWS = 400
-"""Number of rows below which validation gets a fifth of them instead of a tenth."""
+"""Number of rows below which validation gets a fifth of the rows instead of a tenth."""
 
 CONTEXT, HORIZON = "model.context_length", "model.prediction_length"
 PATCH, PATCHES = "model.patch_length", "model.encoder.seq_len"
@@ -98,9 +99,10 @@ def _config(values: Mapping[str, object]) -> SeriesConfig:
 
 
 def _choose_context(series: Series, horizon: int, given: Mapping[str, object]) -> int:
-    """The candidate with the lowest error of a least-squares linear map on the first half of validation.
+    """The shortest candidate whose error is CLOSE to the lowest.
 
-    Prints a table of the errors if there are several candidates.
+    The error is that of a least-squares linear map on the first half of validation. Prints a table of the errors if
+    there are several candidates.
     """
     train, rows = series.boundaries[0], len(series.values)
     fitting = [size for size in CONTEXTS if rows >= ROWS_PER_STEP * size and size + 2 * horizon <= train]

@@ -13,11 +13,12 @@ from artifact.documents import cut, pad_rows, take
 from model.tasks.base import Run
 
 BATCH = 16
+"""Maximum number of rows in a batch."""
 
 Padded = tuple[NDArray[np.uint8], NDArray[np.int32]]
 
 
-def of_windows(
+def run_on_windows(
     run: Run, texts: Sequence[bytes], length: int, overlap: int, buckets: Sequence[int]
 ) -> list[NDArray[np.float32]]:
     """Outputs (windows, ...) of a graph for each document, one per window; the first window is the document's head.
@@ -32,11 +33,11 @@ def of_windows(
     """
     cuts = [cut(len(text), length, overlap, "windows") for text in texts]
     rows = [take(text, spans) for text, windows in zip(texts, cuts, strict=True) for spans in windows]
-    table = in_parallel(lambda part: run(dict(zip(("bytes", "lengths"), part, strict=True))), rows, buckets)
-    return np.split(table, np.cumsum([len(windows) for windows in cuts])[:-1])
+    outputs = run_on_rows(lambda part: run(dict(zip(("bytes", "lengths"), part, strict=True))), rows, buckets)
+    return np.split(outputs, np.cumsum([len(windows) for windows in cuts])[:-1])
 
 
-def in_parallel(run: Callable[[Padded], NDArray[Any]], rows: Sequence[bytes], buckets: Sequence[int]) -> NDArray[Any]:
+def run_on_rows(run: Callable[[Padded], NDArray[Any]], rows: Sequence[bytes], buckets: Sequence[int]) -> NDArray[Any]:
     """Outputs (rows, ...) of a graph, in the order of the rows. Rows are batched by bucket.
 
     `buckets` are the lengths that the graph supports, ascending; no row is longer than the last.
@@ -46,11 +47,11 @@ def in_parallel(run: Callable[[Padded], NDArray[Any]], rows: Sequence[bytes], bu
         chosen, bucket = batch
         return run(pad_rows([rows[i] for i in chosen], bucket))
 
-    of = np.searchsorted(buckets, [len(row) for row in rows])
+    bucket_index = np.searchsorted(buckets, [len(row) for row in rows])
     batches = [
         (chosen[first : first + BATCH], bucket)
         for number, bucket in enumerate(buckets)
-        for chosen in (np.flatnonzero(of == number),)
+        for chosen in (np.flatnonzero(bucket_index == number),)
         for first in range(0, len(chosen), BATCH)
     ]
     with ThreadPoolExecutor(cpu_count()) as pool:

@@ -43,7 +43,7 @@ class Baseline:
     scores: Callable[..., Floats]
     """Texts -> scores (documents, classes); or texts and pairs of their indices (M, 2) -> cosines (M,)."""
     threshold: float = 0.0
-    """Cosine from which pairs belong together, chosen on validation; only of pairs."""
+    """For pairs: cosine from which two documents belong together, chosen on validation."""
 
 
 def note(name: str, value: float) -> str:

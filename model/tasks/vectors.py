@@ -57,7 +57,7 @@ def hash_words(stem: WordStem, texts: Sequence[bytes]) -> Words:
 
 
 def choose_words(parts: Sequence[Words], ignored: Words, count: int) -> NDArray[np.int64]:
-    """Hashes of the most frequent words, at most `count`, the most frequent first."""
+    """Hashes of the most frequent words except the `ignored`, at most `count`, the most frequent first."""
     hashes, numbers = np.unique(np.concatenate([part.values for part in parts]), return_counts=True)
     numbers[np.isin(hashes, ignored.values)] = 0
     order = np.argsort(-numbers, kind="stable")[:count]
@@ -65,7 +65,7 @@ def choose_words(parts: Sequence[Words], ignored: Words, count: int) -> NDArray[
 
 
 def known_ids(words: Words, vocabulary: NDArray[np.int64]) -> Words:
-    """Replace hashes by ids 1 ... len(vocabulary); unknown words are left out."""
+    """Words as ids 1 ... len(vocabulary) instead of hashes; unknown words are left out."""
     order = np.argsort(vocabulary)
     place = np.searchsorted(vocabulary[order], words.values).clip(max=len(vocabulary) - 1)
     is_known = vocabulary[order][place] == words.values

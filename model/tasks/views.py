@@ -65,7 +65,7 @@ class VectorRound(Learner):
             batches += [group[i : i + size] for i in range(0, len(group) - size + 1, size)]
         generator.shuffle(batches)
         for chosen in batches:
-            yield *flat(self.words, chosen), torch.from_numpy(self.targets[chosen])
+            yield *inputs_of(self.words, chosen), torch.from_numpy(self.targets[chosen])
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         *inputs, targets = batch
@@ -77,7 +77,7 @@ class VectorRound(Learner):
         return METRICS[self.metric](logits, self.labels)
 
 
-def flat(words: Words, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+def inputs_of(words: Words, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
     """Inputs of the vector view for some documents: words (M,), doc_index (M,), lengths (B,)."""
     ids = torch.from_numpy(np.concatenate([words[i] for i in chosen]).astype(np.int64))
     doc_index = torch.repeat_interleave(torch.from_numpy(words.counts()[chosen]))
@@ -92,7 +92,7 @@ def vector_logits(model: VectorClassifier, words: Words, device: torch.device) -
     with torch.inference_mode():
         for first in tqdm(range(0, len(order), BATCH), desc="vector view", unit="batch", leave=False):
             chosen = order[first : first + BATCH].tolist()
-            inputs = [part.to(device) for part in flat(words, chosen)]
+            inputs = [part.to(device) for part in inputs_of(words, chosen)]
             logits[chosen] = model(*inputs).float().cpu().numpy()
     return logits
 
@@ -104,7 +104,7 @@ def mean_of_windows(logits: Logits, counts: Sequence[int]) -> Logits:
 
 @dataclass(frozen=True)
 class Combination:
-    """logits = a first + b second + c."""
+    """logits = a first + b second + c; a and b are `weights`, c is `bias`."""
 
     weights: tuple[float, float]
     bias: NDArray[np.float64]
@@ -118,7 +118,7 @@ class Combination:
 def combine(first: Logits, second: Logits | None, labels: Labels) -> Combination:
     """Fit the weights with the lowest cross-entropy, of the first view alone if `second` is None; b is not negative.
 
-    Labels are smoothed by 1 / (n + 1), as in `temperature`, which keeps the weights finite.
+    Labels are smoothed by 1 / (n + 1), as in `fit_temperature`, which keeps the weights finite.
     """
     views = [torch.from_numpy(view.astype(np.float64)) for view in (first, second) if view is not None]
     target, smoothing = torch.from_numpy(labels), 1 / (len(labels) + 1)

@@ -1,1 +1,1 @@
-"""Training runs, from recipe to run folder: loop, checkpoints, device, provenance. Independent of the model."""
+"""Training runs, from recipe to run folder: loop, stages, checkpoints, device, provenance."""

@@ -23,7 +23,7 @@ from model.training import checkpoint
 from model.training.checkpoint import Progress
 
 TIMED_STEPS = 5
-"""Number of steps, after the first one, from which the duration of a run is estimated."""
+"""Number of steps whose mean duration gives the estimate for a run; the first step, which is slower, is left out."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Trainer:
                     progress.step += 1
                     seconds = time.perf_counter() - started
                     progress.seconds += seconds
-                self._estimate(seconds)
+                self._print_estimate(seconds)
                 bar.update(batch_size)
                 bar.set_postfix(loss=f"{progress.loss_sum / progress.step:.4f}", refresh=False)
         job.model.eval()
@@ -139,8 +139,8 @@ class Trainer:
         with defer_interrupt():
             self._finish_epoch(value)
 
-    def _estimate(self, seconds: float) -> None:
-        """Print the expected duration of the run once TIMED_STEPS have been timed; the first step is slower."""
+    def _print_estimate(self, seconds: float) -> None:
+        """Add the duration of a step; print the expected duration of the run once TIMED_STEPS have been timed."""
         if len(self.step_seconds) > TIMED_STEPS:
             return
         self.step_seconds.append(seconds)

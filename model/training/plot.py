@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot  # after the choice of the backend
 
 
-def learning_curve(history: list[dict[str, float]], metric: str, path: Path) -> None:
+def plot_learning_curve(history: list[dict[str, float]], metric: str, path: Path) -> None:
     """Plot training loss and validation metric over the epochs to a PNG."""
     epochs = [record["epoch"] for record in history]
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
@@ -27,7 +27,7 @@ def learning_curve(history: list[dict[str, float]], metric: str, path: Path) -> 
     pyplot.close(figure)
 
 
-def stages(history: list[dict[str, Any]], metric: str, path: Path) -> None:
+def plot_stages(history: list[dict[str, Any]], metric: str, path: Path) -> None:
     """Plot metric and cross-entropy on the validation documents after each stage to a PNG."""
     names = [record["stage"] for record in history]
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
@@ -41,7 +41,7 @@ def stages(history: list[dict[str, Any]], metric: str, path: Path) -> None:
     pyplot.close(figure)
 
 
-def reliability_diagram(bins: Sequence[ReliabilityBin], path: Path) -> None:
+def plot_reliability(bins: Sequence[ReliabilityBin], path: Path) -> None:
     """Plot accuracy against score on the test split, and the number of documents by score, to a PNG."""
     scores = [part.score for part in bins]
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.6), layout="constrained")

@@ -19,7 +19,7 @@ from model.tasks.classification import Classification
 from model.training import checkpoint
 from model.training.checkpoint import FINAL, Progress
 from model.training.loop import Job, Trainer
-from model.training.plot import learning_curve, stages
+from model.training.plot import plot_learning_curve, plot_stages
 from model.training.provenance import hardware
 from model.training.views import ViewTraining
 
@@ -68,7 +68,7 @@ def train(request: Request) -> Path:
         )
     summary, *notes = task.describe().splitlines()
     print("\n".join((f"{summary}, on {device}", *notes)))
-    unlabelled = _unlabelled(request, task) if isinstance(task, Classification) else []
+    unlabelled = _read_unlabelled(request, task) if isinstance(task, Classification) else []
     task.note_baseline()
     if baseline := task.facts.get(BASELINE):
         print(f"{baseline['name']}: validation {task.metric} {baseline['value']:.4f}")
@@ -79,11 +79,11 @@ def train(request: Request) -> Path:
     if isinstance(task, Classification) and task.config.model.kind == "views":
         result = ViewTraining(task.config, task, folder, device, unlabelled)(progress)
         with writing(path := folder / "stages.png"):
-            stages(result.history, task.metric, path)
+            plot_stages(result.history, task.metric, path)
     else:
         result = _train(request, task, progress, state)
         with writing(path := folder / "learning_curve.png"):
-            learning_curve(result.history, task.metric, path)
+            plot_learning_curve(result.history, task.metric, path)
     last = result.history[-1]
     print(
         f"{folder}: best validation {task.metric} {result.best:.4f}, {last['examples_per_second']:.1f} {task.unit}/s, "
@@ -132,7 +132,7 @@ def _fit_on_all(job: Job, task: TextTask[Any], progress: Progress, data: Path) -
     print(f"{job.folder / FINAL}: trained on all {joined}, {epochs} epochs")
 
 
-def _unlabelled(request: Request, task: Classification) -> list[bytes]:
+def _read_unlabelled(request: Request, task: Classification) -> list[bytes]:
     """Read the unlabelled documents of a run and note their fingerprint, which a resumed run compares.
 
     Raises: UserError.

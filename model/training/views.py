@@ -58,7 +58,7 @@ class Corpus:
     """One crop of each unlabelled document."""
     validation: Words
     """All windows of the validation documents."""
-    windows: tuple[int, ...]
+    window_counts: tuple[int, ...]
     """Number of windows of each validation document."""
 
 
@@ -99,7 +99,8 @@ class ViewTraining:
         teacher = combination(unlabelled_first, np.zeros_like(unlabelled_first))
         for number, round_config in enumerate(self.vector_config.rounds, 1):
             self._train_round(number, round_config, model, corpus, softmax(teacher.astype(np.float64)))
-            second = mean_of_windows(vector_logits(model.vector_view, corpus.validation, self.device), corpus.windows)
+            window_logits = vector_logits(model.vector_view, corpus.validation, self.device)
+            second = mean_of_windows(window_logits, corpus.window_counts)
             combination = combine(first, second, self.labels)
             self._record(f"round {number}", first, second)
             if number < len(self.vector_config.rounds) and self.unlabelled:
@@ -136,15 +137,15 @@ class ViewTraining:
         learner = VectorRound(
             words, np.concatenate((one_hot, soft)).astype(np.float32), size, f"{self.config.seed}-{number}"
         )
-        learner.validate_on(corpus.validation, corpus.windows, self.labels, self.task.metric)
+        learner.validate_on(corpus.validation, corpus.window_counts, self.labels, self.task.metric)
         training = TrainingConfig(
             epochs=self.vector_config.epochs,
             batch_size=size,
             learning_rate=config.learning_rate,
             warmup_steps=self.vector_config.warmup_steps,
         )
-        stage = self.config.model_copy(update={"training": training})
-        self._train(f"round-{number}", stage, learner, vector_view)
+        stage_config = self.config.model_copy(update={"training": training})
+        self._train(f"round-{number}", stage_config, learner, vector_view)
 
     def _train(
         self,
@@ -172,7 +173,7 @@ class ViewTraining:
         self.examples_per_second = progress.history[-1]["examples_per_second"]
 
     def _corpus(self, model: ViewClassifier) -> Corpus:
-        """Choose the words of the vector view's vocabulary, and find them in all documents."""
+        """Fill the vector view's vocabulary with the most frequent words, and find these in all documents."""
         data, length, stem = self.task.data, self.task.length, model.ngram_view.stem
         generator = random.Random(self.config.seed)
         windows = [
@@ -231,7 +232,7 @@ class ViewTraining:
         )
 
     def _finish(self, model: ViewClassifier, progress: Progress, first: Logits, second: Logits | None) -> Progress:
-        """Fit the combination and write the checkpoint.
+        """Fit the combination and write best.pt and last.pt.
 
         The vector view is left out unless it lowers the cross-entropy on validation.
         """

@@ -1,4 +1,4 @@
-"""Admission: reject requests beyond the limits of the queue, or that would miss their deadline by an estimate."""
+"""Admission: reject requests beyond the limits of the queue, or that are estimated to miss their deadline."""
 
 import math
 from dataclasses import dataclass
@@ -33,13 +33,13 @@ class Rejection(NamedTuple):
     """Why a request is rejected."""
 
     reason: str
-    """Value of the label `reason` of the metric."""
+    """Label `reason` of the metric of rejected requests."""
     error: LongdocError
     """Error for the client."""
 
 
 class Admission:
-    """Rejects requests that do not fit into the queue or would miss their deadline."""
+    """Rejects requests that do not fit into the queue or are estimated to miss their deadline."""
 
     def __init__(self, queue: FairQueue, cost: CostModel, limits: Limits) -> None:
         self._queue = queue
@@ -57,7 +57,7 @@ class Admission:
             rows: of the request.
             size: of the rows, in bytes.
             seconds: estimated time to compute the rows on one slot.
-            entering: requests ahead of it that are not in the queue yet.
+            entering: admitted requests that are not in the queue yet.
 
         """
         queue, limits = self._queue, self._limits
@@ -76,15 +76,15 @@ class Admission:
 
         Args:
             left_s: seconds until its deadline.
-            entering: requests admitted but not in the queue yet; each is assumed to cost the average.
+            entering: admitted requests that are not in the queue yet; each is assumed to cost the average.
 
         """
         if not self._queue.waiting_rows and entering < self._limits.slots:
             return None
-        ahead = entering + 1
-        return self.rejection(
-            self._queue.interactive, left_s, ahead, 1, ahead * self._cost.request_seconds, entering=entering
-        )
+        requests = entering + 1
+        seconds = requests * self._cost.request_seconds
+        # Rows and their sizes are not known: each request counts as one row, and all of them together as one byte.
+        return self.rejection(self._queue.interactive, left_s, requests, 1, seconds, entering)
 
     def retry_after_s(self) -> int:
         """Seconds until the current queue is computed, estimated from the measured time per row."""
@@ -93,9 +93,9 @@ class Admission:
         return max(1, min(LONGEST_RETRY_S, math.ceil(seconds / self._limits.slots)))
 
     def _wait_s(self, priority: PriorityClass, seconds: float) -> float:
-        """Estimated time until the rows of a request are computed, which take `seconds` on one slot.
+        """Estimated time until a request is computed whose rows take `seconds` on one slot.
 
-        The queued rows of its class are computed first. During all of this the other class gets its share of the slots.
+        The queued rows of its class are computed first. Meanwhile, the other class gets its share of the slots.
         """
         other = self._queue.interactive if priority is self._queue.bulk else self._queue.bulk
         own_s = self._cost.seconds(priority.waiting) + seconds

@@ -159,7 +159,7 @@ class Batcher:
 
         Args:
             left_s: seconds until its deadline.
-            entering: admitted requests that have not reached the queue yet; each is assumed to cost the average.
+            entering: admitted requests that are not in the queue yet; each is assumed to cost the average.
 
         """
         return self._unavailable() or self._admission.rejection_without_rows(left_s, entering)
@@ -198,7 +198,7 @@ class Batcher:
         """Wait until every accepted request has ended."""
         while self._requests:
             await asyncio.wait([request.future for request in self._requests])
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # let `infer` discard the requests that have ended
 
     def _unavailable(self) -> Rejection | None:
         """Why every request is rejected; None if requests are accepted."""
@@ -296,7 +296,7 @@ class Batcher:
                 request = entry[1]
                 if request.future.done():
                     continue
-                self._queue.take(entry, bucket)
+                self._queue.uncount(entry, bucket)
                 if request.deadline < earliest_end:  # it would be late, and would delay the next rows
                     self._fail_late(request, "in the queue")
                     continue
@@ -347,14 +347,14 @@ class Batcher:
     def _deliver(self, entries: list[Entry], outputs: Floats, seconds: float) -> None:
         """Assign each row its output; finish the requests that are complete."""
         is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(outputs).reshape(len(outputs), -1).all(axis=1))
-        for row, (_, request, index) in enumerate(entries):
+        for position, (_, request, index) in enumerate(entries):
             if request.future.done():
                 continue
-            if not is_finite[row]:
+            if not is_finite[position]:
                 self._metrics.inference_error("non_finite")
                 request.future.set_exception(NonFiniteOutput("the model returned NaN or infinity for this input"))
                 continue
-            request.outputs[index] = outputs[row : row + 1]
+            request.outputs[index] = outputs[position : position + 1]
             request.missing -= 1
             request.compute_s = max(request.compute_s, seconds)
             if not request.missing:

@@ -3,28 +3,31 @@
 import math
 from collections.abc import Mapping
 
-RATE_MEMORY = 0.9
+EARLIER_WEIGHT = 0.9
 """Weight of earlier measurements in a running mean."""
 LONGEST_BATCH_S = 0.03
-"""Upper bound of the estimated time of a batch: the next request has to wait for it."""
+"""Upper bound of the estimated time of a batch: the next request has to wait for the batch."""
 
 
 class CostModel:
-    """Running means of the compute time of a row, by bucket, and of an interactive request; 0 before the first."""
+    """Two kinds of running means: time to compute a row, for each bucket, and estimated time of an interactive request.
+
+    A mean is 0 before its first measurement.
+    """
 
     def __init__(self) -> None:
         self._row_seconds: dict[int, float] = {}
         self.request_seconds = 0.0
-        """Mean estimated time of an interactive request, on one slot."""
+        """Running mean of the estimated time of an interactive request, on one slot."""
 
     def record_batch(self, bucket: int, row_seconds: float) -> None:
-        """Record the time per row of a batch."""
+        """Add a batch to the running mean of its bucket, by its time per row."""
         before = self._row_seconds.get(bucket, row_seconds)
-        self._row_seconds[bucket] = RATE_MEMORY * before + (1 - RATE_MEMORY) * row_seconds
+        self._row_seconds[bucket] = EARLIER_WEIGHT * before + (1 - EARLIER_WEIGHT) * row_seconds
 
     def record_request(self, seconds: float) -> None:
-        """Record the estimated cost of an interactive request."""
-        self.request_seconds += (1 - RATE_MEMORY) * (seconds - self.request_seconds)
+        """Add the estimated time of an interactive request to its running mean."""
+        self.request_seconds += (1 - EARLIER_WEIGHT) * (seconds - self.request_seconds)
 
     def row_seconds(self, bucket: int) -> float:
         """Estimated time of one row."""

@@ -23,7 +23,7 @@ class PriorityClass:
     waiting: Counter[int] = field(default_factory=Counter)
     """Number of queued rows whose request has not ended, by bucket."""
     virtual_time: float = 0.0
-    """Bytes computed, padding included, divided by the weight. The class with the smallest runs next."""
+    """Bytes computed, padding included, divided by the weight. The class with the smallest value runs next."""
     running: int = 0
     """Batches being computed."""
 
@@ -47,6 +47,7 @@ class AcceptedRequest:
     """Bucket of each row."""
     priority: PriorityClass
     arrived: float
+    """On the clock of the queue."""
     deadline: float
     """On the clock of the event loop."""
     future: asyncio.Future[Floats]
@@ -56,7 +57,7 @@ class AcceptedRequest:
     def __post_init__(self) -> None:
         """Count every row as queued."""
         self.outputs: list[Floats | None] = [None] * len(self.rows)
-        self.missing = self.waiting_rows = len(self.rows)
+        self.missing = self.waiting_rows = len(self.rows)  # rows without output, and those still queued
         self.waiting_bytes = sum(map(len, self.rows))
         self.waiting = Counter(self.buckets)
 
@@ -112,8 +113,8 @@ class FairQueue:
         _, (_, bucket), priority = min(waiting, key=lambda item: item[:2])
         return priority, bucket
 
-    def take(self, entry: Entry, bucket: int) -> None:
-        """Update the counts for a row that has left the queue."""
+    def uncount(self, entry: Entry, bucket: int) -> None:
+        """Stop counting a row that has left the queue."""
         _, request, index = entry
         size = len(request.rows[index])
         self._account(request, bucket, -1)
@@ -142,7 +143,7 @@ class FairQueue:
         return self._last_interactive + ACTIVE_S - self._clock()
 
     def _account(self, request: AcceptedRequest, bucket: int, rows: int) -> None:
-        """Add to the counts of waiting rows."""
+        """Add to the counts of waiting rows; a negative number subtracts."""
         request.waiting[bucket] += rows
         request.waiting_rows += rows
         request.priority.waiting[bucket] += rows

@@ -262,11 +262,11 @@ def _is_nested(series: object) -> bool:
 
 def _columns(given: KServeInput) -> list[Channel]:
     """The series as one list per channel. Raises: InvalidInput if steps have different numbers of values."""
-    nested = [row for row in given.series if isinstance(row, list)]
+    nested = [values for values in given.series if isinstance(values, list)]
     if not nested:
         return [[value for value in given.series if not isinstance(value, list)]]
     if given.layout == "time_major":
-        if len({len(row) for row in nested}) != 1:
+        if len({len(values) for values in nested}) != 1:
             raise InvalidInput.at("series", "all steps must have the same number of values")
         return [list(column) for column in zip(*nested, strict=True)]
     return nested

@@ -170,22 +170,22 @@ async def _read(call: Call, parse: Callable[[int, bytes], T]) -> T:
 
 async def _classify(call: Call, model: ServedClassifier) -> Response:
     """Classify documents."""
-    sent = await _read(call, _documents)
+    sent = await _read(call, _parse_documents)
     documents = [read_document(call, f"instances.{number}", document) for number, document in enumerate(sent)]
     work = classify(model, documents, on_overflow="windows", deadline=call.deadline)
-    labels, wanted = model.manifest.labels, Options()
+    labels, options = model.manifest.labels, Options()
     with rename_places(lambda place: place.replace("inputs", "instances", 1)):
         return await call.answer(
             model,
             work,
-            lambda answers: {"predictions": [answer.as_json(labels, wanted) for answer in answers]},
+            lambda answers: {"predictions": [answer.as_json(labels, options) for answer in answers]},
             count_items(documents),
         )
 
 
 async def _score(call: Call, model: ServedMatcher) -> Response:
     """Score pairs of documents."""
-    sent = await _read(call, _pairs)
+    sent = await _read(call, _parse_pairs)
     pairs = [
         (read_text(call, f"instances.{number}.a", a), read_text(call, f"instances.{number}.b", b))
         for number, (a, b) in enumerate(sent)
@@ -199,7 +199,7 @@ async def _score(call: Call, model: ServedMatcher) -> Response:
 async def _forecast(call: Call, model: ServedForecaster) -> Response:
     """Forecast series over the model's full horizon."""
     manifest = model.manifest
-    sent = await _read(call, functools.partial(_series, manifest.context_length))
+    sent = await _read(call, functools.partial(_parse_series, manifest.context_length))
     call.body.hold(sum(one.series.values.nbytes for one in sent))
     count = len(sent) * manifest.horizon * len(manifest.channels)
     reserve_numbers(call, count, "send fewer instances")
@@ -233,15 +233,15 @@ class _ParsedSeries(NamedTuple):
     series: Tails
 
 
-def _documents(most: int, body: bytes) -> list[bytes]:
+def _parse_documents(most: int, body: bytes) -> list[bytes]:
     """Parse documents to classify. Raises: InvalidInput, PayloadTooLarge, and what `parse_json` raises."""
     instances = parse_json(ClassifierInstances, body).instances
     check_count("instances", len(instances), most)
     return [_bytes(f"instances.{number}", given) for number, given in enumerate(instances)]
 
 
-def _pairs(most: int, body: bytes) -> list[tuple[bytes, bytes]]:
-    """Parse pairs of documents. Raises: as `_documents`."""
+def _parse_pairs(most: int, body: bytes) -> list[tuple[bytes, bytes]]:
+    """Parse pairs of documents. Raises: as `_parse_documents`."""
     instances = parse_json(MatcherInstances, body).instances
     check_count("instances", len(instances), most)
     return [
@@ -250,8 +250,8 @@ def _pairs(most: int, body: bytes) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def _series(max_steps: int, most: int, body: bytes) -> list[_ParsedSeries]:
-    """Parse series; keep the last `max_steps` steps of each. Raises: as `_documents`."""
+def _parse_series(max_steps: int, most: int, body: bytes) -> list[_ParsedSeries]:
+    """Parse series; keep the last `max_steps` steps of each. Raises: as `_parse_documents`."""
     instances = parse_json(ForecasterInstances, body).instances
     check_count("instances", len(instances), most)
     sent = []

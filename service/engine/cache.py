@@ -7,7 +7,7 @@ from artifact.matching import Vector
 from service.metrics import ModelMetrics
 
 ENTRY_BYTES = 300
-"""Measured memory of an entry without the vector's numbers: key, array header, slot of the table."""
+"""Measured memory of an entry without the vector's numbers: key, array header, entry of the dictionary."""
 
 
 class EncodingCache:

@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 class Engine:
     """The models that a process serves; used only from the event loop.
 
-    Each version of a model has its own queue. All share one thread pool with a thread per slot. A GPU has a
-    fixed number of slots. On a CPU, the workers share one slot per core; each batch is computed by one thread and is
-    small, so that its activations fit into the CPU's caches.
+    Each version of a model has its own queue. All versions share one thread pool with a thread per slot. A GPU has a
+    fixed number of slots. A CPU has one slot per core, divided among the workers; each batch is computed by one thread
+    and is small, so that its activations fit into the CPU's caches.
 
     Args:
         models: served from the start.
@@ -63,7 +63,7 @@ class Engine:
         self._defaults: Mapping[TaskName, str] = {}
         self.models = Models(settings)
         for model in models:
-            self.models.add(self._serve(model))
+            self.models.add(self._create_served(model))
         if defaults:
             self._set_defaults(defaults)
         for task in self._tasks():
@@ -78,7 +78,7 @@ class Engine:
         other = self.models.get(name)
         check_task(model.manifest, other.manifest if other else None)
         before = self.models.default(task)
-        self.models.add(self._serve(model))
+        self.models.add(self._create_served(model))
         self._update_default(task, before)
 
     def remove(self, name: str, version: int) -> ServedModel:
@@ -139,11 +139,11 @@ class Engine:
             task, known, setting, DEFAULTS,
         )  # fmt: skip
 
-    def _serve(self, model: LoadedModel) -> ServedModel:
-        """Create the batcher of a model and publish its metrics."""
+    def _create_served(self, model: LoadedModel) -> ServedModel:
+        """Create the served model of a loaded one, with its batcher; publish its metrics."""
         manifest, model_metrics = model.manifest, self._metrics.of(model.manifest.name)
         batcher = Batcher(model.run, model.row_lengths, self._limits, self._executor, model_metrics, self.crashed.set)
-        model_metrics.watch(
+        model_metrics.watch_queue(
             lambda: batcher.waiting_rows, lambda: batcher.waiting_bytes, batcher.oldest_age_s, lambda: batcher.is_ready
         )
         model_metrics.load_seconds.set(model.load_seconds)

@@ -93,11 +93,11 @@ class ExportFolder:
         return path in self._overdue
 
     async def scan(self) -> Scan:
-        """List every export, after this call. Raises: OSError if the folder cannot be listed in READ_TIMEOUT_S."""
+        """List every export, in a scan that begins now. Raises: OSError if that fails or exceeds READ_TIMEOUT_S."""
         if self._scan is not None and not self._scan.done():  # it began before this call
             with contextlib.suppress(OSError):
-                await self._finish(self._scan)
-        return await self._finish(self._begin())
+                await self._wait_for(self._scan)
+        return await self._wait_for(self._begin())
 
     async def shared_scan(self, deadline: float) -> Scan:
         """The running scan, or a new one if none runs; empty if the folder cannot be listed or does not answer.
@@ -139,8 +139,8 @@ class ExportFolder:
             log.error("%s: loading takes longer than %g s; the export is skipped until it is loaded", path, limit_s)
         return None
 
-    async def _finish(self, scan: asyncio.Future[Scan]) -> Scan:
-        """Wait for a scan. Raises: OSError."""
+    async def _wait_for(self, scan: asyncio.Future[Scan]) -> Scan:
+        """Wait for a scan; return its result. Raises: OSError."""
         await asyncio.wait([scan], timeout=0.0 if self._scan_is_overdue else READ_TIMEOUT_S)
         if not scan.done():
             self._scan_is_overdue = True

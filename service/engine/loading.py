@@ -47,7 +47,7 @@ def refuse(path: Path, state: State, error: Exception, metrics: Metrics) -> Refu
 
 
 def load_models(
-    settings: Settings, metrics: Metrics, served: Collection[str] | None = None
+    settings: Settings, metrics: Metrics, required: Collection[str] | None = None
 ) -> tuple[list[LoadedModel], dict[Path, RefusedExport]]:
     """Load the versions that the policy selects; also return the exports that were refused, by folder.
 
@@ -58,16 +58,16 @@ def load_models(
     Args:
         settings: of the server.
         metrics: where refused exports are counted.
-        served: None at the first start. For a restarted worker, names of the models that it has to serve; with
-            `skip_bad_exports` it may serve fewer.
+        required: None at the first start. For a restarted worker, names of the models that it has to serve, unless
+            `skip_bad_exports` is set.
 
     Raises: BadExport if no version can be served, or a default model of the settings is not among those loaded. Without
-    `skip_bad_exports`, also if a selected version is damaged or missing at the first start, or if a model of `served`
+    `skip_bad_exports`, also if a selected version is damaged or missing at the first start, or if a model of `required`
     has no valid version.
 
     """
-    falls_back = settings.skip_bad_exports or served is not None
-    required = frozenset() if settings.skip_bad_exports else frozenset(served or ())
+    falls_back = settings.skip_bad_exports or required is not None
+    indispensable = frozenset[str]() if settings.skip_bad_exports else frozenset(required or ())
     policy = VersionPolicy.parse(settings.version_policy)
     found, unreadable = find_versions(settings.exports)
     for name, error in unreadable.items():
@@ -77,16 +77,16 @@ def load_models(
         raise errors[0]
     for error in errors:
         log.error("%s", error)
-    if required_and_unreadable := required & unreadable.keys():
-        raise unreadable[min(required_and_unreadable)]
+    if names := indispensable & unreadable.keys():
+        raise unreadable[min(names)]
     models, refused = list[LoadedModel](), dict[Path, RefusedExport]()
     for name, folders in found.items():
         by_version = {int(folder.name): folder for folder in folders}
-        selected = [by_version[version] for version in policy.wanted(name, by_version)]
+        selected = [by_version[version] for version in policy.candidates(name, by_version)]
         versions, damaged = _load_versions(
             selected, settings, metrics, takes_one=policy.takes_one(name), falls_back=falls_back
         )
-        if damaged and not versions and name in required:
+        if damaged and not versions and name in indispensable:
             raise [*damaged.values()][-1].error
         if len(versions) > 1:
             numbers = ", ".join(str(model.manifest.version) for model in versions)
@@ -175,7 +175,7 @@ class Updater:
     def select(self, scan: Scan) -> dict[str, dict[int, Export]]:
         """Exports that the policy selects, by name and version."""
         selected = {
-            name: {version: exports[version] for version in self._policy.wanted(name, exports)}
+            name: {version: exports[version] for version in self._policy.candidates(name, exports)}
             for name, exports in scan.exports.items()
         }
         return {name: exports for name, exports in selected.items() if exports}
@@ -250,7 +250,7 @@ class Updater:
             return reason
         highest = self._engine.models.get(name)
         is_lower = highest is not None and version < highest.manifest.version
-        if not self._policy.wanted(name, [version]) or (self._policy.takes_one(name) and is_lower):
+        if not self._policy.candidates(name, [version]) or (self._policy.takes_one(name) and is_lower):
             return f"not selected by version_policy {self._policy.text}"
         return "not loaded yet"
 

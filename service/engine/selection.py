@@ -106,7 +106,7 @@ class Models(Mapping[str, ServedModel]):
         return None
 
     def choose_default(self, task: str) -> Default | None:
-        """The default model of a task. If it has none and one model only, that becomes the default permanently."""
+        """The default model of a task. If the task has none and one model only, that model becomes it permanently."""
         names = [name for name, model in self.items() if model.manifest.task == task]
         if self.default(task) is None and len(names) == 1:
             self._sole_models[task] = Default(names[0], "it was the only model of its task")
@@ -133,9 +133,9 @@ class Models(Mapping[str, ServedModel]):
 
     def _find(self, name: str) -> ServedModel | None:
         """The model with this name, or `name@version`."""
-        name, has_version, version = name.partition("@")
+        name, separator, version = name.partition("@")
         found = self._versions.get(name, {})
-        if not has_version:
+        if not separator:
             return next(iter(found.values()), None)
         return next((model for number, model in found.items() if str(number) == version), None)
 

@@ -66,12 +66,12 @@ class HeadAdmission:
         if error is not None:
             return route, error
         self._pending[task] += 1
-        state_of(scope).admitted = task
+        state_of(scope).admitted_task = task
         return None
 
     def begin(self, scope: Scope) -> None:
         """Stop counting a request as pending; called when the application starts it."""
         state = state_of(scope)
-        if state.admitted is not None:
-            self._pending[state.admitted] -= 1
-            state.admitted = None
+        if state.admitted_task is not None:
+            self._pending[state.admitted_task] -= 1
+            state.admitted_task = None

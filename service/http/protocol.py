@@ -250,7 +250,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._write_timer = self.loop.call_later(WRITE_S, self._watch_writing, left)
 
     def _unanswered(self) -> list[RequestResponseCycle]:
-        """Complete requests without a complete response, in order."""
+        """Completely received requests without a complete response, in order."""
         cycles = [cycle for cycle, _ in reversed(self.pipeline)]
         if self._running is not None and not self._running.response_complete:
             cycles.insert(0, self._running)
@@ -343,10 +343,11 @@ class BoundedProtocol(HttpToolsProtocol):
         return head
 
     def _close_with(self, response: bytes) -> None:
-        """Close the connection because of invalid bytes, after sending `response` if no other response is in progress.
+        """Close the connection because of invalid bytes.
 
-        If the bytes belong to the body of a request whose response has started, the connection is closed at once.
-        Otherwise responses to earlier requests are completed first, and the rest of the input is ignored.
+        - If earlier requests are unanswered, they are answered first, and further input is ignored.
+        - Else, if the response to the invalid request has started, the connection is closed at once.
+        - Else `response` is sent first.
         """
         cycle, is_in_body = self.cycle, self._in_body and not self.pipeline
         if cycle is None or cycle.response_complete or (is_in_body and not cycle.response_started):

@@ -13,7 +13,7 @@ KEY = "longdoc"
 class RequestState:
     """State of one request."""
 
-    admitted: str | None = None
+    admitted_task: str | None = None
     """Task whose models admitted the request, until it starts; set by `HeadAdmission`."""
     trace_id: str | None = None
     """Trace id of the request's span; set by `Traced`."""

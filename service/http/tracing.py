@@ -82,7 +82,7 @@ class Traced:
     def __init__(self, app: Application, provider: TracerProvider) -> None:
         self._app = app
         self._tracer = provider.get_tracer("service", __version__)
-        self._parents = TraceContextTextMapPropagator()
+        self._propagator = TraceContextTextMapPropagator()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -123,7 +123,7 @@ class Traced:
                 span.update_name(f"{name} {state.route}")
                 facts |= {"http.route": state.route, "url.path": scope["path"]}
             if state.inference is not None:
-                facts |= self._inference(span, state.inference, to_epoch_ns)
+                facts |= self._add_inference_spans(span, state.inference, to_epoch_ns)
             if "error.type" in facts:
                 span.set_status(StatusCode.ERROR)
             span.set_attributes(facts)
@@ -138,9 +138,11 @@ class Traced:
         sent = headers.getlist("traceparent")
         if not trace_of(sent):
             return Context()
-        return self._parents.extract({"traceparent": sent, "tracestate": headers.getlist("tracestate")}, Context())
+        return self._propagator.extract({"traceparent": sent, "tracestate": headers.getlist("tracestate")}, Context())
 
-    def _inference(self, parent: Span, inference: Inference, to_epoch_ns: int) -> dict[str, str | int | float]:
+    def _add_inference_spans(
+        self, parent: Span, inference: Inference, to_epoch_ns: int
+    ) -> dict[str, str | int | float]:
         """Add the child spans `queue` and `compute`; return attributes for the request's span.
 
         For a request in several batches, the child spans show its longest wait and its longest batch, as if the two had

@@ -68,7 +68,7 @@ def read(path: Path) -> bytes:
 
 
 def _kind(path: Path) -> str:
-    """End of a file name without that of its compression."""
+    """Extension of a file name, without that of its compression."""
     return (Path(path.stem) if path.suffix.lower() in PACKED else path).suffix.lower()
 
 

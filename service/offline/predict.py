@@ -29,7 +29,7 @@ def predict(args: argparse.Namespace) -> int:
     Raises: BadExport; InputError for a file that cannot be read, or an option that does not suit the model's task.
     """
     model = artifact.load(args.export)
-    inputs, compute = _task(model, args)
+    inputs, compute = _prepare(model, args)
     failed = 0
     with tqdm(unit="doc", file=sys.stderr) as bar:
         while chunk := list(islice(inputs, CHUNK)):
@@ -51,7 +51,7 @@ def _compute_each(compute: Compute, inputs: list[Any]) -> list[Result]:
         return [{"error": {"code": error.code, "detail": str(error)}}]
 
 
-def _task(model: Model, args: argparse.Namespace) -> tuple[Iterator[Source[Any]], Compute]:
+def _prepare(model: Model, args: argparse.Namespace) -> tuple[Iterator[Source[Any]], Compute]:
     """The inputs that the options select, and the function that computes their results."""
     name, on_overflow = model.manifest.name, args.on_overflow
     if isinstance(model.manifest, ClassifierManifest):
@@ -87,9 +87,9 @@ def _sources(args: argparse.Namespace, fields: tuple[str, ...]) -> Iterator[Sour
     return texts(args.files, fields) if args.files else rows(args.jsonl, args.csv, fields)
 
 
-def _fields(args: argparse.Namespace, known: tuple[str, ...], name: str) -> tuple[str, ...]:
-    """Names of the columns with the documents, by default `known`. Raises: InputError for another number of names."""
-    fields = tuple(args.text_column or known)
-    if len(fields) != len(known):
-        raise InputError(f"--text-column: {name} needs {len(known)}, not {len(fields)}: {' '.join(fields)}")
+def _fields(args: argparse.Namespace, default: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """Columns with the documents: --text-column, or `default`. Raises: InputError if their numbers differ."""
+    fields = tuple(args.text_column or default)
+    if len(fields) != len(default):
+        raise InputError(f"--text-column: {name} needs {len(default)}, not {len(fields)}: {' '.join(fields)}")
     return fields

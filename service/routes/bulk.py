@@ -63,7 +63,7 @@ async def post_ndjson(call: Call) -> Response:
     check_media_type(call, *DOCUMENT_TYPES)
     options = read_query(call, ClassifyOptions)
     model = call.models.classifier(options.model)
-    return BulkResponse(call, model, options.without_model)
+    return BulkResponse(call, model, options.result_options)
 
 
 class BulkResponse(Response):
@@ -171,7 +171,7 @@ class BulkResponse(Response):
             parts.append(rest[: limit - size])
             size += len(parts[-1])
             self._count_held(size)
-            while self._body.is_too_much and self._pending_lines:
+            while self._body.is_memory_full and self._pending_lines:
                 await self._wait_for_room()
             self._body.check()
         if line := self._strip(b"".join(parts)):
@@ -211,25 +211,25 @@ class BulkResponse(Response):
 
     async def _answer(self, index: int, line: bytes) -> bytes:
         """One line of the response."""
-        head: dict[str, Any] = {"index": index}
+        fields: dict[str, Any] = {"index": index}
         try:
             if len(line) > self._settings.max_body_bytes:
                 raise PayloadTooLarge(f"the line is longer than {self._settings.max_body_bytes} bytes")
             line_id, document = await self._parse(line)
             if line_id is not None:
-                head["id"] = line_id
+                fields["id"] = line_id
             if isinstance(document, LongdocError):
                 raise document
             check_size("document", document, self._settings.max_document_bytes)
             result = await self._classify(document)
         except LongdocError as error:
             clear_tracebacks(error)
-            return self._line({**head, "error": problem(failure(error, self._path))})
+            return self._line({**fields, "error": problem(failure(error, self._path))})
         except Exception as error:
             log.exception("line %d failed", index)
             clear_tracebacks(error)
-            return self._line({**head, "error": problem(failure(error, self._path))})
-        return self._line({**head, **model_fields(self._model), **result})
+            return self._line({**fields, "error": problem(failure(error, self._path))})
+        return self._line({**fields, **model_fields(self._model), **result})
 
     async def _parse(self, line: bytes) -> "_ParsedLine":
         """Parse a line. Raises: DeadlineExceeded, NotReady."""

@@ -20,11 +20,11 @@ async def post_classify(call: Call) -> Response:
     documents, options = await read_documents(call)
     model = call.models.classifier(options.model)
     work = classify(model, documents, on_overflow=options.on_overflow, deadline=call.deadline)
-    labels, wanted = model.manifest.labels, options.without_model
+    labels, result_options = model.manifest.labels, options.result_options
     return await call.answer(
         model,
         work,
-        lambda answers: {"results": [answer.as_json(labels, wanted) for answer in answers]},
+        lambda answers: {"results": [answer.as_json(labels, result_options) for answer in answers]},
         count_items(documents),
     )
 

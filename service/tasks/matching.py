@@ -10,7 +10,7 @@ import numpy as np
 
 from artifact.documents import OnOverflow
 from artifact.loading import Floats
-from artifact.matching import Coverage, Ranking, ScoredPair, Text, Texts, pooled
+from artifact.matching import Coverage, Ranking, ScoredPair, Text, Texts, pool_each
 from service.engine.served import ServedMatcher
 from service.offload import count_items, offload
 from service.tasks.timing import Timing
@@ -64,7 +64,7 @@ async def encode(
         chunk = _take_texts(new, CHUNK_ROWS)
         outcome = await model.batcher.infer([row for rows in chunk.values() for row in rows], deadline)
         queue_s, compute_s = max(queue_s, outcome.queue_s), compute_s + outcome.compute_s
-        for key, vector in zip(chunk, pooled([len(rows) for rows in chunk.values()], outcome.outputs), strict=True):
+        for key, vector in zip(chunk, pool_each([len(rows) for rows in chunk.values()], outcome.outputs), strict=True):
             found[key] = vector
             model.cache.put(key, vector)
     await offload(count, _count, model, request.coverages)

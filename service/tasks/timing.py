@@ -8,5 +8,8 @@ class Timing:
     """Stages in seconds."""
 
     decode: float
+    """Conversion of documents to rows."""
     queue: float
+    """Longest time that a row of the request was queued."""
     compute: float
+    """Longest batch of the request; if its rows are computed in chunks, the sum of the longest batch of each chunk."""

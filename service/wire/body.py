@@ -6,7 +6,7 @@ from starlette.types import Message, Receive
 from service.errors import Overloaded, PayloadTooLarge
 from service.wire.decompression import WINDOW_BITS, Decompressor, coding_of
 
-SMALL_ANSWER = 64 * 1024
+SMALL_RESPONSE_BYTES = 64 * 1024
 """Smaller responses are not counted; a connection needs as much memory anyway."""
 
 
@@ -80,23 +80,23 @@ class Body:
 
     def hold_response(self, size: int) -> None:
         """Count the bytes of a response instead of those of the body."""
-        if size > SMALL_ANSWER:
+        if size > SMALL_RESPONSE_BYTES:
             self.hold(size)
 
     def reserve(self, size: int) -> None:
         """Count a future response in advance. Raises: Overloaded if all requests together hold too many bytes."""
-        if size > SMALL_ANSWER:
+        if size > SMALL_RESPONSE_BYTES:
             self.hold(self._held + size)
             self.check()
 
     @property
-    def is_too_much(self) -> bool:
+    def is_memory_full(self) -> bool:
         """Whether all requests together hold too many bytes; false if no other request holds any."""
         return self._held < self.bodies.held > self.bodies.max_held_bytes
 
     def check(self) -> None:
         """Raise Overloaded if all requests together hold too many bytes."""
-        if self.is_too_much:
+        if self.is_memory_full:
             held, most = self.bodies.held, self.bodies.max_held_bytes
             raise Overloaded(f"requests in progress hold {held} bytes; at most {most} are allowed")
 

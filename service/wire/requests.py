@@ -48,7 +48,7 @@ MAX_LISTED_ERRORS = 1000
 
 
 def check_media_type(call: Call, *allowed: str) -> str:
-    """Media type of the body, in lower case. Raises: UnsupportedMedia or UnsupportedEncoding, naming those allowed."""
+    """Return the media type, in lower case. Raises: UnsupportedMedia or UnsupportedEncoding, naming those allowed."""
     check_content_encoding(call)
     given, _, parameters = (call.header("content-type") or "").partition(";")
     given = given.strip().lower()

@@ -49,8 +49,8 @@ class ClassifyOptions(_Request):
     """Whether to return the scores of each window."""
 
     @property
-    def without_model(self) -> Options:
-        """The options without the model."""
+    def result_options(self) -> Options:
+        """The options of the result: all except the model."""
         return Options(self.top_k, self.on_overflow, self.detail)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from artifact.manifest import ClassifierManifest, newest_version, read_manifest
+from artifact.manifest import ClassifierManifest, read_manifest, version_folder
 from tests.support.offline import Offline, OfflineForecaster, OfflineMatcher
 from tests.support.paths import EXPORTS
 from tests.support.server import ControlledServer, Server
@@ -17,7 +17,7 @@ from tests.support.server import ControlledServer, Server
 @pytest.fixture(scope="session")
 def export() -> Path:
     """The repository's classifier."""
-    return newest_version(EXPORTS / "imdb-s3")
+    return version_folder(EXPORTS / "imdb-s3")
 
 
 @pytest.fixture(scope="session")
@@ -35,13 +35,13 @@ def offline(export: Path) -> Offline:
 @pytest.fixture(scope="session")
 def matcher() -> OfflineMatcher:
     """The repository's matcher."""
-    return OfflineMatcher(newest_version(EXPORTS / "aan"))
+    return OfflineMatcher(version_folder(EXPORTS / "aan"))
 
 
 @pytest.fixture(scope="session")
 def forecaster() -> OfflineForecaster:
     """The default forecaster of the shared server."""
-    return OfflineForecaster(newest_version(EXPORTS / "ettm2"))
+    return OfflineForecaster(version_folder(EXPORTS / "ettm2"))
 
 
 @pytest.fixture

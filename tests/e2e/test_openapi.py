@@ -16,7 +16,7 @@ import pytest
 import schemathesis
 from schemathesis.schemas import BaseSchema
 
-from artifact.manifest import newest_version
+from artifact.manifest import version_folder
 from tests.support.offline import OfflineForecaster
 from tests.support.paths import EXPORTS, ROOT
 from tests.support.server import Server
@@ -30,7 +30,7 @@ TEI = {"/predict", "/rerank", "/similarity", "/embed", "/info", "/"}
 BINARY_HEAD = b'{"inputs":[{"name":"text","datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":5}}]}'
 TEXT_TENSOR = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["one"]}
 PAIR = {"inputs": [{**TEXT_TENSOR, "name": "a"}, {**TEXT_TENSOR, "name": "b"}]}
-VERSION = newest_version(EXPORTS / "imdb-s3").name
+VERSION = version_folder(EXPORTS / "imdb-s3").name
 MODEL, MODEL_VERSION = {"name": "imdb-s3"}, {"name": "imdb-s3", "version": VERSION}
 SERIES = "a series of the forecaster's, filled in by the test"
 VALID: dict[str, list[dict[str, Any]]] = {

@@ -24,7 +24,7 @@ import httpx
 import numpy as np
 import pytest
 
-from artifact.manifest import newest_version
+from artifact.manifest import version_folder
 from tests.support.offline import Offline, OfflineForecaster, OfflineMatcher, document, documents, same_score
 from tests.support.paths import EXPORTS
 from tests.support.problems import SECRET
@@ -246,7 +246,7 @@ def test_long_mixed_traffic_does_not_leak(
     forecaster: OfflineForecaster,
 ) -> None:
     for name in ("aan", "ettm2"):
-        source = newest_version(EXPORTS / name)
+        source = version_folder(EXPORTS / name)
         shutil.copytree(source, exports_copy / name / source.name)
     server = start("--exports", str(exports_copy), "--reload-s", "0.5", "--drain-delay-s", "0")
     idle = sample(server, time.monotonic())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from artifact.loading import find_exports
-from artifact.manifest import newest_version
+from artifact.manifest import version_folder
 from service.__main__ import main
 from service.settings import Settings
 from tests.support.offline import OfflineForecaster, same_score
@@ -20,7 +20,7 @@ from tests.support.server import Server
 from tests.support.versions import edit_manifest, flip_byte
 from tests.support.waiting import wait_until
 
-VERSION = newest_version(EXPORTS / "imdb-s3").name
+VERSION = version_folder(EXPORTS / "imdb-s3").name
 PLACE = f"imdb-s3/{VERSION}"
 
 

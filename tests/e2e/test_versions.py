@@ -14,7 +14,7 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
-from artifact.manifest import newest_version
+from artifact.manifest import version_folder
 from tests.support.offline import OfflineForecaster, document
 from tests.support.paths import EXPORTS
 from tests.support.problems import check_problem
@@ -89,7 +89,7 @@ def classify(client: httpx.Client, model: str | None, text: bytes = b"a fine fil
 @pytest.fixture(scope="module")
 def bodies() -> dict[str, tuple[str, dict[str, Any]]]:
     """Return a path, a model and the rest of the body for each route that names a model in its body."""
-    forecaster = OfflineForecaster(newest_version(EXPORTS / "ettm2"))
+    forecaster = OfflineForecaster(version_folder(EXPORTS / "ettm2"))
     series = forecaster.series(forecaster.manifest.context_length)
     kserve = {"inputs": [{"series": series, "frequency": "15min"}], "options": {"horizon": 2}}
     return {

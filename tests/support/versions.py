@@ -4,7 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-from artifact.manifest import newest_version
+from artifact.manifest import version_folder
 from tests.support.paths import EXPORTS
 
 
@@ -20,14 +20,14 @@ def flip_byte(path: Path) -> None:
 
 
 NAME = "imdb-s3"
-OLD = int(newest_version(EXPORTS / NAME).name)
+OLD = int(version_folder(EXPORTS / NAME).name)
 NEW = OLD + 1
 
 
 def prepare(exports: Path, source: str = NAME, name: str = NAME, version: int = NEW, **changes: object) -> Path:
     """Write an export to a folder that the service ignores until it is renamed."""
     folder = exports / name / f".partial-{version}"
-    shutil.copytree(newest_version(EXPORTS / source), folder)
+    shutil.copytree(version_folder(EXPORTS / source), folder)
     edit_manifest(folder, name=name, version=version, **changes)
     return folder
 

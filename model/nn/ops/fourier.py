@@ -31,7 +31,7 @@ def fourier_convolution(segments: Tensor, kernel: Tensor, seq_len: int) -> Tenso
     with torch.autocast(segments.device.type, enabled=False):
         length = segments.shape[1]
         segments = segments.to(kernel.dtype)
-        size, response = seq_len, torch.view_as_complex(kernel)  # (F, C)
+        size, response = seq_len, torch.view_as_complex(kernel)  # (F, C), F = n/2 + 1
         # A traced graph serves every length, so no branch may depend on the length.
         if not torch.jit.is_tracing() and length < seq_len:  # type: ignore[attr-defined,no-untyped-call]
             size = 2 * length
@@ -67,7 +67,7 @@ def _product(real: Tensor, imag: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor
 
 
 def dft_matrices(n: int) -> tuple[Tensor, Tensor]:
-    """Real DFT as matrices: forward @ x stacks real and imaginary parts of rfft(x); inverse @ that is irfft.
+    """Real DFT as matrices: forward @ x stacks the real and imaginary parts of rfft(x); inverse @ (forward @ x) = x.
 
     Shape:      forward (2F, n), inverse (n, 2F), F = n/2 + 1, float64; n even.
     """
@@ -106,7 +106,7 @@ class FactoredFourierConvolution(nn.Module):
         n = n1 * n2
         self.n1, self.n2 = n1, n2
         a, b = (torch.arange(size, dtype=torch.float64) for size in (n1, n2))
-        c = a[: n1 // 2 + 1]
+        c = a[: n1 // 2 + 1]  # (F1,)
         outer = 2 * math.pi / n1 * (c.unsqueeze(1) * a % n1)  # (F1, n1)
         inner = 2 * math.pi / n2 * (b.unsqueeze(1) * b % n2)  # (n2, n2)
         twiddle = 2 * math.pi / n * (c.unsqueeze(1) * b)  # (F1, n2)
@@ -128,7 +128,7 @@ class FactoredFourierConvolution(nn.Module):
 
     def forward(self, segments: Tensor, kernel: Tensor) -> Tensor:
         """Convolve (B, b, r) -> (B, b, C)."""
-        length, heights = segments.shape[1], self.cosine.shape[0]
+        length, f1 = segments.shape[1], self.cosine.shape[0]
         x = torch.nn.functional.pad(segments, (0, 0, 0, self.n1 * self.n2 - length))
         x = self.forward_outer @ torch.unflatten(x, 1, (self.n1, self.n2)).flatten(2)  # (B, 2 F1, n2 r)
         real, imag = torch.unflatten(x, 2, (self.n2, -1)).chunk(2, dim=1)  # (B, F1, n2, r) each
@@ -137,7 +137,7 @@ class FactoredFourierConvolution(nn.Module):
         kernel = kernel.index_select(0, self.place)
         kernel = torch.stack((kernel[..., 0], kernel[..., 1] * self.sign), dim=-1)
         parts = torch.stack(_product(real.flatten(1, 2), imag.flatten(1, 2), kernel), dim=1)  # (B, 2, F1 n2, C)
-        parts = torch.unflatten(parts, 2, (heights, self.n2)).transpose(1, 2).flatten(2, 3)  # (B, F1, 2 n2, C)
+        parts = torch.unflatten(parts, 2, (f1, self.n2)).transpose(1, 2).flatten(2, 3)  # (B, F1, 2 n2, C)
         real, imag = (self.inverse_inner @ parts).chunk(2, dim=2)  # (B, F1, n2, C)
         real, imag = real * self.cosine - imag * self.sine, imag * self.cosine + real * self.sine
         y = self.inverse_outer @ torch.cat((real, imag), dim=1).flatten(2)  # (B, n1, n2 C)
@@ -150,7 +150,7 @@ def extrapolation_matrix(context_length: int, prediction_length: int, num_harmon
     The kept frequencies lie on the grid k / n, so that the forecast is the low-pass filtered window, repeated with
     period n.
 
-    Shape:      returns (O, n) float64; forecast = matrix @ window.
+    Shape:      returns (O, n) float64, O = prediction_length, n = context_length; forecast = matrix @ window.
     Reference:  Wang et al. 2024, arXiv:2408.08567, sec. IV-B and supplement A, Algorithm 4.
     Deviates:   pi is exact (3.1415 in the listing); test_extrapolation_equals_the_listing.
     """

@@ -50,8 +50,8 @@ from service.wire.requests import (
 )
 from service.wire.route import TIMEOUT_HEADERS, Route
 
-BYTES = {"type": "string", "format": "binary"}
-LENGTH = {"name": HEAD_LENGTH, "in": "header", "schema": {"type": "integer", "minimum": 0}}
+BINARY_SCHEMA = {"type": "string", "format": "binary"}
+LENGTH_PARAMETER = {"name": HEAD_LENGTH, "in": "header", "schema": {"type": "integer", "minimum": 0}}
 OUTPUTS = {
     "text-classification": [InferOutput(name="scores"), InferOutput(name="label")],
     "text-matching": [InferOutput(name="score")],
@@ -83,25 +83,25 @@ class InferResponse(BaseModel):
 async def post_infer(call: Call) -> Response:
     """Run a model. Inputs: classifiers `text`, or `bytes` and `lengths`; matchers `a` and `b`; forecasters `series`."""
     arrived = asyncio.get_running_loop().time()
-    until = call.deadline
+    deadline = call.deadline
     check_content_encoding(call)  # no check of the media type: clients send none or any
     model = call.models.named(**call.path_params)
     json_part, binary = split(await read_body(call), call.header(HEAD_LENGTH.lower()))
     head = await parse_body(call, parse_head, json_part)
     asked, tensors = head.request, tensors_of(head, binary)
-    wanted = _wanted(asked, model.manifest)
+    requested = _requested(asked, model.manifest)
     if asked.parameters.timeout:
-        until = min(until, arrived + asked.parameters.timeout / 1e6)
-    result = await call.run(model, _compute(model, _Inputs(call, tensors, asked.parameters.on_overflow, until)))
+        deadline = min(deadline, arrived + asked.parameters.timeout / 1e6)
+    result = await call.run(model, _compute(model, _Inputs(call, tensors, asked.parameters.on_overflow, deadline)))
     count = sum(values.size for values in result.outputs.values())
-    response = await offload(count // ITEM_NUMBERS, _respond, model, asked, wanted, result)
+    response = await offload(count // ITEM_NUMBERS, _respond, model, asked, requested, result)
     return call.finish(model, result.timing, response)
 
 
-def _wanted(asked: InferRequest, manifest: Manifest) -> list[InferOutput]:
+def _requested(asked: InferRequest, manifest: Manifest) -> list[InferOutput]:
     """The requested outputs; by default all. Raises: InvalidInput."""
     all_outputs = OUTPUTS[manifest.task]
-    wanted, names = asked.outputs or all_outputs, [output.name for output in all_outputs]
+    requested, names = asked.outputs or all_outputs, [output.name for output in all_outputs]
     for number, output in enumerate(asked.outputs):
         if output.name not in names:
             raise InvalidInput.at(
@@ -111,9 +111,9 @@ def _wanted(asked: InferRequest, manifest: Manifest) -> list[InferOutput]:
             raise InvalidInput.at(
                 f"outputs.{number}", f"classification of {output.name}; only scores can be classified"
             )
-    if len({output.name for output in wanted}) < len(wanted):
+    if len({output.name for output in requested}) < len(requested):
         raise InvalidInput.at("outputs", "an output is requested twice")
-    return wanted
+    return requested
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ class _Inputs:
     call: Call
     tensors: Mapping[str, Tensor]
     on_overflow: OnOverflow
-    until: float
-    """Deadline on the event loop's clock."""
+    deadline: float
+    """On the event loop's clock."""
 
     def check_names(self, model: ServedModel, *choices: set[str]) -> None:
         """Check that the inputs are one of the allowed sets of names. Raises: InvalidInput."""
@@ -139,7 +139,7 @@ class _Inputs:
         documents = self.tensors[name].strings(self.call.settings.max_documents)
         return [read_document(self.call, f"{name}.{number}", document) for number, document in enumerate(documents)]
 
-    def rows(self) -> list[bytes]:
+    def padded_documents(self) -> list[bytes]:
         """Documents from `bytes` and `lengths`. Raises: InvalidInput, PayloadTooLarge."""
         rows = self.tensors["bytes"].numbers("UINT8", (-1, -1))
         count, width = rows.shape
@@ -178,9 +178,9 @@ async def _classify(model: ServedClassifier, inputs: _Inputs) -> _Result:
     """Classify documents."""
     inputs.check_names(model, {"text"}, {"bytes", "lengths"})
     name = "text" if "text" in inputs.tensors else "bytes"
-    documents = inputs.documents(name) if name == "text" else inputs.rows()
+    documents = inputs.documents(name) if name == "text" else inputs.padded_documents()
     with rename_places(lambda place: place.replace("inputs", name, 1)):
-        answers, timing = await classify(model, documents, on_overflow=inputs.on_overflow, deadline=inputs.until)
+        answers, timing = await classify(model, documents, on_overflow=inputs.on_overflow, deadline=inputs.deadline)
     scores = np.array([answer.scores for answer in answers])
     labels = np.array(model.manifest.labels, object)[scores.argmax(axis=1)]
     coverage = _coverage([(answer.bytes_total, answer.bytes_used) for answer in answers])
@@ -194,7 +194,7 @@ async def _score(model: ServedMatcher, inputs: _Inputs) -> _Result:
     if len(a) != len(b):
         raise InvalidInput.at("b", f"{len(b)} elements; {len(a)} are needed, as many as in a")
     pairs = [(Text(f"a.{i}", one), Text(f"b.{i}", other)) for i, (one, other) in enumerate(zip(a, b, strict=True))]
-    scored, timing = await score(model, pairs, on_overflow=inputs.on_overflow, deadline=inputs.until)
+    scored, timing = await score(model, pairs, on_overflow=inputs.on_overflow, deadline=inputs.deadline)
     coverage = _coverage([(text.bytes_total, text.bytes_used) for pair in scored for text in (pair.a, pair.b)])
     return _Result({"score": np.array([pair.score for pair in scored], "<f4")}, coverage, timing)
 
@@ -203,18 +203,17 @@ async def _forecast(model: ServedForecaster, inputs: _Inputs) -> _Result:
     """Forecast series; NaN is a missing value."""
     inputs.check_names(model, {"series"})
     manifest = model.manifest
-    horizon, channels = manifest.horizon, len(manifest.channels)
-    series = inputs.tensors["series"].numbers("FP32", (-1, manifest.context_length, channels))
+    context, horizon, channels = manifest.context_length, manifest.horizon, len(manifest.channels)
+    series = inputs.tensors["series"].numbers("FP32", (-1, context, channels))
     check_count("series", len(series), inputs.call.settings.max_documents)
     reserve_numbers(inputs.call, len(series) * horizon * channels, "send fewer series")
-    context = manifest.context_length
     tails = await offload(len(series), lambda: [Tails.of(list(window.T), context) for window in series])
     answers, timing = await forecast(
         model,
         tails,
         horizon=horizon,
         levels=(),
-        deadline=inputs.until,
+        deadline=inputs.deadline,
         rename=lambda number, place: place.replace("series", f"series.{number}", 1),
     )
     windows = [answer.window for answer in answers]
@@ -235,7 +234,7 @@ def _coverage(documents: Sequence[tuple[int, int]]) -> dict[str, int]:
     }
 
 
-def _respond(model: ServedModel, asked: InferRequest, wanted: Sequence[InferOutput], result: _Result) -> Response:
+def _respond(model: ServedModel, asked: InferRequest, requested: Sequence[InferOutput], result: _Result) -> Response:
     """The response with the requested outputs."""
     manifest = model.manifest
     content: dict[str, Any] = {"model_name": manifest.name, "model_version": str(manifest.version)}
@@ -243,7 +242,7 @@ def _respond(model: ServedModel, asked: InferRequest, wanted: Sequence[InferOutp
         content["id"] = asked.id
     content["parameters"] = result.parameters
     outputs = []
-    for output in wanted:
+    for output in requested:
         values, options = result.outputs[output.name], output.parameters
         if options.classification and isinstance(manifest, ClassifierManifest):
             values = _classes(values, manifest.labels, options.classification)
@@ -265,15 +264,15 @@ ROUTES = tuple(
         path=f"{path}/infer",
         handler=post_infer,
         dialect=DIALECT,
-        bodies={JSON: InferRequest, BINARY: BYTES},
+        bodies={JSON: InferRequest, BINARY: BINARY_SCHEMA},
         examples={
             JSON: {
                 "inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["A film to see twice."]}],
                 "outputs": [{"name": "label"}],
             }
         },
-        answers={JSON: InferResponse, BINARY: BYTES},
-        parameters=(LENGTH, *TIMEOUT_HEADERS),
+        answers={JSON: InferResponse, BINARY: BINARY_SCHEMA},
+        parameters=(LENGTH_PARAMETER, *TIMEOUT_HEADERS),
     )
     for path in MODEL_PATHS
 )

@@ -33,11 +33,11 @@ class InferenceStats(ResponseModel):
     fail: DurationStat
     """Requests that were rejected, cancelled or failed."""
     queue: DurationStat
-    """Longest time in the queue of a request's rows."""
+    """Longest time that a row of a request was queued."""
     compute_input: DurationStat
     """Conversion of documents to rows."""
     compute_infer: DurationStat
-    """Longest batch of a request's rows."""
+    """Longest batch of a request."""
     compute_output: DurationStat
     """Conversion of outputs to the response."""
     cache_hit: DurationStat
@@ -81,11 +81,11 @@ NOTHING = DurationStat(count=0, ns=0)
 
 async def get_statistics(call: Call) -> Response:
     """Return counts and durations of all models, or of one, in the process that answers."""
-    models = _asked(call)
+    models = _selected(call)
     return json_response(StatisticsResponse(model_stats=[_stats(model) for model in models]).model_dump())
 
 
-def _asked(call: Call) -> Sequence[ServedModel]:
+def _selected(call: Call) -> Sequence[ServedModel]:
     """The versions that the path selects: all, those of one model, or one. Raises: ModelNotFound."""
     if not call.path_params:
         return call.models.served

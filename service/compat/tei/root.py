@@ -75,11 +75,11 @@ async def _answer_labels(call: Call, inputs: str | list[str], asked: TaskRequest
     """Respond with the labels of each text."""
     texts = [inputs] if isinstance(inputs, str) else inputs
     check_count("inputs", len(texts), call.settings.max_documents)
-    wanted = asked.parameters or TaskParameters()
-    on_overflow, is_raw = asked.truncation.on_overflow, wanted.function_to_apply == "none"
-    predictions, outcome = await predict_labels(call, texts, on_overflow, raw_scores=is_raw)
-    best: list[list[dict[str, Any]]] = [labels[: wanted.top_k] for labels in predictions]
-    return respond(call, outcome, json_response(best))
+    parameters = asked.parameters or TaskParameters()
+    on_overflow, is_raw = asked.truncation.on_overflow, parameters.function_to_apply == "none"
+    predictions, stats = await predict_labels(call, texts, on_overflow, raw_scores=is_raw)
+    best: list[list[dict[str, Any]]] = [labels[: parameters.top_k] for labels in predictions]
+    return respond(call, stats, json_response(best))
 
 
 ROUTES = (

@@ -41,7 +41,7 @@ from service.wire.schemas import Documents, text_or_list
 MATCH = "match"
 """Label of a pair's score in `/predict`."""
 MAX_INPUTS = 10_000
-"""More than any setting allows; a body could have millions."""
+"""Maximum number of inputs in a body, whatever the settings: it could have millions."""
 MIN_PROBABILITY = 2.0**-53
 """Probabilities closer to 0 or 1 are clipped, so that their logits are finite."""
 
@@ -64,19 +64,19 @@ Inputs = Annotated[
 ]
 
 
-class _Scores(Truncation):
+class _ScoreOptions(Truncation):
     raw_scores: bool = False
     """Logits instead of probabilities."""
 
 
-class PredictRequest(_Scores):
+class PredictRequest(_ScoreOptions):
     """Body of `POST /predict`."""
 
     inputs: Inputs
     """A text, a pair of texts, or a list of texts or pairs, each in a list of its own."""
 
 
-class RerankRequest(_Scores):
+class RerankRequest(_ScoreOptions):
     """Body of `POST /rerank`; accepts Cohere's field names, too."""
 
     query: str
@@ -126,17 +126,17 @@ async def post_predict(call: Call) -> Response:
         raise InvalidInput.at("inputs", "a batch must not mix texts and pairs")
     if len(inputs[0]) == 1:
         texts = [text for (text,) in inputs]
-        predictions, outcome = await predict_labels(call, texts, asked.on_overflow, raw_scores=asked.raw_scores)
+        predictions, stats = await predict_labels(call, texts, asked.on_overflow, raw_scores=asked.raw_scores)
     else:
-        predictions, outcome = await _predict_matches(call, inputs, asked)
-    return respond(call, outcome, json_response(predictions if is_batch else predictions[0]))
+        predictions, stats = await _predict_matches(call, inputs, asked)
+    return respond(call, stats, json_response(predictions if is_batch else predictions[0]))
 
 
 async def post_rerank(call: Call) -> Response:
     """Rank texts by their score with a query, best first."""
     asked = await read_json(call, RerankRequest)
-    model, ranking, timing = await _rank(call, ("query", asked.query), ("texts", asked.texts), asked.on_overflow)
-    ranks = await offload(len(asked.texts), _ranks, ranking, asked)
+    model, ranking, timing = await _rank_texts(call, ("query", asked.query), ("texts", asked.texts), asked.on_overflow)
+    ranks = await offload(len(asked.texts), _best_texts, ranking, asked)
     return respond(call, ResponseStats.of(model, [ranking.query, *ranking.documents], timing), json_response(ranks))
 
 
@@ -149,12 +149,12 @@ async def post_similarity(call: Call) -> Response:
 async def answer_similarity(call: Call, inputs: SimilarityInput, on_overflow: OnOverflow) -> Response:
     """Respond with the score of each text. Raises: what `rank` raises, and InvalidInput, PayloadTooLarge."""
     source, sentences = ("inputs.source_sentence", inputs.source_sentence), ("inputs.sentences", inputs.sentences)
-    model, ranking, timing = await _rank(call, source, sentences, on_overflow)
-    outcome = ResponseStats.of(model, [ranking.query, *ranking.documents], timing)
-    return respond(call, outcome, json_response(ranking.scores))
+    model, ranking, timing = await _rank_texts(call, source, sentences, on_overflow)
+    stats = ResponseStats.of(model, [ranking.query, *ranking.documents], timing)
+    return respond(call, stats, json_response(ranking.scores))
 
 
-async def _rank(
+async def _rank_texts(
     call: Call, query: tuple[str, str], texts: tuple[str, Sequence[str]], on_overflow: OnOverflow
 ) -> tuple[ServedMatcher, Ranking, Timing]:
     """Score texts with a query by the default matcher; `query` and `texts` are (location, value)."""
@@ -168,7 +168,7 @@ async def _rank(
     return model, ranking, timing
 
 
-def _ranks(ranking: Ranking, asked: RerankRequest) -> list[dict[str, Any]]:
+def _best_texts(ranking: Ranking, asked: RerankRequest) -> list[dict[str, Any]]:
     """The best texts in TEI's format."""
     ranks: list[dict[str, Any]] = [
         {"index": index, "score": _score(ranking.scores[index], asked)} for index in ranking.best(asked.top_n)
@@ -229,7 +229,7 @@ async def _predict_matches(
     return predictions, ResponseStats.of(model, [text for pair in scored for text in (pair.a, pair.b)], timing)
 
 
-def _score(probability: float, asked: _Scores) -> float:
+def _score(probability: float, asked: _ScoreOptions) -> float:
     """Probability of a pair, or its logit if `raw_scores` is set."""
     if not asked.raw_scores:
         return probability

@@ -55,12 +55,12 @@ class ResponseStats:
         return cls(model, total, used, timing)
 
 
-def respond(call: Call, outcome: ResponseStats, response: Response) -> Response:
+def respond(call: Call, stats: ResponseStats, response: Response) -> Response:
     """Finish a response and add TEI's headers; times are in milliseconds."""
-    call.finish(outcome.model, outcome.timing, response)
-    timing, total = outcome.timing, time.perf_counter() - call.started
+    call.finish(stats.model, stats.timing, response)
+    timing, total = stats.timing, time.perf_counter() - call.started
     times = {"total": total, "compute": total, "tokenization": timing.decode, "queue": timing.queue}
     times["inference"] = timing.compute
     response.headers.update({f"x-{stage}-time": f"{1000 * seconds:.2f}" for stage, seconds in times.items()})
-    response.headers.update({"x-bytes-total": str(outcome.bytes_total), "x-bytes-used": str(outcome.bytes_used)})
+    response.headers.update({"x-bytes-total": str(stats.bytes_total), "x-bytes-used": str(stats.bytes_used)})
     return response

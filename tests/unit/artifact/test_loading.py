@@ -12,7 +12,7 @@ from artifact import loading
 from artifact.backends.base import Array, Tensors
 from artifact.errors import BadExport
 from artifact.loading import HEAD_ROWS, find_exports, find_versions, load_export
-from artifact.manifest import ForecasterManifest, MatcherManifest, newest_version, versions_of
+from artifact.manifest import ForecasterManifest, MatcherManifest, version_folder, versions_of
 from tests.support.models import Backend, classifier, forecaster, head_of, matcher
 from tests.support.paths import EXPORTS
 
@@ -66,7 +66,7 @@ def test_invalid_folder_name_is_reported_in_escaped_form(tmp_path: Path, name: b
 
 @pytest.mark.parametrize("name", ["aan", "ettm2"])
 def test_export_is_loaded_with_everything_its_task_needs(name: str) -> None:
-    model = load_export(newest_version(EXPORTS / name), device="cpu")
+    model = load_export(version_folder(EXPORTS / name), device="cpu")
     manifest = model.manifest
     assert (manifest.name, model.format, model.backend.device) == (name, "onnx", "cpu")
     assert model.load_seconds > 0

@@ -14,7 +14,7 @@ import artifact
 from artifact.backends.base import Array, Tensors
 from artifact.errors import BadExport, InferenceFailed, InvalidInput, NonFiniteOutput
 from artifact.local import Document, Model
-from artifact.manifest import newest_version
+from artifact.manifest import version_folder
 from tests.support.models import Backend, backend_of, classifier, forecaster, matcher
 from tests.support.offline import Offline, OfflineForecaster, OfflineMatcher, agree, document, same_score
 from tests.support.paths import EXPORTS
@@ -31,7 +31,7 @@ def labels() -> Model:
 
 @pytest.fixture(scope="module")
 def row_by_row() -> Offline:
-    return Offline(newest_version(EXPORTS / "imdb-s3"))
+    return Offline(version_folder(EXPORTS / "imdb-s3"))
 
 
 @pytest.fixture(scope="module")
@@ -41,17 +41,17 @@ def pairs() -> Model:
 
 @pytest.fixture(scope="module")
 def pair_by_pair() -> OfflineMatcher:
-    return OfflineMatcher(newest_version(EXPORTS / "aan"))
+    return OfflineMatcher(version_folder(EXPORTS / "aan"))
 
 
 @pytest.fixture(scope="module")
 def series() -> Model:
-    return artifact.load(str(newest_version(EXPORTS / "ettm2")), device="cpu")
+    return artifact.load(str(version_folder(EXPORTS / "ettm2")), device="cpu")
 
 
 @pytest.fixture(scope="module")
 def window_by_window() -> OfflineForecaster:
-    return OfflineForecaster(newest_version(EXPORTS / "ettm2"))
+    return OfflineForecaster(version_folder(EXPORTS / "ettm2"))
 
 
 def test_document_gets_the_scores_computed_row_by_row(labels: Model, row_by_row: Offline) -> None:

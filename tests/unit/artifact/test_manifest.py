@@ -17,7 +17,7 @@ from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend, Tensors
 from artifact.errors import BadExport
 from artifact.loading import load_export
-from artifact.manifest import ClassifierManifest, newest_version, sha256_of
+from artifact.manifest import ClassifierManifest, sha256_of, version_folder
 from service.__main__ import main
 from tests.support.paths import EXPORTS
 
@@ -36,7 +36,7 @@ def place(source: str, target: str) -> None:
 
 
 def copy(name: str, folder: Path) -> Path:
-    source = newest_version(EXPORTS / name)
+    source = version_folder(EXPORTS / name)
     return Path(shutil.copytree(source, folder / name / source.name, copy_function=place))
 
 
@@ -393,7 +393,7 @@ def test_newest_version_is_found_from_any_working_directory(
         (tmp_path / "x" / version / "manifest.json").touch()
     (tmp_path / "link").symlink_to("x")
     monkeypatch.chdir(tmp_path / inside)
-    assert newest_version(Path(given)) == tmp_path / ("link" if given == "link" else "x") / "2"
+    assert version_folder(Path(given)) == tmp_path / ("link" if given == "link" else "x") / "2"
 
 
 def test_export_is_loaded_from_its_own_folder(

@@ -5,7 +5,7 @@ import pytest
 
 from artifact.errors import InvalidInput
 from artifact.manifest import MatcherManifest
-from artifact.matching import Coverage, Ranking, ScoredPair, Text, Texts, normalized, pooled
+from artifact.matching import Coverage, Ranking, ScoredPair, Text, Texts, normalized, pool_each
 from tests.support.models import matcher
 
 LONG = bytes(range(28))
@@ -46,7 +46,7 @@ def test_normalized_vectors_have_norm_1_or_0() -> None:
 
 def test_vector_of_a_text_is_the_mean_of_its_rows() -> None:
     vectors = np.array([[1, 0], [3, 2], [5, 5]], np.float32)
-    found = pooled([2, 1], vectors)
+    found = pool_each([2, 1], vectors)
     assert [vector.tolist() for vector in found] == [[2, 1], [5, 5]]
     assert {vector.dtype for vector in found} == {np.dtype(np.float32)}
 

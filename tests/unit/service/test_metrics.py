@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import values
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.metrics import SHARED, Metrics, forget_worker, set_worker
+from service.metrics import SHARED, Metrics, remove_gauges, set_worker
 from service.statistics import Duration
 from tests.support.contract import CONTRACT
 from tests.support.paths import ROOT
@@ -26,7 +26,7 @@ def test_names_and_labels_equal_the_contract() -> None:
     bound.cache_requests("hit", 1)
     bound.watch_cache(lambda: 1)
     bound.inference_error("raised")
-    bound.watch(lambda: 1, lambda: 2, lambda: 3, lambda: 1)
+    bound.watch_queue(lambda: 1, lambda: 2, lambda: 3, lambda: 1)
     metrics.http_requests.labels("/", "GET", 200).inc()
     metrics.exports_refused.labels("m", "hash").inc()
     bound.announce(*"vtfdps")
@@ -77,14 +77,14 @@ def test_gauges_of_a_model_combine_its_versions_and_end_with_the_last() -> None:
     one, two = metrics.of("m"), metrics.of("m")
     for bound, factor in ((one, 1), (two, 10)):
         bound.announce(str(factor), *"tfdps")
-        bound.watch(
+        bound.watch_queue(
             lambda factor=factor: 2 * factor,  # type: ignore[misc]
             lambda factor=factor: 3 * factor,  # type: ignore[misc]
             lambda factor=factor: 4 * factor,  # type: ignore[misc]
             lambda factor=factor: factor == 1,  # type: ignore[misc]
         )
         bound.watch_cache(lambda factor=factor: 5 * factor)  # type: ignore[misc]
-    metrics.of("other").watch(lambda: 1, lambda: 1, lambda: 1, lambda: 1)
+    metrics.of("other").watch_queue(lambda: 1, lambda: 1, lambda: 1, lambda: 1)
     assert shown() == [22, 33, 40, 0, 55]
     two.withdraw()
     assert shown() == [2, 3, 4, 1, 5]
@@ -102,7 +102,7 @@ def test_versions_of_a_model_share_the_series() -> None:
 
 def test_watched_gauge_is_read_at_each_scrape() -> None:
     metrics, waiting = Metrics(), [1.0]
-    metrics.of("m").watch(lambda: waiting[0], lambda: 2, lambda: 3, lambda: True)
+    metrics.of("m").watch_queue(lambda: waiting[0], lambda: 2, lambda: 3, lambda: True)
     for depth in (1.0, 5.0, 0.0):
         waiting[0] = depth
         assert f'longdoc_queue_depth{{model="m"}} {depth}' in metrics.expose().decode()
@@ -130,7 +130,7 @@ metrics = Metrics()
 bound = metrics.of("m")
 metrics.http_requests.labels("/", "GET", 200).inc(float(requests))
 bound.answered("t", decode_s=0, queue_s=0, compute_s=0, encode_s=0, total_s=float(requests))
-bound.watch(lambda: float(depth), lambda: 10 * float(depth), lambda: float(oldest), lambda: float(depth) < 5)
+bound.watch_queue(lambda: float(depth), lambda: 10 * float(depth), lambda: float(oldest), lambda: float(depth) < 5)
 bound.in_flight.inc(2)
 bound.announce("1", *"tfdps")
 if version != "1":
@@ -138,7 +138,7 @@ if version != "1":
     bound = metrics.of("m")
     bound.announce(version, *"tfdps")
     before.withdraw()
-    bound.watch(lambda: float(depth), lambda: 10 * float(depth), lambda: float(oldest), lambda: float(depth) < 5)
+    bound.watch_queue(lambda: float(depth), lambda: 10 * float(depth), lambda: float(oldest), lambda: float(depth) < 5)
 metrics.sample()
 print(metrics.expose().decode())
 """
@@ -165,7 +165,7 @@ def test_metrics_of_workers_are_combined(tmp_path: Path) -> None:
     assert [found[f"longdoc_{name}['m']"] for name in gauges] == [10, 100, 1.5, 4, 0]
     assert found["process_start_time_seconds[]"] > 0
     files = sorted(tmp_path.iterdir())
-    forget_worker(tmp_path, 1)
+    remove_gauges(tmp_path, 1)
     found = shared(tmp_path, "1", "1", "1", "0", "0")
     assert sorted(tmp_path.iterdir()) == files, "the new worker reuses the files of the dead one"
     assert found["longdoc_http_requests_total['/', '200', 'GET']"] == 9, "counters of the dead worker are kept"
@@ -193,7 +193,7 @@ for step in steps:
     if step == "+":
         bound = metrics.of("m")
         bound.announce("1", *"tfdps")
-        bound.watch(lambda: 4, lambda: 40, lambda: 1.5, lambda: 1)
+        bound.watch_queue(lambda: 4, lambda: 40, lambda: 1.5, lambda: 1)
         metrics.sample()
     else:
         bound.withdraw()

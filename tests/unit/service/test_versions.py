@@ -22,7 +22,7 @@ THERE = [1, 2, 10, 9]
 )
 def test_policy_selects_versions_highest_first(text: str, wanted: list[int], takes_one: bool) -> None:
     policy = VersionPolicy.parse(text)
-    assert (policy.wanted("a", THERE), policy.takes_one("a")) == (wanted, takes_one)
+    assert (policy.candidates("a", THERE), policy.takes_one("a")) == (wanted, takes_one)
 
 
 @pytest.mark.parametrize(

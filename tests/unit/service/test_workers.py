@@ -71,8 +71,8 @@ class World:
         """Exit code of a worker after a signal, by index."""
         self.stuck = set[int]()
         """Indices of workers that only SIGKILL stops."""
-        self.served: list[Collection[str] | None] = []
-        """Names served before, as passed to each worker."""
+        self.required: list[Collection[str] | None] = []
+        """Names of models that each started worker has to serve."""
         self.scenario: Callable[[Worker], None] = lambda worker: worker.end(0)
 
     def process(
@@ -82,10 +82,10 @@ class World:
         name: str,
     ) -> Worker:
         del target
-        _, listener, _, index, served, reason = args
+        _, listener, _, index, required, writer = args
         assert name == f"worker-{index}"
-        self.created.append(Worker(self, index, listener, reason))
-        self.served.append(served)
+        self.created.append(Worker(self, index, listener, writer))
+        self.required.append(required)
         return self.created[-1]
 
     def kill(self, pid: int, number: int) -> None:
@@ -294,7 +294,7 @@ def test_connections_are_refused_while_no_worker_runs(world: World, monkeypatch:
     assert refused == [True]
 
 
-def test_restarted_worker_gets_the_names_served_before(world: World) -> None:
+def test_restarted_worker_gets_the_names_that_it_has_to_serve(world: World) -> None:
     def scenario(worker: Worker) -> None:
         if worker.index == 1 and world.count(1) == 1:
             worker.end(-9)
@@ -303,14 +303,14 @@ def test_restarted_worker_gets_the_names_served_before(world: World) -> None:
 
     world.scenario = scenario
     supervise(SETTINGS)
-    first, second, again = world.served
+    first, second, again = world.required
     assert (first, second) == (None, None)
     assert again is not None
     assert "imdb-s3" in again
 
 
 def test_worker_that_does_not_stop_is_killed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "KILLED_S", 0.0)
+    monkeypatch.setattr(workers, "KILL_DELAY_S", 0.0)
 
     def scenario(worker: Worker) -> None:
         if worker.index == 1:
@@ -324,7 +324,7 @@ def test_worker_that_does_not_stop_is_killed(world: World, monkeypatch: pytest.M
 
 def test_sighup_is_passed_on_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal that closes and its shell may both send it: a second signal would abort the drain."""
-    monkeypatch.setattr(workers, "KILLED_S", 0.0)
+    monkeypatch.setattr(workers, "KILL_DELAY_S", 0.0)
 
     def scenario(worker: Worker) -> None:
         if worker.index == 1:

@@ -9,7 +9,7 @@ import pytest
 from artifact import backends
 from artifact.backends import create_backend, require_one_runtime
 from artifact.errors import BadExport
-from artifact.manifest import newest_version, read_manifest
+from artifact.manifest import read_manifest, version_folder
 from tests.support.models import classifier
 from tests.support.paths import EXPORTS
 
@@ -56,7 +56,7 @@ def test_missing_runtime_is_named(monkeypatch: pytest.MonkeyPatch, format: str, 
     name = "onnx" if format == "onnx" else "torchscript"
     monkeypatch.delitem(sys.modules, f"artifact.backends.{name}", raising=False)
     monkeypatch.setitem(sys.modules, module, None)
-    folder = newest_version(EXPORTS / "ettm2")
+    folder = version_folder(EXPORTS / "ettm2")
     with pytest.raises(BadExport, match=message):
         create_backend(read_manifest(folder), folder, format=format)  # type: ignore[arg-type]  # one of two literals
 

@@ -9,10 +9,10 @@ import pytest
 
 from artifact.backends.onnx import OnnxBackend
 from artifact.errors import BadExport
-from artifact.manifest import Graph, newest_version, read_manifest
+from artifact.manifest import Graph, read_manifest, version_folder
 from tests.support.paths import EXPORTS
 
-FOLDER = newest_version(EXPORTS / "imdb-s3")
+FOLDER = version_folder(EXPORTS / "imdb-s3")
 TEXT = b"A good film, and a long one; the end is bad."
 PROVIDERS = ["CUDAExecutionProvider", "CPUExecutionProvider"]
 

@@ -57,7 +57,7 @@ def trainer(monkeypatch: pytest.MonkeyPatch) -> Trainer:
     for module in (classification, forecasting, imdb_paper_cpu, matching, views):
         monkeypatch.setattr(module, "evaluate", trainer.evaluate)
     pairs = {"examples": 772, "accuracy": 0.75, "auc": 0.875}
-    monkeypatch.setattr(classification, "tfidf", lambda: dict.fromkeys(classification.SERVED, 87.5))
+    monkeypatch.setattr(classification, "tfidf", lambda: dict.fromkeys(classification.COMPARED, 87.5))
     monkeypatch.setattr(forecasting, "baselines", lambda: dict.fromkeys(forecasting.ROWS, (0.75, 0.5)))
     monkeypatch.setattr(matching, "tfidf", lambda: {"all": pairs, "paper-disjoint": pairs})
     return trainer
@@ -142,7 +142,7 @@ def test_recorded_run_is_not_trained_again(
     matching.BENCHMARK.main(["--data-dir", "data", "--runs", "elsewhere", "--out", str(tmp_path)])
     assert (tmp_path / "matching" / "data.json").read_bytes() == before
     assert len(trainer.trained) == 7
-    assert capsys.readouterr().out.endswith("matching: nothing is missing\n")
+    assert capsys.readouterr().out.endswith("matching: the record is complete; nothing was measured\n")
 
 
 def test_run_of_a_changed_recipe_is_trained_again(trainer: Trainer, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import onnx
 import pytest
 import torch
 
-from artifact.manifest import newest_version
+from artifact.manifest import version_folder
 from model.cli.export import eager, write_graph
 from model.config.stored import from_stored
 from model.nn.classifier import WordClassifier
@@ -34,7 +34,7 @@ def facts_of(manifest: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", SHIPPED)
 def test_graphs_have_the_operators_that_the_recipe_produces(name: str, tmp_path: Path) -> None:
-    folder = newest_version(EXPORTS / name)
+    folder = version_folder(EXPORTS / name)
     manifest = json.loads((folder / "manifest.json").read_text())
     task = task_of(from_stored(manifest["training"]["recipe"]))
     task.restore(facts_of(manifest))
@@ -44,7 +44,7 @@ def test_graphs_have_the_operators_that_the_recipe_produces(name: str, tmp_path:
             if tensor.is_floating_point():  # the exporter would remove the multiplication by ones of an untrained model
                 tensor.add_(0.25)
     if isinstance(model, WordClassifier):  # tables are stored in 8 bits after training
-        model.stem.fuse()
+        model.stem.quantise()
     if isinstance(model, Matcher):
         model.encoder.stem.quantise()
     for source in task.graphs(model):

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from model.config.recipes import OWN, find_recipe, load_recipe
+from model.config.recipes import OWN_RECIPES, find_recipe, load_recipe
 from model.data.own_recipe import OwnData, settings_for
 from model.errors import UserError
 
@@ -53,7 +53,7 @@ def test_settings_make_the_recipe_of_each_task_valid(tmp_path: Path) -> None:
         "text-matching": OwnData(pairs, (odd, "b"), "l"),
     }
     for task, data in of.items():
-        config = load_recipe(find_recipe(OWN[task]), [], settings_for(task, data)).to_dict()
+        config = load_recipe(find_recipe(OWN_RECIPES[task]), [], settings_for(task, data)).to_dict()
         assert config["task"] == task
         assert config["data"].get("text_column", odd) == odd
 

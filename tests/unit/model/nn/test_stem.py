@@ -50,25 +50,25 @@ def test_stem_equals_reference(texts: list[bytes]) -> None:
 
 @settings(max_examples=50)
 @given(st.binary(min_size=1, max_size=LENGTH), st.integers(1, 16), st.integers(0, 15), st.integers(1, 24))
-def test_every_ngram_within_the_document_has_its_bucket(text: bytes, shortest: int, more: int, power: int) -> None:
+def test_every_ngram_within_the_document_has_its_row(text: bytes, shortest: int, more: int, power: int) -> None:
     config = StemConfig(shortest=shortest, longest=min(16, shortest + more), num_buckets=2**power, patch_length=4)
     with torch.device("meta"):
         stem = NgramStem(config, NUM_TOKENS, 1)
     small = NgramStem(CONFIG, NUM_TOKENS, 1)
     stem.fold, stem.positions = small.fold, small.positions
-    buckets = stem.buckets(*padded(text))[0]
+    rows = stem.rows(*padded(text))[0]
     expected = reference.ngram_rows(text, config)
     for end in range(LENGTH):
         for index, n in enumerate(range(config.shortest, config.longest + 1)):
-            assert buckets[end, index] == expected.get((end, n), 0)
+            assert rows[end, index] == expected.get((end, n), 0)
     assert all(1 <= row <= config.num_buckets for row in expected.values())
 
 
-def test_buckets_include_the_first_and_the_last_row() -> None:
+def test_rows_include_the_first_and_the_last_row() -> None:
     config = StemConfig(shortest=3, longest=3, num_buckets=16, patch_length=64)
     stem = NgramStem(config, 64, 1)
     document = torch.randint(0, 256, (1, 4096), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    counts = torch.bincount(stem.buckets(document, torch.tensor([4096], dtype=torch.int32)).flatten())
+    counts = torch.bincount(stem.rows(document, torch.tensor([4096], dtype=torch.int32)).flatten())
     assert counts[0] == 2
     assert len(counts) == 17
     # 4094 n-grams in 16 rows: 256 each, standard deviation 15.5.
@@ -80,7 +80,7 @@ def test_nul_is_an_ordinary_byte() -> None:
     short, long, letters = stem(*padded(bytes(3), bytes(4), bytes(3) + b"a"))
     assert not torch.allclose(short[0], long[0])
     assert not torch.allclose(long[0], letters[0])
-    assert (stem.buckets(*padded(bytes(LENGTH)))[0, CONFIG.longest - 1 :] > 0).all()
+    assert (stem.rows(*padded(bytes(LENGTH)))[0, CONFIG.longest - 1 :] > 0).all()
 
 
 @settings(max_examples=50)
@@ -96,7 +96,7 @@ def test_bytes_beyond_the_length_are_not_read(texts: list[bytes], noise: bytes) 
 def test_upper_case_equals_lower_case_and_nothing_else_is_folded() -> None:
     stem, _ = random_stem()
     upper = b"ABCXYZ" + bytes(range(65, 78)) + b"MNO@["
-    assert torch.equal(*stem.buckets(*padded(upper, upper.lower())))
+    assert torch.equal(*stem.rows(*padded(upper, upper.lower())))
     assert torch.equal(*stem(*padded(upper, upper.lower())))
     for byte, other in (("@", "`"), ("[", "{"), ("\xc4", "\xe4"), ("1", "Q")):
         left, right = stem(*padded(3 * byte.encode("latin-1"), 3 * other.encode("latin-1")))

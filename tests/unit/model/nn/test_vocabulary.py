@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from model.nn.vocabulary import MAX_DISPLACEMENT, Vocabulary
+from model.nn.vocabulary import MAX_DISPLACEMENTS, Vocabulary
 from model.nn.words import MODULUS
 
 
@@ -29,8 +29,8 @@ def test_vocabulary_of_fewer_words_than_it_has_room_for() -> None:
 
 
 def test_words_that_no_displacement_can_separate_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MAX_DISPLACEMENT > 100
-    monkeypatch.setattr("model.nn.vocabulary.MAX_DISPLACEMENT", 1)
+    assert MAX_DISPLACEMENTS > 100
+    monkeypatch.setattr("model.nn.vocabulary.MAX_DISPLACEMENTS", 1)
     vocabulary = Vocabulary(5000)
     with pytest.raises(ValueError, match="no perfect hash of 5000 words in 8192 slots was found"):
         vocabulary.fill(distinct_hashes(5000))

@@ -210,7 +210,7 @@ def test_rounding_error_of_a_fused_stem_is_half_a_step_per_row(texts: list[bytes
     stem, state = stem_with_rows_for(every_second_run(*texts))
     expected, count = stem(*padded(*texts))
     step = np.abs(state["table"] + state["evidence"][FOLDS] @ state["directions"]).max(axis=0) / 127
-    stem.fuse()
+    stem.quantise()
     assert stem.table.dtype == torch.int8
     assert not stem.table[0].any()
     assert stem.table.abs().amax(dim=0).tolist() == [127] * DIM
@@ -230,7 +230,7 @@ def test_rounding_error_of_a_fused_stem_is_half_a_step_per_row(texts: list[bytes
 
 def test_fused_stem_keeps_only_scale_table_and_tags() -> None:
     stem = WordStem(CONFIG, LENGTH, DIM, CLASSES)
-    stem.fuse()  # all zero
+    stem.quantise()  # all zero
     assert sorted(stem.state_dict()) == ["scale", "table", "tags"]
     tokens, counts = stem(*padded(b"some words"))
     assert tokens.dtype == torch.float32

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artifact.documents import softmax
-from model.tasks.classification import BINS, accuracy, calibration_error, macro_f1, reliability, temperature
+from model.tasks.classification import BINS, accuracy, calibration_error, fit_temperature, macro_f1, reliability_bins
 
 Case = tuple[np.ndarray, np.ndarray]
 
@@ -56,7 +56,7 @@ def test_reliability_and_calibration_error_follow_their_definition(case: Case) -
         powers = [math.exp(value - max(row)) for value in row]
         score = max(powers) / sum(powers)
         bins.setdefault(min(BINS - 1, math.floor(score * BINS)), []).append((score, powers.index(max(powers)) == label))
-    found = reliability(logits, labels)
+    found = reliability_bins(logits, labels)
     assert [part.examples for part in found] == [len(bins[i]) for i in sorted(bins)]
     error = 0.0
     for part, i in zip(found, sorted(bins), strict=True):
@@ -67,7 +67,7 @@ def test_reliability_and_calibration_error_follow_their_definition(case: Case) -
 
 
 def test_score_of_one_is_in_the_last_bin() -> None:
-    (last,) = reliability(np.array([[1000, 0]] * 3, np.float32), np.array([0, 0, 1]))
+    (last,) = reliability_bins(np.array([[1000, 0]] * 3, np.float32), np.array([0, 0, 1]))
     assert (last.score, last.examples) == (1.0, 3)
     assert last.accuracy == pytest.approx(2 / 3)
     assert calibration_error((last,)) == pytest.approx(1 / 3)
@@ -88,7 +88,7 @@ def test_temperature_is_the_best_of_a_grid(case: Case) -> None:
     logits, labels = case
     grid = np.exp(np.linspace(-math.log(20), math.log(20), 2001))
     losses = [loss_of(logits, labels, t) for t in grid]
-    found = temperature(logits, labels)
+    found = fit_temperature(logits, labels)
     assert 0.05 - 1e-9 <= found <= 20 + 1e-9
     assert loss_of(logits, labels, found) <= min(losses) + 1e-9
     if np.ptp(losses) > 1e-3:
@@ -102,8 +102,8 @@ def test_temperature_inverts_the_scale_of_the_logits(scale: float) -> None:
     logits = 2 * generator.standard_normal((20_000, 3))
     labels = (softmax(logits).cumsum(axis=1) < generator.random((20_000, 1))).sum(axis=1).clip(max=2)
     scaled = (scale * logits).astype(np.float32)
-    assert temperature(scaled, labels) == pytest.approx(scale, rel=0.05)
-    tempered = reliability((scaled / temperature(scaled, labels)).astype(np.float32), labels)
+    assert fit_temperature(scaled, labels) == pytest.approx(scale, rel=0.05)
+    tempered = reliability_bins((scaled / fit_temperature(scaled, labels)).astype(np.float32), labels)
     assert calibration_error(tempered) < 0.02
 
 
@@ -111,5 +111,5 @@ def test_temperature_of_all_correct_predictions_is_finite() -> None:
     """Ten correct predictions do not justify certainty: about 1 in 22 is wrong, as with one more random label."""
     labels = np.array([0, 1] * 5)
     logits = np.where(np.eye(2)[labels] == 1, 5, -5).astype(np.float32)
-    scores = softmax(logits.astype(np.float64) / temperature(logits, labels))
+    scores = softmax(logits.astype(np.float64) / fit_temperature(logits, labels))
     assert scores.max(axis=1) == pytest.approx([21 / 22] * 10, abs=1e-3)

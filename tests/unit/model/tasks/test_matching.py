@@ -22,7 +22,7 @@ from model.config.run import MatchingRun
 from model.nn.matcher import Matcher
 from model.tasks import task_of
 from model.tasks.base import Batch, module_runs
-from model.tasks.matching import CONTRAST, Matching, area_under_roc, platt
+from model.tasks.matching import CONTRAST, Matching, area_under_roc, fit_platt_scaling
 from model.training import checkpoint
 from model.training.trained import load_trained
 from tests.support.commands import call, export, train
@@ -76,7 +76,7 @@ def test_area_under_roc_of_perfect_reversed_and_constant_scores() -> None:
 
 def split_of(logits: NDArray[np.float64], labels: NDArray[np.int64]) -> tuple[float, float]:
     """Return the accuracy of calibrated scores at 0.5, and the difference of their mean from the share of positives."""
-    scale, shift = platt(logits.astype(np.float32), labels)
+    scale, shift = fit_platt_scaling(logits.astype(np.float32), labels)
     assert 0 < scale < math.inf
     scores = 0.5 * (1 + np.tanh(0.5 * (scale * logits + shift)))
     return float(((scores >= 0.5) == labels).mean()), float(scores.mean() - labels.mean())
@@ -86,7 +86,7 @@ def test_platt_recovers_the_scale_and_shift_of_the_labels() -> None:
     generator = np.random.default_rng(0)
     logits = generator.normal(0, 2, 20_000)
     labels = (generator.random(20_000) < 1 / (1 + np.exp(1 - 0.7 * logits))).astype(np.int64)
-    scale, shift = platt(logits.astype(np.float32), labels)
+    scale, shift = fit_platt_scaling(logits.astype(np.float32), labels)
     # Standard deviations of the estimate: 0.013 and 0.02, from the inverse of the curvature of the likelihood.
     assert scale == pytest.approx(0.7, abs=5 * 0.013)
     assert shift == pytest.approx(-1, abs=5 * 0.02)
@@ -179,7 +179,7 @@ def test_initialise_counts_each_ngram_once_per_document(task: Matching) -> None:
     used = sorted({number for a, b, _ in task.train.tolist() for number in (a, b)})
     for number in used:
         document, lengths = pad_rows([task.texts[number][:128]], 128)
-        rows = model.encoder.stem.buckets(torch.from_numpy(document), torch.from_numpy(lengths)).flatten().tolist()
+        rows = model.encoder.stem.rows(torch.from_numpy(document), torch.from_numpy(lengths)).flatten().tolist()
         for row in set(rows) - {0}:
             expected[row - 1] += 1
     [(frequencies, count)] = seen

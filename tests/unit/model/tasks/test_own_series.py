@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model.config.recipes import OWN, find_recipe, load_recipe
+from model.config.recipes import OWN_RECIPES, find_recipe, load_recipe
 from model.config.run import ForecastingRun
 from model.data.series import load_series
 from model.errors import UserError
@@ -34,7 +34,7 @@ def recipe(path: Path, given: Mapping[str, object] = {}) -> ForecastingRun:
     """The complete recipe of a file."""
     overrides = [f"{key}={value}" for key, value in given.items()]
     settings = settings_of_series(OwnSeries(path, "at"), given)
-    config = load_recipe(find_recipe(OWN["forecasting"]), overrides, settings)
+    config = load_recipe(find_recipe(OWN_RECIPES["forecasting"]), overrides, settings)
     assert isinstance(config, ForecastingRun)
     return config
 
@@ -129,7 +129,7 @@ def test_key_that_does_not_fit_is_one_error(given: Mapping[str, object], message
     plain = {key: value.strip('"') if isinstance(value, str) else value for key, value in given.items()}
     with pytest.raises(UserError) as caught:
         load_recipe(
-            find_recipe(OWN["forecasting"]),
+            find_recipe(OWN_RECIPES["forecasting"]),
             [f"{key}={value}" for key, value in given.items()],
             settings_of_series(OwnSeries(path, "at"), plain),
         )

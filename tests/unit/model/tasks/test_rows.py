@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from model.tasks.rows import BATCH, in_parallel, of_windows
+from model.tasks.rows import BATCH, run_on_rows, run_on_windows
 
 
 def test_rows_keep_their_order_and_use_the_shortest_bucket() -> None:
@@ -15,14 +15,14 @@ def test_rows_keep_their_order_and_use_the_shortest_bucket() -> None:
         assert (documents[np.arange(len(documents)), lengths - 1] == documents[:, 0]).all()
         return np.stack([documents[:, 0], lengths], axis=1)
 
-    outputs = in_parallel(run, rows, (64, 128, 300))
+    outputs = run_on_rows(run, rows, (64, 128, 300))
     assert outputs.tolist() == [[row[0], len(row)] for row in rows]
     assert all(count <= BATCH for count, _ in shapes)
     expected = [next(b for b in (64, 128, 300) if b >= len(row)) for row in rows]
     assert {b: sum(count for count, width in shapes if width == b) for b in (64, 128, 300)} == {
         b: expected.count(b) for b in (64, 128, 300)
     }
-    assert in_parallel(run, rows[:1], (300,)).tolist() == [[0, 1]]
+    assert run_on_rows(run, rows[:1], (300,)).tolist() == [[0, 1]]
 
 
 def test_documents_get_the_outputs_of_their_windows() -> None:
@@ -30,5 +30,5 @@ def test_documents_get_the_outputs_of_their_windows() -> None:
         return np.stack([inputs["bytes"][:, 0], inputs["lengths"]], axis=1).astype(np.float32)
 
     texts = [b"abc", bytes(range(20)), b"z"]
-    found = of_windows(run, texts, 8, 2, (4, 8))
+    found = run_on_windows(run, texts, 8, 2, (4, 8))
     assert [part.tolist() for part in found] == [[[97, 3]], [[0, 8], [6, 8], [12, 8]], [[122, 1]]]

@@ -12,8 +12,8 @@ from model.tasks.views import (
     VectorRound,
     combine,
     cross_entropy,
-    flat,
     held_out_logits,
+    inputs_of,
     mean_of_windows,
     vector_logits,
 )
@@ -49,7 +49,7 @@ def documents_of(batch: tuple[torch.Tensor, ...]) -> list[tuple[list[int], int, 
 def test_batches_hold_every_document_once_with_its_target_and_drop_the_rest() -> None:
     learner = a_round()
     found = [document for batch in learner.batches(0) for document in documents_of(batch)]
-    everything = documents_of((*flat(learner.words, range(30)), torch.from_numpy(learner.targets)))
+    everything = documents_of((*inputs_of(learner.words, range(30)), torch.from_numpy(learner.targets)))
     assert learner.examples_per_epoch == len(found) == 28
     assert len({str(document) for document in found}) == 28
     assert all(document in everything for document in found)
@@ -87,7 +87,7 @@ def test_logits_of_the_vector_view_are_in_the_order_of_the_documents(
     words = random_words(11)
     found = vector_logits(model, words, CPU)
     for i in range(11):
-        alone = model(*flat(words, [i]))[0].detach().numpy()
+        alone = model(*inputs_of(words, [i]))[0].detach().numpy()
         assert found[i] == pytest.approx(alone, rel=1e-4, abs=1e-5)
 
 

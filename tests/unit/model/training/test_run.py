@@ -125,13 +125,13 @@ def after_optimiser(_: pytest.MonkeyPatch, n: int) -> Iterator[None]:
 
 @contextmanager
 def in_validation(patch: pytest.MonkeyPatch, n: int) -> Iterator[None]:
-    original, countdown = rows.in_parallel, Countdown(n)
+    original, countdown = rows.run_on_rows, Countdown(n)
 
-    def in_parallel(*arguments: Any) -> Any:
+    def run_on_rows(*arguments: Any) -> Any:
         countdown()
         return original(*arguments)
 
-    patch.setattr(rows, "in_parallel", in_parallel)
+    patch.setattr(rows, "run_on_rows", run_on_rows)
     yield
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from service.batching.cost import LONGEST_BATCH_S, RATE_MEMORY, CostModel
+from service.batching.cost import EARLIER_WEIGHT, LONGEST_BATCH_S, CostModel
 
 
 def test_cost_is_zero_before_the_first_batch() -> None:
@@ -18,7 +18,7 @@ def test_first_measurement_counts_fully_and_later_ones_by_weight() -> None:
     cost.record_batch(8, 1.0)
     assert cost.row_seconds(8) == 1.0
     cost.record_batch(8, 2.0)
-    assert cost.row_seconds(8) == pytest.approx(RATE_MEMORY + 2 * (1 - RATE_MEMORY))
+    assert cost.row_seconds(8) == pytest.approx(EARLIER_WEIGHT + 2 * (1 - EARLIER_WEIGHT))
 
 
 def test_buckets_are_measured_separately_and_added_up() -> None:
@@ -31,7 +31,7 @@ def test_buckets_are_measured_separately_and_added_up() -> None:
 def test_mean_cost_follows_the_cost_of_requests() -> None:
     cost = CostModel()
     cost.record_request(1.0)
-    assert cost.request_seconds == pytest.approx(1 - RATE_MEMORY)
+    assert cost.request_seconds == pytest.approx(1 - EARLIER_WEIGHT)
     for _ in range(200):
         cost.record_request(4.0)
     assert cost.request_seconds == pytest.approx(4.0)

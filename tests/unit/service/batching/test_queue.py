@@ -55,7 +55,7 @@ class Queue(FairQueue):
         priority, bucket = found
         entry = priority.buckets[bucket].popleft()
         row = entry[1].rows[entry[2]]
-        self.take(entry, bucket)
+        self.uncount(entry, bucket)
         self.charge(priority, bucket)
         return row
 

@@ -124,13 +124,13 @@ def test_unreadable_folder_of_a_model_is_rejected(
 
     monkeypatch.setattr(artifact.loading, "versions_of", list_versions)
     why = "locked: its folder cannot be listed: Permission denied"
-    for served in (None, {"mood", "locked"}):
+    for required in (None, {"mood", "locked"}):
         with pytest.raises(BadExport, match=f"^{why}$"):
-            load_models(settings(exports), Metrics(), served)
+            load_models(settings(exports), Metrics(), required)
     caplog.clear()
     metrics = Metrics()
-    for served in ({"mood"}, None):
-        models, refused = load_models(settings(exports, skip_bad_exports=served is None), metrics, served)
+    for required in ({"mood"}, None):
+        models, refused = load_models(settings(exports, skip_bad_exports=required is None), metrics, required)
         assert (models, refused) == ([MODELS["mood"]], {})
     assert caplog.messages == [why] * 2
     labels = {"model": "locked", "reason": "unreadable"}
@@ -152,13 +152,13 @@ def test_default_must_be_a_loaded_model(exports: Path) -> None:
 SKIP = {"skip_bad_exports": True}
 
 
-@pytest.mark.parametrize(("changes", "served"), [(SKIP, None), ({}, {"mood"}), (SKIP, {"mood"})])
+@pytest.mark.parametrize(("changes", "required"), [(SKIP, None), ({}, {"mood"}), (SKIP, {"mood"})])
 def test_version_before_a_damaged_one_is_loaded(
-    exports: Path, changes: dict[str, object], served: set[str] | None
+    exports: Path, changes: dict[str, object], required: set[str] | None
 ) -> None:
     """On request, and in a restarted server: it had rejected the damaged version while it ran."""
     add(exports, "mood/2", "mood/3", "mood/50", "mood/51")
-    models, refused = load_models(settings(exports, **changes), Metrics(), served)
+    models, refused = load_models(settings(exports, **changes), Metrics(), required)
     assert models == [MODELS["mood"]]
     assert list(refused) == [exports / "mood/51", exports / "mood/50"]
 
@@ -196,8 +196,8 @@ def several(exports: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return exports
 
 
-def loaded(exports: Path, policy: str, served: set[str] | None = None, **changes: object) -> list[str]:
-    models, _ = load_models(settings(exports, version_policy=policy, **changes), Metrics(), served)
+def loaded(exports: Path, policy: str, required: set[str] | None = None, **changes: object) -> list[str]:
+    models, _ = load_models(settings(exports, version_policy=policy, **changes), Metrics(), required)
     return [f"{model.manifest.name}/{model.manifest.version}" for model in models]
 
 
@@ -231,13 +231,13 @@ def test_first_start_rejects_any_damaged_version_of_the_policy(several: Path, po
         loaded(several, policy)
 
 
-@pytest.mark.parametrize(("changes", "served"), [(SKIP, None), ({}, {"mood"})])
+@pytest.mark.parametrize(("changes", "required"), [(SKIP, None), ({}, {"mood"})])
 def test_valid_versions_are_loaded_despite_a_damaged_one(
-    several: Path, changes: dict[str, object], served: set[str] | None
+    several: Path, changes: dict[str, object], required: set[str] | None
 ) -> None:
     add(several, "mood/1", "mood/2", "mood/50")
-    assert loaded(several, "all", served, **changes) == ["mood/2", "mood/1"]
-    assert loaded(several, "mood:1,50", served, **changes) == ["mood/1"]
+    assert loaded(several, "all", required, **changes) == ["mood/2", "mood/1"]
+    assert loaded(several, "mood:1,50", required, **changes) == ["mood/1"]
 
 
 def test_version_of_another_task_is_rejected_and_the_others_are_loaded(several: Path) -> None:

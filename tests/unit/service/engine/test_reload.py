@@ -24,7 +24,7 @@ import service.engine.reload
 from artifact.backends.base import Array, Tensors
 from artifact.errors import BadExport
 from artifact.loading import FoundVersions, LoadedModel, find_versions
-from artifact.manifest import Manifest, newest_version, parse_manifest, versions_of
+from artifact.manifest import Manifest, parse_manifest, version_folder, versions_of
 from service.engine.engine import Engine
 from service.engine.folder import READ_TIMEOUT_S
 from service.engine.loading import RefusedExport
@@ -56,7 +56,7 @@ class Backend:
 
 
 def manifest(task: str) -> Manifest:
-    return parse_manifest(json.loads((newest_version(EXPORTS / SAMPLES[task]) / "manifest.json").read_text()))
+    return parse_manifest(json.loads((version_folder(EXPORTS / SAMPLES[task]) / "manifest.json").read_text()))
 
 
 MANIFESTS = {task: manifest(task) for task in SAMPLES}

@@ -124,14 +124,16 @@ async def test_lines_are_not_limited_and_their_route_counts_them() -> None:
     assert bodies.held == 0
 
 
-@pytest.mark.parametrize(("own", "others", "is_too_much"), [(9, 0, False), (9, 1, True), (0, 9, True), (4, 4, False)])
-def test_held_bytes_exceed_the_limit_only_together_with_others(own: int, others: int, *, is_too_much: bool) -> None:
+@pytest.mark.parametrize(
+    ("own", "others", "is_memory_full"), [(9, 0, False), (9, 1, True), (0, 9, True), (4, 4, False)]
+)
+def test_held_bytes_exceed_the_limit_only_together_with_others(own: int, others: int, *, is_memory_full: bool) -> None:
     bodies = HeldBodies(10, 8)
     body = body_of(bodies)
     body.hold(own)
     bodies.held += others
-    assert body.is_too_much is is_too_much
-    if is_too_much:
+    assert body.is_memory_full is is_memory_full
+    if is_memory_full:
         with pytest.raises(Overloaded, match="at most 8"):
             body.check()
     else:

@@ -19,8 +19,8 @@ from service.wire.schemas import (
 
 def test_options_have_the_values_of_the_request_or_defaults() -> None:
     asked = ClassifyRequest(inputs="a", model="m", top_k=2, on_overflow="tail", detail=True)
-    assert asked.without_model == Options(2, "tail", True)
-    assert ClassifyOptions().without_model == Options()
+    assert asked.result_options == Options(2, "tail", True)
+    assert ClassifyOptions().result_options == Options()
 
 
 @pytest.mark.parametrize(
