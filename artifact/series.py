@@ -194,7 +194,7 @@ def unscale(values: NDArray[np.float32], mean: Sequence[float], scale: Sequence[
 
 
 def conformal_rank(level: float, count: int) -> int:
-    """Rank of the error that bounds the share `level` of new errors, from 1 for the smallest of `count` errors.
+    """Rank, among `count` errors, of the one that a fraction `level` of new errors does not exceed; the smallest has 1.
 
     ceil((m + 1) q) for q >= 0.5, floor((m + 1) q) below, with q = `level` and m = `count`: both ends of a band are
     conservative.
@@ -214,7 +214,7 @@ def conformal_rank(level: float, count: int) -> int:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Quantiles of the model's forecast errors on the part of the series that `calibration_source` names."""
+    """Quantiles of the model's forecast errors before the test split; see the manifest's `calibration_source`."""
 
     levels: Doubles
     """(Q,), increasing; first and last are 1 / (m + 1) and m / (m + 1)."""

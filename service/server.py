@@ -107,7 +107,9 @@ def serve(
     parent: int | None = None,
     required: Collection[str] | None = None,
 ) -> int:
-    """Load the models, listen, serve until a signal, drain; return the exit code, 1 if the backend has crashed.
+    """Load the models, listen, serve until a signal, drain; return the exit code 0.
+
+    If the backend crashes, the process ends in this call, with code 1.
 
     Args:
         settings: of the server.

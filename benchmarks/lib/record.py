@@ -21,7 +21,7 @@ from typing import Any
 RESULTS = Path(__file__).parents[1] / "results"
 FILE = "data.json"
 WIDTH = 120
-"""Maximum length of a nested list or object written on one line."""
+"""Maximum line length of a list or object that contains others; a flat one is always written on one line."""
 
 Data = dict[str, Any]
 """A JSON object."""

@@ -1,4 +1,4 @@
-"""Stem of words and word n-grams, parsed from raw bytes: documents -> tokens. Used by `model.nn.classifier`."""
+"""Stem (input layer) for words and word n-grams, found in raw bytes: documents -> tokens. Used by `model.nn.classifier`."""
 
 from collections.abc import Iterator
 
@@ -76,10 +76,12 @@ class WordStem(nn.Module):
         is_word |= (code >= ord("0")) & (code <= ord("9")) | (code > 127) | (code == APOSTROPHE)
         is_mark = (code > ord(" ")) & (code < 127) & ~is_word
         tables = {
-            "value": (letters + 1) * (is_word | is_mark) * (code != APOSTROPHE),  # in the hash; 0 is left out
-            "is_part": is_word | is_mark,  # of a word
-            "is_mark": is_mark,  # a word of one byte
-            "is_start": is_mark | (code >= LEADING),  # of a word, even directly after another
+            "value": (letters + 1)
+            * (is_word | is_mark)
+            * (code != APOSTROPHE),  # value of a byte in the hash; 0: skipped
+            "is_part": is_word | is_mark,  # the byte belongs to a word
+            "is_mark": is_mark,  # the byte is a word by itself
+            "is_start": is_mark | (code >= LEADING),  # the byte starts a new word, even within letters
             "powers": _powers(BASE, max_length),
             "inverses": _powers(pow(BASE, -1, MODULUS), max_length),
             "positions": torch.arange(max_length),
@@ -180,7 +182,7 @@ class WordStem(nn.Module):
 
 
 def choose_ngrams(
-    counts: Iterator[tuple[NDArray[np.int64], int, int]], num_classes: int, limit: int
+    documents: Iterator[tuple[NDArray[np.int64], int, int]], num_classes: int, limit: int
 ) -> tuple[NDArray[np.int64], Tensor]:
     """Select the n-grams that are most informative about the class, and compute their naive Bayes evidence.
 
@@ -190,19 +192,20 @@ def choose_ngrams(
     without a fold is computed from the other folds alone, and is zero for n-grams that those folds would not have
     selected.
 
-    Shape:      counts: (distinct hashes of a document, its class, its fold); returns hashes (R,), R <= limit, and
+    Shape:      documents: (distinct hashes of a document, its class, its fold); returns hashes (R,), R <= limit, and
                 evidence (FOLDS + 1, R, classes): without each fold, then of all folds.
     Reference:  G^2: Dunning 1993, "Accurate Methods for the Statistics of Surprise and Coincidence"; log-count ratios
                 as features: Wang and Manning 2012, "Baselines and Bigrams", sec. 2.
     """
     keys, sizes = list[NDArray[np.int64]](), np.zeros((FOLDS, num_classes))
-    for distinct, document_class, document_fold in counts:
+    for distinct, document_class, document_fold in documents:
+        # One integer for a hash, a class and a fold.
         keys.append((distinct[distinct >= 0] * num_classes + document_class) * FOLDS + document_fold)
         sizes[document_fold, document_class] += 1
-    pairs, number = np.unique(np.concatenate(keys), return_counts=True)
+    triples, number = np.unique(np.concatenate(keys), return_counts=True)
     del keys
-    hashes, index = np.unique(pairs // (num_classes * FOLDS), return_inverse=True)
-    label, fold = pairs // FOLDS % num_classes, pairs % FOLDS
+    hashes, index = np.unique(triples // (num_classes * FOLDS), return_inverse=True)
+    label, fold = triples // FOLDS % num_classes, triples % FOLDS
     of_class = np.bincount(index * num_classes + label, weights=number, minlength=len(hashes) * num_classes)
     g_squared = _g_squared(of_class.reshape(-1, num_classes).astype(np.float64), sizes.sum(0))
     order = np.argsort(-g_squared, kind="stable")[:limit]
@@ -213,17 +216,17 @@ def choose_ngrams(
     table[fold[is_chosen], place[index[is_chosen]], label[is_chosen]] = number[is_chosen]
     evidence = []
     for f in range(FOLDS + 1):
-        rest, documents = table.sum(0) - (table[f] if f < FOLDS else 0), sizes.sum(0) - (sizes[f] if f < FOLDS else 0)
-        documents = np.maximum(documents, 1)  # all documents of a small class may be in one fold
-        ratio = np.log((rest + documents / documents.mean()) / documents)
-        needed = g_squared[order[-1]] * documents.sum() / sizes.sum() if f < FOLDS else 0.0
-        evidence.append((ratio - ratio.mean(1, keepdims=True)) * (_g_squared(rest, documents) >= needed)[:, None])
+        rest, class_sizes = table.sum(0) - (table[f] if f < FOLDS else 0), sizes.sum(0) - (sizes[f] if f < FOLDS else 0)
+        class_sizes = np.maximum(class_sizes, 1)  # all documents of a small class may be in one fold
+        ratio = np.log((rest + class_sizes / class_sizes.mean()) / class_sizes)
+        needed = g_squared[order[-1]] * class_sizes.sum() / sizes.sum() if f < FOLDS else 0.0
+        evidence.append((ratio - ratio.mean(1, keepdims=True)) * (_g_squared(rest, class_sizes) >= needed)[:, None])
     return hashes[order], torch.from_numpy(np.stack(evidence)).float()
 
 
-def _g_squared(counts: NDArray[np.float64], documents: NDArray[np.float64]) -> NDArray[np.float64]:
-    """G^2 of n-grams: counts (R, classes) of documents that contain them, documents (classes,) in total."""
-    expected = counts.sum(1, keepdims=True) * documents / documents.sum()
+def _g_squared(counts: NDArray[np.float64], class_sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """G^2 of n-grams: counts (R, classes) of documents that contain them, class_sizes (classes,) of all documents."""
+    expected = counts.sum(1, keepdims=True) * class_sizes / class_sizes.sum()
     ratio = np.divide(counts, expected, out=np.ones_like(counts), where=counts > 0)
     g_squared: NDArray[np.float64] = 2 * (counts * np.log(ratio)).sum(1)
     return g_squared

@@ -94,9 +94,10 @@ class Models(Mapping[str, ServedModel]):
         self._from_file = {task: Default(name, DEFAULTS) for task, name in defaults.items()}
 
     def default(self, task: str) -> Default | None:
-        """The default model of a task, if it is served.
+        """The default model of a task; None if there is none.
 
-        In order of precedence: a setting, `defaults.json`, the model that was once the only one of the task.
+        The first of these that is served and has this task: the model of the setting, that of `defaults.json`, the one
+        that was once the only model of the task.
         """
         for defaults in (self._from_settings, self._from_file, self._sole_models):
             if (found := defaults.get(task)) is not None:
@@ -106,7 +107,7 @@ class Models(Mapping[str, ServedModel]):
         return None
 
     def choose_default(self, task: str) -> Default | None:
-        """The default model of a task. If the task has none and one model only, that model becomes it permanently."""
+        """The default model of a task. If there is none, the only model of the task becomes its default permanently."""
         names = [name for name, model in self.items() if model.manifest.task == task]
         if self.default(task) is None and len(names) == 1:
             self._sole_models[task] = Default(names[0], "it was the only model of its task")

@@ -75,4 +75,5 @@ ROUTES = (
         parameters=TIMEOUT_HEADERS,
     ),
 )
-"""The routes have no `task`: the documents may be cached, so a full queue is no reason to reject a request unread."""
+"""The routes set no `task`, so that requests are not rejected from their headers: if the vectors of all documents are
+cached, a request is answered even while the queue is full."""
