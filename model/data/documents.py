@@ -92,7 +92,7 @@ def load_training(config: DocumentsConfig, data_dir: Path, held_out: HeldOut = N
 def load_test(config: DocumentsConfig, data_dir: Path, labels: list[str], held_out: HeldOut = NO_FILES) -> Documents:
     """Read the test split, or every labelled row of the test file; only evaluation uses it.
 
-    Raises: UserError if the labels of the data are not exactly `labels`, or a test file has a label that is not in them.
+    Raises: UserError if the labels of the data are not exactly `labels`, or a test file has one that is not in them.
     """
     if config.name == "own" and held_out.test is not None:
         rows = [row for row in own.read(held_out.test, _columns(config)) if row.label]
@@ -139,7 +139,7 @@ def _columns(config: DocumentsConfig) -> Columns:
 
 
 def _own(config: DocumentsConfig, path: Path, held_out: HeldOut) -> _Parts:
-    """User data with its splits. A split without rows is taken from training: a fraction of each label's distinct texts.
+    """User data with its splits. A split without rows is taken from training, as a fraction of each label's texts.
 
     Raises: UserError naming file and line.
     """

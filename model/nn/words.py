@@ -1,4 +1,4 @@
-"""Stem (input layer) for words and word n-grams, found in raw bytes: documents -> tokens. Used by `model.nn.classifier`."""
+"""Stem (input layer) for words and word n-grams in raw bytes: documents -> tokens. Used by `model.nn.classifier`."""
 
 from collections.abc import Iterator
 

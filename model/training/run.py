@@ -157,7 +157,10 @@ def _new_progress(request: Request) -> Progress:
 
 
 def _resumed(request: Request) -> tuple[Progress, dict[str, Any], dict[str, Any]]:
-    """Progress, facts (what the task noted about its data) and weights of the last checkpoint. Raises: UserError if its recipe differs."""
+    """Progress, facts (what the task noted about its data) and state of the last checkpoint.
+
+    Raises: UserError if its recipe differs.
+    """
     path = request.folder / "last.pt"
     config, progress, facts, state = checkpoint.load(path)
     if config != request.recipe:
