@@ -35,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         args.run(args)
+    except ModuleNotFoundError as error:
+        print(f"error: {error.name} is not installed; install the extra `train`", file=sys.stderr)
+        return 2
     except (UserError, BadExport, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

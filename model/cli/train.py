@@ -5,7 +5,7 @@ from pathlib import Path
 
 from model.cli.arguments import add_held_out_arguments, add_shared_arguments, held_out
 from model.config.recipes import OWN_UNLABELLED, choose_recipe, parse_override
-from model.config.run import RUNS
+from model.config.run import RUNS, ClassificationRun
 from model.data.own import NO_FILES
 from model.data.own_recipe import OwnData, settings_for
 from model.errors import UserError
@@ -68,5 +68,7 @@ def run(args: argparse.Namespace) -> Path:
             settings = settings_for(args.task, own)
             name = None if args.unlabelled is None else OWN_UNLABELLED
     recipe = choose_recipe(name, args.task, args.set, settings)
+    if args.unlabelled is not None and not (isinstance(recipe, ClassificationRun) and recipe.data.unlabelled):
+        raise UserError("--unlabelled needs data.unlabelled=true, the default of its recipe")
     data = Path(args.data or args.data_dir)
     return train(Request(recipe, data, Path(args.runs), device, args.resume, files, args.unlabelled))

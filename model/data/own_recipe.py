@@ -11,6 +11,8 @@ from model.errors import UserError
 LARGEST_BATCH = 64
 FEWEST_STEPS = 700
 """Number of training steps to reach: small files are trained for more epochs, up to MAX_EPOCHS."""
+ROUND_STEPS = 200
+"""Minimum number of training steps in each round of the vector view."""
 MAX_EPOCHS = 20
 LONGEST_READ = 4096
 """Maximum bytes that the model reads at once; longer documents are split into windows."""
@@ -59,7 +61,7 @@ def _text_settings(data: OwnData, *, is_pairs: bool) -> Settings:
     wanted = sizes[min(len(sizes) - 1, int(COVERED * len(sizes)))]
     length = next(size for size in (512, 1024, 2048, LONGEST_READ) if size >= min(wanted, LONGEST_READ))
     training = max(1, _training_rows(rows, data.held_out))
-    batch, epochs = _batch_and_epochs(training, fewest=2)
+    batch, epochs = _batch_and_epochs(training, FEWEST_STEPS, fewest=2)
     print(
         f"{len(rows)} rows, {sizes[len(sizes) // 2]:,} bytes in the median, {wanted:,} at {COVERED:.0%}: "
         f"{length:,} bytes are read at once, {batch} rows a batch, {epochs} epochs at most"
@@ -82,10 +84,13 @@ def _text_settings(data: OwnData, *, is_pairs: bool) -> Settings:
 
 def _vector_view_settings(path: Path, columns: tuple[str, ...], training: int, length: int) -> Settings:
     """Keys of the vector view, from the number of documents and the bytes of the unlabelled ones."""
-    texts = [row.texts[0] for row in own.read(path, Columns(columns))]
-    size = sum(len(text) for text in texts)
-    batch, epochs = _batch_and_epochs(training + len(texts), fewest=1)
-    print(f"{len(texts):,} unlabelled rows, {size / 1e6:.1f} MB: {batch} rows a batch, {epochs} epochs in each round")
+    texts = {row.texts[0] for row in own.read(path, Columns(columns))}
+    size = sum(min(len(text), length) for text in texts)  # one crop of each is read
+    batch, epochs = _batch_and_epochs(training + len(texts), ROUND_STEPS, fewest=1)
+    print(
+        f"{len(texts):,} different unlabelled texts, {size / 1e6:.1f} MB of which are read: {batch} a batch, {epochs} "
+        "epochs in each round"
+    )
     return {
         "model.encoder.seq_len": min(LONGEST_SEQUENCE, length // BYTES_PER_TOKEN),
         "model.vector_view.max_length": length,
@@ -96,10 +101,10 @@ def _vector_view_settings(path: Path, columns: tuple[str, ...], training: int, l
     }
 
 
-def _batch_and_epochs(documents: int, *, fewest: int) -> tuple[int, int]:
-    """Batch size, and number of epochs from `fewest` to MAX_EPOCHS, for about FEWEST_STEPS steps or more."""
+def _batch_and_epochs(documents: int, steps: int, *, fewest: int) -> tuple[int, int]:
+    """Batch size, and number of epochs from `fewest` to MAX_EPOCHS, for about `steps` steps or more."""
     batch = max(2, min(LARGEST_BATCH, documents // 32 * 2))
-    return batch, max(fewest, min(MAX_EPOCHS, round(FEWEST_STEPS * batch / documents)))
+    return batch, max(fewest, min(MAX_EPOCHS, round(steps * batch / documents)))
 
 
 def _training_rows(rows: list[Row], held_out: HeldOut) -> int:

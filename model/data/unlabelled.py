@@ -21,7 +21,7 @@ def load_unlabelled(
         file: file or folder of the user's unlabelled documents; labels in it are ignored.
         held_out: files of validation and test of user data.
 
-    Raises: UserError if the data set has none, or naming file and line of a bad row.
+    Raises: UserError if there are none, or naming file and line of a bad row.
 
     """
     if config.name == "own":
@@ -34,4 +34,7 @@ def load_unlabelled(
         raise UserError(f"data.unlabelled must be false for data.name {config.name!r}: it has no unlabelled documents")
     test = load_test(config, data_dir, known.labels, held_out)
     labelled = {*known.train.texts, *known.validation.texts, *test.texts}
-    return [text for text in dict.fromkeys(found) if text not in labelled]
+    texts = [text for text in dict.fromkeys(found) if text not in labelled]
+    if not texts:
+        raise UserError(f"{file or data_dir}: all unlabelled texts also occur in the labelled data")
+    return texts

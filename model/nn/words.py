@@ -194,6 +194,7 @@ def choose_ngrams(
 
     Shape:      documents: (distinct hashes of a document, its class, its fold); returns hashes (R,), R <= limit, and
                 evidence (FOLDS + 1, R, classes): without each fold, then of all folds.
+    Raises:     ValueError if no document contains a word.
     Reference:  G^2: Dunning 1993, "Accurate Methods for the Statistics of Surprise and Coincidence"; log-count ratios
                 as features: Wang and Manning 2012, "Baselines and Bigrams", sec. 2.
     """
@@ -208,6 +209,8 @@ def choose_ngrams(
     label, fold = triples // FOLDS % num_classes, triples % FOLDS
     of_class = np.bincount(index * num_classes + label, weights=number, minlength=len(hashes) * num_classes)
     g_squared = _g_squared(of_class.reshape(-1, num_classes).astype(np.float64), sizes.sum(0))
+    if not len(hashes):
+        raise ValueError("no document contains a word")
     order = np.argsort(-g_squared, kind="stable")[:limit]
     place = np.full(len(hashes), -1)
     place[order] = np.arange(len(order))

@@ -129,9 +129,12 @@ class Classification(TextTask[ClassificationRun]):
             return
         assert isinstance(model, WordClassifier)
         num_classes = len(self.data.labels)
-        hashes, evidence = choose_ngrams(
-            self._ngrams(model.stem), num_classes, CANDIDATES * self.config.model.stem.num_slots
-        )
+        try:
+            hashes, evidence = choose_ngrams(
+                self._ngrams(model.stem), num_classes, CANDIDATES * self.config.model.stem.num_slots
+            )
+        except ValueError as error:
+            raise UserError(f"training documents: {error}") from None
         priors = torch.bincount(torch.tensor(self.data.train.labels), minlength=num_classes) / len(self.data.train)
         model.initialise(hashes, evidence, priors.clamp(min=0.5 / len(self.data.train)))
         model.eval().standardise(documents, lengths)

@@ -5,13 +5,14 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
+
+if TYPE_CHECKING:  # importing scikit-learn takes seconds, which other commands need not wait for
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
 
 MAX_DOCUMENTS = 20_000
 MAX_BYTES = 50_000_000
@@ -76,6 +77,9 @@ def fit_classifier(
     Returns None if no setting finds a word in the training texts.
 
     """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
     chosen = sample(train[0])
     texts, labels = [_decode(train[0][i]) for i in chosen], [train[1][i] for i in chosen]
     best: Baseline | None = None
@@ -145,8 +149,10 @@ def sample(texts: Sequence[bytes]) -> list[int]:
     return sorted(order[:count])
 
 
-def _fitted(setting: str, texts: Sequence[str]) -> TfidfVectorizer | None:
+def _fitted(setting: str, texts: Sequence[str]) -> "TfidfVectorizer | None":
     """Vectorizer fitted on texts; None if they contain no word (or none twice, where that is needed)."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
     try:
         return TfidfVectorizer(**VECTORIZERS[setting]).fit(texts)
     except ValueError:
@@ -154,7 +160,7 @@ def _fitted(setting: str, texts: Sequence[str]) -> TfidfVectorizer | None:
 
 
 def _class_scores(
-    vectorizer: TfidfVectorizer, classifier: LogisticRegression, num_classes: int
+    vectorizer: "TfidfVectorizer", classifier: "LogisticRegression", num_classes: int
 ) -> Callable[[Sequence[bytes]], Floats]:
     def scores(texts: Sequence[bytes]) -> Floats:
         found = np.zeros((len(texts), num_classes))
@@ -164,7 +170,7 @@ def _class_scores(
     return scores
 
 
-def _cosines(vectorizer: TfidfVectorizer) -> Callable[[Sequence[bytes], NDArray[np.int64]], Floats]:
+def _cosines(vectorizer: "TfidfVectorizer") -> Callable[[Sequence[bytes], NDArray[np.int64]], Floats]:
     def scores(texts: Sequence[bytes], pairs: NDArray[np.int64]) -> Floats:
         needed, index = np.unique(pairs, return_inverse=True)
         vectors = vectorizer.transform(_decode(texts[i]) for i in needed)

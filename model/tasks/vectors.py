@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from gensim.models import Word2Vec
-from gensim.models.callbacks import CallbackAny2Vec
 from numpy.typing import NDArray
 from tqdm import tqdm
 
@@ -82,6 +80,10 @@ def train_vectors(
 
     Reference:  Mikolov et al. 2013, arXiv:1310.4546 (negative sampling, subsampling), by gensim.
     """
+    # Importing gensim takes seconds, which other commands need not wait for.
+    from gensim.models import Word2Vec
+    from gensim.models.callbacks import CallbackAny2Vec
+
     names = np.array([str(i) for i in range(1 + count)], dtype=object)
 
     class Sentences:

@@ -148,7 +148,7 @@ class Trainer:
             training = self.job.config.training
             left = (training.epochs - self.progress.epoch) * self.steps_per_epoch - self.progress.step
             mean = sum(self.step_seconds[1:]) / TIMED_STEPS
-            tqdm.write(f"{duration(left * mean)} to train {training.epochs} epochs at most, plus validation")
+            tqdm.write(f"{duration(left * mean)} to train {_epochs(training.epochs)} at most, plus validation")
 
     def _finish_epoch(self, value: float) -> None:
         """Append the epoch to metrics.jsonl and save the checkpoints. Raises: UserError if training has diverged."""
@@ -244,3 +244,7 @@ def peak_memory_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _epochs(count: int) -> str:
+    return "1 epoch" if count == 1 else f"{count} epochs"

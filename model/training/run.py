@@ -143,7 +143,13 @@ def _read_unlabelled(request: Request, task: Classification) -> list[bytes]:
     found = sha256(b"".join(sha256(text).digest() for text in texts)).hexdigest()
     if task.facts.setdefault(UNLABELLED, found) != found:
         raise UserError(f"{request.unlabelled or request.data} has other unlabelled documents than this run began with")
-    print(f"{len(texts):,} unlabelled documents")
+    print(f"{len(texts):,} unlabelled documents that are not in the labelled data")
+    assert task.config.model.vector_view is not None
+    size, documents = task.config.model.vector_view.batch_size, len(task.data.train) + len(texts)
+    if documents < size:
+        raise UserError(
+            f"model.vector_view.batch_size must be at most {documents}, the number of documents, not {size}"
+        )
     return texts
 
 

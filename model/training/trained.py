@@ -38,12 +38,20 @@ class Trained:
 
 def find_run(folder: Path) -> Path:
     """Folder of a run, which may be given without `-seedN` if there is one seed. Raises: UserError."""
-    if (folder / "best.pt").is_file() or folder.exists():
+    if folder.exists():
         return folder
     found = sorted(path.parent for path in folder.parent.glob(f"{glob.escape(folder.name)}-seed*/best.pt"))
     if len(found) > 1:
         raise UserError(f"{folder} has several runs; choose one of {', '.join(map(str, found))}")
-    return found[0] if found else folder
+    if not found:
+        raise UserError(f"{folder} does not exist{_others(folder.parent)}")
+    return found[0]
+
+
+def _others(folder: Path) -> str:
+    """The run folders and exports in a folder, for an error."""
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    return f"; in {folder} there are {', '.join(names)}" if names else ""
 
 
 def load_trained(

@@ -227,9 +227,8 @@ class ViewTraining:
         self.history.append(record)
         with writing(path := self.folder / "metrics.jsonl"):
             path.write_text("".join(json.dumps(row) + "\n" for row in self.history))
-        print(
-            "  ".join(f"{key} {value:.4f}" if isinstance(value, float) else str(value) for key, value in record.items())
-        )
+        shown = {key: value for key, value in record.items() if key.endswith((metric, "cross_entropy"))}
+        print(f"{stage}: " + ", ".join(f"{key.replace('_', ' ')} {value:.4f}" for key, value in shown.items()))
 
     def _finish(self, model: ViewClassifier, progress: Progress, first: Logits, second: Logits | None) -> Progress:
         """Fit the combination and write best.pt and last.pt.

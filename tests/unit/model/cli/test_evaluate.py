@@ -60,9 +60,19 @@ def test_evaluate_of_a_run_measures_its_best_checkpoint(run: Path, manifest: Cla
 
 
 def test_evaluate_of_a_folder_that_is_neither_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for folder in (tmp_path, tmp_path / "nosuch"):
-        assert call("evaluate", folder) == 2
-        assert capsys.readouterr().err == f"error: {folder} is not an export\n"
+    assert call("evaluate", tmp_path) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path} is not an export\n"
+
+
+def test_evaluate_of_an_unknown_run_names_the_known_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("evaluate", tmp_path / "nosuch") == 2
+    assert capsys.readouterr().err == f"error: {tmp_path}/nosuch does not exist\n"
+    for name in ("b-seed0", "a-seed0"):
+        (tmp_path / name).mkdir()
+    assert call("evaluate", tmp_path / "nosuch") == 2
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path}/nosuch does not exist; in {tmp_path} there are a-seed0, b-seed0\n"
+    )
 
 
 def test_evaluate_of_a_damaged_export_is_an_error(

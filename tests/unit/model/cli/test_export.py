@@ -241,7 +241,7 @@ def test_interrupted_export_does_not_change_older_versions(
 
 def test_export_of_a_folder_without_checkpoint_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("export", tmp_path / "nosuch", "--out", tmp_path / "exports") == 2
-    assert capsys.readouterr().err == f"error: {tmp_path}/nosuch/best.pt does not exist\n"
+    assert capsys.readouterr().err == f"error: {tmp_path}/nosuch does not exist\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -615,10 +615,14 @@ def test_run_is_found_without_its_seed_if_there_is_one(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "best.pt").touch()
     assert find_run(tmp_path / "a") == tmp_path / "a-seed0"
-    for name in ("c", "b-seed1", "none"):
+    for name in ("c", "b-seed1"):
         assert find_run(tmp_path / name) == tmp_path / name
     with pytest.raises(UserError, match=f"^{tmp_path}/b has several runs; choose one of {tmp_path}/b-seed0, "):
         find_run(tmp_path / "b")
+    with pytest.raises(
+        UserError, match=f"^{tmp_path}/none does not exist; in {tmp_path} there are a-seed0, b-seed0, b"
+    ):
+        find_run(tmp_path / "none")
 
 
 def test_final_fit_is_exported_with_the_results_of_the_split(

@@ -137,7 +137,7 @@ def test_own_unlabelled_documents_are_learnt_from(tmp_path: Path, capsys: pytest
     labelled, unlabelled = own_files(tmp_path)
     assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled) == 0
     out = capsys.readouterr().out
-    assert "200 unlabelled documents" in out
+    assert "200 unlabelled documents that are not in the labelled data" in out
     assert "vector view kept: " in out or "vector view left out: " in out
     run = tmp_path / "runs/films-seed0"
     assert [record["stage"] for record in metrics(run)] == ["n-gram view", "round 1", "round 2", "round 3"]
@@ -169,3 +169,42 @@ def test_unlabelled_documents_without_labelled_ones_are_refused(
 ) -> None:
     assert call("train", *arguments, "--unlabelled", tmp_path / "days.jsonl") == 2
     assert "--unlabelled needs --task text-classification and --data" in capsys.readouterr().err
+
+
+def test_batch_larger_than_all_documents_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labelled, unlabelled = own_files(tmp_path)
+    batch = ("--set", "model.vector_view.batch_size=1000")
+    assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled, *batch) == 2
+    assert (
+        "model.vector_view.batch_size must be at most 248, the number of documents, not 1000" in capsys.readouterr().err
+    )
+
+
+def test_repeated_unlabelled_texts_count_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labelled, unlabelled = own_files(tmp_path)
+    unlabelled.write_text(unlabelled.read_text() * 20)
+    assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled) == 0
+    assert "200 different unlabelled texts, 0.0 MB of which are read: 14 a batch" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        ("good film number 1", (), "all unlabelled texts also occur in the labelled data"),
+        ("new", ("--set", "data.unlabelled=false"), "--unlabelled needs data.unlabelled=true"),
+    ],
+)
+def test_unlabelled_documents_that_would_not_be_read_are_an_error(
+    text: str, arguments: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labelled, unlabelled = own_files(tmp_path)
+    unlabelled.write_text(json.dumps({"text": text}) + "\n")
+    assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled, *arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_documents_without_a_word_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labelled, _ = own_files(tmp_path)
+    labelled.write_text("".join(json.dumps({"text": " " * (i + 1), "label": i % 2}) + "\n" for i in range(60)))
+    assert call("train", "--task", "text-classification", "--data", labelled, "--runs", tmp_path) == 2
+    assert "training documents: no document contains a word" in capsys.readouterr().err
