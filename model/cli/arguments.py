@@ -15,11 +15,18 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", choices=["auto", "cpu", "cuda"])
 
 
+def path_argument(text: str) -> Path:
+    """Type of arguments that name a file or folder. Raises: ArgumentTypeError if it is empty."""
+    if not text:
+        raise argparse.ArgumentTypeError("expected the path of a file or folder, not an empty string")
+    return Path(text)
+
+
 def add_held_out_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --validation and --test."""
     for name in ("validation", "test"):
         parser.add_argument(
-            f"--{name}", type=Path, metavar="PATH", help=f"{name} split of --data (default: a part of it)"
+            f"--{name}", type=path_argument, metavar="PATH", help=f"{name} split of --data (default: a part of it)"
         )
 
 

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from model.cli.arguments import add_held_out_arguments, add_shared_arguments, held_out
+from model.cli.arguments import add_held_out_arguments, add_shared_arguments, held_out, path_argument
 from model.config.recipes import OWN_UNLABELLED, choose_recipe, parse_override
 from model.config.run import RUNS, ClassificationRun
 from model.data.own import NO_FILES
@@ -27,7 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--label-column", default="label", help="label column of --data (default: %(default)s)")
     parser.add_argument(
-        "--unlabelled", type=Path, metavar="PATH", help="file or folder of unlabelled documents to learn from as well"
+        "--unlabelled",
+        type=path_argument,
+        metavar="PATH",
+        help="file or folder of unlabelled documents to learn from as well",
     )
     parser.add_argument(
         "--time-column", default="", help="time column of --data (default: the first column, if it is one)"

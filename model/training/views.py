@@ -81,10 +81,20 @@ class ViewTraining:
         self.history: list[dict[str, Any]] = []
 
     def __call__(self, progress: Progress) -> Progress:
-        """Train all stages and write best.pt and metrics.jsonl. Raises: UserError."""
+        """Train all stages and write best.pt and metrics.jsonl.
+
+        On Ctrl-C, raises KeyboardInterrupt with a hint at --resume. Raises: UserError.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         # last.pt has no weights: each stage has its own checkpoint.
         checkpoint.save(self.folder / "last.pt", self.config, progress, self.task.facts, {})
+        try:
+            return self._train_stages(progress)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("resume with --resume") from None
+
+    def _train_stages(self, progress: Progress) -> Progress:
+        """Train the n-gram view, the word vectors and the rounds, then combine both views."""
         torch.manual_seed(self.config.seed)
         model = self.task.build()
         assert isinstance(model, ViewClassifier)

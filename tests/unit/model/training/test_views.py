@@ -156,6 +156,7 @@ def test_resumed_run_needs_the_same_unlabelled_documents(
     with monkeypatch.context() as patch:
         patch.setattr(views.ViewTraining, "_train_ngram_view", interrupt)
         assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled) == 130
+    assert "interrupted; resume with --resume" in capsys.readouterr().err
     unlabelled.write_text(unlabelled.read_text().replace("a good day, the 1th", "a good day, the first"))
     assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled, "--resume") == 2
     assert "has other unlabelled documents than this run began with" in capsys.readouterr().err
@@ -208,3 +209,12 @@ def test_documents_without_a_word_are_an_error(tmp_path: Path, capsys: pytest.Ca
     labelled.write_text("".join(json.dumps({"text": " " * (i + 1), "label": i % 2}) + "\n" for i in range(60)))
     assert call("train", "--task", "text-classification", "--data", labelled, "--runs", tmp_path) == 2
     assert "training documents: no document contains a word" in capsys.readouterr().err
+
+
+def test_empty_path_is_not_the_current_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labelled, _ = own_files(tmp_path)
+    with pytest.raises(SystemExit):
+        train_own(tmp_path, "--data", labelled, "--unlabelled", "")
+    assert (
+        "argument --unlabelled: expected the path of a file or folder, not an empty string" in capsys.readouterr().err
+    )

@@ -14,7 +14,7 @@ from service.engine.folder import Export, ExportFolder, Scan, run_in_daemon, sta
 from service.errors import DeadlineExceeded
 from service.settings import Settings
 from tests.support.models import classifier
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until_async
 
 
 class Mount:
@@ -96,12 +96,11 @@ async def test_scan_that_takes_too_long_is_an_error_and_not_begun_again(
         with pytest.raises(OSError, match=r"no answer in 0\.01 s"):
             await exports.scan()
     assert await exports.shared_scan(far()) == Scan(), "at once: nothing is known"
-    assert len(mount.reads) == 1
+    await wait_until_async(lambda: mount.reads)
     monkeypatch.setattr(folder, "READ_TIMEOUT_S", PATIENCE_S)
     mount.is_open.set()
-    async with asyncio.timeout(PATIENCE_S):
-        while exports.is_reading:  # noqa: ASYNC110  # it is listed by a thread
-            await asyncio.sleep(0.001)
+    await wait_until_async(lambda: not exports.is_reading)
+    assert len(mount.reads) == 1
     assert list((await exports.scan()).exports) == ["mood"]
 
 
