@@ -17,11 +17,11 @@ from benchmarks.lib.table import mean_and_deviation, table
 from benchmarks.models.runs import Case, add_options, evaluate, revisions, trained, values_by_case
 
 NAME = "views"
-RECIPE = "imdb-views"
+RECIPE = "imdb-s3"
 WITHOUT_SKELETON = ("model.encoder.options.use_rows=false", "model.encoder.options.use_columns=false")
 CONVOLUTION = (*WITHOUT_SKELETON, "model.encoder.options.use_fourier=false", "model.encoder.options.kernel_size=9")
 """One convolution over 9 tokens in place of the attention: as many products as S3Attention."""
-FIRST_ROUND = ("model.vector_view.rounds=[{learning_rate=2e-3}]",)
+FIRST_ROUND = ("model.vector_view.rounds=[{}]",)
 CASES = (
     Case("all rounds: S3Attention", RECIPE, 3),
     Case("all rounds: convolution", RECIPE, 3, CONVOLUTION),
@@ -35,7 +35,7 @@ CASES = (
     Case("first round: convolution", RECIPE, 3, (*FIRST_ROUND, *CONVOLUTION)),
     Case("first round: no block", RECIPE, 3, (*FIRST_ROUND, "model.encoder.num_layers=0")),
     Case("labels alone: S3Attention", RECIPE, 3, (*FIRST_ROUND, "data.unlabelled=false")),
-    Case("stem alone", "imdb-s3", 3, ("model.encoder.num_layers=0",)),
+    Case("n-gram view alone", RECIPE, 3, ("model.vector_view.rounds=[]", "data.unlabelled=false")),
 )
 
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from model.cli.arguments import add_held_out_arguments, add_shared_arguments, held_out, path_argument
-from model.config.recipes import OWN_UNLABELLED, choose_recipe, parse_override
+from model.config.recipes import choose_recipe, parse_override
 from model.config.run import RUNS, ClassificationRun
 from model.data.own import NO_FILES
 from model.data.own_recipe import OwnData, settings_for
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> Path:
     Returns the run folder. Raises: UserError.
     """
     device = choose_device(args.device)
-    settings, files, name = None, held_out(args), args.recipe
+    settings, files = None, held_out(args)
     if args.unlabelled is not None and (args.data is None or args.task != "text-classification"):
         raise UserError("--unlabelled needs --task text-classification and --data, the labelled documents")
     if args.data is not None:
@@ -69,8 +69,7 @@ def run(args: argparse.Namespace) -> Path:
         else:
             own = OwnData(path, tuple(args.text_column or ()), args.label_column, files, args.unlabelled)
             settings = settings_for(args.task, own)
-            name = None if args.unlabelled is None else OWN_UNLABELLED
-    recipe = choose_recipe(name, args.task, args.set, settings)
+    recipe = choose_recipe(args.recipe, args.task, args.set, settings)
     if args.unlabelled is not None and not (isinstance(recipe, ClassificationRun) and recipe.data.unlabelled):
         raise UserError("--unlabelled needs data.unlabelled=true, the default of its recipe")
     data = Path(args.data or args.data_dir)

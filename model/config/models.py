@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from model.config.encoder import EncoderConfig
-from model.config.schema import Count, CountOrZero, Dropout, Positive, Section, TableSize, allowed
+from model.config.schema import Count, Dropout, Positive, Section, TableSize, allowed
 
 SHORTEST_BUCKET = 256
 
@@ -34,17 +34,15 @@ class StemConfig(Section):
         return self
 
 
-class WordStemConfig(Section):
-    """Words and word n-grams, summed per patch (model.nn.words)."""
+class NgramViewConfig(Section):
+    """Word n-grams and a linear classifier over them: the first view of kind `words` (model.nn.ngrams)."""
 
     longest: Annotated[int, allowed(lambda value: 1 <= value <= 8, "in 1..8")] = 3
-    """Length of the longest n-gram in words."""
-    num_slots: TableSize = 65536
-    """Number of rows of the table; each row belongs to the most informative n-gram hashed to it."""
-    patch_length: Count = 16
-    """Bytes per token of the encoder."""
-    dropout: Dropout = 0.5
-    """Fraction of n-grams dropped at random in training."""
+    """Maximum length of an n-gram in words; training also tries shorter maxima."""
+    num_ngrams: Annotated[int, allowed(lambda value: 1 <= value <= 2**20, "in 1..2^20")] = 65_536
+    """Number of n-grams, the most informative ones."""
+    max_length: Count = 4096
+    """Maximum number of bytes per row."""
 
 
 class VectorsConfig(Section):
@@ -66,7 +64,8 @@ class VectorsConfig(Section):
 class RoundConfig(Section):
     """One round of the vector view's training, over labelled and unlabelled documents."""
 
-    learning_rate: Positive
+    rate: Positive = 1.0
+    """Factor of training.learning_rate."""
     dropout: Dropout = 0.1
     """After the vectors, the smoother, the attention and the MLP."""
     pooled_dropout: Dropout = 0.3
@@ -76,71 +75,45 @@ class RoundConfig(Section):
 
 
 class VectorViewConfig(Section):
-    """Second view of kind `views`: word vectors in order, read by the encoder (model.nn.vectors)."""
+    """Second view of kind `words`: word vectors in order, read by the encoder (model.nn.vectors)."""
 
-    max_length: Count = 4096
-    """Maximum number of bytes per row."""
     bytes_per_token: Annotated[int, allowed(lambda value: 1 <= value <= 64, "in 1..64")] = 4
     """A document of N bytes has at most N / bytes_per_token tokens, and at most `encoder.seq_len`; in documents with
     more words, neighbouring words share a token."""
     vectors: VectorsConfig = VectorsConfig()
-    rounds: Annotated[tuple[RoundConfig, ...], Field(min_length=1, strict=False)]
-    """Rounds of training, each starting from the one before."""
-    epochs: Count = 1
-    """Epochs of each round."""
-    batch_size: Count = 64
-    warmup_steps: CountOrZero = 100
-
-
-NGRAM_DIM = 64
-"""Width of the first view of kind `views` in training; the export keeps one number per class."""
+    rounds: Annotated[tuple[RoundConfig, ...], Field(strict=False)] = ()
+    """Rounds of training, each starting from the one before. Without rounds, there is no vector view."""
 
 
 class ClassifierConfig(Section):
     """Text classifier (model.nn.classifier)."""
 
-    kind: Literal["bytes", "words", "views"]
-    """What the encoder reads: bytes, as published; patches of words; or word vectors, as a second view beside the stem
-    of words (`views`)."""
+    kind: Literal["bytes", "words"]
+    """What the model reads: bytes, as published; or words, in two views."""
     encoder: EncoderConfig
-    stem: WordStemConfig = WordStemConfig()
-    """Stem of kind `words`, and of the first view of kind `views`."""
+    """Encoder of bytes, or of the vector view."""
+    ngram_view: NgramViewConfig = NgramViewConfig()
+    """First view of kind `words`."""
     vector_view: VectorViewConfig | None = None
-    """Second view of kind `views`."""
+    """Second view of kind `words`; None for none."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if (self.vector_view is not None) != (self.kind == "views"):
-            raise ValueError(
-                f"vector_view must be {'given' if self.kind == 'views' else 'absent'} for kind {self.kind!r}"
-            )
-        if self.vector_view is not None and self.vector_view.max_length % self.stem.patch_length:
-            unit = self.stem.patch_length
-            raise ValueError(f"vector_view.max_length must be a multiple of {unit}, not {self.vector_view.max_length}")
-        if self.kind == "views" and not self.encoder.is_length_aware:
-            raise ValueError(f"encoder.mode must be 'length-aware' for kind 'views', not {self.encoder.mode!r}")
+        if self.kind == "bytes" and self.vector_view is not None:
+            raise ValueError("vector_view must be absent for kind 'bytes'")
+        if self.kind == "words" and not self.encoder.is_length_aware:
+            raise ValueError(f"encoder.mode must be 'length-aware' for kind 'words', not {self.encoder.mode!r}")
         return self
-
-    @property
-    def ngram_view(self) -> "ClassifierConfig":
-        """Configuration of the first view of kind `views`, which is a model of its own."""
-        encoder = EncoderConfig(seq_len=self.max_length // self.stem.patch_length, dim=NGRAM_DIM, num_layers=0)
-        return ClassifierConfig(kind="words", encoder=encoder, stem=self.stem)
 
     @property
     def max_length(self) -> int:
         """Maximum number of bytes per row."""
-        return self.encoder.seq_len * self._bytes_per_token if self.vector_view is None else self.vector_view.max_length
+        return self.encoder.seq_len if self.kind == "bytes" else self.ngram_view.max_length
 
     @property
     def buckets(self) -> tuple[int, ...]:
         """Padded lengths of rows; only max_length unless the encoder is length-aware."""
-        unit = self._bytes_per_token if self.vector_view is None else self.stem.patch_length
-        return buckets_of(self.max_length, unit) if self.encoder.is_length_aware else (self.max_length,)
-
-    @property
-    def _bytes_per_token(self) -> int:
-        return self.stem.patch_length if self.kind == "words" else 1
+        return buckets_of(self.max_length, 1) if self.encoder.is_length_aware else (self.max_length,)
 
 
 class MatcherConfig(Section):

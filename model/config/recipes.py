@@ -13,8 +13,6 @@ DEFAULTS = {"text-classification": "imdb-s3", "text-matching": "aan-s3", "foreca
 """Default recipe of each task."""
 OWN_RECIPES = {"text-classification": "documents", "text-matching": "pairs", "forecasting": "forecasting"}
 """Recipe of each task for user data."""
-OWN_UNLABELLED = "documents-views"
-"""Recipe for user data with unlabelled documents."""
 RENAMED = {  # former name -> present name
     f"imdb-{attention}": f"lra-text-{attention}"
     for attention in ("dba", "kernelized", "linformer", "nystrom", "performer", "skyformer", "softmax")

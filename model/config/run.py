@@ -41,12 +41,8 @@ class ClassificationRun(_Run):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.data.unlabelled and self.model.kind != "views":
-            raise ValueError(
-                f"data.unlabelled must be false for model.kind {self.model.kind!r}; only 'views' reads such documents"
-            )
-        if self.data.final_fit and self.model.kind == "views":
-            raise ValueError("data.final_fit must be false for model.kind 'views', which needs validation documents")
+        if self.data.unlabelled and not (self.model.vector_view and self.model.vector_view.rounds):
+            raise ValueError("data.unlabelled must be false for a model without a vector view, which alone reads them")
         return self
 
 

@@ -1,7 +1,9 @@
-"""Recipes stored in checkpoints and manifests, including the format before `[model.encoder.options]` existed.
+"""Recipes stored in checkpoints and manifests, including two earlier formats.
 
-In that format, the options of `s3` were keys of `model.encoder`, for every attention. Only this module still accepts
-them there; in a recipe for training they are an error.
+Before `[model.encoder.options]` existed, the options of `s3` were keys of `model.encoder`, for every attention. Before
+`[model.ngram_view]` existed, classifiers had a section `[model.stem]`, and classifiers of words (`kind = "words"`) read
+patches of `stem.patch_length` bytes. Only this module still accepts these keys; in a recipe for training they are an
+error.
 """
 
 from typing import Any
@@ -13,10 +15,13 @@ from model.config.run import RunConfig, from_dict
 def from_stored(recipe: dict[str, Any]) -> RunConfig:
     """Create the recipe stored in a checkpoint or a manifest. Raises: ValueError naming the key."""
     model = recipe.get("model")
-    encoder = model.get("encoder") if isinstance(model, dict) else None
-    if isinstance(model, dict) and isinstance(encoder, dict) and S3Options.model_fields.keys() & encoder.keys():
-        return from_dict({**recipe, "model": {**model, "encoder": _with_options(encoder)}})
-    return from_dict(recipe)
+    if not isinstance(model, dict) or not isinstance(encoder := model.get("encoder"), dict):
+        return from_dict(recipe)
+    if S3Options.model_fields.keys() & encoder.keys():
+        model = {**model, "encoder": _with_options(encoder)}
+    if recipe.get("task") == "text-classification" and "stem" in model:
+        model = _with_ngram_view(model)
+    return from_dict({**recipe, "model": model})
 
 
 def _with_options(encoder: dict[str, Any]) -> dict[str, Any]:
@@ -24,3 +29,13 @@ def _with_options(encoder: dict[str, Any]) -> dict[str, Any]:
     options = {key: encoder[key] for key in S3Options.model_fields if key in encoder}
     kept = {key: value for key, value in encoder.items() if key not in options}
     return kept if kept.get("attention", "s3") != "s3" else {**kept, "options": options}
+
+
+def _with_ngram_view(model: dict[str, Any]) -> dict[str, Any]:
+    """Replace the section `stem` by the n-gram view with the same lengths."""
+    kept = {key: value for key, value in model.items() if key not in ("stem", "vector_view")}
+    if kept.get("kind") == "bytes":
+        return kept
+    stem, length = model["stem"], model["encoder"].get("seq_len", 0) * model["stem"].get("patch_length", 16)
+    lengths = {"longest": stem.get("longest", 3), "num_ngrams": stem.get("num_slots", 65_536), "max_length": length}
+    return {**kept, "kind": "words", "ngram_view": lengths}

@@ -10,9 +10,11 @@ from model.errors import UserError
 
 LARGEST_BATCH = 64
 FEWEST_STEPS = 700
-"""Number of training steps to reach: small files are trained for more epochs, up to MAX_EPOCHS."""
+"""Number of training steps of a matcher to reach: small files are trained for more epochs, up to MAX_EPOCHS."""
 ROUND_STEPS = 200
-"""Minimum number of training steps in each round of the vector view."""
+"""Minimum number of training steps in each round of a classifier's vector view."""
+FEWEST_DOCUMENTS = 1_000
+"""Number of documents, with the unlabelled ones, below which a classifier has no vector view."""
 MAX_EPOCHS = 20
 LONGEST_READ = 4096
 """Maximum bytes that the model reads at once; longer documents are split into windows."""
@@ -24,6 +26,8 @@ LONGEST_SEQUENCE = 256
 """Maximum number of tokens of the vector view."""
 WORD2VEC_BYTES = 50_000_000
 """Bytes that word2vec should read in all epochs; small files are read more often."""
+FIRST_ROUND = {"dropout": 0.1, "pooled_dropout": 0.3, "word_dropout": 0.15}
+"""The only round of a vector view that learns from labels alone."""
 
 Settings = dict[str, object]
 """Dotted key -> value."""
@@ -61,44 +65,55 @@ def _text_settings(data: OwnData, *, is_pairs: bool) -> Settings:
     wanted = sizes[min(len(sizes) - 1, int(COVERED * len(sizes)))]
     length = next(size for size in (512, 1024, 2048, LONGEST_READ) if size >= min(wanted, LONGEST_READ))
     training = max(1, _training_rows(rows, data.held_out))
-    batch, epochs = _batch_and_epochs(training, FEWEST_STEPS, fewest=2)
     print(
         f"{len(rows)} rows, {sizes[len(sizes) // 2]:,} bytes in the median, {wanted:,} at {COVERED:.0%}: "
-        f"{length:,} bytes are read at once, {batch} rows a batch, {epochs} epochs at most"
+        f"{length:,} bytes are read at once"
     )
     names = ("data.text_column", "data.other_column") if is_pairs else ("data.text_column",)
-    return {
+    settings: Settings = {
         "name": name_of(data.path, "pairs" if is_pairs else "documents"),
         **dict(zip(names, columns, strict=True)),
         "data.label_column": data.label_column,
         "data.split_column": SPLIT_COLUMN if any(row.split for row in found) else "",
         "data.validation_file": data.held_out.validation is not None,
         "data.test_file": data.held_out.test is not None,
-        **({"data.max_bytes": length} if is_pairs else {}),
-        "model.encoder.seq_len": length // 16,
-        "training.batch_size": batch,
-        "training.epochs": epochs,
-        **(_vector_view_settings(data.unlabelled, columns, training, length) if data.unlabelled is not None else {}),
     }
+    if is_pairs:
+        batch, epochs = _batch_and_epochs(training, FEWEST_STEPS, fewest=2)
+        print(f"{batch} rows a batch, {epochs} epochs at most")
+        return settings | {
+            "data.max_bytes": length,
+            "model.encoder.seq_len": length // 16,
+            "training.batch_size": batch,
+            "training.epochs": epochs,
+        }
+    settings |= {"model.ngram_view.max_length": length, "data.unlabelled": data.unlabelled is not None}
+    texts = [row.texts[0] for row in rows]
+    if data.unlabelled is not None:
+        texts += {row.texts[0] for row in own.read(data.unlabelled, Columns(columns))}
+    return settings | _vector_view_settings(texts, training + len(texts) - len(rows), length, len(texts) - len(rows))
 
 
-def _vector_view_settings(path: Path, columns: tuple[str, ...], training: int, length: int) -> Settings:
-    """Keys of the vector view, from the number of documents and the bytes of the unlabelled ones."""
-    texts = {row.texts[0] for row in own.read(path, Columns(columns))}
+def _vector_view_settings(texts: list[bytes], documents: int, length: int, unlabelled: int) -> Settings:
+    """Keys of the vector view, from the number of documents to train on and the bytes of all texts."""
+    if documents < FEWEST_DOCUMENTS:
+        print(f"{documents:,} documents to train on are fewer than {FEWEST_DOCUMENTS:,}: no vector view")
+        return {"model.vector_view.rounds": []}
     size = sum(min(len(text), length) for text in texts)  # one crop of each is read
-    batch, epochs = _batch_and_epochs(training + len(texts), ROUND_STEPS, fewest=1)
-    print(
-        f"{len(texts):,} different unlabelled texts, {size / 1e6:.1f} MB of which are read: {batch} a batch, {epochs} "
-        "epochs in each round"
-    )
-    return {
+    batch, epochs = _batch_and_epochs(documents, ROUND_STEPS, fewest=1)
+    if unlabelled:
+        print(f"{unlabelled:,} different unlabelled texts")
+    print(f"vector view: {size / 1e6:.1f} MB are read, {batch} documents a batch, {epochs} epochs in each round")
+    settings: Settings = {
         "model.encoder.seq_len": min(LONGEST_SEQUENCE, length // BYTES_PER_TOKEN),
-        "model.vector_view.max_length": length,
         "model.vector_view.bytes_per_token": BYTES_PER_TOKEN,
         "model.vector_view.vectors.epochs": max(4, min(MAX_EPOCHS, round(WORD2VEC_BYTES / max(1, size)))),
-        "model.vector_view.batch_size": batch,
-        "model.vector_view.epochs": epochs,
+        "training.batch_size": batch,
+        "training.epochs": epochs,
     }
+    if not unlabelled:  # later rounds have no better teacher
+        settings["model.vector_view.rounds"] = [FIRST_ROUND]
+    return settings
 
 
 def _batch_and_epochs(documents: int, steps: int, *, fewest: int) -> tuple[int, int]:

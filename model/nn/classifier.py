@@ -1,23 +1,18 @@
-"""Text classifiers built on the encoder. Used by `model.tasks.classification`."""
+"""Text classifiers: one over bytes, and one over words in two views. Used by `model.tasks.classification`."""
 
-import math
-from typing import ClassVar
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from model.config.encoder import EncoderConfig
 from model.config.models import ClassifierConfig
-from model.nn.encoder import Blocks, ByteEncoder, masked_mean
-from model.nn.words import WordStem
+from model.nn.encoder import ByteEncoder, masked_mean
+from model.nn.ngrams import NgramClassifier
+from model.nn.vectors import VectorClassifier
+from model.nn.vocabulary import Vocabulary
+from model.nn.words import WordHasher
 
 HEAD_DIM = 128
 """Hidden width of the head of `ByteClassifier`."""
-NOISE = 0.1
-"""Norm of the learned part of a row of the word stem's table after initialisation. This part is random, which lets rows
-leave the span of the class directions."""
 
 
 class ByteClassifier(nn.Module):
@@ -78,93 +73,45 @@ class ByteClassifier(nn.Module):
 
 
 class WordClassifier(nn.Module):
-    """Word stem, S3Attention encoder over its patches, linear head.
+    """Classifier over word n-grams and classifier over word vectors; fitted weights combine their logits.
 
-    logits = W (sum_t x_t / sqrt(m) + gate * mean_t LN(blocks(x / token_scale))) + b
+    logits = a ngram_view(document) + b vector_view(document)
 
-    x are the tokens of the stem, which sums m rows of its table for a document. Each row is a learned part plus fixed
-    naive Bayes evidence in the initial directions of W, one per class. `initialise` sets the evidence and makes the
-    learned part small and random. The gate starts at zero, so that the initial model is a naive Bayes classifier up to
-    this noise. `token_scale` normalises the tokens to standard deviation 1.
+    a and b are `weights`. The words are found once, for both views. Without a vector view, b = 0.
 
-    Shape:      document (B, N) uint8, zero-padded, N a multiple of patch_length and at most max_length;
-                lengths (B,) int32; folds (B,) int64, the fold of each training document (see `WordStem`), not given for
-                new documents; returns (B, classes).
-    Reference:  blocks: Wang et al. 2024, arXiv:2408.08567, Figure 1; stem: model.nn.words.
-    Deviates:   stem of words in patches instead of bytes; the sum of the stem's tokens bypasses the encoder. The mean
-                is over real tokens; the released code zeroes padding tokens before a mean over all positions.
+    Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns (B, classes).
+    Reference:  weights fitted on held-out data: stacked generalisation, Wolpert 1992, Neural Networks 5(2).
     """
 
-    rates: ClassVar[dict[str, float]] = {"stem.table": 50.0, "head": 5.0}
-    """Learning rate multipliers by parameter prefix. The table has the highest, because a row receives gradients in few
-    steps. Parameters without an entry have 1, such as the encoder, which would overfit at a higher rate."""
-
-    token_scale: Tensor
+    weights: Tensor
 
     def __init__(self, config: ClassifierConfig, num_classes: int) -> None:
         super().__init__()
-        encoder = config.encoder
-        self.patch_length = config.stem.patch_length
-        self.stem = WordStem(config.stem, config.max_length, encoder.dim, num_classes)
-        self.dropout = nn.Dropout(encoder.dropout.embedding)
-        self.blocks = Blocks(encoder)
-        self.norm = nn.LayerNorm(encoder.dim)
-        self.gate = nn.Parameter(torch.zeros(encoder.dim))
-        self.head = nn.Linear(encoder.dim, num_classes)
-        self.register_buffer("token_scale", torch.ones(()))
+        ngrams, vectors = config.ngram_view, config.vector_view
+        self.words = WordHasher(ngrams.longest, config.max_length)
+        self.ngram_view = NgramClassifier(ngrams.num_ngrams, num_classes)
+        self.vocabulary = Vocabulary(vectors.vectors.num_words) if vectors else None
+        self.vector_view = VectorClassifier(config.encoder, vectors, num_classes) if vectors else None
+        self.register_buffer("weights", torch.ones(2))
 
-    def forward(self, document: Tensor, lengths: Tensor, folds: Tensor | None = None) -> Tensor:
+    def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Classify (B, N) bytes -> (B, classes) logits."""
-        return self.from_ngrams(self.stem.ngrams(document, lengths), document, lengths, folds)
-
-    def from_ngrams(
-        self, ngrams: tuple[Tensor, Tensor, Tensor], document: Tensor, lengths: Tensor, folds: Tensor | None = None
-    ) -> Tensor:
-        """Classify from the n-grams that the stem found in (B, N) bytes -> (B, classes) logits."""
-        x, num_rows = self.stem.embed(ngrams, document, folds)  # (B, T, C), (B,)
-        patches = (lengths + self.patch_length - 1) // self.patch_length  # (B,)
-        pooled = x.sum(dim=1) * torch.rsqrt(num_rows.clamp(min=1).to(x.dtype)).unsqueeze(1)  # (B, C)
-        if len(self.blocks):
-            context = self.norm(self.blocks(self.dropout(x / self.token_scale), patches))  # (B, T, C)
-            pooled = pooled + self.gate * masked_mean(context, patches)
-        return self.head(pooled)  # type: ignore[no-any-return]
+        hashes, doc_index = self.words(document, lengths)
+        logits: Tensor = self.weights[0] * self.ngram_view(hashes, doc_index, document.shape[0])
+        if self.vector_view is None or self.vocabulary is None:
+            return logits
+        words = self.vocabulary(hashes[:, 0])
+        logits += self.weights[1] * self.vector_view(words, doc_index, lengths)
+        return logits
 
     @torch.no_grad()
-    def initialise(self, hashes: NDArray[np.int64], evidence: Tensor, priors: Tensor) -> None:
-        """Initialise as naive Bayes, plus noise: hashes and evidence from `choose_ngrams`, priors (classes,)."""
-        num_classes, dim = self.head.weight.shape
-        directions = torch.randn(num_classes, dim) / math.sqrt(dim)
-        if num_classes <= dim:
-            directions = torch.linalg.qr(directions.T)[0].T
-        else:  # unit length, so that each class is nearest to its own direction
-            directions /= directions.norm(dim=1, keepdim=True)
-        self.head.weight.copy_(directions)
-        self.head.bias.copy_(torch.log(priors))
-        self.stem.directions.copy_(directions)
-        self.stem.fill(hashes, evidence)
-        self.stem.table[1:].normal_(std=NOISE / math.sqrt(dim))  # learned part; row 0 stays zero
+    def quantise(self) -> None:
+        """Quantise the tables. For export; the model cannot be trained after it."""
+        self.ngram_view.quantise()
+        if self.vector_view is not None:
+            self.vector_view.quantise()
 
     @torch.no_grad()
     def divide_logits(self, temperature: float) -> None:
         """Divide the logits by a temperature, folded into the weights."""
-        self.head.weight.div_(temperature)
-        self.head.bias.div_(temperature)
-
-    @torch.no_grad()
-    def quantise(self) -> None:
-        """Quantise the stem for export. Without blocks, first multiply its rows by the head: one number per class."""
-        if len(self.blocks):
-            self.stem.quantise()
-            return
-        self.stem.quantise(self.head.weight)
-        num_classes = len(self.head.bias)
-        head = nn.Linear(num_classes, num_classes).to(self.head.weight)
-        head.weight.copy_(torch.eye(num_classes))
-        head.bias.copy_(self.head.bias)
-        self.head = head
-
-    @torch.no_grad()
-    def standardise(self, document: Tensor, lengths: Tensor) -> None:
-        """Set `token_scale` from training documents: (B, N) bytes, B of several hundred."""
-        tokens, _ = self.stem(document, lengths)
-        self.token_scale.copy_(tokens.std().clamp(min=1e-6))
+        self.weights.div_(temperature)

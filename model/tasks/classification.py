@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from artifact.documents import pad_rows, softmax
 from artifact.manifest import ReliabilityBin, Result
@@ -27,8 +26,6 @@ from model.data.documents import (
 )
 from model.errors import UserError
 from model.nn.classifier import ByteClassifier, WordClassifier
-from model.nn.views import ViewClassifier
-from model.nn.words import FOLDS, WordStem, choose_ngrams
 from model.tasks import tfidf
 from model.tasks.base import BASELINE, Batch, ExportGraph, Facts, Run, TextTask, module_runs
 from model.tasks.golden import golden_documents
@@ -36,16 +33,16 @@ from model.tasks.rows import run_on_windows
 
 INITIAL_DOCUMENTS = 256
 """Number of documents for the data-dependent initialisation."""
-COUNTED_DOCUMENTS = 50_000
-"""Maximum number of documents whose words are counted, which bounds memory."""
 IMBALANCE = 3
 """Ratio of the largest to the smallest class above which macro F1 replaces accuracy for validation."""
 BINS = 15
 """Number of bins of the reliability diagram."""
 GROUPED_BATCHES = 32
 """Number of batches whose documents are sorted by length together."""
-CANDIDATES = 4
-"""Candidate word n-grams per row of the stem's table."""
+NGRAMS = "ngram_view"
+"""Key of a fact: hyperparameters of the n-gram view that training chose."""
+HAS_VECTOR_VIEW = "has_vector_view"
+"""Key of a fact: whether training kept the vector view."""
 PUBLISHED = {
     "imdb": "S3Attention at 4,096 bytes, r = s1 = s2 = 8: 69.27, validated on the test reviews as in Long Range Arena "
     "(paper, Table 1)"
@@ -69,12 +66,11 @@ class Classification(TextTask[ClassificationRun]):
         super().__init__(config)
         self.length = config.model.max_length
         self.overlap = config.model.max_length // 8
-        self.validates_initial_model = config.model.kind == "words"
 
     def load(self, data_dir: Path) -> None:
         self.data = load_training(self.config.data, data_dir, self.held_out)
         size = self.config.training.batch_size
-        if len(self.data.train) < size:
+        if self.config.model.kind == "bytes" and len(self.data.train) < size:
             raise UserError(f"{len(self.data.train)} training documents are fewer than one batch, {size}")
         sizes = np.bincount(self.data.train.labels, minlength=len(self.data.labels))
         is_imbalanced = sizes.max() > IMBALANCE * sizes.min()
@@ -112,44 +108,20 @@ class Classification(TextTask[ClassificationRun]):
 
     def build(self) -> nn.Module:
         config, num_classes = self.config.model, len(self.facts["labels"])
-        if config.kind == "words":
-            return WordClassifier(config, num_classes)
-        if config.kind == "views":
-            model = ViewClassifier(config, num_classes)
-            model.has_vector_view = self.facts.get("has_vector_view", True)
-            return model
-        return ByteClassifier(config.encoder, num_classes)
+        if config.kind == "bytes":
+            return ByteClassifier(config.encoder, num_classes)
+        longest = self.facts.get(NGRAMS, {}).get("longest", config.ngram_view.longest)
+        changes: dict[str, Any] = {"ngram_view": config.ngram_view.model_copy(update={"longest": longest})}
+        if not self.facts.get(HAS_VECTOR_VIEW, True):
+            changes["vector_view"] = None
+        return WordClassifier(config.model_copy(update=changes), num_classes)
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
+        assert isinstance(model, ByteClassifier)  # `model.training.views` trains models of words
         count = min(INITIAL_DOCUMENTS, len(self.data.train))
         batch = next(self._batches(count, epoch=-1))  # an epoch that training does not use: its own random order
-        documents, lengths, *_ = (part.to(device) for part in batch)
-        if isinstance(model, ByteClassifier):
-            model.standardise_head(documents, lengths)
-            return
-        assert isinstance(model, WordClassifier)
-        num_classes = len(self.data.labels)
-        try:
-            hashes, evidence = choose_ngrams(
-                self._ngrams(model.stem), num_classes, CANDIDATES * self.config.model.stem.num_slots
-            )
-        except ValueError as error:
-            raise UserError(f"training documents: {error}") from None
-        priors = torch.bincount(torch.tensor(self.data.train.labels), minlength=num_classes) / len(self.data.train)
-        model.initialise(hashes, evidence, priors.clamp(min=0.5 / len(self.data.train)))
-        model.eval().standardise(documents, lengths)
-
-    def _ngrams(self, stem: WordStem) -> Iterator[tuple[NDArray[np.int64], int, int]]:
-        """Yield a tuple per training document: distinct word n-grams of its first `length` bytes, label, fold."""
-        documents = self.data.train
-        order = list(range(len(documents)))
-        random.Random(self.config.seed).shuffle(order)
-        for i in tqdm(order[:COUNTED_DOCUMENTS], desc="words", unit="doc", leave=False):
-            text = documents.texts[i][: self.length]
-            document, lengths = pad_rows([text], len(text))
-            device = stem.tags.device
-            hashes, _, _ = stem.ngrams(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
-            yield np.unique(hashes.cpu().numpy()), documents.labels[i], i % FOLDS
+        documents, lengths, _ = (part.to(device) for part in batch)
+        model.standardise_head(documents, lengths)
 
     @property
     def examples_per_epoch(self) -> int:
@@ -166,8 +138,7 @@ class Classification(TextTask[ClassificationRun]):
     def _batches(self, batch_size: int, epoch: int) -> Iterator[Batch]:
         """Yield shuffled batches of documents of similar length; a last, smaller batch is dropped.
 
-        Shape:  yields documents (B, bucket) uint8, lengths (B,) int32, labels (B,) int64,
-                folds (B,) int64.
+        Shape:  yields documents (B, bucket) uint8, lengths (B,) int32, labels (B,) int64.
         """
         documents, length = self.data.train, self.length
         generator = random.Random(f"{self.config.seed}-{epoch}")
@@ -188,13 +159,12 @@ class Classification(TextTask[ClassificationRun]):
                 rows.append(documents.texts[i][start : start + length])
             longest = max(map(len, rows))
             padded, lengths = pad_rows(rows, next(size for size in self.config.model.buckets if size >= longest))
-            labels, folds = torch.tensor([(documents.labels[i], i % FOLDS) for i in chosen]).unbind(1)
-            yield torch.from_numpy(padded), torch.from_numpy(lengths), labels, folds
+            labels = torch.tensor([documents.labels[i] for i in chosen])
+            yield torch.from_numpy(padded), torch.from_numpy(lengths), labels
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        documents, lengths, labels, folds = batch
-        logits = model(documents, lengths, folds) if isinstance(model, WordClassifier) else model(documents, lengths)
-        return nn.functional.cross_entropy(logits.float(), labels)
+        documents, lengths, labels = batch
+        return nn.functional.cross_entropy(model(documents, lengths).float(), labels)
 
     def validate(self, model: nn.Module, device: torch.device) -> float:
         logits, labels = self._validation_logits(model, device)
@@ -208,12 +178,12 @@ class Classification(TextTask[ClassificationRun]):
 
     def finish(self, model: nn.Module, data_dir: Path) -> None:
         """Quantise a model of words; divide the logits by the temperature with the lowest validation loss."""
-        assert isinstance(model, WordClassifier | ByteClassifier | ViewClassifier)
+        assert isinstance(model, WordClassifier | ByteClassifier)
         if not hasattr(self, "data"):
             labels = self.facts["labels"]
             self.load(data_dir)
             check_labels(self.data.labels, labels, data_dir)
-        if not isinstance(model, ByteClassifier):
+        if isinstance(model, WordClassifier):
             model.quantise()
         self.temperature = fit_temperature(*self._validation_logits(model, torch.device("cpu")))
         model.divide_logits(self.temperature)

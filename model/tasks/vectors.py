@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from artifact.documents import pad_rows
 from model.config.models import VectorsConfig
-from model.nn.words import WordStem
+from model.nn.words import WordHasher
 
 BATCH = 64
 
@@ -39,15 +39,15 @@ class Words:
         return np.diff(self.starts)
 
 
-def hash_words(stem: WordStem, texts: Sequence[bytes]) -> Words:
-    """Hash every word of the documents, as the stem finds them."""
+def hash_words(hasher: WordHasher, texts: Sequence[bytes]) -> Words:
+    """Hash every word of the documents."""
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     found: dict[int, NDArray[np.int32]] = {}
-    device = stem.tags.device
+    device = hasher.positions.device
     for first in tqdm(range(0, len(order), BATCH), desc="words", unit="batch", leave=False):
         chosen = order[first : first + BATCH]
         document, lengths = pad_rows([texts[i] for i in chosen], max(1, len(texts[chosen[-1]])))
-        hashes, doc_index, _ = stem.ngrams(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
+        hashes, doc_index = hasher(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
         ends = np.searchsorted(doc_index.cpu().numpy(), np.arange(1, len(chosen)))
         found |= dict(zip(chosen, np.split(hashes[:, 0].cpu().numpy().astype(np.int32), ends), strict=True))
     values = [found[i] for i in range(len(texts))]

@@ -5,7 +5,6 @@ Used by `model.training.views`.
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -102,42 +101,34 @@ def mean_of_windows(logits: Logits, counts: Sequence[int]) -> Logits:
     return np.stack([part.mean(0) for part in np.split(logits, np.cumsum(counts)[:-1])])
 
 
-@dataclass(frozen=True)
-class Combination:
-    """logits = a first + b second + c; a and b are `weights`, c is `bias`."""
-
-    weights: tuple[float, float]
-    bias: NDArray[np.float64]
-
-    def __call__(self, first: Logits, second: Logits) -> Logits:
-        """Combine two views' logits (documents, classes)."""
-        combined: Logits = (self.weights[0] * first + self.weights[1] * second + self.bias).astype(np.float32)
-        return combined
-
-
-def combine(first: Logits, second: Logits | None, labels: Labels) -> Combination:
-    """Fit the weights with the lowest cross-entropy, of the first view alone if `second` is None; b is not negative.
+def combine(first: Logits, second: Logits | None, labels: Labels) -> tuple[float, float]:
+    """Weights a and b of `a first + b second` with the lowest cross-entropy; b = 0 without a second view, never below.
 
     Labels are smoothed by 1 / (n + 1), as in `fit_temperature`, which keeps the weights finite.
     """
     views = [torch.from_numpy(view.astype(np.float64)) for view in (first, second) if view is not None]
     target, smoothing = torch.from_numpy(labels), 1 / (len(labels) + 1)
     weights = torch.full((len(views),), 1 / len(views), dtype=torch.float64, requires_grad=True)
-    bias = torch.zeros(first.shape[1], dtype=torch.float64, requires_grad=True)
-    optimiser = torch.optim.LBFGS([weights, bias], max_iter=200, line_search_fn="strong_wolfe")
+    optimiser = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        logits = sum((w * view for w, view in zip(weights, views, strict=True)), bias)
+        logits = torch.stack([w * view for w, view in zip(weights, views, strict=True)]).sum(0)
         value = nn.functional.cross_entropy(logits, target, label_smoothing=smoothing)
         value.backward()
         return value
 
     optimiser.step(loss)
-    found = [*weights.tolist(), 0.0]
-    if second is not None and found[1] <= 0:
-        return combine(first, None, labels)
-    return Combination((found[0], found[1]), bias.detach().numpy())
+    if second is None:
+        return float(weights[0]), 0.0
+    found = float(weights[0]), float(weights[1])
+    return found if found[1] > 0 else combine(first, None, labels)
+
+
+def combined(first: Logits, second: Logits | None, weights: tuple[float, float]) -> Logits:
+    """Weighted sum of both views' logits (documents, classes)."""
+    logits = weights[0] * first + (0 if second is None else weights[1] * second)
+    return logits.astype(np.float32)
 
 
 def held_out_logits(first: Logits, second: Logits | None, labels: Labels) -> Logits:
@@ -145,11 +136,18 @@ def held_out_logits(first: Logits, second: Logits | None, labels: Labels) -> Log
     fold, logits = np.arange(len(labels)) % FOLDS, np.zeros_like(first)
     for f in range(FOLDS):
         rest = fold != f
-        found = combine(first[rest], None if second is None else second[rest], labels[rest])
-        logits[~rest] = found(first[~rest], np.zeros_like(first[~rest]) if second is None else second[~rest])
+        weights = combine(first[rest], None if second is None else second[rest], labels[rest])
+        logits[~rest] = combined(first[~rest], None if second is None else second[~rest], weights)
     return logits
 
 
-def cross_entropy(logits: Logits, labels: Labels) -> float:
-    """Mean cross-entropy in nats."""
-    return float(nn.functional.cross_entropy(torch.from_numpy(logits), torch.from_numpy(labels)))
+def cross_entropies(logits: Logits, labels: Labels) -> NDArray[np.float64]:
+    """Cross-entropy of each document in nats."""
+    found = nn.functional.cross_entropy(torch.from_numpy(logits).double(), torch.from_numpy(labels), reduction="none")
+    return found.numpy()
+
+
+def is_better(losses: NDArray[np.float64], others: NDArray[np.float64]) -> bool:
+    """Whether the mean loss is lower than that of `others` by more than a standard error of the difference."""
+    gains = others - losses
+    return len(gains) > 1 and float(gains.mean()) > float(gains.std(ddof=1)) / len(gains) ** 0.5

@@ -61,7 +61,8 @@ def train(request: Request) -> Path:
     if FINGERPRINT in facts:
         task.restore(facts)
     task.load(request.data)
-    if task.examples_per_epoch < config.training.batch_size:
+    is_of_words = isinstance(task, Classification) and task.config.model.kind == "words"
+    if not is_of_words and task.examples_per_epoch < config.training.batch_size:
         raise UserError(
             f"an epoch has fewer than {config.training.batch_size} examples, one batch; lower "
             "training.batch_size or raise training.examples_per_epoch"
@@ -76,8 +77,11 @@ def train(request: Request) -> Path:
         print("no TF-IDF baseline: scikit-learn finds no words in the texts")
     torch.use_deterministic_algorithms(device.type == "cpu")
     progress = progress or _new_progress(request)
-    if isinstance(task, Classification) and task.config.model.kind == "views":
-        result = ViewTraining(task.config, task, folder, device, unlabelled)(progress)
+    if isinstance(task, Classification) and is_of_words:
+        training = ViewTraining(task.config, task, folder, device, unlabelled)
+        result = training(progress)
+        if task.config.data.final_fit and not (folder / FINAL).exists():
+            training.fit_on_all(request.data)
         with writing(path := folder / "stages.png"):
             plot_stages(result.history, task.metric, path)
     else:
@@ -144,12 +148,6 @@ def _read_unlabelled(request: Request, task: Classification) -> list[bytes]:
     if task.facts.setdefault(UNLABELLED, found) != found:
         raise UserError(f"{request.unlabelled or request.data} has other unlabelled documents than this run began with")
     print(f"{len(texts):,} unlabelled documents that are not in the labelled data")
-    assert task.config.model.vector_view is not None
-    size, documents = task.config.model.vector_view.batch_size, len(task.data.train) + len(texts)
-    if documents < size:
-        raise UserError(
-            f"model.vector_view.batch_size must be at most {documents}, the number of documents, not {size}"
-        )
     return texts
 
 

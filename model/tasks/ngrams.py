@@ -1,0 +1,302 @@
+"""Fit of the n-gram view of a classifier: counting, selection and scales of n-grams, logistic regression.
+
+Used by `model.training.views`.
+"""
+
+import random
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from artifact.documents import cut, pad_rows, take
+from model.config.models import NgramViewConfig
+from model.nn.ngrams import NgramClassifier
+from model.nn.words import WordHasher
+
+if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wait for
+    from scipy.sparse import csr_matrix
+
+BATCH = 64
+MAX_DOCUMENTS = 50_000
+MAX_BYTES = 100_000_000
+"""Maximum number and size of the documents to fit on, which bounds memory; of more, a random sample is used."""
+CANDIDATES = 8
+"""Number of n-grams considered per n-gram kept, the most frequent ones."""
+FOLDS = 5
+"""Number of folds of cross-validation."""
+HELD_OUT = 2_000
+"""Number of held-out documents after which cross-validation stops: large data needs fewer folds."""
+FIRST_STRENGTH = 10.0
+STRENGTHS = (1.0, 3.0, 30.0, 100.0)
+"""Inverse regularisation C: in the comparison of features, and the others that are tried after it."""
+MAX_ITERATIONS = 300
+TOLERANCE = 1e-5
+MAX_DENSE = 2_000
+"""Number of documents up to which the regression is fitted on document coordinates instead of n-grams."""
+MISSING = -10.0
+"""Bias of a class without training documents."""
+
+Labels = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Metric = Callable[[Any, Labels], float]
+Scales = Callable[[Floats, Floats], Floats]
+"""Documents of each class that contain each n-gram (R, classes) and documents of each class -> scales (R,)."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Hyperparameters of the n-gram view that are chosen by cross-validation."""
+
+    longest: int
+    """Maximum length of an n-gram in words."""
+    scaling: str
+    """Key of SCALES."""
+    strength: float
+    """Inverse regularisation C."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A fitted n-gram view: arguments of `NgramClassifier.fill`."""
+
+    hashes: NDArray[np.int64]
+    scales: Floats
+    weights: Floats
+    bias: Floats
+
+    def fill(self, model: NgramClassifier) -> None:
+        """Copy the parameters into a model."""
+        model.fill(self.hashes, self.scales, self.weights, self.bias)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The sets of n-grams of documents, window by window."""
+
+    hashes: NDArray[np.int64]
+    """Hash of each n-gram, (R,), ascending."""
+    lengths: NDArray[np.int64]
+    """Length in words of each n-gram, (R,)."""
+    windows: "csr_matrix"
+    """1 for each n-gram of each window, (windows, R)."""
+    means: "csr_matrix"
+    """1 / number of windows, for each window of each document, (documents, windows)."""
+
+    def features(self, chosen: NDArray[np.int64], scales: Floats) -> "csr_matrix":
+        """Features (documents, chosen): mean over a document's windows of the scaled set at unit length."""
+        from scipy.sparse import diags
+
+        found = self.windows[:, chosen] @ diags(scales)
+        norms = np.sqrt(np.asarray(found.power(2).sum(1)).ravel())
+        return (self.means @ diags(1 / np.maximum(norms, 1e-30)) @ found).tocsr()
+
+    def document_sets(self) -> "csr_matrix":
+        """1 for each n-gram of each document, (documents, R)."""
+        found = (self.means @ self.windows).tocsr()
+        found.data[:] = 1
+        return found
+
+    def restricted(self, columns: NDArray[np.int64]) -> "Counted":
+        """Only some of the n-grams."""
+        return Counted(self.hashes[columns], self.lengths[columns], self.windows[:, columns], self.means)
+
+
+def sample(texts: Sequence[bytes], seed: int) -> list[int]:
+    """Indices of all texts, in order; or of a random sample with at most MAX_DOCUMENTS texts and MAX_BYTES bytes."""
+    order = list(range(len(texts)))
+    if len(texts) <= MAX_DOCUMENTS and sum(map(len, texts)) <= MAX_BYTES:
+        return order
+    random.Random(seed).shuffle(order)
+    order = order[:MAX_DOCUMENTS]
+    ends = np.cumsum([len(texts[i]) for i in order])
+    return sorted(order[: max(1, int(np.searchsorted(ends, MAX_BYTES, side="right")))])
+
+
+def count(hasher: WordHasher, texts: Sequence[bytes], max_length: int, overlap: int) -> Counted:
+    """Find the n-grams of all windows of the documents. Raises: ValueError if no document contains a word."""
+    from scipy.sparse import csr_matrix
+
+    spans = [cut(len(text), max_length, overlap, "windows") for text in texts]
+    windows = [take(text, part) for text, parts in zip(texts, spans, strict=True) for part in parts]
+    keys = [np.unique(part) for part in _keys(hasher, windows)]
+    found = np.concatenate(keys) if keys else np.zeros(0, dtype=np.int64)
+    del keys
+    if not len(found):
+        raise ValueError("no document contains a word")
+    hashes, columns = np.unique(found & (2**31 - 1), return_inverse=True)
+    rows, length = found >> 35, (found >> 31) & 15
+    lengths = np.zeros(len(hashes), dtype=np.int64)
+    lengths[columns] = length
+    sets = csr_matrix((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=(len(windows), len(hashes)))
+    sizes = np.array([len(parts) for parts in spans])
+    document = np.repeat(np.arange(len(texts)), sizes)
+    means = csr_matrix(
+        (1 / sizes[document], (document, np.arange(len(windows)))), shape=(len(texts), len(windows)), dtype=np.float64
+    )
+    return Counted(hashes, lengths, sets, means)
+
+
+def _keys(hasher: WordHasher, windows: Sequence[bytes]) -> Iterator[NDArray[np.int64]]:
+    """For each batch of windows, a number for each occurrence: its window, its length in words and its hash."""
+    order = sorted(range(len(windows)), key=lambda i: len(windows[i]))
+    device = hasher.positions.device
+    number = torch.arange(1, hasher.longest + 1, device=device)
+    for first in tqdm(range(0, len(order), BATCH), desc="n-grams", unit="batch", leave=False):
+        chosen = order[first : first + BATCH]
+        document, lengths = pad_rows([windows[i] for i in chosen], max(1, len(windows[chosen[-1]])))
+        hashes, doc_index = hasher(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
+        window = torch.tensor(chosen, device=device)[doc_index].unsqueeze(1)
+        keys = (window * 16 + number) * 2**31 + hashes
+        yield keys[hashes >= 0].cpu().numpy()
+
+
+def inverse_document_frequency(of_class: Floats, sizes: Floats) -> Floats:
+    """log((1 + N) / (1 + n_h)) + 1; N documents, n_h of which contain n-gram h."""
+    frequency: Floats = np.log((1 + sizes.sum()) / (1 + of_class.sum(1))) + 1
+    return frequency
+
+
+def evidence(of_class: Floats, sizes: Floats) -> Floats:
+    """Inverse document frequency times the square root of the naive Bayes evidence of an n-gram.
+
+    The evidence is the root mean square over the classes c of r_hc = log((n_hc + a_c) / N_c) less its mean over the
+    classes. n_hc of the N_c documents of class c contain n-gram h; a_c = K N_c / N, for K classes.
+    """
+    ratio = np.log((of_class + sizes / sizes.mean()) / sizes)
+    ratio -= ratio.mean(1, keepdims=True)
+    scales: Floats = inverse_document_frequency(of_class, sizes) * np.sqrt(np.sqrt((ratio**2).mean(1)))
+    return scales
+
+
+SCALES: dict[str, Scales] = {"idf": inverse_document_frequency, "idf-evidence": evidence}
+"""Scales of n-grams, by name."""
+
+
+def g_squared(of_class: Floats, sizes: Floats) -> Floats:
+    """G^2 of n-grams: 2 sum_c n_hc log(n_hc N / (n_h N_c)), from (R, classes) and (classes,).
+
+    Reference:  Dunning 1993, "Accurate Methods for the Statistics of Surprise and Coincidence".
+    """
+    expected = of_class.sum(1, keepdims=True) * sizes / sizes.sum()
+    ratio = np.divide(of_class, expected, out=np.ones_like(of_class), where=of_class > 0)
+    values: Floats = 2 * (of_class * np.log(ratio)).sum(1)
+    return values
+
+
+def fit(counted: Counted, labels: Labels, num_classes: int, config: NgramViewConfig, choice: Choice) -> Fitted:
+    """Select the n-grams with the largest G^2 and fit the logistic regression on all documents."""
+    return _fit(counted, counted.document_sets(), np.arange(len(labels)), labels, num_classes, config, choice)
+
+
+def choose(counted: Counted, labels: Labels, num_classes: int, config: NgramViewConfig, metric: Metric) -> Choice:
+    """Choose the hyperparameters with the best metric on held-out documents, then with the lowest cross-entropy.
+
+    N-grams are selected and scaled without the held-out documents: their labels would make rare n-grams look better
+    than they are. First lengths and scales are compared, then strengths.
+    """
+    counted = _frequent(counted, CANDIDATES * config.num_ngrams)
+    sets, folds = counted.document_sets(), _folds(labels)
+    candidates = [
+        Choice(longest, scales, FIRST_STRENGTH) for longest in range(1, config.longest + 1) for scales in SCALES
+    ]
+    with tqdm(total=len(candidates) + len(STRENGTHS), desc="cross-validation", unit="setting", leave=False) as bar:
+
+        def value(choice: Choice) -> tuple[float, float]:
+            logits, truth = [], []
+            for held_out in folds:
+                rest = np.setdiff1d(np.arange(len(labels)), held_out)
+                fitted = _fit(counted, sets, rest, labels, num_classes, config, choice)
+                columns = np.searchsorted(counted.hashes, fitted.hashes)
+                x = counted.features(columns, fitted.scales)[held_out]
+                logits.append(x @ fitted.weights + fitted.bias)
+                truth.append(labels[held_out])
+            bar.update()
+            found, expected = np.concatenate(logits), np.concatenate(truth)
+            return metric(found, expected), -_cross_entropy(found, expected)
+
+        best = max(candidates, key=value)
+        others = [Choice(best.longest, best.scaling, strength) for strength in STRENGTHS]
+        return max((best, *others), key=value)
+
+
+def _frequent(counted: Counted, limit: int) -> Counted:
+    """Only the n-grams in the most windows, at most `limit`."""
+    if len(counted.hashes) <= limit:
+        return counted
+    frequency = np.asarray(counted.windows.sum(0)).ravel()
+    return counted.restricted(np.sort(np.argsort(-frequency, kind="stable")[:limit]))
+
+
+def _folds(labels: Labels) -> list[NDArray[np.int64]]:
+    """Held-out documents of each fold, with the classes spread evenly; stops after HELD_OUT documents."""
+    place = np.empty(len(labels), dtype=np.int64)
+    place[np.argsort(labels, kind="stable")] = np.arange(len(labels))
+    parts = [np.flatnonzero(place % FOLDS == fold) for fold in range(min(FOLDS, len(labels)))]
+    needed = 1 + int(np.searchsorted(np.cumsum([len(part) for part in parts]), HELD_OUT))
+    return parts[:needed]
+
+
+def _fit(
+    counted: Counted,
+    sets: "csr_matrix",
+    rows: NDArray[np.int64],
+    labels: Labels,
+    num_classes: int,
+    config: NgramViewConfig,
+    choice: Choice,
+) -> Fitted:
+    """Fit on the documents `rows`; `sets` are the document sets of `counted`."""
+    one_hot = np.eye(num_classes)[labels[rows]]
+    of_class, sizes = np.asarray(sets[rows].T @ one_hot), np.maximum(one_hot.sum(0), 1)
+    informative = g_squared(of_class, sizes)
+    informative[(counted.lengths > choice.longest) | (of_class.sum(1) == 0)] = -1
+    order = np.argsort(-informative, kind="stable")[: config.num_ngrams]
+    columns = np.sort(order[informative[order] >= 0])
+    scales = SCALES[choice.scaling](of_class[columns], sizes)
+    x = counted.features(columns, scales)[rows]
+    present = np.flatnonzero(one_hot.any(0))
+    weights, bias = np.zeros((len(columns), num_classes)), np.full(num_classes, MISSING)
+    bias[present] = 0.0
+    if len(present) > 1:
+        weights[:, present], bias[present] = _regression(x, labels[rows], choice.strength)
+    return Fitted(counted.hashes[columns], scales, weights, bias)
+
+
+def _regression(x: "csr_matrix", labels: Labels, strength: float) -> tuple[Floats, Floats]:
+    """Logistic regression: weights (features, classes) and bias (classes,) of the classes in `labels`, ascending.
+
+    The weights are combinations of the documents' features. For few documents, the regression is therefore fitted on
+    the documents' coordinates in an orthonormal basis of their span, which gives the same weights faster.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    basis: Any = None
+    if x.shape[0] <= min(MAX_DENSE, x.shape[1]):
+        squares, vectors = np.linalg.eigh((x @ x.T).toarray())
+        is_positive = squares > squares[-1] * 1e-10
+        lengths, vectors = np.sqrt(squares[is_positive]), vectors[:, is_positive]
+        basis = x.T @ (vectors / lengths)  # (features, coordinates)
+        x = vectors * lengths
+    regression = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS, tol=TOLERANCE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations bounds the time
+        regression.fit(x, labels)
+    weights, bias = regression.coef_.T, regression.intercept_
+    if basis is not None:
+        weights = basis @ weights
+    if len(bias) == 1:  # two classes: one logit, half for each
+        weights, bias = np.concatenate((-weights, weights), axis=1) / 2, np.array([-bias[0], bias[0]]) / 2
+    return weights, bias
+
+
+def _cross_entropy(logits: Floats, labels: Labels) -> float:
+    """Mean cross-entropy in nats."""
+    found = torch.from_numpy(logits)
+    return float(torch.nn.functional.cross_entropy(found, torch.from_numpy(labels)))
