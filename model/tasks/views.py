@@ -120,9 +120,9 @@ def combine(first: Logits, second: Logits | None, labels: Labels) -> tuple[float
 
     optimiser.step(loss)
     if second is None:
-        return float(weights[0]), 0.0
-    found = float(weights[0]), float(weights[1])
-    return found if found[1] > 0 else combine(first, None, labels)
+        return weights.tolist()[0], 0.0
+    a, b = weights.tolist()
+    return (a, b) if b > 0 else combine(first, None, labels)
 
 
 def combined(first: Logits, second: Logits | None, weights: tuple[float, float]) -> Logits:
