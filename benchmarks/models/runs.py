@@ -64,6 +64,7 @@ def add_options(parser: argparse.ArgumentParser, name: str) -> None:
     """Add the options of a benchmark that trains."""
     add_data_dir(parser)
     parser.add_argument("--runs", default=f"runs/{name}", type=Path, help="folder of the runs (default: %(default)s)")
+    parser.add_argument("--cases", nargs="+", metavar="CASE", help="train only these cases (default: all)")
 
 
 def trained(
@@ -76,14 +77,19 @@ def trained(
     Args:
         name: name of the record.
         cases: runs to train.
-        args: `data_dir`, `runs`, `out`.
+        args: `data_dir`, `runs`, `out`, `cases`.
         results_of: (folder of a trained run, data folder) -> its results as JSON.
 
     """
     current = {case.name: case.fingerprint for case in cases}
     runs = [run for run in record.earlier(name, args.out).get("runs", []) if run["recipe"] == current.get(run["case"])]
     done = {(run["case"], run["seed"]) for run in runs}
-    missing = [(case, seed) for seed in range(max(case.seeds for case in cases)) for case in cases if seed < case.seeds]
+    if unknown := set(args.cases or ()) - current.keys():
+        raise ValueError(f"--cases must be among {', '.join(current)}, not {', '.join(sorted(unknown))}")
+    wanted = [case for case in cases if not args.cases or case.name in args.cases]
+    missing = [
+        (case, seed) for seed in range(max(case.seeds for case in wanted)) for case in wanted if seed < case.seeds
+    ]
     missing = [(case, seed) for case, seed in missing if (case.name, seed) not in done]
     for case, seed in tqdm(missing, unit="run"):
         folder = train(case.recipe, (*case.overrides, f"seed={seed}"), args.runs / case.folder, args.data_dir)
@@ -103,13 +109,13 @@ def train(recipe: str, overrides: Sequence[str], runs: Path, data_dir: Path, *, 
     resume = ["--resume"] if (folder / "last.pt").is_file() else []
     if folder.exists() and not resume:  # interrupted before the first checkpoint
         shutil.rmtree(folder)
-    _command("train", recipe, "--runs", str(runs), *sets, *resume, data_dir=data_dir, threads=threads)
+    run_command("train", recipe, "--runs", str(runs), *sets, *resume, data_dir=data_dir, threads=threads)
     return folder
 
 
 def evaluate(folder: Path, data_dir: Path) -> list[Data]:
     """Evaluate a run on the test split. Raises: RuntimeError with the output of the command."""
-    _command("evaluate", str(folder), data_dir=data_dir)
+    run_command("evaluate", str(folder), data_dir=data_dir)
     results: list[Data] = json.loads((folder / "evaluation.json").read_text())
     return [{key: result[key] for key in ("metric", "condition", "examples", "value")} for result in results]
 
@@ -128,8 +134,8 @@ def revisions(runs: Sequence[Data]) -> str:
     return f"Revisions of the runs: {', '.join(sorted({run['revision'] for run in runs}))}."
 
 
-def _command(*words: str, data_dir: Path, threads: int | None = None) -> None:
-    """Run a command of `model`."""
+def run_command(*words: str, data_dir: Path, threads: int | None = None) -> None:
+    """Run a command of `model`. Raises: RuntimeError with its output."""
     environment = {**os.environ, "LONGDOC_DATA": str(data_dir.resolve())}
     if threads is not None:
         environment["OMP_NUM_THREADS"] = str(threads)

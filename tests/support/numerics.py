@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from model.nn.attention.s3 import Smoother
+from model.nn.ngrams import NgramClassifier
 from model.nn.ops.fourier import FactoredFourierConvolution, dft_matrices
 from model.nn.stem import NgramStem
 from model.nn.vectors import VectorClassifier
-from model.nn.words import WordStem
 
 # Both sides are float64: sums of at most a few hundred terms of order one.
 RELATIVE = 1e-12
@@ -30,7 +30,7 @@ def same(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
 def randomise(module: nn.Module) -> dict[str, np.ndarray]:
     """Set every parameter and statistic to a random value, so that a test notices if one is ignored; return the state.
 
-    The row of a stem that stands for no n-gram or run stays zero. Matrices of the Fourier transform, which modules
+    The rows that stand for no n-gram and no word stay zero; squares of scales are positive. Matrices of the Fourier transform, which modules
     store in single precision, become exact.
     """
     generator = torch.Generator().manual_seed(1)
@@ -46,9 +46,9 @@ def randomise(module: nn.Module) -> dict[str, np.ndarray]:
         if isinstance(layer, VectorClassifier):
             layer.vectors.data[0] = 0.0
             layer.scale.fill_(1.0)
-        if isinstance(layer, WordStem):
+        if isinstance(layer, NgramClassifier):
+            layer.table.data[:, -1] = 0.1 + layer.table.data[:, -1] ** 2
             layer.table.data[0] = 0.0
-            layer.evidence[:, 0] = 0.0
         if isinstance(layer, Smoother) and layer.use_fourier:
             if layer.is_dense:
                 layer.forward_dft, layer.inverse_dft = dft_matrices(layer.seq_len)

@@ -6,18 +6,18 @@ Length-aware layers get one document without padding, tokens (l, C); in the othe
 `length` is its number of real tokens, which only mode `paper-masked` reads; default: all.
 
 Reference: Wang et al. 2024, arXiv:2408.08567, eqs. (1) to (4), Algorithms 1 and 2, Figure 1, sec. IV-A. The equations
-of n-gram stem, words, matcher and residual forecaster are in their docstrings.
+of n-gram stem, words, both views of words, matcher and residual forecaster are in their docstrings.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.config.attentions import S3Options
 from model.config.encoder import EncoderConfig
-from model.config.models import ClassifierConfig, ForecasterConfig, MatcherConfig, StemConfig, WordStemConfig
+from model.config.models import ClassifierConfig, ForecasterConfig, MatcherConfig, StemConfig
 
 Array = NDArray[np.float64]
 State = Mapping[str, Array]
@@ -199,18 +199,18 @@ def stem(document: bytes, state: State, config: StemConfig, num_tokens: int) -> 
     return tokens / (config.patch_length * (config.longest - config.shortest + 1))
 
 
-def words(document: bytes) -> list[tuple[bytes, int]]:
-    """Words of a document in the form that is hashed, each with the position of its last byte."""
-    found: list[tuple[bytes, int]] = []
+def words(document: bytes) -> list[bytes]:
+    """Words of a document, in the form that is hashed."""
+    found: list[bytes] = []
     is_open = False  # whether the next byte may continue the last word
-    for position, byte in enumerate(document):
+    for byte in document:
         letter = bytes([byte]).lower()
         is_letter = byte > 127 or letter.isalnum() or letter == b"'"
         if not is_letter and not 33 <= byte <= 126:  # a space or control character
             is_open = False
             continue
-        so_far = found.pop()[0] if is_letter and is_open and byte < 0xE0 else b""
-        found.append((so_far + letter.replace(b"'", b""), position))
+        so_far = found.pop() if is_letter and is_open and byte < 0xE0 else b""
+        found.append(so_far + letter.replace(b"'", b""))
         is_open = is_letter
     return found
 
@@ -221,55 +221,36 @@ def word_hash(word: bytes) -> int:
     return value
 
 
-def run_hash(run: list[bytes]) -> int:
-    """Hash of a run of words."""
-    value = word_hash(run[0])
-    for n, word in enumerate(run[1:], start=2):
+def ngram_hash(ngram: Sequence[bytes]) -> int:
+    """Hash of a sequence of words."""
+    value = word_hash(ngram[0])
+    for n, word in enumerate(ngram[1:], start=2):
         value = value * 69_621 + word_hash(word) + n
     return value % (2**31 - 1)
 
 
-def word_runs(document: bytes, longest: int) -> dict[tuple[int, int], int]:
-    """Map (end, number of words) of every run of a document to its hash."""
+def word_ngrams(document: bytes, longest: int) -> list[list[int]]:
+    """For each word, hashes of the n-grams of 1 ... longest words that end at it; -1 for those that would not fit."""
     found = words(document)
-    return {
-        (end, n): run_hash([word for word, _ in found[i + 1 - n : i + 1]])
-        for i, (_, end) in enumerate(found)
-        for n in range(1, longest + 1)
-        if n <= i + 1
-    }
+    return [
+        [ngram_hash(found[end - n : end]) if n <= end else -1 for n in range(1, longest + 1)]
+        for end in range(1, len(found) + 1)
+    ]
 
 
-def slot_of(value: int, num_slots: int) -> int:
-    """Slot of a hash: the upper bits of a multiplicative hash."""
-    return value * 2654435761 % 2**32 * num_slots // 2**32
+def ngram_set(document: bytes, longest: int) -> set[int]:
+    """Hashes of the different n-grams of a document."""
+    return {value for row in word_ngrams(document, longest) for value in row if value != -1}
 
 
-def word_stem(document: bytes, state: State, config: WordStemConfig, num_tokens: int, fold: int) -> tuple[Array, int]:
-    """Tokens (T, C) of one document with the evidence of a fold, and the number of its runs that have a row."""
-    tags, table = state["tags"].tolist(), state["table"]
-    tokens, count = np.zeros((num_tokens, table.shape[1])), 0
-    for (end, _), value in word_runs(document, config.longest).items():
-        slot = slot_of(value, config.num_slots)
-        if tags[slot] == value:
-            tokens[end // config.patch_length] += (
-                table[1 + slot] + state["evidence"][fold, 1 + slot] @ state["directions"]
-            )
-            count += 1
-    return tokens, count
-
-
-def word_classifier(document: bytes, state: State, config: ClassifierConfig, fold: int) -> Array:
-    """Logits (classes,) of one document with the evidence of a fold."""
-    length = math.ceil(len(document) / config.stem.patch_length)
-    x, count = word_stem(document, below(state, "stem"), config.stem, length, fold)
-    pooled = x.sum(axis=0) / math.sqrt(max(1, count))
-    if config.encoder.num_layers:
-        context = x / state["token_scale"]
-        for i in range(config.encoder.num_layers):
-            context = block(context, below(state, f"blocks.{i}"), config.encoder)
-        pooled = pooled + state["gate"] * layer_norm(context, below(state, "norm")).mean(axis=0)
-    logits: Array = linear(pooled[None], below(state, "head"))[0]
+def ngram_classifier(document: bytes, ngrams: Sequence[int], state: State, longest: int) -> Array:
+    """Logits (classes,) of the n-gram view for one document; row 1 + i of the table belongs to ngrams[i]."""
+    rows = [state["table"][1 + i] for i, value in enumerate(ngrams) if value in ngram_set(document, longest)]
+    scales = [math.sqrt(row[-1]) for row in rows]
+    length = math.sqrt(sum(scale**2 for scale in scales))
+    logits: Array = np.array(state["bias"])
+    for row, scale in zip(rows, scales, strict=True):
+        logits = logits + row[:-1] / scale * (scale / length)
     return logits
 
 
@@ -292,22 +273,28 @@ def vector_classifier(
     return logits
 
 
-def g_square(held: list[int], documents: list[int]) -> float:
-    """G^2 of a run: in each class, how many documents contain it, and how many documents there are."""
+def word_classifier(
+    document: bytes, ngrams: Sequence[int], vocabulary: Sequence[int], state: State, config: ClassifierConfig
+) -> Array:
+    """Logits (classes,) of both views for one document; ngrams and vocabulary are the hashes of their rows from 1."""
+    first = ngram_classifier(document, ngrams, below(state, "ngram_view"), config.ngram_view.longest)
+    if config.vector_view is None:
+        return state["weights"][0] * first
+    hashes = [word_hash(word) for word in words(document)]
+    ids = [vocabulary.index(value) + 1 if value in vocabulary else 0 for value in hashes]
+    second = vector_classifier(
+        ids, len(document), below(state, "vector_view"), config.encoder, config.vector_view.bytes_per_token
+    )
+    return state["weights"][0] * first + state["weights"][1] * second
+
+
+def g_square(held: Sequence[int], documents: Sequence[int]) -> float:
+    """G^2 of an n-gram: in each class, how many documents contain it, and how many documents there are."""
     total = 0.0
     for count, size in zip(held, documents, strict=True):
         if count:
             total += 2 * count * math.log(count * sum(documents) / (sum(held) * size))
     return total
-
-
-def log_ratios(held: list[int], documents: list[int]) -> list[float]:
-    """Evidence of a run for each class, minus its mean."""
-    classes = len(held)
-    logs = [
-        math.log((count + classes * size / sum(documents)) / size) for count, size in zip(held, documents, strict=True)
-    ]
-    return [value - sum(logs) / classes for value in logs]
 
 
 def document_vector(document: bytes, state: State, config: MatcherConfig) -> Array:

@@ -1,16 +1,14 @@
-"""Documents of words, for a word stem with few slots."""
+"""Documents of words, for a small classifier of words."""
 
 import torch
 from hypothesis import strategies as st
 
 from artifact.documents import pad_rows
-from model.config.models import WordStemConfig
+from model.config.models import NgramViewConfig
 from tests.support import reference
 
-CONFIG = WordStemConfig(longest=3, num_slots=64, patch_length=4, dropout=0.0)
-NUM_TOKENS, DIM, CLASSES = 12, 5, 3
-LENGTH = NUM_TOKENS * CONFIG.patch_length
-
+LENGTH, CLASSES = 48, 3
+CONFIG = NgramViewConfig(longest=3, num_ngrams=64, max_length=LENGTH)
 
 ODD = b"abAZ09'' ..!\x00\n\x1f\x7f\x80\xc3\xa9\xdf\xe0\xe6\x97\xa5\xf0\xff"
 """At least one byte of every kind, some at the edges of their range."""
@@ -23,7 +21,12 @@ def padded(*texts: bytes, length: int = LENGTH) -> tuple[torch.Tensor, torch.Ten
     return torch.from_numpy(document), torch.from_numpy(lengths)
 
 
-def every_second_run(*texts: bytes) -> list[int]:
-    """Return hashes of about half of the runs, and one hash of no run."""
-    hashes = sorted({value for text in texts for value in reference.word_runs(text, CONFIG.longest).values()})
-    return [12345, *hashes[::2]]
+def every_second_ngram(*texts: bytes, limit: int = CONFIG.num_ngrams) -> list[int]:
+    """Return hashes of about half of the n-grams, and one hash of no n-gram; in no order, at most `limit`."""
+    hashes = sorted({value for text in texts for value in reference.ngram_set(text, CONFIG.longest)})
+    return [12345, *hashes[::2]][:limit][::-1]
+
+
+def every_second_word(*texts: bytes) -> list[int]:
+    """Return hashes of about half of the words."""
+    return sorted({reference.word_hash(word) for text in texts for word in reference.words(text)})[::2]

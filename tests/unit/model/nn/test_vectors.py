@@ -23,9 +23,7 @@ ENCODER = EncoderConfig(
     ffn_dim=6,
     options=S3Options(num_segments=2, num_rows=5, num_columns=3),
 )
-CONFIG = VectorViewConfig(
-    max_length=48, vectors=VectorsConfig(num_words=30), rounds=(RoundConfig(learning_rate=1e-3),), bytes_per_token=4
-)
+CONFIG = VectorViewConfig(vectors=VectorsConfig(num_words=30), rounds=(RoundConfig(),), bytes_per_token=4)
 CLASSES = 3
 Documents = list[tuple[list[int], int]]
 """Ids of the words of each document, and its bytes."""

@@ -34,3 +34,14 @@ def test_words_that_no_displacement_can_separate_are_an_error(monkeypatch: pytes
     vocabulary = Vocabulary(5000)
     with pytest.raises(ValueError, match="no perfect hash of 5000 words in 8192 slots was found"):
         vocabulary.fill(distinct_hashes(5000))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_vocabulary_that_is_filled_again_knows_only_the_new_words(seed: int) -> None:
+    hashes = distinct_hashes(200, seed)
+    vocabulary = Vocabulary(100)
+    vocabulary.fill(hashes[:100])
+    vocabulary.fill(hashes[100:150])
+    assert vocabulary(torch.from_numpy(hashes[100:150])).tolist() == list(range(1, 51))
+    # -1 stands for an n-gram that would start before the document.
+    assert vocabulary(torch.tensor([-1, *hashes[:100], *hashes[150:]])).tolist() == [0] * 151

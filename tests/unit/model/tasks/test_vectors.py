@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 
 from model.config.models import VectorsConfig
-from model.nn.words import WordStem
+from model.nn.words import WordHasher
 from model.tasks.vectors import Words, choose_words, hash_words, known_ids, train_vectors
 from tests.support import reference
-from tests.support.words import CLASSES, CONFIG, DIM, LENGTH, Texts
+from tests.support.words import LENGTH, Texts
 
-STEM = WordStem(CONFIG, LENGTH, DIM, CLASSES)
+HASHER = WordHasher(1, LENGTH)
 TEXTS = [b"one two one", b"two! <br /> Three", b" ", b"one"]
 IGNORED = [b"< br / >"]
 
@@ -22,23 +22,23 @@ def hashes(*words: bytes) -> list[int]:
 @settings(max_examples=50)
 @given(Texts)
 def test_words_equal_reference_in_the_order_of_the_documents(texts: list[bytes]) -> None:
-    found = hash_words(STEM, texts)
+    found = hash_words(HASHER, texts)
     assert len(found) == len(texts)
     for i, text in enumerate(texts):
-        assert found[i].tolist() == hashes(*(word for word, _ in reference.words(text)))
+        assert found[i].tolist() == hashes(*(word for word in reference.words(text)))
     assert found.lengths.tolist() == [len(text) for text in texts]
     assert found.counts().tolist() == [len(reference.words(text)) for text in texts]
 
 
 def test_no_documents_have_no_words() -> None:
-    found = hash_words(STEM, [])
+    found = hash_words(HASHER, [])
     assert (len(found), found.values.tolist(), found.starts.tolist()) == (0, [], [0])
 
 
 def test_words_are_found_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = hash_words(STEM, TEXTS)
+    expected = hash_words(HASHER, TEXTS)
     monkeypatch.setattr("model.tasks.vectors.BATCH", 2)
-    found = hash_words(STEM, TEXTS)
+    found = hash_words(HASHER, TEXTS)
     assert found.values.tolist() == expected.values.tolist()
     assert found.starts.tolist() == expected.starts.tolist()
 
@@ -47,15 +47,15 @@ def test_words_are_found_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     ("count", "words"), [(1, [b"one"]), (2, [b"one", b"two"]), (9, [b"one", b"two", b"!", b"three"])]
 )
 def test_most_frequent_words_are_chosen_without_the_ignored_ones(count: int, words: list[bytes]) -> None:
-    parts = [hash_words(STEM, TEXTS[:2]), hash_words(STEM, TEXTS[2:])]
-    chosen = choose_words(parts, hash_words(STEM, IGNORED), count)
+    parts = [hash_words(HASHER, TEXTS[:2]), hash_words(HASHER, TEXTS[2:])]
+    chosen = choose_words(parts, hash_words(HASHER, IGNORED), count)
     assert set(chosen[:2].tolist()) == set(hashes(*words[:2]))
     assert set(chosen.tolist()) == set(hashes(*words))
 
 
 def test_known_words_have_ids_and_others_are_left_out() -> None:
     vocabulary = np.array(hashes(b"two", b"one"))
-    found = known_ids(hash_words(STEM, TEXTS), vocabulary)
+    found = known_ids(hash_words(HASHER, TEXTS), vocabulary)
     assert [found[i].tolist() for i in range(4)] == [[2, 1, 2], [1], [], [2]]
     assert found.lengths.tolist() == [len(text) for text in TEXTS]
 

@@ -1,0 +1,161 @@
+"""The linear classifier over word n-grams, compared with a reference."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.nn.ngrams import NgramClassifier
+from tests.support import reference
+from tests.support.numerics import close, randomise, same
+from tests.support.words import CLASSES, CONFIG, Texts, every_second_ngram
+
+Inputs = tuple[torch.Tensor, torch.Tensor, int]
+
+HALF, SMALLEST_STEP = 2.0**-11, 2.0**-25
+"""Largest relative error of a half-precision number, and largest absolute error of one near zero."""
+
+
+def inputs(texts: Sequence[bytes], longest: int = CONFIG.longest) -> Inputs:
+    rows = [reference.word_ngrams(text, longest) for text in texts]
+    hashes = torch.tensor([row for part in rows for row in part], dtype=torch.long).reshape(-1, longest)
+    return hashes, torch.repeat_interleave(torch.tensor([len(part) for part in rows])), len(texts)
+
+
+def random_model(ngrams: list[int]) -> tuple[NgramClassifier, reference.State]:
+    """Return a classifier with random weights in double precision that knows these n-grams."""
+    model = NgramClassifier(CONFIG.num_ngrams, CLASSES)
+    model.vocabulary.fill(np.array(ngrams, dtype=np.int64))
+    return model, randomise(model)
+
+
+def words_model(
+    words: dict[bytes, tuple[float, list[float]]], bias: Sequence[float] = (0.5, -0.25, 0.0)
+) -> NgramClassifier:
+    """Return a classifier of single words, with the scale and the weights of each, in double precision."""
+    model = NgramClassifier(CONFIG.num_ngrams, CLASSES).double()
+    hashes = np.array([reference.word_hash(word) for word in words], dtype=np.int64)
+    scales = np.array([scale for scale, _ in words.values()])
+    weights = np.array([weights for _, weights in words.values()]).reshape(-1, CLASSES)
+    model.fill(hashes, scales, weights, np.array(bias))
+    return model
+
+
+def logits_of(model: NgramClassifier, *texts: bytes) -> torch.Tensor:
+    """Return the logits of documents whose n-grams are single words."""
+    logits: torch.Tensor = model(*inputs(texts, 1))
+    return logits
+
+
+WORDS = {b"one": (3.0, [1.0, -2.0, 0.5]), b"two": (4.0, [-1.0, 0.25, 2.0]), b"three": (0.5, [8.0, 0.0, -8.0])}
+
+
+@settings(max_examples=100)
+@given(Texts)
+def test_classifier_equals_reference_alone_and_beside_others(texts: list[bytes]) -> None:
+    ngrams = every_second_ngram(*texts)
+    model, state = random_model(ngrams)
+    together = model(*inputs(texts))
+    assert together.shape == (len(texts), CLASSES)
+    for text, logits in zip(texts, together, strict=True):
+        assert close(logits, reference.ngram_classifier(text, ngrams, state, CONFIG.longest))
+        assert same(model(*inputs([text]))[0], logits)
+
+
+def test_filled_classifier_gives_the_value_computed_by_hand() -> None:
+    logits = logits_of(words_model(WORDS), b"one two", b"two", b"three one")
+    length = (3.0**2 + 0.5**2) ** 0.5
+    expected = [
+        [0.6 * 1.0 - 0.8 * 1.0 + 0.5, -0.6 * 2.0 + 0.8 * 0.25 - 0.25, 0.6 * 0.5 + 0.8 * 2.0],
+        [-1.0 + 0.5, 0.25 - 0.25, 2.0],
+        [(3.0 * 1.0 + 0.5 * 8.0) / length + 0.5, -3.0 * 2.0 / length - 0.25, (3.0 * 0.5 - 0.5 * 8.0) / length],
+    ]
+    assert close(logits, np.array(expected))
+
+
+def test_classifier_starts_with_zero_logits_and_is_not_trained_by_gradients() -> None:
+    model = NgramClassifier(CONFIG.num_ngrams, CLASSES)
+    assert logits_of(model, b"one two", b" ").tolist() == [[0.0] * CLASSES] * 2
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_repeated_ngrams_count_once_and_in_any_order() -> None:
+    model = words_model(WORDS)
+    expected = logits_of(model, b"one two three")[0]
+    for text in (b"three two one", b"two one two three two", b"one " * 50 + b"two three three"):
+        assert same(logits_of(model, text)[0], expected)
+
+
+def test_scales_matter_only_relative_to_each_other() -> None:
+    texts = (b"one two three", b"two three", b"three")
+    scaled = {word: (7.0 * scale, weights) for word, (scale, weights) in WORDS.items()}
+    assert same(logits_of(words_model(scaled), *texts), logits_of(words_model(WORDS), *texts))
+
+
+def test_unknown_ngrams_do_not_count() -> None:
+    model = words_model(WORDS)
+    assert same(logits_of(model, b"one four two five")[0], logits_of(model, b"one two")[0])
+
+
+def test_documents_without_known_ngrams_get_the_bias() -> None:
+    model = words_model(WORDS)
+    logits = logits_of(model, b" ", b"one", b"unknown words", b"", b" ")
+    assert not same(logits[1], model.bias)
+    for i in (0, 2, 3, 4):
+        assert torch.equal(logits[i], model.bias)
+    assert torch.equal(logits_of(model, b" ", b"\n"), model.bias.expand(2, -1))
+
+
+def test_filling_again_replaces_everything() -> None:
+    model = words_model(WORDS)
+    text = b"one two three"
+    model.fill(
+        np.array([reference.word_hash(b"two")], dtype=np.int64),
+        np.array([2.0]),
+        np.array([[1.0, 2.0, 3.0]]),
+        np.zeros(CLASSES),
+    )
+    assert close(logits_of(model, text)[0], np.array([1.0, 2.0, 3.0]))
+    assert int(model.table.any(dim=1).sum()) == 1
+    model.fill(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros((0, CLASSES)), np.ones(CLASSES))
+    assert torch.equal(logits_of(model, text)[0], torch.ones(CLASSES, dtype=torch.float64))
+
+
+def test_more_ngrams_than_rows_are_an_error() -> None:
+    model = NgramClassifier(1, CLASSES)
+    with pytest.raises(RuntimeError):
+        model.fill(np.array([5, 6], dtype=np.int64), np.ones(2), np.ones((2, CLASSES)), np.zeros(CLASSES))
+
+
+@settings(max_examples=50)
+@given(Texts, st.floats(1e-3, 100.0))
+def test_error_of_half_precision_is_bounded(texts: list[bytes], size: float) -> None:
+    """Rounding changes the numerator of a logit by e and its squared length D by a fraction d."""
+    ngrams = every_second_ngram(*texts)
+    model, _ = random_model(ngrams)
+    model.table *= size
+    expected, table = model(*inputs(texts)), model.table.numpy().copy()
+    model.quantise()
+    assert model.table.dtype == torch.float16
+    logits = model(*inputs(texts))
+    assert logits.dtype == torch.float64
+    for text, ours, theirs in zip(texts, logits, expected, strict=True):
+        found = reference.ngram_set(text, CONFIG.longest)
+        rows = table[[1 + i for i, value in enumerate(ngrams) if value in found]]
+        if not len(rows):
+            assert torch.equal(ours, theirs)
+            continue
+        squared_length = rows[:, -1].sum()
+        e = np.abs(rows[:, :-1]).sum(axis=0) * HALF + len(rows) * SMALLEST_STEP
+        d = HALF + len(rows) * SMALLEST_STEP / squared_length
+        bound = (e + np.abs(rows[:, :-1].sum(axis=0)) * d) / np.sqrt(squared_length * (1 - d))
+        assert ((ours - theirs).abs().numpy() <= 1.001 * bound + 1e-12).all()
+
+
+def test_quantised_classifier_reads_nothing_into_documents_without_known_ngrams() -> None:
+    model = words_model(WORDS)
+    model.quantise()
+    assert torch.equal(logits_of(model, b"unknown", b" "), model.bias.expand(2, -1))
