@@ -55,7 +55,10 @@ def read_short(data_dir: Path, split: str) -> list[Row]:
 
 def _rows(split: str, shortest: int, longest: int) -> list[Row]:
     generator = random.Random(f"listops {split} {shortest} {longest}")
-    return [expression(generator, shortest, longest) for _ in tqdm(range(SIZES[split]), "listops", leave=False)]
+    return [
+        expression(generator, shortest, longest)
+        for _ in tqdm(range(SIZES[split]), "listops", leave=False, disable=None)
+    ]
 
 
 def expression(generator: random.Random, shortest: int, longest: int) -> Row:

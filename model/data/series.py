@@ -111,7 +111,7 @@ class Series:
         found = np.zeros((end - start, horizon, self.values.shape[1]), np.float32)
         is_missing = np.ones((end - start, horizon), np.bool_)
         origin = first + context_length  # row of the first forecast step
-        for index in tqdm(range(0, len(windows), BATCH), unit="batch", leave=False):
+        for index in tqdm(range(0, len(windows), BATCH), unit="batch", leave=False, disable=None):
             for steps_ahead in forecast(np.ascontiguousarray(windows[index : index + BATCH].transpose(0, 2, 1))):
                 low, high = max(start, origin), min(end, origin + horizon)
                 steps = np.arange(low, high)

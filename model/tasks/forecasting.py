@@ -330,7 +330,7 @@ class Forecasting(Task[ForecastingRun]):
 
     def _forecasts(self, run: Run, windows: Floats) -> Iterator[tuple[Floats, Floats]]:
         """Yield windows (B, at least N, C) in chunks, with their forecasts (B, O, C)."""
-        for first in tqdm(range(0, len(windows), BATCH), unit="batch", leave=False):
+        for first in tqdm(range(0, len(windows), BATCH), unit="batch", leave=False, disable=None):
             part = windows[first : first + BATCH]
             yield part, run({"series": np.ascontiguousarray(part[:, : self.context])})
 

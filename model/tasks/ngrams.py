@@ -147,7 +147,7 @@ def _keys(hasher: WordHasher, windows: Sequence[bytes]) -> Iterator[NDArray[np.i
     order = sorted(range(len(windows)), key=lambda i: len(windows[i]))
     device = hasher.positions.device
     number = torch.arange(1, hasher.longest + 1, device=device)
-    for first in tqdm(range(0, len(order), BATCH), desc="n-grams", unit="batch", leave=False):
+    for first in tqdm(range(0, len(order), BATCH), desc="n-grams", unit="batch", leave=False, disable=None):
         chosen = order[first : first + BATCH]
         document, lengths = pad_rows([windows[i] for i in chosen], max(1, len(windows[chosen[-1]])))
         hashes, doc_index = hasher(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
@@ -205,7 +205,9 @@ def choose(counted: Counted, labels: Labels, num_classes: int, config: NgramView
     candidates = [
         Choice(longest, scales, FIRST_STRENGTH) for longest in range(1, config.longest + 1) for scales in SCALES
     ]
-    with tqdm(total=len(candidates) + len(STRENGTHS), desc="cross-validation", unit="setting", leave=False) as bar:
+    with tqdm(
+        total=len(candidates) + len(STRENGTHS), desc="cross-validation", unit="setting", leave=False, disable=None
+    ) as bar:
 
         def value(choice: Choice) -> tuple[float, float]:
             logits, truth = [], []

@@ -56,7 +56,7 @@ def run_on_rows(run: Callable[[Padded], NDArray[Any]], rows: Sequence[bytes], bu
     ]
     with ThreadPoolExecutor(cpu_count()) as pool:
         outputs = np.concatenate(
-            list(tqdm(pool.map(outputs_of, batches), total=len(batches), unit="batch", leave=False))
+            list(tqdm(pool.map(outputs_of, batches), total=len(batches), unit="batch", leave=False, disable=None))
         )
     ordered = np.empty_like(outputs)
     ordered[np.concatenate([chosen for chosen, _ in batches])] = outputs

@@ -44,7 +44,7 @@ def hash_words(hasher: WordHasher, texts: Sequence[bytes]) -> Words:
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     found: dict[int, NDArray[np.int32]] = {}
     device = hasher.positions.device
-    for first in tqdm(range(0, len(order), BATCH), desc="words", unit="batch", leave=False):
+    for first in tqdm(range(0, len(order), BATCH), desc="words", unit="batch", leave=False, disable=None):
         chosen = order[first : first + BATCH]
         document, lengths = pad_rows([texts[i] for i in chosen], max(1, len(texts[chosen[-1]])))
         hashes, doc_index = hasher(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
@@ -94,7 +94,7 @@ def train_vectors(
 
     class Bar(CallbackAny2Vec):  # type: ignore[misc]  # gensim has no types
         def __init__(self) -> None:
-            self.bar = tqdm(total=config.epochs, desc="vectors", unit="epoch", leave=False)
+            self.bar = tqdm(total=config.epochs, desc="vectors", unit="epoch", leave=False, disable=None)
 
         def on_epoch_end(self, model: Word2Vec) -> None:
             del model

@@ -89,7 +89,7 @@ def vector_logits(model: VectorClassifier, words: Words, device: torch.device) -
     order = np.argsort(words.counts(), kind="stable")
     logits = np.zeros((len(words), model.head.out_features), dtype=np.float32)
     with torch.inference_mode():
-        for first in tqdm(range(0, len(order), BATCH), desc="vector view", unit="batch", leave=False):
+        for first in tqdm(range(0, len(order), BATCH), desc="vector view", unit="batch", leave=False, disable=None):
             chosen = order[first : first + BATCH].tolist()
             inputs = [part.to(device) for part in inputs_of(words, chosen)]
             logits[chosen] = model(*inputs).float().cpu().numpy()

@@ -86,6 +86,7 @@ class Trainer:
                 total=self.steps_per_epoch * batch_size,
                 desc=f"final fit, epoch {epoch + 1}/{epochs}",
                 unit=self.job.task.unit,
+                disable=None,
             ) as bar:
                 for batch in self.job.task.batches(epoch):
                     self._step(batch)
@@ -121,6 +122,7 @@ class Trainer:
             initial=progress.step * batch_size,
             desc=f"epoch {progress.epoch + 1}/{job.config.training.epochs}",
             unit=job.task.unit,
+            disable=None,
         ) as bar:
             for index, batch in enumerate(job.task.batches(progress.epoch)):
                 if index < progress.step:

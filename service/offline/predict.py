@@ -31,7 +31,7 @@ def predict(args: argparse.Namespace) -> int:
     model = artifact.load(args.export)
     inputs, compute = _prepare(model, args)
     failed = 0
-    with tqdm(unit="doc", file=sys.stderr) as bar:
+    with tqdm(unit="doc", file=sys.stderr, disable=None) as bar:
         while chunk := list(islice(inputs, CHUNK)):
             results = _compute_each(compute, [given for _, given in chunk])
             for (place, _), result in zip(chunk, results, strict=True):

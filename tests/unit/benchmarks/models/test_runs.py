@@ -155,10 +155,10 @@ def test_run_of_a_changed_recipe_is_trained_again(trainer: Trainer, tmp_path: Pa
 
 
 def test_fingerprint_depends_on_the_recipe_but_not_on_the_seed() -> None:
-    case = Case("x", "imdb-s3", 2, ("model.stem.longest=1",))
-    assert case.fingerprint == fingerprint("imdb-s3", ["model.stem.longest=1", "seed=5"])
+    case = Case("x", "imdb-s3", 2, ("model.ngram_view.longest=1",))
+    assert case.fingerprint == fingerprint("imdb-s3", ["model.ngram_view.longest=1", "seed=5"])
     assert case.fingerprint != fingerprint("imdb-s3", [])
-    assert case.fingerprint != fingerprint("imdb-s3", ["model.stem.longest=2"])
+    assert case.fingerprint != fingerprint("imdb-s3", ["model.ngram_view.longest=2"])
 
 
 @pytest.mark.parametrize("has_checkpoint", [True, False])

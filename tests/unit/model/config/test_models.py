@@ -3,8 +3,16 @@ from typing import Literal
 import pytest
 
 from model.config.encoder import EncoderConfig
-from model.config.models import ClassifierConfig, MatcherConfig, StemConfig, WordStemConfig, buckets_of
+from model.config.models import (
+    ClassifierConfig,
+    MatcherConfig,
+    NgramViewConfig,
+    StemConfig,
+    VectorViewConfig,
+    buckets_of,
+)
 from model.config.recipes import find_recipe, load_recipe
+from model.config.run import ClassificationRun
 from model.errors import UserError
 
 
@@ -38,15 +46,35 @@ def test_buckets_are_powers_of_two_and_the_longest(max_length: int, multiple: in
 
 
 @pytest.mark.parametrize("mode", ["paper", "paper-masked"])
-def test_buckets_of_a_model_are_those_that_its_patches_fill(mode: Literal["paper", "paper-masked"]) -> None:
+def test_buckets_of_a_model_depend_on_its_kind_and_mode(mode: Literal["paper", "paper-masked"]) -> None:
     encoder, paper = EncoderConfig(seq_len=64), EncoderConfig(seq_len=64, mode=mode)
-    words, ngrams = WordStemConfig(patch_length=16), StemConfig(patch_length=16)
-    assert ClassifierConfig(kind="words", encoder=encoder, stem=words).buckets == (256, 512, 1024)
-    assert ClassifierConfig(kind="words", encoder=paper, stem=words).buckets == (1024,)
-    assert ClassifierConfig(kind="bytes", encoder=encoder, stem=words).buckets == (64,)
+    words, ngrams = NgramViewConfig(max_length=1000), StemConfig(patch_length=16)
+    assert ClassifierConfig(kind="words", encoder=encoder, ngram_view=words).buckets == (256, 512, 1000)
+    assert ClassifierConfig(kind="bytes", encoder=encoder, ngram_view=words).buckets == (64,)
     assert ClassifierConfig(kind="bytes", encoder=EncoderConfig(seq_len=512)).buckets == (256, 512)
+    assert ClassifierConfig(kind="bytes", encoder=EncoderConfig(seq_len=512, mode=mode)).buckets == (512,)
     assert MatcherConfig(stem=ngrams, encoder=encoder).buckets == (256, 512, 1024)
     assert MatcherConfig(stem=ngrams, encoder=paper).buckets == (1024,)
+
+
+def test_bytes_have_no_vector_view() -> None:
+    with pytest.raises(ValueError, match="vector_view must be absent for kind 'bytes'"):
+        ClassifierConfig(kind="bytes", encoder=EncoderConfig(seq_len=64), vector_view=VectorViewConfig())
+
+
+@pytest.mark.parametrize("mode", ["paper", "paper-masked"])
+def test_words_need_a_length_aware_encoder(mode: str) -> None:
+    with pytest.raises(UserError, match=r"model\.encoder\.mode must be 'length-aware' for kind 'words', not "):
+        load_recipe(find_recipe("documents"), [f"model.encoder.mode={mode}"])
+
+
+@pytest.mark.parametrize("recipe_name", ["imdb-s3", "newsgroups-s3", "documents"])
+def test_vector_view_is_left_out_with_its_rounds(recipe_name: str) -> None:
+    sets = ["model.vector_view.rounds=[]", "data.unlabelled=false"]
+    config = load_recipe(find_recipe(recipe_name), sets)
+    assert isinstance(config, ClassificationRun)
+    assert config.model.vector_view is not None
+    assert config.model.vector_view.rounds == ()
 
 
 def test_paper_forecaster_has_its_own_attention() -> None:

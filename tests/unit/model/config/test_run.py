@@ -47,14 +47,16 @@ def test_dict_round_trip_keeps_every_field(table: dict[str, Any]) -> None:
         ("model.encoder.options.num_rows", "65"),
         ("model.encoder.options.num_columns", "9"),
         ("model.kind", "letters"),
-        ("model.stem.longest", "0"),
-        ("model.stem.longest", "9"),
-        ("model.stem.num_slots", "1"),
-        ("model.stem.num_slots", "1000"),
-        ("model.stem.num_slots", "33554432"),
-        ("model.stem.patch_length", "0"),
-        ("model.stem.dropout", "1.0"),
-        ("model.stem.dropout", "-0.1"),
+        ("model.ngram_view.longest", "0"),
+        ("model.ngram_view.longest", "9"),
+        ("model.ngram_view.num_ngrams", "0"),
+        ("model.ngram_view.num_ngrams", "1048577"),
+        ("model.ngram_view.max_length", "0"),
+        ("model.vector_view.bytes_per_token", "0"),
+        ("model.vector_view.bytes_per_token", "65"),
+        ("model.vector_view.vectors.num_words", "0"),
+        ("model.vector_view.vectors.num_words", "1048577"),
+        ("model.vector_view.vectors.subsampling", "0"),
         ("training.epochs", "0"),
         ("training.batch_size", "-1"),
         ("training.learning_rate", "nan"),
@@ -67,6 +69,29 @@ def test_dict_round_trip_keeps_every_field(table: dict[str, Any]) -> None:
 def test_error_names_the_key_of_a_value_out_of_range(recipe: Path, key: str, value: str) -> None:
     with pytest.raises(UserError, match=rf"tiny\.toml: {key} must "):
         load_recipe(recipe, [f"{key}={value}"])
+
+
+@pytest.mark.parametrize("key", ["rate=0", "rate=-1", "dropout=1.0", "pooled_dropout=-0.1", "word_dropout=1.0"])
+def test_error_names_the_key_of_a_round(key: str) -> None:
+    name = key.partition("=")[0]
+    with pytest.raises(UserError, match=rf"documents\.toml: model\.vector_view\.rounds\.1\.{name} must "):
+        load_recipe(find_recipe("documents"), [f"model.vector_view.rounds=[{{}}, {{{key}}}]"])
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "model.stem.longest=2",
+        "model.vector_view.max_length=4096",
+        "model.vector_view.epochs=1",
+        "model.vector_view.batch_size=64",
+        "model.vector_view.warmup_steps=100",
+        "model.vector_view.rounds=[{learning_rate=2e-3}]",
+    ],
+)
+def test_key_of_an_earlier_format_is_unknown(key: str) -> None:
+    with pytest.raises(UserError, match=r"documents\.toml: unknown key model\."):
+        load_recipe(find_recipe("documents"), [key])
 
 
 @pytest.mark.parametrize(
@@ -119,14 +144,12 @@ def test_sections_of_another_task_are_an_error(recipe: Path, task: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "override", "message"),
+    ("recipe", "override"),
     [
-        ("imdb-s3", "data.unlabelled=true", "data.unlabelled must be false for model.kind 'words'"),
-        ("synthetic", "data.unlabelled=true", "data.unlabelled must be false for model.kind 'bytes'"),
-        ("imdb-views", "data.final_fit=true", "data.final_fit must be false for model.kind 'views'"),
+        ("imdb-s3", "model.vector_view.rounds=[]"),
+        ("synthetic", "data.unlabelled=true"),
     ],
 )
-def test_option_that_the_kind_of_model_would_ignore_is_an_error(recipe: str, override: str, message: str) -> None:
-    sets = [override, 'data.name="own"'] if "final_fit" in override else [override]
-    with pytest.raises(UserError, match=message):
-        load_recipe(find_recipe(recipe), sets)
+def test_unlabelled_documents_that_the_model_would_ignore_are_an_error(recipe: str, override: str) -> None:
+    with pytest.raises(UserError, match=r"data\.unlabelled must be false for a model without a vector view"):
+        load_recipe(find_recipe(recipe), [override])

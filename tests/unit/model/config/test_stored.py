@@ -6,8 +6,9 @@ import pytest
 
 from model.config.attentions import S3Options
 from model.config.encoder import EncoderConfig
+from model.config.models import NgramViewConfig
 from model.config.recipes import find_recipe, load_recipe
-from model.config.run import from_dict
+from model.config.run import ClassificationRun, from_dict
 from model.config.stored import from_stored
 from tests.support.paths import ROOT
 
@@ -33,6 +34,62 @@ def test_recipe_in_the_old_format_is_converted(name: str, overrides: tuple[str, 
     assert recipe == older(name, *overrides)
     with pytest.raises(ValueError, match=r"must be in \[model\.encoder\.options\]"):
         from_dict(recipe)
+
+
+STEM = {"longest": 2, "num_slots": 1024, "patch_length": 8, "dropout": 0.5}
+"""Section `stem` of the format before `ngram_view`."""
+
+
+def classifier(recipe: dict[str, Any], **changes: object) -> ClassificationRun:
+    """Read a stored recipe of a classifier with changes of its model."""
+    config = from_stored({**recipe, "model": {**recipe["model"], **changes}})
+    assert isinstance(config, ClassificationRun)
+    return config
+
+
+def without_views(name: str) -> dict[str, Any]:
+    """Return a recipe without the sections that the format before `ngram_view` lacks."""
+    recipe = load_recipe(find_recipe(name), ["model.encoder.seq_len=64"]).to_dict()
+    del recipe["model"]["ngram_view"], recipe["model"]["vector_view"]
+    return recipe
+
+
+def test_stem_of_a_byte_classifier_is_dropped() -> None:
+    recipe = without_views("synthetic")
+    assert classifier(recipe, stem=STEM) == load_recipe(find_recipe("synthetic"), ["model.encoder.seq_len=64"])
+    with pytest.raises(ValueError, match=r"unknown key model\.stem"):
+        from_dict({**recipe, "model": {**recipe["model"], "stem": STEM}})
+
+
+def test_stem_of_words_becomes_the_ngram_view() -> None:
+    recipe = without_views("documents")
+    config = classifier(recipe, stem=STEM)
+    assert config.model.kind == "words"
+    assert config.model.ngram_view == NgramViewConfig(longest=2, num_ngrams=1024, max_length=512)
+    assert config.model.vector_view is None
+    assert config.model.encoder == EncoderConfig(**recipe["model"]["encoder"])
+    assert "stem" not in recipe["model"]
+    assert from_stored(config.to_dict()) == config
+
+
+def test_stem_without_keys_has_the_defaults_of_its_time() -> None:
+    config = classifier(without_views("documents"), stem={})
+    assert config.model.ngram_view == NgramViewConfig(longest=3, num_ngrams=65_536, max_length=1024)
+
+
+def test_options_of_s3_in_the_encoder_are_converted_together_with_a_stem() -> None:
+    recipe, expected = older("documents"), load_recipe(find_recipe("documents"))
+    del recipe["model"]["ngram_view"], recipe["model"]["vector_view"]
+    config = classifier(recipe, stem=STEM)
+    assert config.model.encoder == expected.model.encoder
+    assert config.model.ngram_view.max_length == 256 * 8
+
+
+def test_two_views_become_the_ngram_view_alone() -> None:
+    view = {"max_length": 512, "bytes_per_token": 4, "rounds": [{"learning_rate": 2e-3}], "epochs": 1, "batch_size": 64}
+    config = classifier(without_views("documents"), kind="views", stem=STEM, vector_view=view)
+    assert (config.model.kind, config.model.vector_view) == ("words", None)
+    assert (config.model.ngram_view.longest, config.model.max_length) == (2, 512)
 
 
 @pytest.mark.parametrize("recipe", [{}, {"model": 3}, {"task": "forecasting", "model": {"encoder": 3}}])

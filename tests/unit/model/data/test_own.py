@@ -31,7 +31,7 @@ from tests.support.commands import call
 
 CONFIG = DocumentsConfig(name="own")
 SMALL = [
-    *("training.epochs=1", "model.stem.num_slots=1024", "model.encoder.dim=8", "model.encoder.num_heads=1"),
+    *("training.epochs=1", "model.ngram_view.num_ngrams=1024", "model.encoder.dim=8", "model.encoder.num_heads=1"),
     "model.encoder.ffn_dim=8",
 ]
 SMALL_PAIRS = [
