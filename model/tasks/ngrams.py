@@ -30,14 +30,18 @@ CANDIDATES = 8
 """Number of n-grams considered per n-gram kept, the most frequent ones."""
 FOLDS = 5
 """Number of folds of cross-validation."""
-HELD_OUT = 2_000
+HELD_OUT = 1_000
 """Number of held-out documents after which cross-validation stops: large data needs fewer folds."""
+MAX_LOGITS = 120_000
+"""Maximum number of documents times classes in cross-validation; of more documents, a random sample is used."""
 FIRST_STRENGTH = 10.0
 STRENGTHS = (1.0, 3.0, 30.0, 100.0)
 """Inverse regularisation C: in the comparison of features, and the others that are tried after it."""
 MAX_ITERATIONS = 300
 TOLERANCE = 1e-5
-MAX_DENSE = 2_000
+ROUGH_TOLERANCE = 1e-4
+"""Tolerances of the logistic regression, in the final fit and in cross-validation."""
+MAX_DENSE = 3_000
 """Number of documents up to which the regression is fitted on document coordinates instead of n-grams."""
 MISSING = -10.0
 """Bias of a class without training documents."""
@@ -101,6 +105,12 @@ class Counted:
         found = (self.means @ self.windows).tocsr()
         found.data[:] = 1
         return found
+
+    def of_documents(self, rows: NDArray[np.int64]) -> "Counted":
+        """Only some of the documents."""
+        means = self.means[rows]
+        windows = np.flatnonzero(np.asarray(means.sum(0)).ravel())
+        return Counted(self.hashes, self.lengths, self.windows[windows], means[:, windows])
 
     def restricted(self, columns: NDArray[np.int64]) -> "Counted":
         """Only some of the n-grams."""
@@ -200,6 +210,9 @@ def choose(counted: Counted, labels: Labels, num_classes: int, config: NgramView
     N-grams are selected and scaled without the held-out documents: their labels would make rare n-grams look better
     than they are. First lengths and scales are compared, then strengths.
     """
+    if len(labels) > (limit := MAX_LOGITS // num_classes):
+        chosen = np.sort(np.random.default_rng(0).permutation(len(labels))[:limit])
+        counted, labels = counted.of_documents(chosen), labels[chosen]
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)
     sets, folds = counted.document_sets(), _folds(labels)
     candidates = [
@@ -213,7 +226,7 @@ def choose(counted: Counted, labels: Labels, num_classes: int, config: NgramView
             logits, truth = [], []
             for held_out in folds:
                 rest = np.setdiff1d(np.arange(len(labels)), held_out)
-                fitted = _fit(counted, sets, rest, labels, num_classes, config, choice)
+                fitted = _fit(counted, sets, rest, labels, num_classes, config, choice, ROUGH_TOLERANCE)
                 columns = np.searchsorted(counted.hashes, fitted.hashes)
                 x = counted.features(columns, fitted.scales)[held_out]
                 logits.append(x @ fitted.weights + fitted.bias)
@@ -252,6 +265,7 @@ def _fit(
     num_classes: int,
     config: NgramViewConfig,
     choice: Choice,
+    tolerance: float = TOLERANCE,
 ) -> Fitted:
     """Fit on the documents `rows`; `sets` are the document sets of `counted`."""
     one_hot = np.eye(num_classes)[labels[rows]]
@@ -266,11 +280,11 @@ def _fit(
     weights, bias = np.zeros((len(columns), num_classes)), np.full(num_classes, MISSING)
     bias[present] = 0.0
     if len(present) > 1:
-        weights[:, present], bias[present] = _regression(x, labels[rows], choice.strength)
+        weights[:, present], bias[present] = _regression(x, labels[rows], choice.strength, tolerance)
     return Fitted(counted.hashes[columns], scales, weights, bias)
 
 
-def _regression(x: "csr_matrix", labels: Labels, strength: float) -> tuple[Floats, Floats]:
+def _regression(x: "csr_matrix", labels: Labels, strength: float, tolerance: float) -> tuple[Floats, Floats]:
     """Logistic regression: weights (features, classes) and bias (classes,) of the classes in `labels`, ascending.
 
     The weights are combinations of the documents' features. For few documents, the regression is therefore fitted on
@@ -286,7 +300,7 @@ def _regression(x: "csr_matrix", labels: Labels, strength: float) -> tuple[Float
         lengths, vectors = np.sqrt(squares[is_positive]), vectors[:, is_positive]
         basis = x.T @ (vectors / lengths)  # (features, coordinates)
         x = vectors * lengths
-    regression = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS, tol=TOLERANCE)
+    regression = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS, tol=tolerance)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations bounds the time
         regression.fit(x, labels)

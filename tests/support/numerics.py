@@ -30,8 +30,8 @@ def same(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
 def randomise(module: nn.Module) -> dict[str, np.ndarray]:
     """Set every parameter and statistic to a random value, so that a test notices if one is ignored; return the state.
 
-    The rows that stand for no n-gram and no word stay zero; squares of scales are positive. Matrices of the Fourier transform, which modules
-    store in single precision, become exact.
+    The rows that stand for no n-gram or no word stay zero; squares of scales are positive. Matrices of the Fourier
+    transform, which modules store in single precision, become exact.
     """
     generator = torch.Generator().manual_seed(1)
     module.double().eval()

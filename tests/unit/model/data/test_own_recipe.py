@@ -25,6 +25,13 @@ def with_unlabelled(folder: Path, labelled: int, unlabelled: int | None) -> OwnD
     return OwnData(data.path, unlabelled=path)
 
 
+def configured(data: OwnData) -> ClassificationRun:
+    """Return the recipe of a classifier."""
+    config = load_recipe(find_recipe("documents"), [], settings_for("text-classification", data))
+    assert isinstance(config, ClassificationRun)
+    return config
+
+
 @pytest.mark.parametrize(
     ("size", "length"), [(10, 512), (512, 512), (513, 1024), (2000, 2048), (2049, 4096), (9000, 4096)]
 )
@@ -52,60 +59,61 @@ def test_small_files_of_pairs_get_more_epochs_and_smaller_batches(
     assert f"{batch} rows a batch, {epochs} epochs at most" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("count", "batch", "epochs"), [(1250, 62, 12), (4000, 64, 4), (10_000, 64, 2), (50_000, 64, 1)]
-)
-def test_small_files_of_documents_get_more_epochs_in_each_round(
-    count: int, batch: int, epochs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("count", "epochs"), [(12_500, 5), (20_000, 3), (80_000, 1)])
+def test_vector_view_that_learns_from_labels_alone_has_one_round_of_many_steps(
+    count: int, epochs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = settings_for("text-classification", documents(tmp_path, ["text"] * count))
-    assert (settings["training.batch_size"], settings["training.epochs"]) == (batch, epochs)
-    assert f"{batch} documents a batch, {epochs} epochs in each round" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("unlabelled", [None, 199])
-def test_few_documents_have_no_vector_view(
-    unlabelled: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """1,000 labelled documents, of which 800 are trained on."""
-    settings = settings_for("text-classification", with_unlabelled(tmp_path, 1000, unlabelled))
-    assert settings["model.vector_view.rounds"] == []
-    found = 800 + (unlabelled or 0)
-    assert f"{found} documents to train on are fewer than 1,000: no vector view" in capsys.readouterr().out
-    assert not {"training.batch_size", "training.epochs", "model.encoder.seq_len"} & settings.keys()
-
-
-@pytest.mark.parametrize(
-    ("labelled", "unlabelled", "rounds"), [(1250, None, 1), (1250, 1, 3), (1000, 200, 3), (10, 992, 3)]
-)
-def test_later_rounds_need_unlabelled_documents(
-    labelled: int, unlabelled: int | None, rounds: int, tmp_path: Path
-) -> None:
-    """Only with these does the second round have a better teacher than the first."""
-    data = with_unlabelled(tmp_path, labelled, unlabelled)
-    config = load_recipe(find_recipe("documents"), [], settings_for("text-classification", data))
-    assert isinstance(config, ClassificationRun)
+    config = configured(with_unlabelled(tmp_path, count, None))
     assert config.model.vector_view is not None
-    assert len(config.model.vector_view.rounds) == rounds
-    assert config.data.unlabelled == (unlabelled is not None)
+    assert len(config.model.vector_view.rounds) == 1
+    assert not config.data.unlabelled
+    assert (config.training.batch_size, config.training.epochs) == (64, epochs)
+    assert f"64 documents a batch, {epochs} epochs in each round" in capsys.readouterr().out
+
+
+def test_few_labelled_documents_have_no_vector_view(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Fewer than 10,000 documents to train on, four fifths of all."""
+    config = configured(with_unlabelled(tmp_path, 12_499, None))
+    assert config.model.vector_view is not None
+    assert config.model.vector_view.rounds == ()
+    assert "vector view" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("labelled", "unlabelled", "batch", "epochs"), [(10, 1, 2, 20), (10, 990, 62, 12), (4000, 6000, 64, 1)]
+)
+def test_vector_view_learns_from_any_number_of_unlabelled_documents(
+    labelled: int, unlabelled: int, batch: int, epochs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = configured(with_unlabelled(tmp_path, labelled, unlabelled))
+    assert config.model.vector_view is not None
+    assert len(config.model.vector_view.rounds) == 3
+    assert config.data.unlabelled
     assert config.model.encoder.seq_len == 512 / 4
+    assert (config.training.batch_size, config.training.epochs) == (batch, epochs)
+    out = capsys.readouterr().out
+    assert f"{unlabelled:,} different unlabelled texts" in out
+    assert f"{batch} documents a batch, {epochs} epochs in each round" in out
 
 
-def test_different_unlabelled_texts_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = with_unlabelled(tmp_path, 1000, 300)
+def test_repeated_unlabelled_texts_count_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = with_unlabelled(tmp_path, 100, 300)
+    once = configured(data)
     assert data.unlabelled is not None
     data.unlabelled.write_text(data.unlabelled.read_text() * 3)
-    assert settings_for("text-classification", data)["training.batch_size"] == 64
-    out = capsys.readouterr().out
-    assert "300 different unlabelled texts" in out
-    assert "vector view: 0.0 MB are read, 64 documents a batch, 12 epochs in each round" in out
+    assert configured(data) == once
+    assert "300 different unlabelled texts" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("size", "epochs"), [(10, 20), (4000, 10), (9000, 10)])
-def test_word_vectors_of_short_texts_are_trained_for_more_epochs(size: int, epochs: int, tmp_path: Path) -> None:
-    """One window of at most 4,096 bytes of each text is read."""
-    settings = settings_for("text-classification", documents(tmp_path, ["x" * size] * 1250))
-    assert settings["model.vector_view.vectors.epochs"] == epochs
+@pytest.mark.parametrize(("size", "epochs"), [(10, 20), (3000, 16), (9000, 12), (20_000, 12)])
+def test_word_vectors_of_little_text_are_trained_for_more_epochs(size: int, epochs: int, tmp_path: Path) -> None:
+    """At most 4,096 bytes of each text are read."""
+    data = with_unlabelled(tmp_path, 2, 1000)
+    assert data.unlabelled is not None
+    data.path.write_text("".join(json.dumps({"text": "x" * size, "label": i}) + "\n" for i in (0, 1)) * 511)
+    config = configured(data)
+    assert config.model.vector_view is not None
+    assert config.model.vector_view.vectors.epochs == epochs
 
 
 @pytest.mark.parametrize(

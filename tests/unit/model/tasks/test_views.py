@@ -11,9 +11,11 @@ from model.tasks.vectors import Words
 from model.tasks.views import (
     VectorRound,
     combine,
-    cross_entropy,
+    combined,
+    cross_entropies,
     held_out_logits,
     inputs_of,
+    is_better,
     mean_of_windows,
     vector_logits,
 )
@@ -114,40 +116,45 @@ def two_views(count: int = 4000, noise: tuple[float, float] = (1.0, 1.0)) -> tup
 
 
 def test_weights_of_equal_views_are_equal_and_those_of_a_noisier_one_smaller() -> None:
-    first, second, labels = two_views()
-    found = combine(first, second, labels)
-    assert found.weights[0] == pytest.approx(found.weights[1], rel=0.1)
-    noisy = combine(*two_views(noise=(1.0, 3.0)))
-    assert noisy.weights[0] / noisy.weights[1] == pytest.approx(9.0, rel=0.25)  # inverse variances
+    first, second = combine(*two_views())
+    assert first == pytest.approx(second, rel=0.1)
+    first, second = combine(*two_views(noise=(1.0, 3.0)))
+    assert first / second == pytest.approx(9.0, rel=0.25)  # inverse variances
 
 
 def test_no_other_weights_have_a_smaller_loss() -> None:
     first, second, labels = two_views(300, (1.0, 2.0))
-    found = combine(first, second, labels)
 
-    def loss(a: float, b: float, c: np.ndarray) -> float:
-        logits = torch.from_numpy(a * first.astype(np.float64) + b * second + c)
+    def loss(a: float, b: float) -> float:
+        logits = torch.from_numpy(a * first.astype(np.float64) + b * second)
         return float(nn.functional.cross_entropy(logits, torch.from_numpy(labels), label_smoothing=1 / 301))
 
-    best = loss(*found.weights, found.bias)
+    a, b = combine(first, second, labels)
+    alone, none = combine(first, None, labels)
+    assert none == 0.0
     for step in (0.01, -0.01):
-        assert loss(found.weights[0] + step, found.weights[1], found.bias) > best
-        assert loss(found.weights[0], found.weights[1] + step, found.bias) > best
-        assert loss(*found.weights, found.bias + np.array([step, 0.0])) > best
+        assert loss(a + step, b) > loss(a, b)
+        assert loss(a, b + step) > loss(a, b)
+        assert loss(alone + step, 0.0) > loss(alone, 0.0)
 
 
 def test_weights_are_finite_when_every_answer_is_right() -> None:
     labels = np.array([0, 1] * 10)
     view = (np.eye(2)[labels] * 10).astype(np.float32)
-    found = combine(view, view, labels)
-    assert np.isfinite([*found.weights, *found.bias]).all()
+    assert np.isfinite([*combine(view, view, labels), *combine(view, None, labels)]).all()
 
 
 def test_view_that_misleads_gets_no_weight() -> None:
     first, second, labels = two_views(500)
-    found = combine(first, -second, labels)
-    assert found.weights[1] == 0.0
-    assert found.weights[0] == pytest.approx(combine(first, None, labels).weights[0])
+    assert combine(first, -second, labels) == combine(first, None, labels)
+
+
+def test_combined_logits_are_the_weighted_sum() -> None:
+    first, second = np.array([[1.0, -2.0], [0.5, 4.0]], dtype=np.float32), np.array([[3.0, 1.0], [0.0, -1.0]])
+    both = combined(first, second.astype(np.float32), (2.0, 0.5))
+    assert (both.dtype, both.tolist()) == (np.float32, [[3.5, -3.5], [1.0, 7.5]])
+    alone = combined(first, None, (2.0, 0.5))
+    assert (alone.dtype, alone.tolist()) == (np.float32, [[2.0, -4.0], [1.0, 8.0]])
 
 
 def test_held_out_logits_do_not_depend_on_the_documents_own_label() -> None:
@@ -159,12 +166,47 @@ def test_held_out_logits_do_not_depend_on_the_documents_own_label() -> None:
     assert not np.array_equal(before, after)
 
 
+def test_held_out_logits_are_those_of_weights_fitted_on_the_other_folds() -> None:
+    first, second, labels = two_views(52)
+    found = held_out_logits(first, second, labels)
+    for fold in range(5):
+        rest = np.array([i for i in range(52) if i % 5 != fold])
+        weights = combine(first[rest], second[rest], labels[rest])
+        for i in range(fold, 52, 5):
+            assert found[i] == pytest.approx(weights[0] * first[i] + weights[1] * second[i], rel=1e-5)
+
+
 def test_combined_views_are_better_than_either() -> None:
     first, second, labels = two_views()
-    both, alone = (cross_entropy(held_out_logits(first, view, labels), labels) for view in (second, None))
-    assert both < alone
+    both, one, other = (
+        cross_entropies(held_out_logits(*views, labels), labels)
+        for views in ((first, second), (first, None), (second, None))
+    )
+    assert is_better(both, one)
+    assert is_better(both, other)
 
 
-def test_cross_entropy_by_hand() -> None:
-    logits = np.log(np.array([[0.5, 0.5], [0.25, 0.75]], dtype=np.float32))
-    assert cross_entropy(logits, np.array([0, 1])) == pytest.approx(-(np.log(0.5) + np.log(0.75)) / 2, rel=1e-6)
+def test_cross_entropies_by_hand() -> None:
+    logits = np.log(np.array([[0.5, 0.5], [0.25, 0.75], [0.9, 0.1]])) + 3
+    expected = -np.log([0.5, 0.75, 0.1])
+    assert cross_entropies(logits, np.array([0, 1, 1])) == pytest.approx(expected, rel=1e-12)
+    single = cross_entropies(logits.astype(np.float32), np.array([0, 1, 1]))
+    assert single.dtype == np.float64
+    assert single == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("gains", "expected"),
+    [
+        ([1.0, 1.0, 1.0], True),
+        ([0.0, 0.0, 0.0], False),
+        ([-1.0, -1.0, -1.0], False),
+        ([2.1, 0.0, 0.0, 0.0], False),  # mean 0.525, standard error 0.525
+        ([2.1, 0.1, 0.0, 0.0], True),  # mean 0.55, standard error 0.517
+        ([5.0, -4.0, 3.0, -3.9], False),
+        ([1.0], False),  # one document has no standard error
+    ],
+)
+def test_better_means_lower_by_more_than_a_standard_error(gains: list[float], expected: bool) -> None:
+    losses = np.linspace(0.5, 1.5, len(gains))
+    assert is_better(losses, losses + np.array(gains)) is expected

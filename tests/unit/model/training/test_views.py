@@ -1,68 +1,151 @@
-"""Training of a classifier with two views, stage by stage, and after interruptions."""
+"""Training of a classifier of words in stages: n-gram view, word vectors, rounds of the vector view, weights."""
 
 import json
-from collections.abc import Iterator
+import math
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
-from model.tasks.views import VectorRound
+from artifact.documents import pad_rows
+from model.data import own_recipe
+from model.nn.classifier import WordClassifier
+from model.tasks import task_of
+from model.tasks.classification import Classification
+from model.tasks.ngrams import Choice
+from model.tasks.views import VectorRound, combine
 from model.training import checkpoint, views
+from model.training.trained import load_trained
 from tests.support.commands import call
 
 SETTINGS = [
     'data.name="synthetic"',
     "data.unlabelled=false",
-    "model.stem.num_slots=1024",
+    "model.ngram_view.num_ngrams=1024",
+    "model.ngram_view.max_length=256",
     "model.encoder.seq_len=64",
     "model.encoder.dim=16",
     "model.encoder.num_heads=2",
     "model.encoder.ffn_dim=16",
     "model.encoder.options.num_rows=8",
     "model.encoder.options.num_columns=8",
-    "model.vector_view.max_length=256",
     "model.vector_view.vectors.num_words=100",
-    "model.vector_view.warmup_steps=2",
-    "training.epochs=1",
+    "training.warmup_steps=2",
 ]
-RUN = "imdb-views-seed0"
+RUN = "imdb-s3-seed0"
+NO_ROUNDS = ("--set", "model.vector_view.rounds=[]")
 
 
-def train(runs: Path, *arguments: object, settings: list[str] = SETTINGS) -> int:
+def train(runs: Path, *arguments: object, settings: Sequence[str] = SETTINGS) -> int:
     overrides = [part for setting in settings for part in ("--set", setting)]
-    return call("train", "imdb-views", "--runs", runs, "--device", "cpu", *overrides, *arguments)
+    return call("train", "imdb-s3", "--runs", runs, "--device", "cpu", *overrides, *arguments)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run with all rounds."""
     runs = tmp_path_factory.mktemp("runs")
-    assert train(runs) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(views, "is_better", lambda *_: True)
+        assert train(runs) == 0
     return runs / RUN
 
 
-def state_of(folder: Path) -> dict[str, Any]:
-    model: dict[str, Any] = checkpoint.load(folder / "best.pt")[3]["model"]
+@pytest.fixture(scope="module")
+def ngrams_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run without rounds."""
+    runs = tmp_path_factory.mktemp("runs")
+    assert train(runs, *NO_ROUNDS) == 0
+    return runs / RUN
+
+
+def state_of(folder: Path, name: str = "best.pt") -> dict[str, Any]:
+    model: dict[str, Any] = checkpoint.load(folder / name)[3]["model"]
     return model
 
 
+def same_states(found: dict[str, Any], expected: dict[str, Any]) -> bool:
+    return found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def facts_of(folder: Path) -> dict[str, Any]:
+    return dict(checkpoint.load(folder / "best.pt")[2])
+
+
 def metrics(folder: Path) -> list[dict[str, Any]]:
+    """Return the records of all stages without measured times and memory."""
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{key: record[key] for key in record if key[:4] in ("stag", "vali", "vect")} for record in records]
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_every_stage_is_recorded(trained: Path) -> None:
     assert [record["stage"] for record in metrics(trained)] == ["n-gram view", "round 1", "round 2", "round 3"]
     assert all(0 < record["validation_cross_entropy"] < 0.8 for record in metrics(trained))
-    assert "vector_view_accuracy" not in metrics(trained)[0]
+    assert ["vector_view_accuracy" in record for record in metrics(trained)] == [False, True, True, True]
     assert (trained / "stages.png").stat().st_size > 1000
     _, progress, facts, _ = checkpoint.load(trained / "best.pt")
-    assert progress.best == metrics(trained)[-1 if facts["has_vector_view"] else 0]["validation_accuracy"]
+    assert facts["has_vector_view"] is True
+    assert progress.best == metrics(trained)[-1]["validation_accuracy"]
+    assert [record["stage"] for record in progress.history] == [record["stage"] for record in metrics(trained)]
+
+
+def test_hyperparameters_of_the_ngram_view_are_stored(trained: Path) -> None:
+    choice = Choice(**facts_of(trained)["ngram_view"])
+    with np.load(trained / "ngram-view.npz") as stored:
+        assert Choice(int(stored["longest"]), str(stored["scaling"]), float(stored["strength"])) == choice
+        table = state_of(trained)["ngram_view.table"].numpy()
+        count = len(stored["hashes"])
+        assert table[1 : 1 + count, -1] == pytest.approx(stored["scales"] ** 2)
+        assert table[1 : 1 + count, :-1] == pytest.approx(stored["scales"][:, None] * stored["weights"], abs=1e-6)
+        assert not table[1 + count :].any()
+    assert load_trained(trained, Path("absent")).model.words.longest == choice.longest  # type: ignore[union-attr]
+
+
+def test_ngram_view_is_the_whole_model_without_rounds(ngrams_alone: Path, trained: Path) -> None:
+    assert [record["stage"] for record in metrics(ngrams_alone)] == ["n-gram view"]
+    assert metrics(ngrams_alone) == metrics(trained)[:1]
+    assert facts_of(ngrams_alone)["has_vector_view"] is False
+    state = state_of(ngrams_alone)
+    assert not [name for name in state if name.startswith(("vector_view.", "vocabulary."))]
+    assert state["weights"][1] == 0
+    assert sorted(path.name for path in ngrams_alone.iterdir()) == [
+        "best.pt",
+        "last.pt",
+        "metrics.jsonl",
+        "ngram-view.npz",
+        "stages.png",
+    ]
+
+
+def test_weights_minimise_the_validation_cross_entropy(trained: Path) -> None:
+    """Of both views' logits on the validation documents."""
+    best = load_trained(trained, Path("absent"))
+    model, task = best.model, best.task
+    assert isinstance(model, WordClassifier)
+    assert isinstance(task, Classification)
+    task.load(Path("absent"))
+    documents, lengths = (torch.from_numpy(part) for part in pad_rows(task.data.validation.texts, 256))
+    labels = np.array(task.data.validation.labels)
+    state = state_of(trained)
+    logits = []
+    for weights in ((1.0, 0.0), (0.0, 1.0)):
+        model.load_state_dict(state | {"weights": torch.tensor(weights)})
+        with torch.inference_mode():
+            logits.append(model(documents, lengths).numpy())
+    assert combine(logits[0], logits[1], labels) == pytest.approx(state["weights"].tolist(), abs=1e-3)
 
 
 @pytest.mark.parametrize(("round_number", "batch"), [(1, 3), (2, 1), (3, 5)])
-def test_interrupted_training_resumes_to_the_same_model(
+def test_run_interrupted_in_a_round_resumes_to_the_same_model(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, round_number: int, batch: int
 ) -> None:
     original = VectorRound.batches
@@ -73,34 +156,131 @@ def test_interrupted_training_resumes_to_the_same_model(
                 raise KeyboardInterrupt
             yield found
 
+    monkeypatch.setattr(views, "is_better", lambda *_: True)
     with monkeypatch.context() as patch:
         patch.setattr(VectorRound, "batches", batches)
         assert train(tmp_path) == 130
-    monkeypatch.setattr(views, "train_vectors", lambda *_: pytest.fail("trained twice"))
+    for name in ("choose", "fit", "train_vectors"):
+        monkeypatch.setattr(views, name, lambda *_: pytest.fail("trained twice"))
     assert train(tmp_path, "--resume") == 0
     assert metrics(tmp_path / RUN) == metrics(trained)
-    found, expected = state_of(tmp_path / RUN), state_of(trained)
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert same_states(state_of(tmp_path / RUN), state_of(trained))
+    assert facts_of(tmp_path / RUN) == facts_of(trained)
+
+
+@pytest.mark.parametrize(
+    ("name", "repeated"),
+    [
+        ("choose", ["choose", "fit", "train_vectors"]),
+        ("fit", ["choose", "fit", "train_vectors"]),
+        ("choose_words", ["train_vectors"]),
+        ("train_vectors", ["train_vectors"]),
+    ],
+)
+def test_run_interrupted_between_stages_resumes_to_the_same_model(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, repeated: list[str]
+) -> None:
+    """Stages that ended are not repeated."""
+    monkeypatch.setattr(views, "is_better", lambda *_: True)
+    with monkeypatch.context() as patch:
+        patch.setattr(views, name, interrupt)
+        assert train(tmp_path) == 130
+    called: list[str] = []
+    for stage in ("choose", "fit", "train_vectors"):
+        monkeypatch.setattr(views, stage, noted(stage, called))
+    assert train(tmp_path, "--resume") == 0
+    assert called == repeated
+    assert metrics(tmp_path / RUN) == metrics(trained)
+    assert same_states(state_of(tmp_path / RUN), state_of(trained))
+
+
+def noted(name: str, called: list[str]) -> Any:
+    """Return a function of `views` that notes each call."""
+    original = getattr(views, name)
+
+    def call_it(*arguments: Any) -> Any:
+        called.append(name)
+        return original(*arguments)
+
+    return call_it
+
+
+def test_resuming_a_finished_run_keeps_the_model(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(trained, tmp_path / RUN)
+    monkeypatch.setattr(views, "is_better", lambda *_: True)
+    monkeypatch.setattr(VectorRound, "batches", lambda *_: pytest.fail("trained twice"))
+    assert train(tmp_path, "--resume") == 0
+    assert metrics(tmp_path / RUN) == metrics(trained)
+    for name in ("best.pt", "last.pt"):
+        assert same_states(state_of(tmp_path / RUN, name), state_of(trained))
+
+
+def test_rounds_have_their_own_learning_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+
+    class Trainer(views.Trainer):
+        def __call__(self) -> Any:
+            rates.append(self.job.config.training.learning_rate)
+            return super().__call__()
+
+    monkeypatch.setattr(views, "Trainer", Trainer)
+    assert train(tmp_path, "--set", "model.vector_view.rounds=[{}, {rate=0.25}]") == 0
+    assert rates == pytest.approx([2e-3, 5e-4])
 
 
 def test_exported_model_agrees_with_the_trained_one(trained: Path, tmp_path: Path) -> None:
     assert call("export", trained, "--out", tmp_path) == 0
-    manifest = json.loads((tmp_path / "imdb-views" / "1" / "manifest.json").read_text())
+    manifest = json.loads((tmp_path / "imdb-s3" / "1" / "manifest.json").read_text())
     assert manifest["max_length"] == 256
     assert manifest["training"]["validation"]["metric"] == "accuracy"
-    assert call("evaluate", tmp_path / "imdb-views") == 0
+    assert call("evaluate", tmp_path / "imdb-s3", "--out", tmp_path / "results.json") == 0
+    assert json.loads((tmp_path / "results.json").read_text()) == manifest["results"]
 
 
-def test_vector_view_that_does_not_help_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    losses = iter([0.5, 0.4, 0.4, 0.6])
-    monkeypatch.setattr(views, "cross_entropy", lambda *_: next(losses))
-    assert train(tmp_path) == 0
+@pytest.mark.parametrize(
+    ("change", "is_kept"),
+    [
+        (lambda losses: losses - 0.1, True),
+        (lambda losses: losses, False),
+        (lambda losses: losses + 0.1, False),
+        # lower by half a standard error
+        (lambda losses: losses - (0.5 / math.sqrt(len(losses)) + np.resize((-1.0, 1.0), len(losses))), False),
+    ],
+)
+def test_vector_view_stays_only_if_it_lowers_the_cross_entropy_clearly(
+    change: Any, is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    original = views.ViewTraining._record
+    of_ngrams: list[NDArray[np.float64]] = []
+
+    def record(self: views.ViewTraining, stage: str, first: Any, second: Any) -> NDArray[np.float64]:
+        losses = original(self, stage, first, second)
+        if second is None:
+            of_ngrams.append(losses)
+            return losses
+        changed: NDArray[np.float64] = change(of_ngrams[0])
+        return changed
+
+    monkeypatch.setattr(views.ViewTraining, "_record", record)
+    monkeypatch.setattr(views, "combine", lambda first, second, _: (0.8, 0.5) if second is not None else (0.9, 0.0))
+    assert train(tmp_path, "--set", "model.vector_view.rounds=[{}]") == 0
+    assert f"vector view {'kept' if is_kept else 'left out'}: " in capsys.readouterr().out
     _, progress, facts, state = checkpoint.load(tmp_path / RUN / "best.pt")
-    assert facts["has_vector_view"] is False
-    assert state["model"]["weights"][1] == 0
-    assert progress.best == metrics(tmp_path / RUN)[0]["validation_accuracy"]
+    assert facts["has_vector_view"] is is_kept
+    assert state["model"]["weights"].tolist() == pytest.approx([0.8, 0.5] if is_kept else [0.9, 0.0])
+    assert ("vector_view.vectors" in state["model"]) == is_kept
+    assert progress.best == metrics(tmp_path / RUN)[-1 if is_kept else 0]["validation_accuracy"]
+
+
+def test_vector_view_without_weight_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "is_better", lambda *_: True)
+    monkeypatch.setattr(views, "combine", lambda *_: (1.0, 0.0))
+    assert train(tmp_path, "--set", "model.vector_view.rounds=[{}]") == 0
+    assert facts_of(tmp_path / RUN)["has_vector_view"] is False
     assert call("export", tmp_path / RUN, "--out", tmp_path / "exports") == 0
+    assert call("evaluate", tmp_path / "exports/imdb-s3") == 0
 
 
 def test_unlabelled_documents_of_a_data_set_without_any_are_an_error(
@@ -124,7 +304,7 @@ def own_files(folder: Path) -> tuple[Path, Path]:
     return paths
 
 
-SMALL = [*SETTINGS[2:-1], "model.vector_view.epochs=1", "model.vector_view.vectors.epochs=1"]
+SMALL = ["training.epochs=1", "model.vector_view.vectors.epochs=1", *SETTINGS[2:]]
 
 
 def train_own(folder: Path, *arguments: object) -> int:
@@ -133,28 +313,128 @@ def train_own(folder: Path, *arguments: object) -> int:
     return call("train", *options, *overrides, *arguments)
 
 
+def test_own_documents_without_unlabelled_ones_have_no_vector_view(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labelled, _ = own_files(tmp_path)
+    assert train_own(tmp_path, "--data", labelled) == 0
+    out = capsys.readouterr().out
+    assert "n-gram view, chosen by cross-validation: n-grams of up to " in out
+    assert "vector view" not in out
+    run = tmp_path / "runs/films-seed0"
+    assert [record["stage"] for record in metrics(run)] == ["n-gram view"]
+    assert metrics(run)[0]["validation_accuracy"] == 1
+    assert call("export", run, "--out", tmp_path / "exports") == 0
+    assert call("evaluate", tmp_path / "exports/films", "--data", labelled) == 0
+
+
+def test_many_own_documents_have_a_round_that_learns_from_labels_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labelled, _ = own_files(tmp_path)
+    monkeypatch.setattr(own_recipe, "FEWEST_LABELLED", 48)
+    assert train_own(tmp_path, "--data", labelled) == 0
+    assert "round-1: 48 documents an epoch" in capsys.readouterr().out
+    assert [record["stage"] for record in metrics(tmp_path / "runs/films-seed0")] == ["n-gram view", "round 1"]
+
+
 def test_own_unlabelled_documents_are_learnt_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labelled, unlabelled = own_files(tmp_path)
     assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled) == 0
     out = capsys.readouterr().out
     assert "200 unlabelled documents that are not in the labelled data" in out
     assert "vector view kept: " in out or "vector view left out: " in out
+    assert out.count("248 documents an epoch") == 3
     run = tmp_path / "runs/films-seed0"
     assert [record["stage"] for record in metrics(run)] == ["n-gram view", "round 1", "round 2", "round 3"]
     assert call("export", run, "--out", tmp_path / "exports") == 0
     assert call("evaluate", tmp_path / "exports/films", "--data", labelled) == 0
 
 
+def test_later_rounds_are_taught_by_both_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Targets of unlabelled documents are probabilities of the n-gram view in the first round, then of both views."""
+    labelled, unlabelled = own_files(tmp_path)
+    taught: list[NDArray[np.float32]] = []
+    original = VectorRound.__init__
+
+    def create(self: VectorRound, words: Any, targets: NDArray[np.float32], *others: Any) -> None:
+        taught.append(targets)
+        original(self, words, targets, *others)
+
+    weights = iter([(1.0, 0.0), (2.0, 0.0), (1.0, 0.0), (1.0, 0.0)])
+    monkeypatch.setattr(VectorRound, "__init__", create)
+    monkeypatch.setattr(views, "combine", lambda *_: next(weights))
+    assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled) == 0
+    assert [len(targets) for targets in taught] == [248] * 3
+    for targets in taught:
+        assert set(targets[:48].ravel()) == {0, 1}
+        assert targets.sum(1) == pytest.approx(1)
+    odds = [np.log(targets[48:, 1] / targets[48:, 0]) for targets in taught]
+    assert odds[0][::2].max() < 0 < odds[0][1::2].min()  # bad and good days
+    assert odds[1] == pytest.approx(2 * odds[0], rel=1e-3)  # twice the logits of the n-gram view
+    assert odds[2] == pytest.approx(odds[0], rel=1e-3)
+
+
+@pytest.mark.parametrize("has_unlabelled", [False, True])
+def test_final_fit_is_on_the_rows_of_all_splits(
+    has_unlabelled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The n-gram view is fitted again with the same hyperparameters; everything else remains."""
+    labelled, unlabelled = own_files(tmp_path)
+    monkeypatch.setattr(views, "is_better", lambda *_: True)
+    monkeypatch.setattr(views, "combine", lambda _, second, __: (1.0, 0.0 if second is None else 0.5))
+    options = ["--data", labelled, "--set", "data.final_fit=true"]
+    options += ["--unlabelled", unlabelled] if has_unlabelled else []
+    assert train_own(tmp_path, *options) == 0
+    run = tmp_path / "runs/films-seed0"
+    assert f"{run}/final.pt: n-gram view fitted on all 60 documents" in capsys.readouterr().out
+    best, final = state_of(run), state_of(run, "final.pt")
+    assert best.keys() == final.keys()
+    assert any(name.startswith("vector_view.") for name in best) == has_unlabelled
+    changed = {name for name in best if not torch.equal(best[name], final[name])}
+    assert {"ngram_view.table", "ngram_view.bias"} <= changed
+    assert all(name.startswith("ngram_view.") for name in changed)
+    assert expected_table(run, labelled) == pytest.approx(final["ngram_view.table"].numpy(), abs=1e-6)
+    (run / "final.pt").unlink()
+    assert train_own(tmp_path, *options, "--resume") == 0
+    assert same_states(state_of(run, "final.pt"), final)
+    assert call("export", run, "--out", tmp_path / "exports") == 0
+
+
+def expected_table(run: Path, labelled: Path) -> NDArray[np.float32]:
+    """Table of the n-gram view fitted to all 60 rows with the hyperparameters of the run."""
+    config, _, facts, _ = checkpoint.load(run / "best.pt")
+    task = task_of(config)
+    assert isinstance(task, Classification)
+    task.restore(facts)
+    task.load(labelled)
+    task.join_splits(labelled)
+    assert len(task.data.train) == 60
+    model = task.build()
+    assert isinstance(model, WordClassifier)
+    counted = views.count(model.words, task.data.train.texts, 256, 32)
+    choice = Choice(**facts["ngram_view"])
+    views.fit(counted, np.array(task.data.train.labels), 2, task.config.model.ngram_view, choice).fill(model.ngram_view)
+    table: NDArray[np.float32] = model.ngram_view.table.numpy()
+    return table
+
+
+def test_many_documents_are_sampled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labelled, _ = own_files(tmp_path)
+    monkeypatch.setattr("model.tasks.ngrams.MAX_DOCUMENTS", 40)
+    assert train_own(tmp_path, "--data", labelled) == 0
+    assert "n-gram view: fitted on a random 40 of 48 documents" in capsys.readouterr().out
+    assert metrics(tmp_path / "runs/films-seed0")[0]["validation_accuracy"] == 1
+
+
 def test_resumed_run_needs_the_same_unlabelled_documents(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     labelled, unlabelled = own_files(tmp_path)
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
-        patch.setattr(views.ViewTraining, "_train_ngram_view", interrupt)
+        patch.setattr(views, "choose", interrupt)
         assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled) == 130
     assert "interrupted; resume with --resume" in capsys.readouterr().err
     unlabelled.write_text(unlabelled.read_text().replace("a good day, the 1th", "a good day, the first"))
@@ -163,7 +443,7 @@ def test_resumed_run_needs_the_same_unlabelled_documents(
 
 
 @pytest.mark.parametrize(
-    "arguments", [("imdb-views",), ("--task", "text-classification"), ("--task", "text-matching", "--data", "a.csv")]
+    "arguments", [("imdb-s3",), ("--task", "text-classification"), ("--task", "text-matching", "--data", "a.csv")]
 )
 def test_unlabelled_documents_without_labelled_ones_are_refused(
     arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -174,18 +454,15 @@ def test_unlabelled_documents_without_labelled_ones_are_refused(
 
 def test_batch_larger_than_all_documents_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labelled, unlabelled = own_files(tmp_path)
-    batch = ("--set", "model.vector_view.batch_size=1000")
+    batch = ("--set", "training.batch_size=249")
     assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled, *batch) == 2
-    assert (
-        "model.vector_view.batch_size must be at most 248, the number of documents, not 1000" in capsys.readouterr().err
-    )
+    assert "training.batch_size must be at most 248, the number of documents, not 249" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
 
 
-def test_repeated_unlabelled_texts_count_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    labelled, unlabelled = own_files(tmp_path)
-    unlabelled.write_text(unlabelled.read_text() * 20)
-    assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled) == 0
-    assert "200 different unlabelled texts, 0.0 MB of which are read: 14 a batch" in capsys.readouterr().out
+def test_batch_size_does_not_matter_without_a_vector_view(tmp_path: Path) -> None:
+    labelled, _ = own_files(tmp_path)
+    assert train_own(tmp_path, "--data", labelled, "--set", "training.batch_size=1000") == 0
 
 
 @pytest.mark.parametrize(
@@ -193,6 +470,7 @@ def test_repeated_unlabelled_texts_count_once(tmp_path: Path, capsys: pytest.Cap
     [
         ("good film number 1", (), "all unlabelled texts also occur in the labelled data"),
         ("new", ("--set", "data.unlabelled=false"), "--unlabelled needs data.unlabelled=true"),
+        ("new", NO_ROUNDS, "data.unlabelled must be false for a model without a vector view"),
     ],
 )
 def test_unlabelled_documents_that_would_not_be_read_are_an_error(

@@ -1,0 +1,503 @@
+"""The fit of the n-gram view: counting, scales, selection, regression, and the choice of hyperparameters."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+
+from artifact.documents import cut, take
+from model.config.models import NgramViewConfig
+from model.nn.ngrams import NgramClassifier
+from model.nn.words import WordHasher
+from model.tasks import ngrams
+from model.tasks.classification import accuracy
+from model.tasks.ngrams import (
+    FIRST_STRENGTH,
+    MISSING,
+    SCALES,
+    STRENGTHS,
+    TOLERANCE,
+    Choice,
+    Counted,
+    Fitted,
+    choose,
+    count,
+    evidence,
+    fit,
+    g_squared,
+    inverse_document_frequency,
+    sample,
+)
+from tests.support import reference
+from tests.support.configs import changed
+from tests.support.words import LENGTH, Texts, padded
+
+LONGEST = 3
+HASHER = WordHasher(LONGEST, LENGTH)
+CONFIG = NgramViewConfig(longest=LONGEST, num_ngrams=1000, max_length=LENGTH)
+CHOICE = Choice(longest=2, scaling="idf-evidence", strength=10.0)
+Labels = np.ndarray
+
+
+def counted_of(texts: Sequence[bytes], max_length: int = LENGTH, overlap: int = 6) -> Counted:
+    return count(HASHER, texts, max_length, overlap)
+
+
+def windows_of(text: bytes, max_length: int, overlap: int) -> list[bytes]:
+    return [take(text, spans) for spans in cut(len(text), max_length, overlap, "windows")]
+
+
+def corpus(count: int, classes: int, words: int = 5, seed: int = 0) -> tuple[list[bytes], Labels]:
+    """Return documents whose words are more or less frequent in each class, and their labels."""
+    generator = np.random.default_rng(seed)
+    vocabulary = np.array([f"w{i}" for i in range(30)])
+    chances, labels = generator.dirichlet(np.full(30, 0.5), classes), np.arange(count) % classes
+    texts = [b" ".join(word.encode() for word in generator.choice(vocabulary, words, p=chances[c])) for c in labels]
+    return texts, labels
+
+
+# Counting
+
+
+def expect_sets(found: Counted, windows: Sequence[bytes]) -> None:
+    """Check the n-grams of all windows against the reference."""
+    assert found.windows.shape == (len(windows), len(found.hashes))
+    assert (np.diff(found.hashes) > 0).all()
+    assert set(found.windows.data.tolist()) == {1.0}
+    for row, window in zip(found.windows, windows, strict=True):
+        assert set(found.hashes[row.indices].tolist()) == reference.ngram_set(window, LONGEST)
+    lengths = {
+        value: n
+        for window in windows
+        for row in reference.word_ngrams(window, LONGEST)
+        for n, value in enumerate(row, 1)
+    }
+    assert found.lengths.tolist() == [lengths[value] for value in found.hashes.tolist()]
+
+
+@settings(max_examples=50, deadline=None)
+@given(Texts)
+def test_counted_ngrams_equal_reference(texts: list[bytes]) -> None:
+    windows = [window for text in texts for window in windows_of(text, 16, 4)]
+    assume(any(reference.words(window) for window in windows))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ngrams, "BATCH", 2)
+        found = counted_of(texts, 16, 4)
+    expect_sets(found, windows)
+    sizes = [len(windows_of(text, 16, 4)) for text in texts]
+    expected = np.zeros((len(texts), len(windows)))
+    for document, size in enumerate(sizes):
+        first = sum(sizes[:document])
+        expected[document, first : first + size] = 1 / size
+    assert found.means.toarray().tolist() == expected.tolist()
+
+
+def test_long_documents_are_counted_window_by_window() -> None:
+    texts = [b"one two", b"aa bb cc dd ee ff gg hh ii jj kk ll mm n", b"two one"]
+    assert len(texts[1]) == 40
+    windows = [b"one two", texts[1][:16], texts[1][12:28], texts[1][24:], b"two one"]
+    found = counted_of(texts, 16, 4)
+    expect_sets(found, windows)
+    third = 1 / 3
+    assert found.means.toarray().tolist() == [[1, 0, 0, 0, 0], [0, third, third, third, 0], [0, 0, 0, 0, 1]]
+
+
+def test_ngrams_of_a_document_are_those_of_all_its_windows() -> None:
+    found = counted_of([b"aa bb aa bb aa bb", b" ", b"bb"], 8, 2)
+    words = found.hashes == reference.word_hash(b"aa"), found.hashes == reference.word_hash(b"bb")
+    sets = found.document_sets().toarray()
+    assert [[sets[i, word].item() for word in words] for i in range(3)] == [[1, 1], [0, 0], [0, 1]]
+    assert set(sets.flatten().tolist()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("texts", [[], [b" "], [b"\n", b"\x00\x00 "]])
+def test_documents_without_any_word_are_an_error(texts: list[bytes]) -> None:
+    with pytest.raises(ValueError, match="no document contains a word"):
+        counted_of(texts)
+
+
+def test_features_equal_the_values_computed_by_hand() -> None:
+    found = counted_of([b"one two one", b"two", b" ", b"three", b"one two           two"], 11, 1)
+    words = [b"one", b"two"]
+    columns = np.array([found.hashes.tolist().index(reference.word_hash(word)) for word in words])
+    scales = np.array([3.0, 4.0])
+    # The last document has two windows, "one two" and "two", after spaces.
+    expected = [[0.6, 0.8], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.3, 0.9]]
+    assert found.features(columns, scales).toarray() == pytest.approx(np.array(expected), rel=1e-12)
+    restricted = found.restricted(columns)
+    assert restricted.hashes.tolist() == [reference.word_hash(word) for word in words]
+    assert restricted.lengths.tolist() == [1, 1]
+    assert restricted.features(np.array([0, 1]), scales).toarray() == pytest.approx(np.array(expected), rel=1e-12)
+
+
+# Samples
+
+
+def test_documents_within_the_limits_are_all_used() -> None:
+    assert sample([b"a", b"bb", b"ccc"], seed=0) == [0, 1, 2]
+    assert sample([], seed=0) == []
+
+
+def test_sample_has_a_limited_number_of_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ngrams, "MAX_DOCUMENTS", 10)
+    texts = [b"a"] * 100
+    assert sample(texts[:10], seed=0) == list(range(10))
+    found = sample(texts, seed=0)
+    assert found == sorted(set(found))
+    assert len(found) == 10
+    assert found != list(range(10))
+    assert found == sample(texts, seed=0)
+    assert found != sample(texts, seed=1)
+
+
+def test_sample_has_a_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [bytes(1 + i % 7) for i in range(100)]
+    total = sum(map(len, texts))
+    monkeypatch.setattr(ngrams, "MAX_BYTES", total)
+    assert sample(texts, seed=0) == list(range(100))
+    monkeypatch.setattr(ngrams, "MAX_BYTES", 50)
+    found = sample(texts, seed=0)
+    assert found == sorted(set(found))
+    # The next document of the random order did not fit.
+    assert 50 - 7 < sum(len(texts[i]) for i in found) <= 50
+    monkeypatch.setattr(ngrams, "MAX_BYTES", 0)
+    assert len(sample(texts, seed=0)) == 1
+
+
+# Scales
+
+
+def random_counts(classes: int) -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(classes)
+    sizes = generator.integers(1, 50, classes)
+    return generator.integers(0, sizes + 1, (40, classes)).astype(np.float64), sizes.astype(np.float64)
+
+
+def test_g_square_of_an_ngram_equals_the_value_computed_by_hand() -> None:
+    """The n-gram is in four of the six documents of the second class and in no other document."""
+    assert reference.g_square([0, 4], [4, 6]) == pytest.approx(8 * math.log(10 / 6))
+
+
+@pytest.mark.parametrize("classes", [1, 2, 4])
+def test_g_squared_equals_reference(classes: int) -> None:
+    of_class, sizes = random_counts(classes)
+    of_class[0] = 1
+    keep = of_class.sum(1) > 0
+    expected = [reference.g_square(row, sizes.tolist()) for row in of_class[keep].tolist()]
+    assert g_squared(of_class[keep], sizes) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+def test_inverse_document_frequency_equals_the_value_computed_by_hand() -> None:
+    found = inverse_document_frequency(np.array([[1.0, 2.0], [0.0, 0.0], [3.0, 4.0]]), np.array([3.0, 4.0]))
+    assert found == pytest.approx([math.log(8 / 4) + 1, math.log(8) + 1, 1.0], rel=1e-12)
+
+
+def test_evidence_equals_the_value_computed_by_hand() -> None:
+    """The ratios are log(4/4) and log(1/4): log 2 on either side of their mean."""
+    (found,) = evidence(np.array([[3.0, 0.0]]), np.array([4.0, 4.0]))
+    assert found == pytest.approx((math.log(9 / 4) + 1) * math.sqrt(math.log(2)), rel=1e-12)
+
+
+def test_ngrams_that_are_equally_frequent_in_all_classes_have_no_evidence() -> None:
+    found = evidence(np.array([[1.0, 3.0], [2.0, 6.0], [0.0, 0.0]]), np.array([2.0, 6.0]))
+    assert found == pytest.approx([0.0, 0.0, 0.0], abs=1e-7)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+def test_scales_of_random_counts_equal_the_formulas(classes: int) -> None:
+    of_class, sizes = random_counts(classes)
+    frequency, scaled = inverse_document_frequency(of_class, sizes), evidence(of_class, sizes)
+    for row, idf, scale in zip(of_class.tolist(), frequency, scaled, strict=True):
+        assert idf == pytest.approx(math.log((1 + sum(sizes)) / (1 + sum(row))) + 1, rel=1e-12)
+        smoothing = [classes * size / sum(sizes) for size in sizes]
+        logs = [math.log((n + a) / size) for n, a, size in zip(row, smoothing, sizes, strict=True)]
+        variance = sum((log - sum(logs) / classes) ** 2 for log in logs) / classes
+        assert scale == pytest.approx(idf * math.sqrt(math.sqrt(variance)), rel=1e-9)
+
+
+# Fit
+
+
+def fitted_of(
+    texts: Sequence[bytes], labels: Labels, classes: int, choice: Choice = CHOICE, config: NgramViewConfig = CONFIG
+) -> tuple[Counted, Fitted]:
+    counted = counted_of(texts)
+    return counted, fit(counted, labels, classes, config, choice)
+
+
+def logits_of(counted: Counted, fitted: Fitted) -> np.ndarray:
+    """Return logits (documents, classes) of the counted documents."""
+    columns = np.searchsorted(counted.hashes, fitted.hashes)
+    assert counted.hashes[columns].tolist() == fitted.hashes.tolist()
+    logits: np.ndarray = counted.features(columns, fitted.scales) @ fitted.weights + fitted.bias
+    return logits
+
+
+@pytest.mark.parametrize("limit", [1, 7, 40])
+@pytest.mark.parametrize("longest", [1, 2, 3])
+def test_selected_ngrams_have_the_largest_g_square(limit: int, longest: int) -> None:
+    texts, labels = corpus(30, 3)
+    counted, fitted = fitted_of(texts, labels, 3, changed_choice(longest=longest), changed(CONFIG, num_ngrams=limit))
+    sizes = [10, 10, 10]
+    values = {}
+    for value, length in zip(counted.hashes.tolist(), counted.lengths.tolist(), strict=True):
+        held = [0, 0, 0]
+        for text, label in zip(texts, labels.tolist(), strict=True):
+            held[label] += value in reference.ngram_set(text, LONGEST)
+        if length <= longest:
+            values[value] = reference.g_square(held, sizes)
+    chosen = fitted.hashes.tolist()
+    assert chosen == sorted(chosen)
+    assert len(chosen) == min(limit, len(values))
+    others = [values[value] for value in values if value not in chosen]
+    assert min(values[value] for value in chosen) >= max(others, default=0.0) - 1e-9
+
+
+def changed_choice(longest: int = 2, scaling: str = "idf-evidence", strength: float = 10.0) -> Choice:
+    return Choice(longest, scaling, strength)
+
+
+@pytest.mark.parametrize("scaling", SCALES)
+def test_fitted_scales_are_those_of_all_documents(scaling: str) -> None:
+    texts, labels = corpus(30, 2)
+    _, fitted = fitted_of(texts, labels, 2, changed_choice(scaling=scaling))
+    of_class = np.zeros((len(fitted.hashes), 2))
+    for text, label in zip(texts, labels.tolist(), strict=True):
+        of_class[:, label] += np.isin(fitted.hashes, list(reference.ngram_set(text, LONGEST)))
+    assert fitted.scales == pytest.approx(SCALES[scaling](of_class, np.array([15.0, 15.0])), rel=1e-12)
+
+
+@pytest.mark.parametrize("max_dense", [0, 2000], ids=["sparse", "dense"])
+@pytest.mark.parametrize("strength", [1.0, 10.0, 100.0])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_fitted_weights_minimise_the_regularised_loss(
+    classes: int, strength: float, max_dense: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slope of C times the sum of cross-entropies plus half the sum of squared weights is zero.
+
+    With two classes, the weight of the difference between the logits is regularised.
+    """
+    monkeypatch.setattr(ngrams, "MAX_DENSE", max_dense)
+    texts, labels = corpus(40, classes)
+    counted, fitted = fitted_of(texts, labels, classes, changed_choice(strength=strength))
+    x = counted.features(np.searchsorted(counted.hashes, fitted.hashes), fitted.scales).toarray()
+    error = reference.softmax(x @ fitted.weights + fitted.bias) - np.eye(classes)[labels]
+    weights = fitted.weights if classes > 2 else np.diff(fitted.weights, axis=1)
+    slope = strength * x.T @ (error if classes > 2 else error[:, 1:]) + weights
+    print(
+        "SLOPE",
+        np.abs(slope).max(),
+        np.abs(strength * error.sum(0)).max(),
+        np.abs(weights).max(),
+        TOLERANCE * strength * len(texts),
+    )
+    # scikit-learn stops at a slope of TOLERANCE of the mean loss.
+    limit = 3 * TOLERANCE * strength * len(texts)
+    assert np.abs(slope).max() < limit
+    assert np.abs(strength * error.sum(0)).max() < limit
+    assert np.abs(weights).max() > 20 * limit
+    assert fitted.weights.sum(1) == pytest.approx(0.0, abs=limit)
+    assert fitted.bias.sum() == pytest.approx(0.0, abs=limit)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_coordinates_of_documents_give_the_same_weights(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, labels = corpus(60, classes)
+    texts[7] = texts[8] = b" "  # features without any n-gram, and twice the same ones
+    texts[9] = texts[12]
+    counted, dense = fitted_of(texts, labels, classes)
+    assert len(dense.hashes) > len(texts)
+    monkeypatch.setattr(ngrams, "MAX_DENSE", 0)
+    _, sparse = fitted_of(texts, labels, classes)
+    assert dense.hashes.tolist() == sparse.hashes.tolist()
+    size = np.abs(sparse.weights).max()
+    assert size > 1.0
+    assert dense.weights == pytest.approx(sparse.weights, abs=2e-3 * size)
+    assert dense.bias == pytest.approx(sparse.bias, abs=2e-3 * size)
+    assert logits_of(counted, dense) == pytest.approx(logits_of(counted, sparse), abs=2e-3 * size)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_fitted_view_learns_its_documents(classes: int) -> None:
+    texts, labels = corpus(60, classes)
+    assert accuracy(logits_of(*fitted_of(texts, labels, classes)), labels) > 0.9
+
+
+def test_class_without_documents_is_never_the_answer() -> None:
+    texts, labels = corpus(40, 2)
+    labels *= 2  # classes 0 and 2 of four
+    counted, fitted = fitted_of(texts, labels, 4)
+    assert fitted.bias[[1, 3]].tolist() == [MISSING, MISSING]
+    assert not fitted.weights[:, [1, 3]].any()
+    logits = logits_of(counted, fitted)
+    assert accuracy(logits, labels) > 0.9
+    assert (np.diff(np.sort(logits, axis=1)[:, 1:3], axis=1) > 5).all()  # both others are far below
+
+
+def test_single_class_is_always_the_answer() -> None:
+    counted, fitted = fitted_of([b"one two", b"two"], np.array([1, 1]), 3)
+    assert not fitted.weights.any()
+    assert fitted.bias.tolist() == [MISSING, 0.0, MISSING]
+    assert logits_of(counted, fitted).argmax(1).tolist() == [1, 1]
+
+
+def test_fit_is_deterministic() -> None:
+    texts, labels = corpus(40, 3)
+    (_, first), (_, second) = (fitted_of(texts, labels, 3) for _ in range(2))
+    for name, value in vars(first).items():
+        assert np.array_equal(value, vars(second)[name])
+
+
+# The fitted classifier
+
+
+def model_logits(fitted: Fitted, classes: int, texts: Sequence[bytes]) -> np.ndarray:
+    """Return logits (texts, classes) of a filled classifier in double precision."""
+    model = NgramClassifier(CONFIG.num_ngrams, classes).double()
+    fitted.fill(model)
+    logits: np.ndarray = model(*HASHER(*padded(*texts)), len(texts)).numpy()
+    return logits
+
+
+@pytest.mark.parametrize("scaling", SCALES)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_filled_classifier_gives_the_logits_of_the_fit(scaling: str, classes: int) -> None:
+    texts, labels = corpus(50, classes)
+    texts[3] = b" "
+    assert max(map(len, texts)) <= LENGTH
+    counted, fitted = fitted_of(texts, labels, classes, changed_choice(scaling=scaling), changed(CONFIG, num_ngrams=60))
+    expected = logits_of(counted, fitted)
+    assert np.abs(expected).max() > 1.0
+    assert model_logits(fitted, classes, texts) == pytest.approx(expected, rel=1e-11, abs=1e-11)
+
+
+def test_mean_over_windows_of_the_filled_classifier_gives_the_logits_of_the_fit() -> None:
+    texts, labels = corpus(30, 3, words=40)
+    texts[5] = b"w1 w2" + b" " * 100 + b"w3"  # some of its windows have no words
+    counted, fitted = fitted_of(texts, labels, 3)
+    windows = [windows_of(text, LENGTH, 6) for text in texts]
+    assert min(map(len, windows)) > 1
+    found = [model_logits(fitted, 3, part).mean(0) for part in windows]
+    assert np.array(found) == pytest.approx(logits_of(counted, fitted), rel=1e-11, abs=1e-11)
+
+
+# Choice
+
+
+class Recorder:
+    """A metric that records the logits and labels it gets; it returns 1 in some calls and 0 in all others."""
+
+    def __init__(self, *best: int) -> None:
+        self.best, self.calls = best, list[tuple[np.ndarray, np.ndarray]]()
+
+    def __call__(self, logits: np.ndarray, labels: np.ndarray) -> float:
+        self.calls.append((logits, labels))
+        return float(len(self.calls) - 1 in self.best)
+
+
+NUM_CANDIDATES = LONGEST * len(SCALES)
+
+
+def ordered(count: int) -> tuple[list[bytes], Labels]:
+    """Return documents in which only the order of two words tells the classes apart."""
+    generator, labels = np.random.default_rng(0), np.arange(count) % 2
+    pairs = [b"left right", b"right left"]
+    noise = [f"n{i}".encode() for i in generator.integers(0, 10, count)]
+    return [b" ".join((word, pairs[c], word)) for word, c in zip(noise, labels, strict=True)], labels
+
+
+def test_longer_ngrams_are_chosen_if_the_order_of_words_matters() -> None:
+    texts, labels = ordered(60)
+    choice = choose(counted_of(texts), labels, 2, CONFIG, accuracy)
+    assert choice.longest >= 2
+    assert accuracy(logits_of(*fitted_of(texts, labels, 2, choice)), labels) == 1.0
+    assert choose(counted_of(texts), labels, 2, changed(CONFIG, longest=1), accuracy).longest == 1
+
+
+def test_choice_is_deterministic() -> None:
+    texts, labels = corpus(40, 3)
+    first, second = (choose(counted_of(texts), labels, 3, CONFIG, accuracy) for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("candidate", "expected"),
+    [(0, (1, "idf")), (1, (1, "idf-evidence")), (2, (2, "idf")), (5, (3, "idf-evidence"))],
+)
+def test_features_with_the_best_metric_are_chosen_and_then_the_strength(
+    candidate: int, expected: tuple[int, str]
+) -> None:
+    texts, labels = corpus(20, 2)
+    counted = counted_of(texts)
+    # After the candidates, the best one is measured again, then the other strengths.
+    for again, strength in enumerate((FIRST_STRENGTH, *STRENGTHS)):
+        metric = Recorder(candidate, NUM_CANDIDATES + again)
+        assert choose(counted, labels, 2, CONFIG, metric) == Choice(*expected, strength)
+        assert len(metric.calls) == NUM_CANDIDATES + 1 + len(STRENGTHS)
+
+
+def test_cross_entropy_decides_between_equal_metrics() -> None:
+    texts, labels = corpus(20, 2)
+    metric = Recorder()
+    choice = choose(counted_of(texts), labels, 2, CONFIG, metric)
+    losses = [float(torch.nn.functional.cross_entropy(*map(torch.from_numpy, call))) for call in metric.calls]
+    candidates = [(longest, scaling) for longest in (1, 2, 3) for scaling in SCALES]
+    assert (choice.longest, choice.scaling) == candidates[int(np.argmin(losses[:NUM_CANDIDATES]))]
+    assert choice.strength == (FIRST_STRENGTH, *STRENGTHS)[int(np.argmin(losses[NUM_CANDIDATES:]))]
+
+
+def test_every_document_is_held_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, labels = corpus(43, 3)
+    metric = Recorder()
+    choose(counted_of(texts), labels, 3, CONFIG, metric)
+    for logits, truth in metric.calls:
+        assert logits.shape == (43, 3)
+        assert np.bincount(truth).tolist() == np.bincount(labels).tolist()
+    monkeypatch.setattr(ngrams, "HELD_OUT", 10)
+    metric = Recorder()
+    choose(counted_of(texts), labels, 3, CONFIG, metric)
+    for _, truth in metric.calls:  # two folds of eight or nine documents, with the classes spread evenly
+        assert 16 <= len(truth) <= 18
+        assert np.bincount(truth).min() >= 5
+
+
+def candidate_logits(texts: Sequence[bytes], labels: Labels, classes: int) -> np.ndarray:
+    """Return the held-out logits of all candidates (candidates, documents, classes) for folds i mod 5."""
+    metric = Recorder()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ngrams, "_folds", lambda labels: [np.arange(len(labels))[f::5] for f in range(5)])
+        choose(counted_of(texts), labels, classes, CONFIG, metric)
+    found = np.stack([logits for logits, _ in metric.calls[:NUM_CANDIDATES]])
+    order = np.concatenate([np.arange(len(texts))[f::5] for f in range(5)])
+    logits: np.ndarray = found[:, np.argsort(order)]
+    return logits
+
+
+def test_held_out_documents_are_not_used_for_selection_scales_or_weights() -> None:
+    texts, labels = corpus(30, 2)
+    before = candidate_logits(texts, labels, 2)
+    labels[[2, 7, 27]] = 1 - labels[[2, 7, 27]]  # documents of one fold
+    texts[12] = b"other words"  # of the same fold
+    after = candidate_logits(texts, labels, 2)
+    held_out = np.arange(30) % 5 == 2
+    held_out[12] = False
+    assert np.array_equal(after[:, held_out], before[:, held_out])
+    assert not np.isclose(after[:, np.arange(30) % 5 != 2], before[:, np.arange(30) % 5 != 2]).all()
+
+
+def test_only_frequent_ngrams_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The words of the classes are in half of the documents, a third word in all of them."""
+    labels = np.arange(20) % 2
+    texts = [[b"both left", b"both right"][c] for c in labels]
+    counted = counted_of(texts)
+    config = changed(CONFIG, num_ngrams=1)
+    values = {}
+    for limit in (1, 100):
+        monkeypatch.setattr(ngrams, "CANDIDATES", limit)
+        metric = Recorder()
+        choose(counted, labels, 2, config, metric)
+        values[limit] = max(accuracy(*call) for call in metric.calls)
+    assert values == {1: 0.5, 100: 1.0}
