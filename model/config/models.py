@@ -66,11 +66,11 @@ class RoundConfig(Section):
 
     rate: Positive = 1.0
     """Factor of training.learning_rate."""
-    dropout: Dropout = 0.1
+    dropout: Dropout = 0.05
     """After the vectors, the smoother, the attention and the MLP."""
-    pooled_dropout: Dropout = 0.3
+    pooled_dropout: Dropout = 0.1
     """Before the head."""
-    word_dropout: Dropout = 0.15
+    word_dropout: Dropout = 0.05
     """Fraction of words dropped at random."""
 
 
