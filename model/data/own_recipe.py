@@ -29,8 +29,6 @@ LONGEST_SEQUENCE = 256
 """Maximum number of tokens of the vector view."""
 WORD2VEC_BYTES = 50_000_000
 """Bytes that word2vec should read in all epochs; small files are read more often."""
-FIRST_ROUND = {"dropout": 0.1, "pooled_dropout": 0.3, "word_dropout": 0.15}
-"""The only round of a vector view that learns from labels alone."""
 
 Settings = dict[str, object]
 """Dotted key -> value."""
@@ -99,7 +97,7 @@ def _text_settings(data: OwnData, *, is_pairs: bool) -> Settings:
     elif training < FEWEST_LABELLED:
         settings["model.vector_view.rounds"] = []
     else:  # later rounds would have no better teacher
-        settings |= {**_vector_view_settings(texts, length, LABELLED_STEPS), "model.vector_view.rounds": [FIRST_ROUND]}
+        settings |= {**_vector_view_settings(texts, length, LABELLED_STEPS), "model.vector_view.rounds": [{}]}
     return settings
 
 

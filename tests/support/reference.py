@@ -278,14 +278,14 @@ def word_classifier(
 ) -> Array:
     """Logits (classes,) of both views for one document; ngrams and vocabulary are the hashes of their rows from 1."""
     first = ngram_classifier(document, ngrams, below(state, "ngram_view"), config.ngram_view.longest)
-    if config.vector_view is None:
-        return state["weights"][0] * first
-    hashes = [word_hash(word) for word in words(document)]
-    ids = [vocabulary.index(value) + 1 if value in vocabulary else 0 for value in hashes]
-    second = vector_classifier(
-        ids, len(document), below(state, "vector_view"), config.encoder, config.vector_view.bytes_per_token
-    )
-    return state["weights"][0] * first + state["weights"][1] * second
+    logits: Array = state["weights"][0] * first
+    if config.vector_view is not None:
+        hashes = [word_hash(word) for word in words(document)]
+        ids = [vocabulary.index(value) + 1 if value in vocabulary else 0 for value in hashes]
+        view, length = below(state, "vector_view"), len(document)
+        second = vector_classifier(ids, length, view, config.encoder, config.vector_view.bytes_per_token)
+        logits = logits + state["weights"][1] * second
+    return logits
 
 
 def g_square(held: Sequence[int], documents: Sequence[int]) -> float:

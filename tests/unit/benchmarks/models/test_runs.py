@@ -11,7 +11,7 @@ import pytest
 from benchmarks.lib import record
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data
-from benchmarks.models import classification, forecasting, imdb_paper_cpu, matching, runs, views
+from benchmarks.models import classification, forecasting, imdb_paper_cpu, matching, runs
 from benchmarks.models.runs import Case, fingerprint
 
 HORIZONS = sorted({horizon for _, horizon in forecasting.ROWS})
@@ -54,7 +54,7 @@ class Trainer:
 def trainer(monkeypatch: pytest.MonkeyPatch) -> Trainer:
     trainer = Trainer()
     monkeypatch.setattr(runs, "train", trainer.train)
-    for module in (classification, forecasting, imdb_paper_cpu, matching, views):
+    for module in (classification, forecasting, imdb_paper_cpu, matching):
         monkeypatch.setattr(module, "evaluate", trainer.evaluate)
     pairs = {"examples": 772, "accuracy": 0.75, "auc": 0.875}
     monkeypatch.setattr(classification, "tfidf", lambda: dict.fromkeys(classification.COMPARED, 87.5))
@@ -103,14 +103,6 @@ def run_benchmark(benchmark: Benchmark, out: Path) -> Data:
             [
                 "| ours | all | 3 | 0.5339 ± 0.0239 | 0.5339 ± 0.0239 |",
                 "| TF-IDF cosine | all | | 0.7500 | 0.8750 |",
-            ],
-        ),
-        (
-            views.BENCHMARK,
-            33,
-            [
-                "| all rounds: S3Attention | 3 | 59.38 ± 8.59 |",
-                "| stem alone | 3 | 67.19 ± 8.59 |",
             ],
         ),
     ],

@@ -136,7 +136,7 @@ def test_error_of_half_precision_is_bounded(texts: list[bytes], size: float) -> 
     """Rounding changes the numerator of a logit by e and its squared length D by a fraction d."""
     ngrams = every_second_ngram(*texts)
     model, _ = random_model(ngrams)
-    model.table *= size
+    model.table.mul_(size)
     expected, table = model(*inputs(texts)), model.table.numpy().copy()
     model.quantise()
     assert model.table.dtype == torch.float16

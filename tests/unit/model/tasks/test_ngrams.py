@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import assume, given, settings
 
 from artifact.documents import cut, take
@@ -31,6 +30,7 @@ from model.tasks.ngrams import (
     inverse_document_frequency,
     sample,
 )
+from model.tasks.views import cross_entropies
 from tests.support import reference
 from tests.support.configs import changed
 from tests.support.words import LENGTH, Texts, padded
@@ -131,6 +131,18 @@ def test_features_equal_the_values_computed_by_hand() -> None:
     assert restricted.hashes.tolist() == [reference.word_hash(word) for word in words]
     assert restricted.lengths.tolist() == [1, 1]
     assert restricted.features(np.array([0, 1]), scales).toarray() == pytest.approx(np.array(expected), rel=1e-12)
+
+
+def test_some_documents_have_the_features_they_have_among_all() -> None:
+    texts, _ = corpus(12, 2, words=40)
+    texts[3], texts[6] = b"w1", b" "
+    found, rows = counted_of(texts), np.array([1, 3, 6, 11])
+    part = found.of_documents(rows)
+    assert part.means.shape == (4, sum(len(windows_of(texts[i], LENGTH, 6)) for i in rows))
+    columns = np.arange(len(found.hashes))
+    scales = np.linspace(0.5, 2.0, len(columns))
+    assert part.features(columns, scales).toarray() == pytest.approx(found.features(columns, scales)[rows].toarray())
+    assert np.array_equal(part.document_sets().toarray(), found.document_sets()[rows].toarray())
 
 
 # Samples
@@ -287,13 +299,6 @@ def test_fitted_weights_minimise_the_regularised_loss(
     error = reference.softmax(x @ fitted.weights + fitted.bias) - np.eye(classes)[labels]
     weights = fitted.weights if classes > 2 else np.diff(fitted.weights, axis=1)
     slope = strength * x.T @ (error if classes > 2 else error[:, 1:]) + weights
-    print(
-        "SLOPE",
-        np.abs(slope).max(),
-        np.abs(strength * error.sum(0)).max(),
-        np.abs(weights).max(),
-        TOLERANCE * strength * len(texts),
-    )
     # scikit-learn stops at a slope of TOLERANCE of the mean loss.
     limit = 3 * TOLERANCE * strength * len(texts)
     assert np.abs(slope).max() < limit
@@ -443,7 +448,7 @@ def test_cross_entropy_decides_between_equal_metrics() -> None:
     texts, labels = corpus(20, 2)
     metric = Recorder()
     choice = choose(counted_of(texts), labels, 2, CONFIG, metric)
-    losses = [float(torch.nn.functional.cross_entropy(*map(torch.from_numpy, call))) for call in metric.calls]
+    losses = [float(cross_entropies(logits, truth).mean()) for logits, truth in metric.calls]
     candidates = [(longest, scaling) for longest in (1, 2, 3) for scaling in SCALES]
     assert (choice.longest, choice.scaling) == candidates[int(np.argmin(losses[:NUM_CANDIDATES]))]
     assert choice.strength == (FIRST_STRENGTH, *STRENGTHS)[int(np.argmin(losses[NUM_CANDIDATES:]))]
@@ -462,6 +467,20 @@ def test_every_document_is_held_out_once(monkeypatch: pytest.MonkeyPatch) -> Non
     for _, truth in metric.calls:  # two folds of eight or nine documents, with the classes spread evenly
         assert 16 <= len(truth) <= 18
         assert np.bincount(truth).min() >= 5
+
+
+def test_choice_is_made_on_a_limited_number_of_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, labels = corpus(60, 3)
+    counted = counted_of(texts)
+    monkeypatch.setattr(ngrams, "MAX_LOGITS", 75)
+    for _ in range(2):
+        metric = Recorder()
+        choose(counted, labels, 3, CONFIG, metric)
+        assert {logits.shape for logits, _ in metric.calls} == {(25, 3)}
+    monkeypatch.setattr(ngrams, "MAX_LOGITS", 180)
+    metric = Recorder()
+    choose(counted, labels, 3, CONFIG, metric)
+    assert {logits.shape for logits, _ in metric.calls} == {(60, 3)}
 
 
 def candidate_logits(texts: Sequence[bytes], labels: Labels, classes: int) -> np.ndarray:

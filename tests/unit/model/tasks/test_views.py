@@ -150,11 +150,14 @@ def test_view_that_misleads_gets_no_weight() -> None:
 
 
 def test_combined_logits_are_the_weighted_sum() -> None:
-    first, second = np.array([[1.0, -2.0], [0.5, 4.0]], dtype=np.float32), np.array([[3.0, 1.0], [0.0, -1.0]])
-    both = combined(first, second.astype(np.float32), (2.0, 0.5))
-    assert (both.dtype, both.tolist()) == (np.float32, [[3.5, -3.5], [1.0, 7.5]])
-    alone = combined(first, None, (2.0, 0.5))
-    assert (alone.dtype, alone.tolist()) == (np.float32, [[2.0, -4.0], [1.0, 8.0]])
+    first, second = (
+        np.array([[1.0, -2.0], [0.5, 4.0]], dtype=np.float32),
+        np.array([[3.0, 1.0], [0.0, -1.0]], dtype=np.float32),
+    )
+    both, alone = (combined(first, view, (2.0, 0.5)) for view in (second, None))
+    assert both.dtype == alone.dtype == np.float32
+    assert both.tolist() == [[3.5, -3.5], [1.0, 7.5]]
+    assert alone.tolist() == [[2.0, -4.0], [1.0, 8.0]]
 
 
 def test_held_out_logits_do_not_depend_on_the_documents_own_label() -> None:
@@ -179,8 +182,8 @@ def test_held_out_logits_are_those_of_weights_fitted_on_the_other_folds() -> Non
 def test_combined_views_are_better_than_either() -> None:
     first, second, labels = two_views()
     both, one, other = (
-        cross_entropies(held_out_logits(*views, labels), labels)
-        for views in ((first, second), (first, None), (second, None))
+        cross_entropies(held_out_logits(view, another, labels), labels)
+        for view, another in ((first, second), (first, None), (second, None))
     )
     assert is_better(both, one)
     assert is_better(both, other)
