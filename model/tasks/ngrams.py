@@ -39,8 +39,6 @@ STRENGTHS = (1.0, 3.0, 30.0, 100.0)
 """Inverse regularisation C: in the comparison of features, and the others that are tried after it."""
 MAX_ITERATIONS = 300
 TOLERANCE = 1e-5
-ROUGH_TOLERANCE = 1e-4
-"""Tolerances of the logistic regression, in the final fit and in cross-validation."""
 MAX_DENSE = 3_000
 """Number of documents up to which the regression is fitted on document coordinates instead of n-grams."""
 MISSING = -10.0
@@ -226,7 +224,7 @@ def choose(counted: Counted, labels: Labels, num_classes: int, config: NgramView
             logits, truth = [], []
             for held_out in folds:
                 rest = np.setdiff1d(np.arange(len(labels)), held_out)
-                fitted = _fit(counted, sets, rest, labels, num_classes, config, choice, ROUGH_TOLERANCE)
+                fitted = _fit(counted, sets, rest, labels, num_classes, config, choice)
                 columns = np.searchsorted(counted.hashes, fitted.hashes)
                 x = counted.features(columns, fitted.scales)[held_out]
                 logits.append(x @ fitted.weights + fitted.bias)
@@ -265,7 +263,6 @@ def _fit(
     num_classes: int,
     config: NgramViewConfig,
     choice: Choice,
-    tolerance: float = TOLERANCE,
 ) -> Fitted:
     """Fit on the documents `rows`; `sets` are the document sets of `counted`."""
     one_hot = np.eye(num_classes)[labels[rows]]
@@ -280,11 +277,11 @@ def _fit(
     weights, bias = np.zeros((len(columns), num_classes)), np.full(num_classes, MISSING)
     bias[present] = 0.0
     if len(present) > 1:
-        weights[:, present], bias[present] = _regression(x, labels[rows], choice.strength, tolerance)
+        weights[:, present], bias[present] = _regression(x, labels[rows], choice.strength)
     return Fitted(counted.hashes[columns], scales, weights, bias)
 
 
-def _regression(x: "csr_matrix", labels: Labels, strength: float, tolerance: float) -> tuple[Floats, Floats]:
+def _regression(x: "csr_matrix", labels: Labels, strength: float) -> tuple[Floats, Floats]:
     """Logistic regression: weights (features, classes) and bias (classes,) of the classes in `labels`, ascending.
 
     The weights are combinations of the documents' features. For few documents, the regression is therefore fitted on
@@ -300,7 +297,7 @@ def _regression(x: "csr_matrix", labels: Labels, strength: float, tolerance: flo
         lengths, vectors = np.sqrt(squares[is_positive]), vectors[:, is_positive]
         basis = x.T @ (vectors / lengths)  # (features, coordinates)
         x = vectors * lengths
-    regression = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS, tol=tolerance)
+    regression = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS, tol=TOLERANCE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations bounds the time
         regression.fit(x, labels)
