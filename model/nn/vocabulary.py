@@ -73,6 +73,7 @@ class Vocabulary(nn.Module):
         order = np.argsort(buckets, kind="stable")
         groups = np.split(order, np.flatnonzero(np.diff(buckets[order])) + 1) if len(order) else []
         self.tags.fill_(-1)
+        self.ids.zero_()
         for group in sorted(groups, key=len, reverse=True):
             words = torch.from_numpy(hashes[group])
             for displacement in range(MAX_DISPLACEMENTS):

@@ -41,6 +41,8 @@ MAX_ITERATIONS = 300
 TOLERANCE = 1e-5
 MAX_DENSE = 3_000
 """Number of documents up to which the regression is fitted on document coordinates instead of n-grams."""
+SMALLEST_SCALE = 1e-6
+"""Scale below which an n-gram does not count: rounding errors of a scale of zero."""
 MISSING = -10.0
 """Bias of a class without training documents."""
 
@@ -96,7 +98,7 @@ class Counted:
 
         found = self.windows[:, chosen] @ diags(scales)
         norms = np.sqrt(np.asarray(found.power(2).sum(1)).ravel())
-        return (self.means @ diags(1 / np.maximum(norms, 1e-30)) @ found).tocsr()
+        return (self.means @ diags(1 / np.maximum(norms, SMALLEST_SCALE)) @ found).tocsr()
 
     def document_sets(self) -> "csr_matrix":
         """1 for each n-gram of each document, (documents, R)."""
@@ -142,6 +144,7 @@ def count(hasher: WordHasher, texts: Sequence[bytes], max_length: int, overlap: 
     lengths = np.zeros(len(hashes), dtype=np.int64)
     lengths[columns] = length
     sets = csr_matrix((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=(len(windows), len(hashes)))
+    sets.data[:] = 1  # two n-grams of a window may have the same hash
     sizes = np.array([len(parts) for parts in spans])
     document = np.repeat(np.arange(len(texts)), sizes)
     means = csr_matrix(
@@ -266,17 +269,18 @@ def _fit(
 ) -> Fitted:
     """Fit on the documents `rows`; `sets` are the document sets of `counted`."""
     one_hot = np.eye(num_classes)[labels[rows]]
-    of_class, sizes = np.asarray(sets[rows].T @ one_hot), np.maximum(one_hot.sum(0), 1)
+    present = np.flatnonzero(one_hot.any(0))
+    of_class, sizes = np.asarray(sets[rows].T @ one_hot[:, present]), one_hot[:, present].sum(0)
     informative = g_squared(of_class, sizes)
     informative[(counted.lengths > choice.longest) | (of_class.sum(1) == 0)] = -1
     order = np.argsort(-informative, kind="stable")[: config.num_ngrams]
     columns = np.sort(order[informative[order] >= 0])
     scales = SCALES[choice.scaling](of_class[columns], sizes)
+    scales[scales < SMALLEST_SCALE] = 0
     x = counted.features(columns, scales)[rows]
-    present = np.flatnonzero(one_hot.any(0))
     weights, bias = np.zeros((len(columns), num_classes)), np.full(num_classes, MISSING)
-    bias[present] = 0.0
-    if len(present) > 1:
+    bias[present] = np.log(sizes / sizes.sum())
+    if len(present) > 1 and x.count_nonzero():
         weights[:, present], bias[present] = _regression(x, labels[rows], choice.strength)
     return Fitted(counted.hashes[columns], scales, weights, bias)
 

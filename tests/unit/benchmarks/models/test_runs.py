@@ -158,7 +158,7 @@ def test_interrupted_run_is_resumed_if_possible(
     has_checkpoint: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     commands: list[tuple[str, ...]] = []
-    monkeypatch.setattr(runs, "_command", lambda *words, **_: commands.append(words))
+    monkeypatch.setattr(runs, "run_command", lambda *words, **_: commands.append(words))
     folder = tmp_path / "imdb-s3-seed3"
     folder.mkdir()
     (folder / ("last.pt" if has_checkpoint else "best.pt")).touch()

@@ -1,5 +1,6 @@
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -7,8 +8,10 @@ import torch
 from model.config.run import ClassificationRun, from_dict
 from model.data.documents import Documents, DocumentSet
 from model.errors import UserError
+from model.nn.classifier import WordClassifier
 from model.tasks.base import Batch
-from model.tasks.classification import Classification
+from model.tasks.classification import HAS_VECTOR_VIEW, NGRAMS, Classification
+from tests.unit.model.nn.test_classifier_words import SMALL as WORDS
 
 
 @pytest.fixture
@@ -51,7 +54,7 @@ def test_batches_have_every_document_at_most_once_with_its_label(forty: Document
     rows = [
         (bytes(document[:length].tolist()), int(label))
         for batch in epoch(short)
-        for document, length, label, _ in zip(*batch, strict=True)
+        for document, length, label in zip(*batch, strict=True)
     ]
     assert sorted(rows) == sorted(zip(short.texts, short.labels, strict=True))
     assert [len(batch[0]) for batch in classification(forty, batch_size=11).batches(0)] == [11, 11, 11]
@@ -60,7 +63,7 @@ def test_batches_have_every_document_at_most_once_with_its_label(forty: Document
 @pytest.mark.parametrize("crop", ["head", "random"])
 def test_batches_crop_within_the_document_and_pad_with_zeros(forty: Documents, crop: str) -> None:
     starts = set()
-    for documents, lengths, _, _ in epoch(forty, crop) + epoch(forty, crop, (0, 1)):
+    for documents, lengths, _ in epoch(forty, crop) + epoch(forty, crop, (0, 1)):
         assert documents.dtype == torch.uint8
         assert documents.shape == (8, 16)
         for document, length in zip(documents, lengths.tolist(), strict=True):
@@ -100,16 +103,30 @@ def test_batches_are_padded_to_the_bucket_of_their_longest_document() -> None:
     seen = list(task.batches(0))
     buckets = (256, 512, 1024)
     assert task.config.model.buckets == buckets
-    for documents, lengths, labels, folds in seen:
+    for documents, lengths, labels in seen:
         assert documents.shape[1] == next(bucket for bucket in buckets if bucket >= int(lengths.max()))
-        for document, length, label, fold in zip(
-            documents, lengths.tolist(), labels.tolist(), folds.tolist(), strict=True
-        ):
+        for document, length, label in zip(documents, lengths.tolist(), labels.tolist(), strict=True):
             row = bytes(document[:length].tolist())
             (i,) = (i for i, text in enumerate(texts) if row in text)
-            assert (label, fold, length) == (i % 3, i % 5, min(1024, sizes[i]))
+            assert (label, length) == (i % 3, min(1024, sizes[i]))
     widths = [documents.shape[1] for documents, *_ in seen]
     assert len(widths) == 50
     assert widths != sorted(widths)
     # Half of the documents have up to 256 bytes, and only one batch of a group can mix both kinds.
     assert sum(width == 256 for width in widths) >= 50 * sum(size <= 256 for size in sizes) / 400 - 3
+
+
+@pytest.mark.parametrize(
+    ("facts", "longest", "has_vector_view"),
+    [({}, 3, True), ({NGRAMS: {"longest": 1}, HAS_VECTOR_VIEW: False}, 1, False), ({HAS_VECTOR_VIEW: True}, 3, True)],
+)
+def test_model_of_words_has_the_parts_that_training_chose(
+    forty: Documents, facts: dict[str, Any], longest: int, has_vector_view: bool
+) -> None:
+    task = classification(forty)
+    task.config = task.config.model_copy(update={"model": WORDS})
+    task.restore({"labels": ["a", "b", "c"], **facts})
+    model = task.build()
+    assert isinstance(model, WordClassifier)
+    assert model.words.longest == longest
+    assert (model.vector_view is not None) == has_vector_view

@@ -520,3 +520,31 @@ def test_only_frequent_ngrams_are_compared(monkeypatch: pytest.MonkeyPatch) -> N
         choose(counted, labels, 2, config, metric)
         values[limit] = max(accuracy(*call) for call in metric.calls)
     assert values == {1: 0.5, 100: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels"),
+    [([b"a b c d e f g h"] * 4, [0, 1, 0, 1]), ([b"good", b" ", b" "], [0, 0, 1])],
+    ids=["n-grams without evidence", "fold without words"],
+)
+def test_documents_without_useful_ngrams_are_fitted(texts: list[bytes], labels: list[int]) -> None:
+    counted, truth = counted_of(texts), np.array(labels)
+    choice = choose(counted, truth, 2, CONFIG, accuracy)
+    fitted = fit(counted, truth, 2, CONFIG, choice)
+    assert np.isfinite(fitted.weights).all()
+    assert np.isfinite(fitted.bias).all()
+
+
+def test_without_evidence_the_bias_is_the_logarithm_of_the_frequencies() -> None:
+    counted, labels = counted_of([b"same words"] * 4), np.array([0, 1, 1, 1])
+    fitted = fit(counted, labels, 2, CONFIG, Choice(longest=1, scaling="idf-evidence", strength=1.0))
+    assert not fitted.weights.any()
+    assert fitted.bias == pytest.approx(np.log([0.25, 0.75]))
+
+
+def test_classes_without_documents_do_not_change_the_scales() -> None:
+    texts, labels = corpus(40, 2)
+    two, four = (fit(counted_of(texts), labels, classes, CONFIG, CHOICE) for classes in (2, 4))
+    assert four.scales == pytest.approx(two.scales, rel=1e-12)
+    assert four.weights[:, :2] == pytest.approx(two.weights, rel=1e-9)
+    assert list(four.bias[2:]) == [MISSING, MISSING]
