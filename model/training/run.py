@@ -168,5 +168,22 @@ def _resumed(request: Request) -> tuple[Progress, dict[str, Any], dict[str, Any]
     path = request.folder / "last.pt"
     config, progress, facts, state = checkpoint.load(path)
     if config != request.recipe:
-        raise UserError(f"{path} was trained with another recipe; resume with that recipe or start a new run")
+        found, expected = _flat(config.to_dict()), _flat(request.recipe.to_dict())
+        changes = [
+            f"{key} {found.get(key)}, now {expected.get(key)}"
+            for key in sorted(found.keys() | expected.keys())
+            if found.get(key) != expected.get(key)
+        ]
+        raise UserError(
+            f"{path} was trained with another recipe ({'; '.join(changes)}); resume with that recipe and the same "
+            "files, or start a new run"
+        )
     return progress, facts, state
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested keys as dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -24,12 +25,24 @@ Compute = Callable[[Sequence[Any]], list[Result]]
 def predict(args: argparse.Namespace) -> int:
     """Print a line of JSON for every input; return the exit code, 1 if any input was invalid.
 
-    For an invalid input, the line has the error.
+    For an invalid input, the line has the error. If the reader of the output closes it, as `head` does, the rest of the
+    inputs is not read.
 
     Raises: BadExport; InputError for a file that cannot be read, or an option that does not suit the model's task.
     """
     model = artifact.load(args.export)
     inputs, compute = _prepare(model, args)
+    try:
+        failed = _print_results(inputs, compute)
+    except BrokenPipeError:
+        # Python flushes standard output once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 1 if failed else 0
+
+
+def _print_results(inputs: Iterator[Source[Any]], compute: Compute) -> int:
+    """Print the result of every input; returns the number of invalid inputs."""
     failed = 0
     with tqdm(unit="doc", file=sys.stderr, disable=None) as bar:
         while chunk := list(islice(inputs, CHUNK)):
@@ -38,7 +51,8 @@ def predict(args: argparse.Namespace) -> int:
                 print(json.dumps({"source": place, **result}, ensure_ascii=False))
                 failed += "error" in result
             bar.update(len(chunk))
-    return 1 if failed else 0
+    sys.stdout.flush()
+    return failed
 
 
 def _compute_each(compute: Compute, inputs: list[Any]) -> list[Result]:

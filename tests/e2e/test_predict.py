@@ -55,6 +55,18 @@ def test_more_rows_than_the_queue_limit_are_scored(tmp_path: Path, monkeypatch: 
     assert len(done.stdout.splitlines()) == 20
 
 
+def test_reader_that_closes_the_output_ends_predict_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "many.jsonl").write_text('{"text": "a film"}\n' * 3000)  # more than a pipe holds
+    command = [sys.executable, "-m", "service", "predict", EXPORT, str(tmp_path / "many.jsonl")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["label"] in ("positive", "negative")
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        assert process.wait(PATIENCE_S) == 1
+
+
 def test_bad_document_gets_an_error_line(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"text": ""}\n{"text": "fine"}\n')
     done = run(EXPORT, "--jsonl", tmp_path / "in.jsonl")

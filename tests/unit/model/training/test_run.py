@@ -357,7 +357,8 @@ def test_training_resumes_from_the_last_checkpoint_after_a_full_disk(
 def test_resume_with_another_recipe_is_rejected(uninterrupted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(uninterrupted.parent, "--resume", "--set", "training.learning_rate=1e-3") == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"error: {uninterrupted}/last.pt was trained with another recipe;")
+    changed = "training.learning_rate 0.01, now 0.001"
+    assert error.startswith(f"error: {uninterrupted}/last.pt was trained with another recipe ({changed}); resume with")
     assert error.count("\n") == 1
 
 
