@@ -35,7 +35,7 @@ class Settings(BaseSettings):
     exports: Path = Path("exports")
     """Folder of exports, `<name>/<version>/`; version_policy selects the versions to serve."""
     version_policy: str = "latest"
-    """Versions to serve: latest (the highest of each model), all, or a list such as imdb-s3:2,3;aan:1."""
+    """Versions to serve: latest (the highest of each model), all, or a list such as imdb-s3:3,4;aan:3."""
     skip_bad_exports: bool = False
     """Start without damaged exports; serve the version before a damaged one if there is one."""
     backend: Format = "onnx"

@@ -17,9 +17,11 @@ from model.data import own_recipe
 from model.nn.classifier import WordClassifier
 from model.tasks import task_of
 from model.tasks.classification import Classification
-from model.tasks.ngrams import Choice
+from model.tasks.ngrams import Choice, count, fit
 from model.tasks.views import VectorRound, combine
 from model.training import checkpoint, views
+from model.training.checkpoint import Progress
+from model.training.loop import Trainer
 from model.training.trained import load_trained
 from tests.support.commands import call
 
@@ -221,12 +223,12 @@ def test_resuming_a_finished_run_keeps_the_model(
 def test_rounds_have_their_own_learning_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rates: list[float] = []
 
-    class Trainer(views.Trainer):
-        def __call__(self) -> Any:
+    class NotedTrainer(Trainer):
+        def __call__(self) -> Progress:
             rates.append(self.job.config.training.learning_rate)
             return super().__call__()
 
-    monkeypatch.setattr(views, "Trainer", Trainer)
+    monkeypatch.setattr(views, "Trainer", NotedTrainer)
     assert train(tmp_path, "--set", "model.vector_view.rounds=[{}, {rate=0.25}]") == 0
     assert rates == pytest.approx([2e-3, 5e-4])
 
@@ -413,9 +415,9 @@ def expected_table(run: Path, labelled: Path) -> NDArray[np.float32]:
     assert len(task.data.train) == 60
     model = task.build()
     assert isinstance(model, WordClassifier)
-    counted = views.count(model.words, task.data.train.texts, 256, 32)
+    counted = count(model.words, task.data.train.texts, 256, 32)
     choice = Choice(**facts["ngram_view"])
-    views.fit(counted, np.array(task.data.train.labels), 2, task.config.model.ngram_view, choice).fill(model.ngram_view)
+    fit(counted, np.array(task.data.train.labels), 2, task.config.model.ngram_view, choice).fill(model.ngram_view)
     table: NDArray[np.float32] = model.ngram_view.table.numpy()
     return table
 
