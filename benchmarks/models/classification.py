@@ -1,8 +1,9 @@
 """`python -m benchmarks.models.classification`: accuracy of the classifier: TF-IDF, ablation, long documents.
 
 Trains three seeds of each case into `runs/classification/`, and one without the vector view, whose fit has no random
-part: half an hour per run of all rounds on one core, 15 minutes with the first round alone, a few without. Each result is recorded when its run ends; a restarted benchmark
-continues. The results of TF-IDF are from `benchmarks.models.text_tfidf`.
+part: half an hour per run of all rounds on one core, 15 minutes with the first round alone, a few without. Each result
+is recorded when its run ends; a restarted benchmark continues. The results of TF-IDF are from
+`benchmarks.models.text_tfidf`.
 """
 
 import argparse

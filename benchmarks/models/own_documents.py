@@ -1,4 +1,4 @@
-"""`python -m benchmarks.models.own_documents`: classifiers of your own documents against TF-IDF, by number of documents.
+"""`python -m benchmarks.models.own_documents`: classifiers of your own documents against TF-IDF, by their number.
 
 Draws 100, 300, 1,000 and 3,000 training documents of three data sets, three times each, trains on each draw as
 `python -m model train --task text-classification --data FILE` does, and measures on up to 2,500 test documents. A
