@@ -19,8 +19,10 @@ def from_stored(recipe: dict[str, Any]) -> RunConfig:
         return from_dict(recipe)
     if S3Options.model_fields.keys() & encoder.keys():
         model = {**model, "encoder": _with_options(encoder)}
-    if recipe.get("task") == "text-classification" and "stem" in model:
+    if recipe.get("task") == "text-classification" and isinstance(model.get("stem"), dict):
         model = _with_ngram_view(model)
+        if isinstance(data := recipe.get("data"), dict):  # only the vector view read these
+            recipe = {**recipe, "data": {**data, "unlabelled": False}}
     return from_dict({**recipe, "model": model})
 
 
@@ -36,6 +38,10 @@ def _with_ngram_view(model: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in model.items() if key not in ("stem", "vector_view")}
     if kept.get("kind") == "bytes":
         return kept
-    stem, length = model["stem"], model["encoder"].get("seq_len", 0) * model["stem"].get("patch_length", 16)
+    stem, vectors = model["stem"], model.get("vector_view")
+    if isinstance(vectors, dict):
+        length = vectors.get("max_length", 4096)
+    else:
+        length = model["encoder"].get("seq_len", 0) * stem.get("patch_length", 16)
     lengths = {"longest": stem.get("longest", 3), "num_ngrams": stem.get("num_slots", 65_536), "max_length": length}
     return {**kept, "kind": "words", "ngram_view": lengths}

@@ -1,4 +1,4 @@
-"""Vocabulary of words: a perfect hash table from words to their ids. Used by `model.nn.views`."""
+"""Vocabulary of words: a perfect hash table from words to their ids. Used by `model.nn.ngrams` and `model.nn.classifier`."""
 
 import numpy as np
 import torch

@@ -86,9 +86,7 @@ class Classification(TextTask[ClassificationRun]):
     def describe(self) -> str:
         found = f"{len(self.data.train)} training and {len(self.data.validation)} validation documents"
         if self.metric != "accuracy":
-            found += (
-                f"; the largest class is over {IMBALANCE} times the smallest: the epoch with the best macro F1 is kept"
-            )
+            found += f"; the largest class is over {IMBALANCE} times the smallest: macro F1 chooses the model"
         return "\n".join((found, *self.data.notes))
 
     def fingerprint(self, path: Path) -> str:

@@ -275,7 +275,7 @@ def test_export_that_disagrees_in_the_short_bucket_only_is_rejected(
 
     monkeypatch.setattr(model.cli.export, "fitting", shifted)
     assert call("export", run, "--out", tmp_path, "--device", "cpu") == 2
-    assert re.match(r"error: onnx in one batch differs from eager by 2\.\d\de-01; allowed", capsys.readouterr().err)
+    assert re.match(r"error: onnx in one batch differs from eager by \d\.\d\de-0[12]; allowed", capsys.readouterr().err)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -504,7 +504,7 @@ def test_imbalanced_data_are_validated_by_macro_f1(
 ) -> None:
     assert train(write("a.csv", table(labels)), tmp_path / "runs") == 0
     out = capsys.readouterr().out
-    assert ("the largest class is over 3 times the smallest: the epoch with the best macro F1 is kept" in out) == (
+    assert ("the largest class is over 3 times the smallest: macro F1 chooses the model" in out) == (
         metric != "accuracy"
     )
     _, progress, facts, _ = checkpoint.load(tmp_path / "runs" / "a-seed0" / "last.pt")
