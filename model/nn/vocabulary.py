@@ -1,4 +1,4 @@
-"""Vocabulary of words: a perfect hash table from words to their ids. Used by `model.nn.ngrams` and `model.nn.classifier`."""
+"""Vocabulary: a perfect hash table from words or n-grams to their ids. Used by `model.nn.ngrams`, `model.nn.classifier`."""
 
 import numpy as np
 import torch
