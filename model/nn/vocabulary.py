@@ -1,4 +1,4 @@
-"""Vocabulary: a perfect hash table from words or n-grams to their ids. Used by `model.nn.ngrams`, `model.nn.classifier`."""
+"""Vocabulary: a perfect hash table from words or n-grams to their ids. Used by the two views of a classifier."""
 
 import numpy as np
 import torch
