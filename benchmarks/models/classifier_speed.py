@@ -1,9 +1,9 @@
 """`python -m benchmarks.models.classifier_speed`: cost per document of the shipped and the paper's classifier.
 
-Serving: `exports/imdb-s3` in ONNX Runtime at each length bucket and the paper's encoder exported at 4,096 bytes, one
-thread, interleaved. Training: forward, backward and optimiser step of the vector view of ours, and of the paper's
-model, in eager PyTorch on IMDb's training reviews at their real lengths, interleaved. Peak memory is measured in a
-separate process for each model.
+Serving: `exports/imdb-s3` in ONNX Runtime, in batches at each length bucket and for single documents of 300 bytes, and
+the paper's encoder exported at 4,096 bytes, one thread, interleaved. `--earlier` adds an earlier version of the export.
+Training: forward, backward and optimiser step of the vector view of ours, and of the paper's model, in eager PyTorch on
+IMDb's training reviews at their real lengths, interleaved. Peak memory is measured in a separate process for each model.
 """
 
 import argparse
@@ -42,23 +42,28 @@ from model.training.loop import parameter_groups
 
 BATCH_BYTES = 4 * 4096
 """Bytes per batch when served, as in the service on a CPU: four long documents, or more shorter ones."""
+SINGLE_BYTES = 300
+"""Bytes of a document that is served alone."""
 STEP_DOCUMENTS = 32
 """Documents per training step."""
 TRAINED_DOCUMENTS = 4_000
 """Number of reviews that the vector view is trained on."""
 OURS, PAPER = "imdb-s3", "imdb-paper"
+EARLIER, SINGLE = "earlier ", "single"
+"""Prefix of the turns of an earlier version, and name of the turn of a document alone."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Add the command-line options."""
     add_data_dir(parser)
+    parser.add_argument("--earlier", type=Path, metavar="FOLDER", help="version folder of an earlier export")
     parser.add_argument("--rounds", type=int, default=20, help="measured rounds (default: %(default)s)")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
     """Seconds of each round of serving and training; memory and FLOPs."""
     torch.set_num_threads(1)
-    yield {"serving_s": serving_seconds(args.rounds), "training": training(args.rounds, args.data_dir)}
+    yield {"serving_s": serving_seconds(args.rounds, args.earlier), "training": training(args.rounds, args.data_dir)}
 
 
 def training(rounds: int, data_dir: Path) -> dict[str, Data]:
@@ -141,14 +146,11 @@ def vector_round(task: Classification, model: nn.Module) -> tuple[Learner, nn.Mo
     return VectorRound(known, targets, STEP_DOCUMENTS, "0"), model.vector_view
 
 
-def serving_seconds(rounds: int) -> dict[str, list[float]]:
-    """Seconds per document of each round: the shipped model at each length bucket, and the paper's."""
-    folder = version_folder(Path("exports") / OURS)
-    manifest = read_manifest(folder)
-    ours = create_backend(manifest, folder, device="cpu")
-    runs: dict[str, Callable[[], object]] = {}
-    for bucket in sorted(manifest.files_of("onnx")):
-        runs[str(bucket)] = computing(ours, bucket)
+def serving_seconds(rounds: int, earlier: Path | None) -> dict[str, list[float]]:
+    """Seconds per document of each round: the shipped model, an earlier version of it, and the paper's."""
+    turns = export_turns(version_folder(Path("exports") / OURS), "")
+    if earlier is not None:
+        turns |= export_turns(earlier, EARLIER)
     config = load_recipe(find_recipe(PAPER))
     assert isinstance(config, ClassificationRun)
     task = Classification(config)
@@ -157,39 +159,48 @@ def serving_seconds(rounds: int) -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory() as partial:
         source = task.graphs(task.build().eval())[0]
         graph = write_graph(source, eager(source), Path(partial))
-        runs["paper"] = computing(create_backend(graph, Path(partial), device="cpu"), 4096)
-
-    def timed(name: str, run: Callable[[], object]) -> Callable[[], float]:
-        documents = BATCH_BYTES // (4096 if name == "paper" else int(name))
-
-        def turn() -> float:
-            started = time.perf_counter()
-            run()
-            return (time.perf_counter() - started) / documents
-
-        return turn
-
-    turns = {name: timed(name, run) for name, run in runs.items()}
+        turns["paper"] = turn(create_backend(graph, Path(partial), device="cpu"), 4096, 4096, BATCH_BYTES // 4096)
     return interleave(turns, rounds, warm_up=3, label="serving")
 
 
-def computing(backend: InferenceBackend, length: int) -> Callable[[], object]:
-    """Function that computes one batch of full-length documents of English words."""
+def export_turns(folder: Path, prefix: str) -> dict[str, Callable[[], float]]:
+    """Turns of an export: one for each bucket, in batches, and one for a short document alone."""
+    manifest = read_manifest(folder)
+    backend = create_backend(manifest, folder, device="cpu")
+    buckets = sorted(manifest.files_of("onnx"))
+    bucket = next(size for size in buckets if size >= SINGLE_BYTES)
+    single = {f"{prefix}{SINGLE}": turn(backend, SINGLE_BYTES, bucket, 1)}
+    return single | {f"{prefix}{size}": turn(backend, size, size, BATCH_BYTES // size) for size in buckets}
+
+
+def turn(backend: InferenceBackend, length: int, bucket: int, count: int) -> Callable[[], float]:
+    """Function that computes one batch of `count` documents of English words; returns seconds per document."""
     text = Path("README.md").read_bytes()
-    rows = [(text[i * 997 % len(text) :] + text)[:length] for i in range(BATCH_BYTES // length)]
-    document, lengths = pad_rows(rows, length)
-    return lambda: backend.run({"bytes": document, "lengths": lengths})
+    rows = [(text[i * 997 % len(text) :] + text)[:length] for i in range(count)]
+    document, lengths = pad_rows(rows, bucket)
+
+    def compute() -> float:
+        started = time.perf_counter()
+        backend.run({"bytes": document, "lengths": lengths})
+        return (time.perf_counter() - started) / count
+
+    return compute
 
 
 def report(record: Record) -> str:
     """Report on serving and training."""
     ms = {name: 1000 * statistics.median(seconds) for name, seconds in record.data["serving_s"].items()}
-    serving, previous = [], None
-    for name, value in ms.items():
-        label = "the paper's, any up to 4,096" if name == "paper" else f"ours, {int(name):,}"
-        growth = f"{value / previous:.2f} x" if previous and name != "paper" else ""
-        serving.append([label, f"{value:.2f}", growth, f"{ms['paper'] / value:.1f} x"])
-        previous = value
+    serving = [
+        [
+            label_of(name),
+            f"{value:.2f}",
+            f"{value / ms[EARLIER + name]:.2f} x" if EARLIER + name in ms else "",
+            f"{ms['paper'] / value:.1f} x",
+        ]
+        for name, value in ms.items()
+        if not name.startswith(EARLIER)
+    ]
+    earlier = record.settings.get("earlier")
     trained = record.data["training"]
     speed = {name: STEP_DOCUMENTS * len(found["step_s"]) / sum(found["step_s"]) for name, found in trained.items()}
     rows = [
@@ -206,9 +217,10 @@ def report(record: Record) -> str:
     return "\n".join(
         [
             f"Served by ONNX Runtime, one thread, batches of {BATCH_BYTES:,} bytes: median of "
-            f"{record.settings['rounds']} rounds in turns.",
+            f"{record.settings['rounds']} rounds in turns."
+            + (f" The earlier version is `{earlier}`." if earlier else ""),
             "",
-            table(["model and bytes", "ms a document", "to half the bytes", "the paper's takes"], serving),
+            table(["model and bytes", "ms a document", "to the earlier version", "the paper's takes"], serving),
             f"A document of 512 bytes costs {ms['4096'] / ms['512']:.1f} times less than one of 4,096.",
             "",
             f"Training on IMDb's reviews at their lengths, one thread, steps of {STEP_DOCUMENTS} documents in turns, "
@@ -220,10 +232,17 @@ def report(record: Record) -> str:
     )
 
 
+def label_of(name: str) -> str:
+    """Label of a row of the report."""
+    if name == "paper":
+        return "the paper's, any up to 4,096"
+    return f"ours, {SINGLE_BYTES}, alone" if name == SINGLE else f"ours, {int(name):,}"
+
+
 def draw(record: Record, path: Path) -> None:
     """Chart of milliseconds against bytes."""
     served = record.data["serving_s"]
-    lengths = [int(name) for name in served if name != "paper"]
+    lengths = [int(name) for name in served if name.isdigit()]
     figure, (axes,) = chart.figure((6, 4))
     axes.plot(lengths, [1000 * statistics.median(served[str(n)]) for n in lengths], marker="o", label="ours")
     axes.axhline(1000 * statistics.median(served["paper"]), color="black", label="the paper's")

@@ -132,7 +132,6 @@ def measure_draw(name: str, splits: Splits, size: int, draw: int, args: argparse
     run = folder / "documents-seed0"
     run_command("evaluate", str(run), data_dir=args.data_dir, threads=1)
     results = json.loads((run / "evaluation.json").read_text())
-    stages = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return {
         "documents": name,
         "size": size,

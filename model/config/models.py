@@ -39,8 +39,8 @@ class NgramViewConfig(Section):
 
     longest: Annotated[int, allowed(lambda value: 1 <= value <= 8, "in 1..8")] = 3
     """Maximum length of an n-gram in words; training also tries shorter maxima."""
-    num_ngrams: Annotated[int, allowed(lambda value: 1 <= value <= 2**20, "in 1..2^20")] = 65_536
-    """Number of n-grams, the most informative ones."""
+    num_ngrams: Annotated[int, allowed(lambda value: 1 <= value <= 2**18, "in 1..2^18")] = 65_536
+    """Number of n-grams, the most informative ones. The graph needs 4 bytes for each n-gram and document of a batch."""
     max_length: Count = 4096
     """Maximum number of bytes per row."""
 

@@ -3,7 +3,6 @@
 Used by `model.training.views`.
 """
 
-import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from artifact.documents import cut, pad_rows, take
 from model.config.models import NgramViewConfig
 from model.nn.ngrams import NgramClassifier
 from model.nn.words import WordHasher
+from model.tasks.views import cross_entropies
 
 if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wait for
     from scipy.sparse import csr_matrix
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wai
 BATCH = 64
 MAX_DOCUMENTS = 50_000
 MAX_BYTES = 100_000_000
-"""Maximum number and size of the documents to fit on, which bounds memory; of more, a random sample is used."""
+"""Maximum number and size of the documents to fit on; of more, a random sample is used."""
 CANDIDATES = 8
 """Number of n-grams considered per n-gram kept, the most frequent ones."""
 FOLDS = 5
@@ -36,11 +36,11 @@ MAX_LOGITS = 120_000
 """Maximum number of documents times classes in cross-validation; of more documents, a random sample is used."""
 FIRST_STRENGTH = 10.0
 STRENGTHS = (1.0, 3.0, 30.0, 100.0)
-"""Inverse regularisation C: in the comparison of features, and the others that are tried after it."""
+"""Inverse regularisation C: the one with which features are compared, and the others that are tried afterwards."""
 MAX_ITERATIONS = 300
 TOLERANCE = 1e-5
 MAX_DENSE = 3_000
-"""Number of documents up to which the regression is fitted on document coordinates instead of n-grams."""
+"""Number of documents up to which the regression is fitted in the span of the documents."""
 SMALLEST_SCALE = 1e-6
 """Scale below which an n-gram does not count: rounding errors of a scale of zero."""
 MISSING = -10.0
@@ -112,20 +112,9 @@ class Counted:
         windows = np.flatnonzero(np.asarray(means.sum(0)).ravel())
         return Counted(self.hashes, self.lengths, self.windows[windows], means[:, windows])
 
-    def restricted(self, columns: NDArray[np.int64]) -> "Counted":
+    def of_ngrams(self, columns: NDArray[np.int64]) -> "Counted":
         """Only some of the n-grams."""
         return Counted(self.hashes[columns], self.lengths[columns], self.windows[:, columns], self.means)
-
-
-def sample(texts: Sequence[bytes], seed: int) -> list[int]:
-    """Indices of all texts, in order; or of a random sample with at most MAX_DOCUMENTS texts and MAX_BYTES bytes."""
-    order = list(range(len(texts)))
-    if len(texts) <= MAX_DOCUMENTS and sum(map(len, texts)) <= MAX_BYTES:
-        return order
-    random.Random(seed).shuffle(order)
-    order = order[:MAX_DOCUMENTS]
-    ends = np.cumsum([len(texts[i]) for i in order])
-    return sorted(order[: max(1, int(np.searchsorted(ends, MAX_BYTES, side="right")))])
 
 
 def count(hasher: WordHasher, texts: Sequence[bytes], max_length: int, overlap: int) -> Counted:
@@ -173,7 +162,7 @@ def inverse_document_frequency(of_class: Floats, sizes: Floats) -> Floats:
     return frequency
 
 
-def evidence(of_class: Floats, sizes: Floats) -> Floats:
+def evidence_frequency(of_class: Floats, sizes: Floats) -> Floats:
     """Inverse document frequency times the square root of the naive Bayes evidence of an n-gram.
 
     The evidence is the root mean square over the classes c of r_hc = log((n_hc + a_c) / N_c) less its mean over the
@@ -185,7 +174,7 @@ def evidence(of_class: Floats, sizes: Floats) -> Floats:
     return scales
 
 
-SCALES: dict[str, Scales] = {"idf": inverse_document_frequency, "idf-evidence": evidence}
+SCALES: dict[str, Scales] = {"idf": inverse_document_frequency, "idf-evidence": evidence_frequency}
 """Scales of n-grams, by name."""
 
 
@@ -202,6 +191,7 @@ def g_squared(of_class: Floats, sizes: Floats) -> Floats:
 
 def fit(counted: Counted, labels: Labels, num_classes: int, config: NgramViewConfig, choice: Choice) -> Fitted:
     """Select the n-grams with the largest G^2 and fit the logistic regression on all documents."""
+    counted = _frequent(counted, CANDIDATES * config.num_ngrams)
     return _fit(counted, counted.document_sets(), np.arange(len(labels)), labels, num_classes, config, choice)
 
 
@@ -217,7 +207,7 @@ def choose(counted: Counted, labels: Labels, num_classes: int, config: NgramView
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)
     sets, folds = counted.document_sets(), _folds(labels)
     candidates = [
-        Choice(longest, scales, FIRST_STRENGTH) for longest in range(1, config.longest + 1) for scales in SCALES
+        Choice(longest, scaling, FIRST_STRENGTH) for longest in range(1, config.longest + 1) for scaling in SCALES
     ]
     with tqdm(
         total=len(candidates) + len(STRENGTHS), desc="cross-validation", unit="setting", leave=False, disable=None
@@ -234,7 +224,7 @@ def choose(counted: Counted, labels: Labels, num_classes: int, config: NgramView
                 truth.append(labels[held_out])
             bar.update()
             found, expected = np.concatenate(logits), np.concatenate(truth)
-            return metric(found, expected), -_cross_entropy(found, expected)
+            return metric(found, expected), -float(cross_entropies(found, expected).mean())
 
         best = max(candidates, key=value)
         others = [Choice(best.longest, best.scaling, strength) for strength in STRENGTHS]
@@ -246,7 +236,7 @@ def _frequent(counted: Counted, limit: int) -> Counted:
     if len(counted.hashes) <= limit:
         return counted
     frequency = np.asarray(counted.windows.sum(0)).ravel()
-    return counted.restricted(np.sort(np.argsort(-frequency, kind="stable")[:limit]))
+    return counted.of_ngrams(np.sort(np.argsort(-frequency, kind="stable")[:limit]))
 
 
 def _folds(labels: Labels) -> list[NDArray[np.int64]]:
@@ -311,9 +301,3 @@ def _regression(x: "csr_matrix", labels: Labels, strength: float) -> tuple[Float
     if len(bias) == 1:  # two classes: one logit, half for each
         weights, bias = np.concatenate((-weights, weights), axis=1) / 2, np.array([-bias[0], bias[0]]) / 2
     return weights, bias
-
-
-def _cross_entropy(logits: Floats, labels: Labels) -> float:
-    """Mean cross-entropy in nats."""
-    found = torch.from_numpy(logits)
-    return float(torch.nn.functional.cross_entropy(found, torch.from_numpy(labels)))

@@ -1,6 +1,5 @@
 """TF-IDF baselines of scikit-learn, fitted on the training split of user data. Used by the tasks that read text."""
 
-import random
 import re
 import warnings
 from collections.abc import Callable, Sequence
@@ -9,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from model.data.sampling import sample
 
 if TYPE_CHECKING:  # importing scikit-learn takes seconds, which other commands need not wait for
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -80,7 +81,7 @@ def fit_classifier(
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    chosen = sample(train[0])
+    chosen = sample(list(map(len, train[0])), MAX_DOCUMENTS, MAX_BYTES)
     texts, labels = [_decode(train[0][i]) for i in chosen], [train[1][i] for i in chosen]
     best: Baseline | None = None
     for setting in settings:
@@ -113,7 +114,8 @@ def fit_matcher(
     Returns None if no setting finds a word in the training texts.
     """
     seen = np.unique(train[:, :2]).tolist()
-    fitted_on = [_decode(texts[seen[i]]) for i in sample([texts[document] for document in seen])]
+    chosen = sample([len(texts[document]) for document in seen], MAX_DOCUMENTS, MAX_BYTES)
+    fitted_on = [_decode(texts[seen[i]]) for i in chosen]
     best: Baseline | None = None
     for setting in settings:
         vectorizer = _fitted(setting, fitted_on)
@@ -138,15 +140,6 @@ def best_threshold(scores: Floats, labels: NDArray[np.int64]) -> float:
     is_possible = np.concatenate([[True], ranked[1:] > ranked[:-1], [True]])  # equal scores are on one side
     best = int(np.argmax(np.where(is_possible, right, -1)))
     return float(ranked[best]) if best < len(ranked) else float(np.nextafter(ranked[-1], np.inf))
-
-
-def sample(texts: Sequence[bytes]) -> list[int]:
-    """Ascending indices of the documents to fit on: all, or a random sample within MAX_DOCUMENTS and MAX_BYTES."""
-    order = list(range(len(texts)))
-    random.Random(0).shuffle(order)
-    sizes = np.cumsum([len(texts[i]) for i in order])
-    count = max(1, min(MAX_DOCUMENTS, int(np.searchsorted(sizes, MAX_BYTES, side="right"))))
-    return sorted(order[:count])
 
 
 def _fitted(setting: str, texts: Sequence[str]) -> "TfidfVectorizer | None":

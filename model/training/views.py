@@ -29,13 +29,14 @@ from artifact.provenance import git_revision
 from model.config.models import RoundConfig, VectorViewConfig
 from model.config.run import ClassificationRun
 from model.data.documents import Documents
+from model.data.sampling import sample
 from model.errors import UserError, writing
 from model.nn.classifier import WordClassifier
 from model.nn.vectors import VectorClassifier
 from model.nn.words import WordHasher
 from model.tasks.base import Learner, module_runs
 from model.tasks.classification import HAS_VECTOR_VIEW, METRICS, NGRAMS, Classification, Logits
-from model.tasks.ngrams import Choice, Counted, Fitted, choose, count, fit, sample
+from model.tasks.ngrams import MAX_BYTES, MAX_DOCUMENTS, Choice, Counted, Fitted, choose, count, fit
 from model.tasks.vectors import Words, choose_words, hash_words, known_ids, train_vectors
 from model.tasks.views import (
     VectorRound,
@@ -163,34 +164,46 @@ class ViewTraining:
     def _ngrams(self, documents: Documents) -> tuple[Fitted, Choice]:
         """Fit the n-gram view, once per run; then read it from the run's folder. Raises: UserError."""
         path = self.folder / "ngram-view.npz"
-        if path.is_file():
-            with np.load(path) as stored:
-                fitted = Fitted(*(stored[field.name] for field in fields(Fitted)))
-                choice = Choice(int(stored["longest"]), str(stored["scaling"]), float(stored["strength"]))
-            return fitted, choice
+        if not path.is_file():
+            self._write(path, self._fitted_ngrams(documents))
+        with np.load(path) as stored:
+            self.seconds += float(stored["seconds"])
+            self.examples_per_second = float(stored["examples_per_second"])
+            self.peak_memory_bytes = max(self.peak_memory_bytes, int(stored["peak_memory_bytes"]))
+            choice = Choice(int(stored["longest"]), str(stored["scaling"]), float(stored["strength"]))
+            return Fitted(*(stored[field.name] for field in fields(Fitted))), choice
+
+    def _fitted_ngrams(self, documents: Documents) -> dict[str, Any]:
+        """Choose the hyperparameters of the n-gram view and fit it; returns both, and what the fit took."""
         started = time.perf_counter()
         counted, labels = self._count(documents)
         classes, metric = len(self.task.facts["labels"]), METRICS[self.task.metric]
         choice = choose(counted, labels, classes, self.config.model.ngram_view, metric)
         fitted = self._fit(counted, labels, choice)
-        seconds = time.perf_counter() - started
-        self.seconds += seconds
-        self.examples_per_second = len(labels) / seconds
-        self.peak_memory_bytes = max(self.peak_memory_bytes, peak_memory_bytes(torch.device("cpu")))
         print(
             f"n-gram view, chosen by cross-validation: n-grams of up to {choice.longest} words, "
             f"scales {choice.scaling}, C = {choice.strength:g}"
         )
+        seconds = time.perf_counter() - started
+        return {
+            **vars(fitted),
+            **asdict(choice),
+            "seconds": seconds,
+            "examples_per_second": len(labels) / seconds,
+            "peak_memory_bytes": peak_memory_bytes(torch.device("cpu")),
+        }
+
+    def _write(self, path: Path, arrays: dict[str, Any]) -> None:
+        """Write an .npz file atomically."""
         partial = path.with_suffix(".partial")
         with writing(path):
             with partial.open("wb") as file:
-                np.savez(file, **vars(fitted), **asdict(choice))
+                np.savez(file, allow_pickle=False, **arrays)
             partial.replace(path)
-        return fitted, choice
 
     def _count(self, documents: Documents) -> tuple[Counted, NDArray[np.int64]]:
         """N-grams and labels of the documents, or of a sample if there are many. Raises: UserError."""
-        chosen = sample(documents.texts, self.config.seed)
+        chosen = sample(list(map(len, documents.texts)), MAX_DOCUMENTS, MAX_BYTES)
         hasher = WordHasher(self.config.model.ngram_view.longest, self.task.length)
         texts = [documents.texts[i] for i in chosen]
         if len(texts) < len(documents):
@@ -253,8 +266,8 @@ class ViewTraining:
             [take(text, spans) for spans in cut(len(text), length, self.task.overlap, "windows")]
             for text in data.validation.texts
         ]
-        train = hash_words(hasher, [_crop(text, length, generator) for text in data.train.texts])
-        unlabelled = hash_words(hasher, [_crop(text, length, generator) for text in self.unlabelled])
+        train = hash_words(hasher, [self._crop(text, generator) for text in data.train.texts])
+        unlabelled = hash_words(hasher, [self._crop(text, generator) for text in self.unlabelled])
         validation = hash_words(hasher, [row for rows in windows for row in rows])
         ignored = hash_words(hasher, [text.encode() for text in (self.vector_config.vectors.ignored,) if text])
         vocabulary = choose_words((train, unlabelled), ignored, self.vector_config.vectors.num_words)
@@ -263,19 +276,21 @@ class ViewTraining:
         train, unlabelled, validation = (known_ids(words, vocabulary) for words in (train, unlabelled, validation))
         return Corpus(train, unlabelled, validation, tuple(map(len, windows)))
 
+    def _crop(self, text: bytes, generator: random.Random) -> bytes:
+        """The part of a document that the vector view learns from: its head, or a random part."""
+        spare = max(0, len(text) - self.task.length)
+        start = generator.randint(0, spare) if self.config.data.crop == "random" else 0
+        return text[start : start + self.task.length]
+
     def _vectors(self, corpus: Corpus) -> Tensor:
         """Word vectors, trained once per run and then read from its folder."""
-        path, config = self.folder / "vectors.npy", self.vector_config.vectors
+        path, config = self.folder / "vectors.npz", self.vector_config.vectors
         if not path.is_file():
             dim = self.config.model.encoder.dim
             parts = (corpus.train, corpus.unlabelled)
-            vectors = train_vectors(parts, config.num_words, dim, config, self.config.seed)
-            partial = path.with_suffix(".partial")
-            with writing(path):
-                with partial.open("wb") as file:
-                    np.save(file, vectors)
-                partial.replace(path)
-        return torch.from_numpy(np.load(path))
+            self._write(path, {"vectors": train_vectors(parts, config.num_words, dim, config, self.config.seed)})
+        with np.load(path) as stored:
+            return torch.from_numpy(stored["vectors"])
 
     def _ngram_logits(self, model: WordClassifier, texts: Sequence[bytes]) -> Logits:
         """Logits (documents, classes) of the n-gram view, as means over the windows of each document."""
@@ -318,12 +333,6 @@ class ViewTraining:
         for name in ("best.pt", "last.pt"):
             checkpoint.save(self.folder / name, self.config, progress, self.task.facts, state)
         return progress
-
-
-def _crop(text: bytes, length: int, generator: random.Random) -> bytes:
-    """A random part of at most `length` bytes."""
-    start = generator.randint(0, max(0, len(text) - length))
-    return text[start : start + length]
 
 
 def _concatenated(first: Words, second: Words) -> Words:

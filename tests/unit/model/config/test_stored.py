@@ -86,10 +86,12 @@ def test_options_of_s3_in_the_encoder_are_converted_together_with_a_stem() -> No
 
 
 def test_two_views_become_the_ngram_view_alone() -> None:
-    view = {"max_length": 512, "bytes_per_token": 4, "rounds": [{"learning_rate": 2e-3}], "epochs": 1, "batch_size": 64}
-    config = classifier(without_views("documents"), kind="views", stem=STEM, vector_view=view)
-    assert (config.model.kind, config.model.vector_view) == ("words", None)
-    assert (config.model.ngram_view.longest, config.model.max_length) == (2, 512)
+    view = {"max_length": 1024, "bytes_per_token": 4, "rounds": [{"learning_rate": 2e-3}], "epochs": 1}
+    recipe = without_views("documents")
+    recipe["data"]["unlabelled"] = True
+    config = classifier(recipe, kind="views", stem=STEM, vector_view=view)
+    assert (config.model.kind, config.model.vector_view, config.data.unlabelled) == ("words", None, False)
+    assert (config.model.ngram_view.longest, config.model.max_length) == (2, 1024)
 
 
 @pytest.mark.parametrize("recipe", [{}, {"model": 3}, {"task": "forecasting", "model": {"encoder": 3}}])

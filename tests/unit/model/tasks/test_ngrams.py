@@ -24,11 +24,10 @@ from model.tasks.ngrams import (
     Fitted,
     choose,
     count,
-    evidence,
+    evidence_frequency,
     fit,
     g_squared,
     inverse_document_frequency,
-    sample,
 )
 from model.tasks.views import cross_entropies
 from tests.support import reference
@@ -127,7 +126,7 @@ def test_features_equal_the_values_computed_by_hand() -> None:
     # The last document has two windows, "one two" and "two", after spaces.
     expected = [[0.6, 0.8], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.3, 0.9]]
     assert found.features(columns, scales).toarray() == pytest.approx(np.array(expected), rel=1e-12)
-    restricted = found.restricted(columns)
+    restricted = found.of_ngrams(columns)
     assert restricted.hashes.tolist() == [reference.word_hash(word) for word in words]
     assert restricted.lengths.tolist() == [1, 1]
     assert restricted.features(np.array([0, 1]), scales).toarray() == pytest.approx(np.array(expected), rel=1e-12)
@@ -143,40 +142,6 @@ def test_some_documents_have_the_features_they_have_among_all() -> None:
     scales = np.linspace(0.5, 2.0, len(columns))
     assert part.features(columns, scales).toarray() == pytest.approx(found.features(columns, scales)[rows].toarray())
     assert np.array_equal(part.document_sets().toarray(), found.document_sets()[rows].toarray())
-
-
-# Samples
-
-
-def test_documents_within_the_limits_are_all_used() -> None:
-    assert sample([b"a", b"bb", b"ccc"], seed=0) == [0, 1, 2]
-    assert sample([], seed=0) == []
-
-
-def test_sample_has_a_limited_number_of_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ngrams, "MAX_DOCUMENTS", 10)
-    texts = [b"a"] * 100
-    assert sample(texts[:10], seed=0) == list(range(10))
-    found = sample(texts, seed=0)
-    assert found == sorted(set(found))
-    assert len(found) == 10
-    assert found != list(range(10))
-    assert found == sample(texts, seed=0)
-    assert found != sample(texts, seed=1)
-
-
-def test_sample_has_a_limited_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [bytes(1 + i % 7) for i in range(100)]
-    total = sum(map(len, texts))
-    monkeypatch.setattr(ngrams, "MAX_BYTES", total)
-    assert sample(texts, seed=0) == list(range(100))
-    monkeypatch.setattr(ngrams, "MAX_BYTES", 50)
-    found = sample(texts, seed=0)
-    assert found == sorted(set(found))
-    # The next document of the random order did not fit.
-    assert 50 - 7 < sum(len(texts[i]) for i in found) <= 50
-    monkeypatch.setattr(ngrams, "MAX_BYTES", 0)
-    assert len(sample(texts, seed=0)) == 1
 
 
 # Scales
@@ -209,19 +174,19 @@ def test_inverse_document_frequency_equals_the_value_computed_by_hand() -> None:
 
 def test_evidence_equals_the_value_computed_by_hand() -> None:
     """The ratios are log(4/4) and log(1/4): log 2 on either side of their mean."""
-    (found,) = evidence(np.array([[3.0, 0.0]]), np.array([4.0, 4.0]))
+    (found,) = evidence_frequency(np.array([[3.0, 0.0]]), np.array([4.0, 4.0]))
     assert found == pytest.approx((math.log(9 / 4) + 1) * math.sqrt(math.log(2)), rel=1e-12)
 
 
 def test_ngrams_that_are_equally_frequent_in_all_classes_have_no_evidence() -> None:
-    found = evidence(np.array([[1.0, 3.0], [2.0, 6.0], [0.0, 0.0]]), np.array([2.0, 6.0]))
+    found = evidence_frequency(np.array([[1.0, 3.0], [2.0, 6.0], [0.0, 0.0]]), np.array([2.0, 6.0]))
     assert found == pytest.approx([0.0, 0.0, 0.0], abs=1e-7)
 
 
 @pytest.mark.parametrize("classes", [2, 4])
 def test_scales_of_random_counts_equal_the_formulas(classes: int) -> None:
     of_class, sizes = random_counts(classes)
-    frequency, scaled = inverse_document_frequency(of_class, sizes), evidence(of_class, sizes)
+    frequency, scaled = inverse_document_frequency(of_class, sizes), evidence_frequency(of_class, sizes)
     for row, idf, scale in zip(of_class.tolist(), frequency, scaled, strict=True):
         assert idf == pytest.approx(math.log((1 + sum(sizes)) / (1 + sum(row))) + 1, rel=1e-12)
         smoothing = [classes * size / sum(sizes) for size in sizes]

@@ -6,7 +6,7 @@ import pytest
 from model.tasks import tfidf
 from model.tasks.classification import accuracy
 from model.tasks.matching import area_under_roc
-from model.tasks.tfidf import best_threshold, fit_classifier, fit_matcher, note, sample, value_of
+from model.tasks.tfidf import best_threshold, fit_classifier, fit_matcher, note, value_of
 
 TEXTS = [f"{word} {word} number" for word in ("tea", "rail") for _ in range(6)]
 LABELS = [0] * 6 + [2] * 6
@@ -59,19 +59,6 @@ def test_matcher_compares_cosines_with_a_threshold() -> None:
 def test_threshold_is_the_best_of_all(scores: list[float], labels: list[int], right: int) -> None:
     threshold = best_threshold(np.array(scores), np.array(labels))
     assert sum((score >= threshold) == label for score, label in zip(scores, labels, strict=True)) == right
-
-
-def test_large_data_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [b"x" * 10] * 100
-    assert sample(texts) == list(range(100))
-    monkeypatch.setattr(tfidf, "MAX_DOCUMENTS", 30)
-    chosen = sample(texts)
-    assert len(chosen) == 30
-    assert chosen == sorted(set(chosen))
-    monkeypatch.setattr(tfidf, "MAX_BYTES", 55)
-    assert len(sample(texts)) == 5
-    monkeypatch.setattr(tfidf, "MAX_BYTES", 3)
-    assert len(sample(texts)) == 1
 
 
 def test_sample_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -426,7 +426,7 @@ def test_many_documents_are_sampled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     labelled, _ = own_files(tmp_path)
-    monkeypatch.setattr("model.tasks.ngrams.MAX_DOCUMENTS", 40)
+    monkeypatch.setattr(views, "MAX_DOCUMENTS", 40)
     assert train_own(tmp_path, "--data", labelled) == 0
     assert "n-gram view: fitted on a random 40 of 48 documents" in capsys.readouterr().out
     assert metrics(tmp_path / "runs/films-seed0")[0]["validation_accuracy"] == 1
