@@ -3,7 +3,7 @@
 Serving: `exports/imdb-s3` in ONNX Runtime, in batches at each length bucket and for single documents of 300 bytes, and
 the paper's encoder exported at 4,096 bytes, one thread, interleaved. `--earlier` adds an earlier version of the export.
 Training: forward, backward and optimiser step of the vector view of ours, and of the paper's model, in eager PyTorch on
-IMDb's training reviews at their real lengths, interleaved. Peak memory is measured in a separate process for each model.
+IMDb's training reviews at their lengths, interleaved. Peak memory is measured in a separate process for each model.
 """
 
 import argparse

@@ -139,7 +139,6 @@ def measure_draw(name: str, splits: Splits, size: int, draw: int, args: argparse
         "revision": git_revision(),
         "test": len(test),
         "ours": next(row["value"] for row in results if (row["metric"], row["condition"]) == ("accuracy", "windows")),
-        "has_vector_view": len(stages) > 1,
         **baselines(drawn[:size], validation, test),
     }
 
