@@ -17,7 +17,7 @@ from artifact.documents import cut, pad_rows, take
 from model.config.models import NgramViewConfig
 from model.nn.ngrams import NgramClassifier
 from model.nn.words import WordHasher
-from model.tasks.views import cross_entropies
+from model.tasks.views import combine, combined, cross_entropies
 
 if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wait for
     from scipy.sparse import csr_matrix
@@ -48,7 +48,8 @@ MISSING = -10.0
 
 Labels = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Metric = Callable[[Any, Labels], float]
+Score = Callable[[Floats, Labels], float]
+"""Logits and labels of held-out documents -> a number that is higher for better logits."""
 Scales = Callable[[Floats, Floats], Floats]
 """Documents of each class that contain each n-gram (R, classes) and documents of each class -> scales (R,)."""
 
@@ -195,8 +196,16 @@ def fit(counted: Counted, labels: Labels, num_classes: int, config: NgramViewCon
     return _fit(counted, counted.document_sets(), np.arange(len(labels)), labels, num_classes, config, choice)
 
 
-def choose(counted: Counted, labels: Labels, num_classes: int, config: NgramViewConfig, metric: Metric) -> Choice:
-    """Choose the hyperparameters with the best metric on held-out documents, then with the lowest cross-entropy.
+def scaled_likelihood(logits: Floats, labels: Labels) -> float:
+    """Mean log-likelihood of the labels after the logits are scaled by the best factor; the model scales them, too."""
+    scaled = combined(logits, None, combine(logits, None, labels))
+    return -float(cross_entropies(scaled, labels).mean())
+
+
+def choose(
+    counted: Counted, labels: Labels, num_classes: int, config: NgramViewConfig, score: Score = scaled_likelihood
+) -> Choice:
+    """Choose the hyperparameters with the highest score on held-out documents.
 
     N-grams are selected and scaled without the held-out documents: their labels would make rare n-grams look better
     than they are. First lengths and scales are compared, then strengths.
@@ -213,7 +222,7 @@ def choose(counted: Counted, labels: Labels, num_classes: int, config: NgramView
         total=len(candidates) + len(STRENGTHS), desc="cross-validation", unit="setting", leave=False, disable=None
     ) as bar:
 
-        def value(choice: Choice) -> tuple[float, float]:
+        def value(choice: Choice) -> float:
             logits, truth = [], []
             for held_out in folds:
                 rest = np.setdiff1d(np.arange(len(labels)), held_out)
@@ -223,8 +232,7 @@ def choose(counted: Counted, labels: Labels, num_classes: int, config: NgramView
                 logits.append(x @ fitted.weights + fitted.bias)
                 truth.append(labels[held_out])
             bar.update()
-            found, expected = np.concatenate(logits), np.concatenate(truth)
-            return metric(found, expected), -float(cross_entropies(found, expected).mean())
+            return score(np.concatenate(logits), np.concatenate(truth))
 
         best = max(candidates, key=value)
         others = [Choice(best.longest, best.scaling, strength) for strength in STRENGTHS]

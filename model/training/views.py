@@ -177,8 +177,7 @@ class ViewTraining:
         """Choose the hyperparameters of the n-gram view and fit it; returns both, and what the fit took."""
         started = time.perf_counter()
         counted, labels = self._count(documents)
-        classes, metric = len(self.task.facts["labels"]), METRICS[self.task.metric]
-        choice = choose(counted, labels, classes, self.config.model.ngram_view, metric)
+        choice = choose(counted, labels, len(self.task.facts["labels"]), self.config.model.ngram_view)
         fitted = self._fit(counted, labels, choice)
         print(
             f"n-gram view, chosen by cross-validation: n-grams of up to {choice.longest} words, "

@@ -28,6 +28,7 @@ from model.tasks.ngrams import (
     fit,
     g_squared,
     inverse_document_frequency,
+    scaled_likelihood,
 )
 from model.tasks.views import cross_entropies
 from tests.support import reference
@@ -358,7 +359,7 @@ def test_mean_over_windows_of_the_filled_classifier_gives_the_logits_of_the_fit(
 
 
 class Recorder:
-    """A metric that records the logits and labels it gets; it returns 1 in some calls and 0 in all others."""
+    """A score that records the logits and labels it gets; it returns 1 in some calls and 0 in all others."""
 
     def __init__(self, *best: int) -> None:
         self.best, self.calls = best, list[tuple[np.ndarray, np.ndarray]]()
@@ -381,15 +382,15 @@ def ordered(count: int) -> tuple[list[bytes], Labels]:
 
 def test_longer_ngrams_are_chosen_if_the_order_of_words_matters() -> None:
     texts, labels = ordered(60)
-    choice = choose(counted_of(texts), labels, 2, CONFIG, accuracy)
+    choice = choose(counted_of(texts), labels, 2, CONFIG)
     assert choice.longest >= 2
     assert accuracy(logits_of(*fitted_of(texts, labels, 2, choice)), labels) == 1.0
-    assert choose(counted_of(texts), labels, 2, changed(CONFIG, longest=1), accuracy).longest == 1
+    assert choose(counted_of(texts), labels, 2, changed(CONFIG, longest=1)).longest == 1
 
 
 def test_choice_is_deterministic() -> None:
     texts, labels = corpus(40, 3)
-    first, second = (choose(counted_of(texts), labels, 3, CONFIG, accuracy) for _ in range(2))
+    first, second = (choose(counted_of(texts), labels, 3, CONFIG) for _ in range(2))
     assert first == second
 
 
@@ -397,39 +398,40 @@ def test_choice_is_deterministic() -> None:
     ("candidate", "expected"),
     [(0, (1, "idf")), (1, (1, "idf-evidence")), (2, (2, "idf")), (5, (3, "idf-evidence"))],
 )
-def test_features_with_the_best_metric_are_chosen_and_then_the_strength(
+def test_features_with_the_best_score_are_chosen_and_then_the_strength(
     candidate: int, expected: tuple[int, str]
 ) -> None:
     texts, labels = corpus(20, 2)
     counted = counted_of(texts)
     # After the candidates, the best one is measured again, then the other strengths.
     for again, strength in enumerate((FIRST_STRENGTH, *STRENGTHS)):
-        metric = Recorder(candidate, NUM_CANDIDATES + again)
-        assert choose(counted, labels, 2, CONFIG, metric) == Choice(*expected, strength)
-        assert len(metric.calls) == NUM_CANDIDATES + 1 + len(STRENGTHS)
+        score = Recorder(candidate, NUM_CANDIDATES + again)
+        assert choose(counted, labels, 2, CONFIG, score) == Choice(*expected, strength)
+        assert len(score.calls) == NUM_CANDIDATES + 1 + len(STRENGTHS)
 
 
-def test_cross_entropy_decides_between_equal_metrics() -> None:
-    texts, labels = corpus(20, 2)
-    metric = Recorder()
-    choice = choose(counted_of(texts), labels, 2, CONFIG, metric)
-    losses = [float(cross_entropies(logits, truth).mean()) for logits, truth in metric.calls]
-    candidates = [(longest, scaling) for longest in (1, 2, 3) for scaling in SCALES]
-    assert (choice.longest, choice.scaling) == candidates[int(np.argmin(losses[:NUM_CANDIDATES]))]
-    assert choice.strength == (FIRST_STRENGTH, *STRENGTHS)[int(np.argmin(losses[NUM_CANDIDATES:]))]
+def test_score_does_not_depend_on_the_scale_of_the_logits() -> None:
+    generator = np.random.default_rng(0)
+    labels = np.arange(6000) % 3
+    logits = generator.normal(size=(6000, 3)) + 2 * np.eye(3)[labels]
+    score = scaled_likelihood(logits, labels)
+    assert scaled_likelihood(20 * logits, labels) == pytest.approx(score, abs=1e-5)
+    factors = np.geomspace(0.01, 100, 2000)
+    best = min(float(cross_entropies(factor * logits, labels).mean()) for factor in factors)
+    assert -score == pytest.approx(best, abs=1e-3)  # the factor is fitted to smoothed labels
 
 
 def test_every_document_is_held_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     texts, labels = corpus(43, 3)
-    metric = Recorder()
-    choose(counted_of(texts), labels, 3, CONFIG, metric)
-    for logits, truth in metric.calls:
+    score = Recorder()
+    choose(counted_of(texts), labels, 3, CONFIG, score)
+    for logits, truth in score.calls:
         assert logits.shape == (43, 3)
         assert np.bincount(truth).tolist() == np.bincount(labels).tolist()
     monkeypatch.setattr(ngrams, "HELD_OUT", 10)
-    metric = Recorder()
-    choose(counted_of(texts), labels, 3, CONFIG, metric)
-    for _, truth in metric.calls:  # two folds of eight or nine documents, with the classes spread evenly
+    score = Recorder()
+    choose(counted_of(texts), labels, 3, CONFIG, score)
+    for _, truth in score.calls:  # two folds of eight or nine documents, with the classes spread evenly
         assert 16 <= len(truth) <= 18
         assert np.bincount(truth).min() >= 5
 
@@ -439,22 +441,22 @@ def test_choice_is_made_on_a_limited_number_of_documents(monkeypatch: pytest.Mon
     counted = counted_of(texts)
     monkeypatch.setattr(ngrams, "MAX_LOGITS", 75)
     for _ in range(2):
-        metric = Recorder()
-        choose(counted, labels, 3, CONFIG, metric)
-        assert {logits.shape for logits, _ in metric.calls} == {(25, 3)}
+        score = Recorder()
+        choose(counted, labels, 3, CONFIG, score)
+        assert {logits.shape for logits, _ in score.calls} == {(25, 3)}
     monkeypatch.setattr(ngrams, "MAX_LOGITS", 180)
-    metric = Recorder()
-    choose(counted, labels, 3, CONFIG, metric)
-    assert {logits.shape for logits, _ in metric.calls} == {(60, 3)}
+    score = Recorder()
+    choose(counted, labels, 3, CONFIG, score)
+    assert {logits.shape for logits, _ in score.calls} == {(60, 3)}
 
 
 def candidate_logits(texts: Sequence[bytes], labels: Labels, classes: int) -> np.ndarray:
     """Return the held-out logits of all candidates (candidates, documents, classes) for folds i mod 5."""
-    metric = Recorder()
+    score = Recorder()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ngrams, "_folds", lambda labels: [np.arange(len(labels))[f::5] for f in range(5)])
-        choose(counted_of(texts), labels, classes, CONFIG, metric)
-    found = np.stack([logits for logits, _ in metric.calls[:NUM_CANDIDATES]])
+        choose(counted_of(texts), labels, classes, CONFIG, score)
+    found = np.stack([logits for logits, _ in score.calls[:NUM_CANDIDATES]])
     order = np.concatenate([np.arange(len(texts))[f::5] for f in range(5)])
     logits: np.ndarray = found[:, np.argsort(order)]
     return logits
@@ -481,9 +483,9 @@ def test_only_frequent_ngrams_are_compared(monkeypatch: pytest.MonkeyPatch) -> N
     values = {}
     for limit in (1, 100):
         monkeypatch.setattr(ngrams, "CANDIDATES", limit)
-        metric = Recorder()
-        choose(counted, labels, 2, config, metric)
-        values[limit] = max(accuracy(*call) for call in metric.calls)
+        score = Recorder()
+        choose(counted, labels, 2, config, score)
+        values[limit] = max(accuracy(*call) for call in score.calls)
     assert values == {1: 0.5, 100: 1.0}
 
 
@@ -494,7 +496,7 @@ def test_only_frequent_ngrams_are_compared(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_documents_without_useful_ngrams_are_fitted(texts: list[bytes], labels: list[int]) -> None:
     counted, truth = counted_of(texts), np.array(labels)
-    choice = choose(counted, truth, 2, CONFIG, accuracy)
+    choice = choose(counted, truth, 2, CONFIG)
     fitted = fit(counted, truth, 2, CONFIG, choice)
     assert np.isfinite(fitted.weights).all()
     assert np.isfinite(fitted.bias).all()
