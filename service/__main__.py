@@ -25,7 +25,14 @@ from service.workers import supervise
 
 PROGRAM = "longdoc-serve" if Path(sys.argv[0]).stem == "longdoc-serve" else "python -m service"
 PREFIX = "LONGDOC_"
-NOT_SETTINGS = {"LONGDOC_DATA", "LONGDOC_IMAGE", "LONGDOC_PUBLISHED_PORT", "LONGDOC_MEMORY_LIMIT"}
+NOT_SETTINGS = {
+    "LONGDOC_BALANCER_IMAGE",
+    "LONGDOC_BALANCER_PORT",
+    "LONGDOC_DATA",
+    "LONGDOC_IMAGE",
+    "LONGDOC_MEMORY_LIMIT",
+    "LONGDOC_PUBLISHED_PORT",
+}
 """Variables of training and of Docker Compose, which are not settings of the server."""
 
 
