@@ -8,16 +8,18 @@ from model.data import own
 from model.data.own import NO_FILES, SPLIT_COLUMN, SPLITS, Columns, HeldOut, Row
 from model.errors import UserError
 
-LARGEST_BATCH = 64
+PAIRS_BATCH = 64
+"""Maximum number of pairs in a batch of a matcher."""
 FEWEST_STEPS = 700
 """Number of training steps of a matcher to reach: small files are trained for more epochs, up to MAX_EPOCHS."""
-ROUND_STEPS = 200
-"""Minimum number of training steps in each round of a classifier's vector view."""
-FEWEST_LABELLED = 10_000
-"""Number of labelled documents below which a classifier has no vector view, unless there are unlabelled documents. From
-3,000 reviews, it learned little (61 % correct on validation, the n-gram view 87 %)."""
-LABELLED_STEPS = 1_000
-"""Minimum number of training steps of a vector view that learns from labels alone."""
+VIEW_BATCH = 32
+"""Maximum number of documents in a batch of a classifier's vector view."""
+ROUND_STEPS = 400
+"""Number of training steps to reach in each round of a vector view that also learns from unlabelled documents."""
+LABELLED_STEPS = 3_000
+"""Number of training steps to reach of a vector view that learns from labels alone."""
+FEWEST_LABELLED = 5_000
+"""Number of labelled documents below which a classifier has no vector view, unless there are unlabelled documents."""
 MAX_EPOCHS = 20
 LONGEST_READ = 4096
 """Maximum bytes that the model reads at once; longer documents are split into windows."""
@@ -80,7 +82,7 @@ def _text_settings(data: OwnData, *, is_pairs: bool) -> Settings:
         "data.test_file": data.held_out.test is not None,
     }
     if is_pairs:
-        batch, epochs = _batch_and_epochs(training, FEWEST_STEPS, fewest=2)
+        batch, epochs = _batch_and_epochs(training, PAIRS_BATCH, FEWEST_STEPS, fewest=2)
         print(f"{batch} rows a batch, {epochs} epochs at most")
         return settings | {
             "data.max_bytes": length,
@@ -104,7 +106,7 @@ def _text_settings(data: OwnData, *, is_pairs: bool) -> Settings:
 def _vector_view_settings(texts: list[bytes], length: int, steps: int) -> Settings:
     """Keys of the vector view, from the number and the bytes of all texts, for at least `steps` steps in each round."""
     size = sum(min(len(text), length) for text in texts)  # one crop of each is read
-    batch, epochs = _batch_and_epochs(len(texts), steps, fewest=1)
+    batch, epochs = _batch_and_epochs(len(texts), VIEW_BATCH, steps, fewest=1)
     print(f"vector view: {size / 1e6:.1f} MB are read, {batch} documents a batch, {epochs} epochs in each round")
     return {
         "model.encoder.seq_len": min(LONGEST_SEQUENCE, length // BYTES_PER_TOKEN),
@@ -115,9 +117,9 @@ def _vector_view_settings(texts: list[bytes], length: int, steps: int) -> Settin
     }
 
 
-def _batch_and_epochs(documents: int, steps: int, *, fewest: int) -> tuple[int, int]:
-    """Batch size, and number of epochs from `fewest` to MAX_EPOCHS, for about `steps` steps or more."""
-    batch = max(2, min(LARGEST_BATCH, documents // 32 * 2))
+def _batch_and_epochs(documents: int, largest: int, steps: int, *, fewest: int) -> tuple[int, int]:
+    """Batch size of at most `largest`, and number of epochs from `fewest` to MAX_EPOCHS, for about `steps` steps."""
+    batch = max(2, min(largest, documents // 32 * 2))
     return batch, max(fewest, min(MAX_EPOCHS, round(steps * batch / documents)))
 
 

@@ -59,7 +59,7 @@ def test_small_files_of_pairs_get_more_epochs_and_smaller_batches(
     assert f"{batch} rows a batch, {epochs} epochs at most" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("count", "epochs"), [(12_500, 5), (20_000, 3), (80_000, 1)])
+@pytest.mark.parametrize(("count", "epochs"), [(6_250, 15), (20_000, 5), (80_000, 1)])
 def test_vector_view_that_learns_from_labels_alone_has_one_round_of_many_steps(
     count: int, epochs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,20 +67,20 @@ def test_vector_view_that_learns_from_labels_alone_has_one_round_of_many_steps(
     assert config.model.vector_view is not None
     assert len(config.model.vector_view.rounds) == 1
     assert not config.data.unlabelled
-    assert (config.training.batch_size, config.training.epochs) == (64, epochs)
-    assert f"64 documents a batch, {epochs} epochs in each round" in capsys.readouterr().out
+    assert (config.training.batch_size, config.training.epochs) == (32, epochs)
+    assert f"32 documents a batch, {epochs} epochs in each round" in capsys.readouterr().out
 
 
 def test_few_labelled_documents_have_no_vector_view(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Fewer than 10,000 documents to train on, four fifths of all."""
-    config = configured(with_unlabelled(tmp_path, 12_499, None))
+    """Fewer than 5,000 documents to train on, four fifths of all."""
+    config = configured(with_unlabelled(tmp_path, 6_249, None))
     assert config.model.vector_view is not None
     assert config.model.vector_view.rounds == ()
     assert "vector view" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("labelled", "unlabelled", "batch", "epochs"), [(10, 1, 2, 20), (10, 990, 62, 12), (4000, 6000, 64, 1)]
+    ("labelled", "unlabelled", "batch", "epochs"), [(10, 1, 2, 20), (10, 990, 32, 13), (4000, 6000, 32, 1)]
 )
 def test_vector_view_learns_from_any_number_of_unlabelled_documents(
     labelled: int, unlabelled: int, batch: int, epochs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
