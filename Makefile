@@ -4,6 +4,7 @@ DEV := .venv/dev/bin
 SERVE := .venv/serve/bin
 TOOLS := .venv/tools/bin
 KSERVE := .venv/kserve/bin
+RAY := .venv/ray/bin
 RECIPE ?= imdb-s3
 RUN ?= runs/imdb-s3-seed0
 # The index of PyTorch's CPU wheels, if it can be reached; otherwise pip's own settings apply.
@@ -13,7 +14,7 @@ LOCKED := --require-hashes --only-binary :all:
 # One process per core. Tests of a module stay in one process, because its fixtures train and export models.
 SIDE_BY_SIDE := --numprocesses auto --dist loadscope --no-loadscope-reorder
 
-.PHONY: help run env test test-slow test-docker test-kserve check lock audit train export bench bench-peers docker
+.PHONY: help run env test test-slow test-docker test-kserve test-ray check lock audit train export bench bench-peers docker
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -49,13 +50,20 @@ help:  ## list the commands
 	$(KSERVE)/python -m pip install --quiet --no-compile 'kserve==0.21.0'
 	touch $@
 
+# Ray needs other versions than the lock has, and is larger than everything else that serves.
+.venv/ray/.installed: Makefile pyproject.toml
+	@echo 'Installing Ray and the service into .venv/ray, once: 750 MB, some minutes.'
+	$(PYTHON) -m venv --clear .venv/ray
+	$(RAY)/python -m pip install --quiet --no-compile --editable '.[cpu,ray]'
+	touch $@
+
 run: .venv/serve/.installed  ## serve exports/ on http://127.0.0.1:8000, on CPU, without torch
 	exec $(SERVE)/python -m service --device cpu
 
 env: .venv/dev/.installed  ## install everything for training and tests into .venv/dev
 
 test: .venv/dev/.installed  ## run the tests but those below; COVERAGE=1 also fails if coverage is too low
-	$(DEV)/python -m pytest -m "not docker and not kserve and not slow" $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov)
+	$(DEV)/python -m pytest -m "not docker and not kserve and not ray and not slow" $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov)
 
 test-slow: .venv/dev/.installed  ## run the slow tests: soak, 100,000 fuzzed requests, 1 GB uploads; half an hour
 	$(DEV)/python -m pytest -m slow
@@ -65,6 +73,9 @@ test-docker: .venv/dev/.installed  ## run the tests that build and run container
 
 test-kserve: .venv/dev/.installed .venv/kserve/.installed  ## ask a server with KServe's own client
 	$(DEV)/python -m pytest -m kserve
+
+test-ray: .venv/dev/.installed .venv/ray/.installed  ## serve on a Ray cluster of two nodes, and kill one
+	$(DEV)/python -m pytest -m ray
 
 check: .venv/dev/.installed  ## format, lint, types, import rules
 	$(DEV)/ruff format --check

@@ -1,4 +1,4 @@
-"""`longdoc-serve [check | predict]`, or `python -m service`: serve exports, check them, or predict without a server."""
+"""`longdoc-serve [check | predict | ray]`, or `python -m service`: serve exports, check them, or predict offline."""
 
 import argparse
 import logging
@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 from pydantic_settings import CliSettingsSource
@@ -25,6 +26,7 @@ from service.workers import supervise
 
 PROGRAM = "longdoc-serve" if Path(sys.argv[0]).stem == "longdoc-serve" else "python -m service"
 PREFIX = "LONGDOC_"
+S = TypeVar("S", bound=Settings)
 NOT_SETTINGS = {
     "LONGDOC_BALANCER_IMAGE",
     "LONGDOC_BALANCER_PORT",
@@ -39,7 +41,7 @@ NOT_SETTINGS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code. An error is printed as one line on standard error, and its code is 2."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    commands = {"check": _check, "predict": _predict}
+    commands = {"check": _check, "predict": _predict, "ray": _ray}
     command = commands.get(given[0]) if given else None
     try:
         if command is not None:
@@ -56,18 +58,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(arguments: list[str]) -> int:
+    epilog = (
+        f"{PROGRAM} check verifies exports; {PROGRAM} predict computes predictions for files; {PROGRAM} ray serves on "
+        "a Ray cluster. Each has its own --help."
+    )
+    settings = _settings(Settings, arguments, PROGRAM, "Serve exports over HTTP.", epilog)
+    return supervise(settings) if settings.workers > 1 else serve(settings)
+
+
+def _ray(arguments: list[str]) -> int:
+    try:
+        from service.scale.ray import RaySettings, run
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{PROGRAM} ray needs {error.name}, which is not installed; install longdoc-serve[ray]"
+        ) from None
+    return run(_settings(RaySettings, arguments, f"{PROGRAM} ray", "Serve exports on a Ray cluster, over HTTP."))
+
+
+def _settings(kind: type[S], arguments: list[str], program: str, description: str, epilog: str | None = None) -> S:
+    """Parse the settings, check them and configure the log. Raises: BadExport, InputError."""
     parser = argparse.ArgumentParser(
-        prog=PROGRAM,
-        description="Serve exports over HTTP. Every flag is also an environment variable: --max-body-bytes is "
+        prog=program,
+        description=f"{description} Every flag is also an environment variable: --max-body-bytes is "
         "LONGDOC_MAX_BODY_BYTES.",
-        epilog=f"{PROGRAM} check verifies exports; {PROGRAM} predict computes predictions for files. "
-        "Both have their own --help.",
+        epilog=epilog,
     )
     source = CliSettingsSource[argparse.ArgumentParser](
-        Settings, root_parser=parser, cli_kebab_case=True, cli_implicit_flags=True, cli_hide_none_type=True
+        kind, root_parser=parser, cli_kebab_case=True, cli_implicit_flags=True, cli_hide_none_type=True
     )
     try:
-        settings = Settings(_cli_settings_source=source(args=arguments))  # type: ignore[call-arg]  # not in the stubs
+        settings = kind(_cli_settings_source=source(args=arguments))  # type: ignore[call-arg]  # not in the stubs
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=True)[0]
         name = ".".join(map(str, first["loc"]))
@@ -85,12 +106,12 @@ def _serve(arguments: list[str]) -> int:
         if (
             name.startswith(PREFIX)
             and name not in NOT_SETTINGS
-            and name.removeprefix(PREFIX).lower() not in Settings.model_fields
+            and name.removeprefix(PREFIX).lower() not in kind.model_fields
         ):
             logging.getLogger(__name__).warning(
                 "%s is not a setting; docs/operate/settings.md lists all settings", name
             )
-    return supervise(settings) if settings.workers > 1 else serve(settings)
+    return settings
 
 
 def _check(arguments: list[str]) -> int:

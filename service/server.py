@@ -121,7 +121,7 @@ def serve(
         tracing is misconfigured. They are raised before this process listens.
 
     """
-    sys.setswitchinterval(SWITCH_S)
+    tune_interpreter()
     tracing = _create_tracing(settings)
     metrics = Metrics()
     with (
@@ -137,7 +137,6 @@ def serve(
         engine = Engine(models, settings, metrics, defaults)
         del models  # so that the engine holds the only references, and frees models that are replaced
         gc.freeze()  # exclude loaded models from garbage collection
-        gc.set_threshold(YOUNG_OBJECTS)
         reloader = Reloader(engine, settings, metrics, refused)
         has_crashed = runner.run(_Lifecycle(settings, tracing).run(engine, metrics, reloader, bound, parent))
         # A normal exit would wait for threads that may never end, or stop one inside native code.
@@ -145,6 +144,12 @@ def serve(
             logging.shutdown()
             os._exit(1 if has_crashed else 0)
     return 0
+
+
+def tune_interpreter() -> None:
+    """Set how often the interpreter switches threads and collects garbage, for a process that serves."""
+    sys.setswitchinterval(SWITCH_S)
+    gc.set_threshold(YOUNG_OBJECTS)
 
 
 def _create_tracing(settings: Settings) -> "Tracing | None":

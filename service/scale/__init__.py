@@ -1,0 +1,1 @@
+"""More than one machine: the application on Ray Serve."""

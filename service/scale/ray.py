@@ -1,0 +1,181 @@
+"""The application on Ray Serve: `longdoc-serve ray`, or `serve run service.scale.ray:app`. Needs the extra `ray`.
+
+Each replica is what a process of the plain service is: models, queues, dynamic batching, limits and metrics. Ray
+Serve starts replicas on the nodes of a cluster, replaces those that fail, and scales them by their number of ongoing
+requests. A proxy on every node receives HTTP requests and passes each to a replica.
+"""
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pydantic import Field
+from ray import serve
+from ray.serve.config import AutoscalingConfig, HTTPOptions, ProxyLocation
+from ray.serve.schema import LoggingConfig
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from artifact.cores import cpu_count
+from artifact.defaults import read_defaults
+from service import log as logs
+from service.app import create_app
+from service.engine.engine import Engine
+from service.engine.loading import load_models
+from service.engine.reload import Reloader
+from service.metrics import Metrics
+from service.parser import Parser
+from service.server import tune_interpreter
+from service.settings import Settings
+
+log = logging.getLogger(__name__)
+
+NAME = "longdoc"
+"""Name of the Ray Serve application and of its deployment."""
+MAX_ONGOING = 4096
+"""Maximum ongoing requests per replica. The queues of the models have limits of their own and answer 429; Ray's default
+of 5 would leave nothing to batch."""
+HEALTH_S = 5.0
+"""Interval of the health checks of a replica, and their time limit."""
+
+
+class RaySettings(Settings):
+    """The settings of the service, and what Ray Serve does with the replicas. `workers` has no effect."""
+
+    min_replicas: int = Field(default=1, gt=0)
+    """Minimum number of replicas."""
+    max_replicas: int = Field(default=1, gt=0)
+    """Maximum number of replicas."""
+    target_ongoing_requests: float = Field(default=32.0, gt=0)
+    """Ongoing requests per replica, queued ones included, beyond which replicas are added."""
+    replica_cores: int = Field(default=1, gt=0)
+    """CPU cores per replica."""
+    replica_gpus: float = Field(default=0.0, ge=0)
+    """GPUs per replica."""
+
+
+class Replica:
+    """The models and the application of one replica."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        """Load the models.
+
+        Args:
+            values: values of `RaySettings`; a replica is created from values that can be pickled.
+
+        Raises: BadExport if a model cannot be served.
+
+        """
+        settings = RaySettings(**values)
+        # The replicas of a node share its cores as the workers of a plain server do.
+        workers = max(1, cpu_count() // settings.replica_cores)
+        self._settings = settings.model_copy(update={"workers": workers})
+        logs.configure(self._settings.log_format)
+        tune_interpreter()
+        self._metrics = Metrics()
+        models, refused = load_models(self._settings, self._metrics, None)
+        self._engine = Engine(models, self._settings, self._metrics, read_defaults(self._settings.exports))
+        self._reloader = Reloader(self._engine, self._settings, self._metrics, refused)
+        self._parser = Parser()
+
+    def __serve_build_asgi_app__(self) -> ASGIApp:
+        """Return the ASGI application; Ray Serve calls it after the constructor."""
+        app = create_app(self._engine, self._reloader, self._parser, self._settings, self._metrics)
+        return _WithLifespan(app, self)
+
+    async def check_health(self) -> None:
+        """Raise RuntimeError if the backend has crashed: Ray Serve then replaces the replica."""
+        if self._engine.crashed.is_set():
+            raise RuntimeError("the backend crashed; the log of the replica has the reason")
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Reload changed exports until the replica stops, then drain. Ray first waits for the requests in flight."""
+        reloading = asyncio.create_task(self._reloader.run()) if self._settings.reload_s else None
+        try:
+            yield
+        finally:
+            if reloading is not None:
+                reloading.cancel()
+            try:
+                await asyncio.wait_for(self._engine.drain(), self._settings.drain_timeout_s)
+            except TimeoutError:
+                log.error("requests were still in flight after drain_timeout_s = %g", self._settings.drain_timeout_s)
+            self._engine.close()
+            self._parser.close()
+
+
+class _WithLifespan:
+    """The application, which starts and stops with the replica (ASGI lifespan).
+
+    Ray's proxies set X-Request-Id in requests without one, and add it to responses: the application's is left out.
+    """
+
+    def __init__(self, app: ASGIApp, replica: Replica) -> None:
+        self._app = app
+        self._replica = replica
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request, or the lifespan of the replica."""
+        if scope["type"] != "lifespan":
+            await self._app(scope, receive, functools.partial(_send_without_id, send))
+            return
+        await receive()
+        async with self._replica.running():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _send_without_id(send: Send, message: Message) -> None:
+    """Send a message of a response without the header X-Request-Id."""
+    if message["type"] == "http.response.start":
+        message["headers"] = [field for field in message["headers"] if field[0] != b"x-request-id"]
+    await send(message)
+
+
+def create_application(settings: RaySettings) -> serve.Application:
+    """Create the Ray Serve application."""
+    deployment = serve.deployment(
+        name=NAME,
+        ray_actor_options={"num_cpus": settings.replica_cores, "num_gpus": settings.replica_gpus},
+        autoscaling_config=AutoscalingConfig(
+            min_replicas=settings.min_replicas,
+            max_replicas=max(settings.min_replicas, settings.max_replicas),
+            target_ongoing_requests=settings.target_ongoing_requests,
+        ),
+        max_ongoing_requests=MAX_ONGOING,
+        graceful_shutdown_timeout_s=settings.drain_timeout_s + 5,
+        health_check_period_s=HEALTH_S,
+        health_check_timeout_s=2 * HEALTH_S,
+        logging_config=LoggingConfig(enable_access_log=False),
+    )(serve.ingress()(Replica))
+    values = settings.model_dump(mode="json", exclude_unset=True) | {"exports": str(settings.exports.absolute())}
+    if settings.api_keys:
+        values["api_keys"] = ",".join(key.get_secret_value() for key in settings.api_keys)
+    application: serve.Application = deployment.bind(values)
+    return application
+
+
+def app(arguments: dict[str, Any]) -> serve.Application:
+    """Create the application from the arguments of `serve run` or of a Serve config, which are settings by name.
+
+    Raises: pydantic.ValidationError that names a wrong argument.
+    """
+    return create_application(RaySettings(**arguments))
+
+
+def run(settings: RaySettings) -> int:
+    """Serve on the Ray cluster of this machine, or on a new one, until a signal; return the exit code 0."""
+    serve.start(
+        proxy_location=ProxyLocation.EveryNode,
+        http_options=HTTPOptions(
+            host=settings.host,
+            port=settings.port,
+            request_timeout_s=None,  # the service has deadlines of its own
+        ),
+    )
+    serve.run(create_application(settings), name=NAME, route_prefix="/", blocking=True)
+    return 0

@@ -1,0 +1,67 @@
+"""A Ray cluster of several nodes on one machine, which serves the exports; a program of its own.
+
+`python -m tests.support.ray_cluster EXPORTS PORT...` starts a node with one replica for each port, and writes a line
+when all of them answer. Each line on standard input is a command: `kill INDEX` ends a node and all its processes; the
+end of the input stops the cluster. Runs in the environment of `make test-ray`.
+"""
+
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import ray
+from ray import serve
+from ray.cluster_utils import Cluster
+from ray.serve.config import HTTPOptions, ProxyLocation
+
+from service.scale.ray import NAME, RaySettings, create_application
+
+STARTED_S = 180.0
+
+
+def main(exports: str, ports: list[int]) -> None:
+    """Serve until standard input ends."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    others = [
+        cluster.add_node(num_cpus=1, env_vars={"RAY_SERVE_WORKER_PROXY_HTTP_PORT": str(port)}) for port in ports[1:]
+    ]
+    ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
+    options = HTTPOptions(host="127.0.0.1", port=ports[0], request_timeout_s=None)
+    serve.start(proxy_location=ProxyLocation.EveryNode, http_options=options)
+    settings = RaySettings(exports=Path(exports), device="cpu", min_replicas=len(ports), max_replicas=len(ports))
+    serve.run(create_application(settings), name=NAME, route_prefix="/")
+    for port in ports:
+        wait_until_ready(port)
+    say("ready")
+    for line in sys.stdin:
+        _, index = line.split()
+        cluster.remove_node(others[int(index) - 1], allow_graceful=False)
+        say("killed")
+    serve.shutdown()
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def say(line: str) -> None:
+    """Write a line that the test waits for."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def wait_until_ready(port: int) -> None:
+    """Wait until the proxy of a node answers."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    until = time.monotonic() + STARTED_S
+    while True:
+        try:
+            with opener.open(f"http://127.0.0.1:{port}/v2/health/ready", timeout=5):
+                return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], [int(port) for port in sys.argv[2:]])
