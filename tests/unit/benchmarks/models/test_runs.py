@@ -74,7 +74,7 @@ def run_benchmark(benchmark: Benchmark, out: Path) -> Data:
     [
         (
             classification.BENCHMARK,
-            35,
+            45,
             [
                 f"| imdb | 3 |{' 61.20 ± 9.83 |' * 4} 87.50 | 69.27 ± 0.83 |",
                 "| all rounds: S3Attention, as served | 3 | 61.20 ± 9.83 | |",
