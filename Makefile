@@ -50,11 +50,12 @@ help:  ## list the commands
 	$(KSERVE)/python -m pip install --quiet --no-compile 'kserve==0.21.0'
 	touch $@
 
-# Ray needs other versions than the lock has, and is larger than everything else that serves.
+# Ray needs other versions than the lock has, and is larger than everything else that serves. Its modules are compiled, because
+# each node starts many processes at once that import them.
 .venv/ray/.installed: Makefile pyproject.toml
 	@echo 'Installing Ray and the service into .venv/ray, once: 750 MB, some minutes.'
 	$(PYTHON) -m venv --clear .venv/ray
-	$(RAY)/python -m pip install --quiet --no-compile --editable '.[cpu,ray]'
+	$(RAY)/python -m pip install --quiet --editable '.[cpu,ray]'
 	touch $@
 
 run: .venv/serve/.installed  ## serve exports/ on http://127.0.0.1:8000, on CPU, without torch

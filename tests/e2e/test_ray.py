@@ -77,18 +77,24 @@ class RayCluster:
                 [str(PYTHON), *program, str(ROOT / "exports"), *ports], env={**os.environ, **ENVIRONMENT},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream, cwd=ROOT, text=True,
             )  # fmt: skip
-        assert self._line() == "ready\n", log.read_text()
+        self._log = log
+        self._wait_for("ready")
 
-    def _line(self) -> str:
+    def _wait_for(self, line: str) -> None:
+        """Read lines until the expected one. Raises: AssertionError with the log if the program ends."""
         assert self.process.stdout is not None
-        return self.process.stdout.readline()
+        for found in self.process.stdout:
+            if found == f"cluster: {line}\n":
+                return
+        self.process.communicate(timeout=STOPPED_S)
+        raise AssertionError(self._log.read_text())
 
-    def kill_node(self, index: int) -> None:
-        """End all processes of a node at once."""
+    def command(self, name: str, index: int) -> None:
+        """`kill` a node, which ends all its processes at once, or `add` it again."""
         assert self.process.stdin is not None
-        self.process.stdin.write(f"kill {index}\n")
+        self.process.stdin.write(f"{name} {index}\n")
         self.process.stdin.flush()
-        assert self._line() == "killed\n"
+        self._wait_for(name)
 
     def __enter__(self) -> Self:
         return self
@@ -147,7 +153,6 @@ def send_until(stop: threading.Event, urls: list[str], counts: Counter[str]) -> 
 
 
 def test_killed_node_loses_no_request_that_one_retry_does_not_save(cluster: RayCluster) -> None:
-    """Last in this file: the node stays away."""
     counts, stop = Counter[str](), threading.Event()
     threads = [threading.Thread(target=send_until, args=(stop, cluster.urls, counts)) for _ in range(CLIENTS)]
     for thread in threads:
@@ -155,11 +160,12 @@ def test_killed_node_loses_no_request_that_one_retry_does_not_save(cluster: RayC
     enough: Callable[[int], Callable[[], bool]] = lambda count: lambda: counts["200"] >= count  # noqa: E731
     try:
         wait_until(enough(BEFORE))
-        cluster.kill_node(1)
+        cluster.command("kill", 1)
         wait_until(enough(counts["200"] + AFTER))
     finally:
         stop.set()
         for thread in threads:
             thread.join(60)
+        cluster.command("add", 1)
     assert counts.keys() - {"retried"} == {"200"}, counts
     assert counts["retried"], "the killed node took no request"

@@ -1,14 +1,17 @@
 """A Ray cluster of several nodes on one machine, which serves the exports; a program of its own.
 
 `python -m tests.support.ray_cluster EXPORTS PORT...` starts a node with one replica for each port, and writes a line
-when all of them answer. Each line on standard input is a command: `kill INDEX` ends a node and all its processes; the
-end of the input stops the cluster. Runs in the environment of `make test-ray`.
+when all of them answer. Each line on standard input is a command, confirmed by a line: `kill INDEX` ends a node and all
+its processes, `add INDEX` starts it again. The end of the input stops the cluster. Runs in the environment of
+`make test-ray`.
 """
 
+import contextlib
 import sys
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray import serve
@@ -23,29 +26,37 @@ STARTED_S = 180.0
 def main(exports: str, ports: list[int]) -> None:
     """Serve until standard input ends."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    others = [
-        cluster.add_node(num_cpus=1, env_vars={"RAY_SERVE_WORKER_PROXY_HTTP_PORT": str(port)}) for port in ports[1:]
-    ]
+    others = {port: add_node(cluster, port) for port in ports[1:]}
     ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
     options = HTTPOptions(host="127.0.0.1", port=ports[0], request_timeout_s=None)
-    serve.start(proxy_location=ProxyLocation.EveryNode, http_options=options)
+    with contextlib.suppress(TimeoutError):  # Ray waits 60 s for the first proxy, which a busy machine can exceed
+        serve.start(proxy_location=ProxyLocation.EveryNode, http_options=options)
     settings = RaySettings(exports=Path(exports), device="cpu", min_replicas=len(ports), max_replicas=len(ports))
     serve.run(create_application(settings), name=NAME, route_prefix="/")
     for port in ports:
         wait_until_ready(port)
     say("ready")
     for line in sys.stdin:
-        _, index = line.split()
-        cluster.remove_node(others[int(index) - 1], allow_graceful=False)
-        say("killed")
+        command, port = line.split()[0], ports[int(line.split()[1])]
+        if command == "kill":
+            cluster.remove_node(others.pop(port), allow_graceful=False)
+        else:
+            others[port] = add_node(cluster, port)
+            wait_until_ready(port)
+        say(command)
     serve.shutdown()
     ray.shutdown()
     cluster.shutdown()
 
 
+def add_node(cluster: Cluster, port: int) -> Any:
+    """Add a node, whose proxy will use the port; returns the node."""
+    return cluster.add_node(num_cpus=1, env_vars={"RAY_SERVE_WORKER_PROXY_HTTP_PORT": str(port)})
+
+
 def say(line: str) -> None:
-    """Write a line that the test waits for."""
-    sys.stdout.write(f"{line}\n")
+    """Write a line that the test waits for; Ray writes others."""
+    sys.stdout.write(f"cluster: {line}\n")
     sys.stdout.flush()
 
 
