@@ -92,6 +92,8 @@ def _settings(kind: type[S], arguments: list[str], program: str, description: st
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=True)[0]
         name = ".".join(map(str, first["loc"]))
+        if not name:  # a combination of settings; the message names them
+            raise InputError(f"settings: {first['msg']}") from None
         given = "" if name == "api_keys" else f" = {first['input']!r}"  # keys must not be logged
         raise InputError(f"setting {name}{given}: {first['msg']}") from None
     if settings.backend == "onnx":

@@ -9,10 +9,12 @@ import asyncio
 import contextlib
 import functools
 import logging
+import signal
+import threading
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from ray import serve
 from ray.serve.config import AutoscalingConfig, HTTPOptions, ProxyLocation
 from ray.serve.schema import LoggingConfig
@@ -27,7 +29,7 @@ from service.engine.loading import load_models
 from service.engine.reload import Reloader
 from service.metrics import Metrics
 from service.parser import Parser
-from service.server import tune_interpreter
+from service.server import obeyed_signals, tune_interpreter
 from service.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -38,7 +40,7 @@ MAX_ONGOING = 4096
 """Maximum ongoing requests per replica. The queues of the models have limits of their own and answer 429; Ray's default
 of 5 would leave nothing to batch."""
 HEALTH_S = 5.0
-"""Interval of the health checks of a replica, and their time limit."""
+"""Interval of the health checks of a replica; each may take twice as long."""
 
 
 class RaySettings(Settings):
@@ -54,6 +56,19 @@ class RaySettings(Settings):
     """CPU cores per replica."""
     replica_gpus: float = Field(default=0.0, ge=0)
     """GPUs per replica."""
+
+    @model_validator(mode="after")
+    def _check_combinations(self) -> Self:
+        """Raises: ValueError if settings exclude each other, or need what a replica does not have."""
+        if self.min_replicas > self.max_replicas:
+            raise ValueError(
+                f"min_replicas is {self.min_replicas}; it must be at most max_replicas, {self.max_replicas}"
+            )
+        if self.model_control and self.max_replicas > 1:
+            raise ValueError("model_control: a request would reach one of the replicas only; set max_replicas to 1")
+        if self.otlp_endpoint is not None:
+            raise ValueError("otlp_endpoint: traces are not supported on Ray; leave it unset")
+        return self
 
 
 class Replica:
@@ -143,7 +158,7 @@ def create_application(settings: RaySettings) -> serve.Application:
         ray_actor_options={"num_cpus": settings.replica_cores, "num_gpus": settings.replica_gpus},
         autoscaling_config=AutoscalingConfig(
             min_replicas=settings.min_replicas,
-            max_replicas=max(settings.min_replicas, settings.max_replicas),
+            max_replicas=settings.max_replicas,
             target_ongoing_requests=settings.target_ongoing_requests,
         ),
         max_ongoing_requests=MAX_ONGOING,
@@ -168,7 +183,7 @@ def app(arguments: dict[str, Any]) -> serve.Application:
 
 
 def run(settings: RaySettings) -> int:
-    """Serve on the Ray cluster of this machine, or on a new one, until a signal; return the exit code 0."""
+    """Serve on the Ray cluster of this machine, or a new one, until a signal, then drain; return the exit code 0."""
     serve.start(
         proxy_location=ProxyLocation.EveryNode,
         http_options=HTTPOptions(
@@ -177,5 +192,10 @@ def run(settings: RaySettings) -> int:
             request_timeout_s=None,  # the service has deadlines of its own
         ),
     )
-    serve.run(create_application(settings), name=NAME, route_prefix="/", blocking=True)
+    stopped = threading.Event()
+    for number in obeyed_signals():  # Ray's own handlers would end the process without a drain
+        signal.signal(number, lambda *_: stopped.set())
+    serve.run(create_application(settings), name=NAME, route_prefix="/")
+    stopped.wait()
+    serve.delete(NAME)  # returns when the replicas have drained
     return 0

@@ -3,7 +3,6 @@
 import contextlib
 import subprocess
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -11,6 +10,7 @@ import httpx
 import pytest
 
 from tests.support.compose import HEALTHY_S, Project
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.docker
 
@@ -90,11 +90,13 @@ def served(container: str) -> int:
 def wait_for_replicas(project: Project, client: httpx.Client) -> None:
     """Send requests until every replica has answered one more of them."""
     before = {container: served(container) for container in containers(project)}
-    until = time.monotonic() + HEALTHY_S
-    while any(served(container) <= count for container, count in before.items()):
-        assert time.monotonic() < until, "the balancer does not use all replicas"
+
+    def all_have_answered() -> bool:
         for _ in range(4):
             classify(client)
+        return all(served(container) > count for container, count in before.items())
+
+    wait_until(all_have_answered)
 
 
 def classify(client: httpx.Client, *, retries: int = 0) -> str:
@@ -136,10 +138,13 @@ def healthy(container: str) -> bool:
 
 
 def wait_until_healthy(container: str) -> None:
-    until = time.monotonic() + HEALTHY_S
-    while not healthy(container):
-        assert time.monotonic() < until, docker("logs", container).stderr
-        time.sleep(0.2)
+    wait_until(lambda: healthy(container), lambda: docker("logs", container).stderr)
+
+
+def wait_for_answers(counts: Counter[str], more: int) -> None:
+    """Wait until that many further requests have been answered."""
+    enough = counts["200"] + more
+    wait_until(lambda: counts["200"] >= enough, lambda: counts)
 
 
 def test_rolling_restart_under_load_loses_nothing(project: Project, balancer: httpx.Client) -> None:
@@ -148,9 +153,7 @@ def test_rolling_restart_under_load_loses_nothing(project: Project, balancer: ht
             assert docker("restart", "--time", "30", container).returncode == 0
             wait_until_healthy(container)
             wait_for_replicas(project, balancer)
-        sent = counts["200"]
-        while counts["200"] < sent + 20:
-            time.sleep(0.1)
+        wait_for_answers(counts, 20)
     assert counts.keys() == {"200"}, counts
 
 
@@ -159,9 +162,7 @@ def test_killed_replica_costs_at_most_one_retry(project: Project, balancer: http
     victim = containers(project)[-1]
     with load(project, retries=1) as counts:
         for _ in range(3):
-            sent = counts["200"]
-            while counts["200"] < sent + 50:
-                time.sleep(0.1)
+            wait_for_answers(counts, 50)
             assert docker("kill", victim).returncode == 0
             assert docker("start", victim).returncode == 0
             wait_until_healthy(victim)

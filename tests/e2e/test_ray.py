@@ -1,5 +1,6 @@
 """The service on Ray Serve, in a cluster of two nodes on this machine: same answers, nothing lost with a node."""
 
+import contextlib
 import json
 import os
 import re
@@ -10,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import httpx
 import pytest
@@ -130,6 +131,51 @@ def test_answers_are_those_of_the_plain_service(name: str, cluster: RayCluster, 
     wanted = answer_of(plain.url, REQUESTS[name])
     for url in cluster.urls:
         assert answer_of(url, REQUESTS[name]) == wanted
+
+
+def run_command(*flags: str, **options: Any) -> subprocess.Popen[str]:
+    """Start `python -m service ray` with a Ray of its own, not on the cluster of the other tests."""
+    command = [str(PYTHON), "-m", "service", "ray", *flags]
+    environment = {**os.environ, **ENVIRONMENT, "RAY_ADDRESS": "local"}
+    return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, **options)
+
+
+def test_command_serves_until_sigterm(tmp_path: Path) -> None:
+    url, log = f"http://127.0.0.1:{free_port()}", tmp_path / "log"
+
+    def is_ready() -> bool:
+        assert process.poll() is None, log.read_text()
+        with contextlib.suppress(httpx.TransportError):
+            return httpx.get(f"{url}/v2/health/ready", trust_env=False).status_code == 200
+        return False
+
+    with log.open("wb") as stream:
+        process = run_command("--port", url.rpartition(":")[2], "--device", "cpu", stdout=stream, stderr=stream)
+    try:
+        wait_until(is_ready, log.read_text)
+        assert answer_of(url, REQUESTS["documents"])[0] == 200
+        process.terminate()
+        assert process.wait(STOPPED_S) == 0, log.read_text()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--min-replicas", "3", "--max-replicas", "2"), "min_replicas is 3; it must be at most max_replicas, 2"),
+        (("--model-control", "--max-replicas", "2"), "model_control: a request would reach one of the replicas only"),
+        (("--otlp-endpoint", "http://collector:4318"), "otlp_endpoint: traces are not supported on Ray"),
+        (("--replica-cores", "0"), "setting replica_cores = '0': Input should be greater than 0"),
+    ],
+)
+def test_wrong_settings_are_named(flags: tuple[str, ...], said: str) -> None:
+    process = run_command(*flags, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    _, errors = process.communicate(timeout=STOPPED_S)
+    assert process.returncode == 2
+    assert said in errors
 
 
 def send_until(stop: threading.Event, urls: list[str], counts: Counter[str]) -> None:

@@ -8,7 +8,6 @@ its processes, `add INDEX` starts it again. The end of the input stops the clust
 
 import contextlib
 import sys
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,7 @@ from ray.cluster_utils import Cluster
 from ray.serve.config import HTTPOptions, ProxyLocation
 
 from service.scale.ray import NAME, RaySettings, create_application
-
-STARTED_S = 180.0
+from tests.support.waiting import wait_until
 
 
 def main(exports: str, ports: list[int]) -> None:
@@ -63,15 +61,13 @@ def say(line: str) -> None:
 def wait_until_ready(port: int) -> None:
     """Wait until the proxy of a node answers."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    until = time.monotonic() + STARTED_S
-    while True:
-        try:
-            with opener.open(f"http://127.0.0.1:{port}/v2/health/ready", timeout=5):
-                return
-        except OSError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.2)
+
+    def is_ready() -> bool:
+        with contextlib.suppress(OSError), opener.open(f"http://127.0.0.1:{port}/v2/health/ready", timeout=5):
+            return True
+        return False
+
+    wait_until(is_ready)
 
 
 if __name__ == "__main__":
