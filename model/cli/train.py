@@ -27,6 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--label-column", default="label", help="label column of --data (default: %(default)s)")
     parser.add_argument(
+        "--group-column",
+        default="",
+        help="column of --data with groups of documents, such as authors, that are not split (default: no groups)",
+    )
+    parser.add_argument(
         "--unlabelled",
         type=path_argument,
         metavar="PATH",
@@ -57,6 +62,8 @@ def run(args: argparse.Namespace) -> Path:
     settings, files = None, held_out(args)
     if args.unlabelled is not None and (args.data is None or args.task != "text-classification"):
         raise UserError("--unlabelled needs --task text-classification and --data, the labelled documents")
+    if args.group_column and (args.data is None or args.task != "text-classification"):
+        raise UserError("--group-column needs --task text-classification and --data")
     if args.data is not None:
         if args.task is None or args.recipe is not None:
             raise UserError(f"--data needs --task ({', '.join(RUNS)}) and no recipe")
@@ -67,7 +74,9 @@ def run(args: argparse.Namespace) -> Path:
             series = OwnSeries(path, args.time_column, args.frequency, args.fill)
             settings = settings_of_series(series, dict(map(parse_override, args.set)))
         else:
-            own = OwnData(path, tuple(args.text_column or ()), args.label_column, files, args.unlabelled)
+            own = OwnData(
+                path, tuple(args.text_column or ()), args.label_column, args.group_column, files, args.unlabelled
+            )
             settings = settings_for(args.task, own)
     recipe = choose_recipe(args.recipe, args.task, args.set, settings)
     if args.unlabelled is not None and not (isinstance(recipe, ClassificationRun) and recipe.data.unlabelled):

@@ -28,6 +28,11 @@ class DocumentsConfig(Section):
     """Column names of `own`."""
     split_column: str = ""
     """Column of `own` that assigns rows to train, validation and test; empty to split by a hash of the texts."""
+    group_column: str = ""
+    """Column of `own` with the group of each row, such as its author: all rows of a group go to the same split."""
+    groups: bool = False
+    """Whether all documents of a group go to the same split, for a data set that has groups: `imdb`, whose groups are
+    consecutive files, because reviews of a film are."""
     validation_file: bool = False
     test_file: bool = False
     """Whether --validation and --test name files of their own."""
@@ -46,6 +51,8 @@ class DocumentsConfig(Section):
         if self.validation_fraction + self.test_fraction >= 1.0:
             raise ValueError("validation_fraction and test_fraction must leave documents for training")
         _check_own(self)
+        if self.groups and self.name != "imdb":
+            raise ValueError(f"groups must be false for data.name {self.name!r}; only 'imdb' has them")
         return self
 
 
@@ -80,8 +87,8 @@ class PairsConfig(Section):
 
 def _check_own(section: DocumentsConfig | PairsConfig) -> None:
     """Check that keys of user data are not set for a data set. Raises: ValueError."""
-    for key in ("split_column", "validation_file", "test_file", "final_fit"):
-        if getattr(section, key) and section.name != "own":
+    for key in ("split_column", "group_column", "validation_file", "test_file", "final_fit"):
+        if getattr(section, key, "") and section.name != "own":
             raise ValueError(f"{key} must not be set for data.name {section.name!r}; only 'own' has it")
 
 

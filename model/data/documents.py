@@ -1,7 +1,8 @@
 """Labelled documents and their splits. Used by `model.tasks.classification`."""
 
 import hashlib
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from model.errors import UserError
 
 PARTS = ("validation", "test")
 
-Rows = list[tuple[bytes, int]]
+Rows = list[tuple[bytes, int, str]]
+"""Text, index of the label and group of documents."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Documents:
 
     texts: list[bytes]
     labels: list[int]
+    groups: tuple[str, ...] = ()
+    """Group of each document, if the data has groups: the documents of a group are never in two splits or folds."""
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -43,7 +47,7 @@ class DocumentSet:
 class _Source:
     """A data set with a predefined test split."""
 
-    read: Callable[[Path, str], Rows]
+    read: Callable[[Path, str], list[tuple[bytes, int]]]
     labels: list[str]
     terms: str
 
@@ -62,8 +66,8 @@ _SOURCES = {
 def load_training(config: DocumentsConfig, data_dir: Path, held_out: HeldOut = NO_FILES) -> DocumentSet:
     """Read the training documents without texts of the test split, and split off validation.
 
-    All copies of a text are in the same split. For user data, `data_dir` is the file or folder itself, and `held_out`
-    names the files of validation and test, if they are separate.
+    All copies of a text are in the same split, and so are the documents of a group. For user data, `data_dir` is the
+    file or folder itself, and `held_out` names the files of validation and test, if they are separate.
 
     Raises: UserError naming file and line.
     """
@@ -78,15 +82,33 @@ def load_training(config: DocumentsConfig, data_dir: Path, held_out: HeldOut = N
         )
     source = _SOURCES[config.name]
     in_test = {text for text, _ in source.read(data_dir, "test")}
-    kept = [(text, label) for text, label in source.read(data_dir, "train") if text not in in_test]
+    rows = source.read(data_dir, "train")
+    groups = imdb.read_groups(data_dir, "train") if config.groups else [""] * len(rows)
+    kept = [(*row, group) for row, group in zip(rows, groups, strict=True) if row[0] not in in_test]
+    if config.groups:
+        held_out_texts = _texts_of_groups(config, kept)
+    else:
+        held_out_texts = {text for text, _, _ in kept if _position(config, text) < config.validation_fraction}
     validation, train = Rows(), Rows()
-    for text, label in kept:
-        is_held_out = int.from_bytes(_digest(config, text)[:8], "little") < config.validation_fraction * 2**64
-        (validation if is_held_out else train).append((text, label))
+    for row in kept:
+        (validation if row[0] in held_out_texts else train).append(row)
     for name, part in (("training", train), ("validation", validation)):
         if not part:
             raise UserError(f"data.validation_fraction {config.validation_fraction} leaves no {name} document")
     return DocumentSet(_documents(train), _documents(validation), source.labels)
+
+
+def _texts_of_groups(config: DocumentsConfig, rows: Rows) -> set[bytes]:
+    """Texts of the groups that are held out for validation: of each label, the same fraction of its groups."""
+    group_of = {text: group for text, _, group in reversed(rows)}
+    groups_of_label: dict[int, set[str]] = defaultdict(set)
+    for _, label, group in rows:
+        groups_of_label[label].add(group)
+    chosen = set[str]()
+    for groups in groups_of_label.values():
+        order = sorted(groups, key=lambda group: _digest(config, group.encode()))
+        chosen |= set(order[: round(config.validation_fraction * len(order))])
+    return {text for text, group in group_of.items() if group in chosen}
 
 
 def load_test(config: DocumentsConfig, data_dir: Path, labels: list[str], held_out: HeldOut = NO_FILES) -> Documents:
@@ -95,18 +117,18 @@ def load_test(config: DocumentsConfig, data_dir: Path, labels: list[str], held_o
     Raises: UserError if the labels of the data are not exactly `labels`, or a test file has one that is not in them.
     """
     if config.name == "own" and held_out.test is not None:
-        rows = [row for row in own.read(held_out.test, _columns(config)) if row.label]
+        rows = [row for row in own.read(held_out.test, _columns(config).without_groups()) if row.label]
         if not rows:
             raise UserError(f"{held_out.test}: no label in column {config.label_column!r}")
         _check_known(rows, labels)
-        return _documents([(row.texts[0], labels.index(row.label)) for row in rows])
+        return _documents([(row.texts[0], labels.index(row.label), "") for row in rows])
     if config.name == "own":
         parts = _own(config, data_dir, held_out)
         check_labels(parts.labels, labels, data_dir)
         return _documents(parts.rows["test"])
     source = _SOURCES[config.name]
     check_labels(source.labels, labels, data_dir)
-    return _documents(source.read(data_dir, "test"))
+    return _documents([(text, label, "") for text, label in source.read(data_dir, "test")])
 
 
 def check_labels(found: list[str], expected: list[str], path: Path) -> None:
@@ -122,7 +144,7 @@ def data_terms(name: str) -> tuple[str, bool]:
 
 def fingerprint(config: DocumentsConfig, path: Path) -> str:
     """Fingerprint of a file or folder of user data. Raises: UserError naming file and line."""
-    return own.fingerprint(own.read(path, _columns(config)))
+    return own.fingerprint(own.read(path, _columns(config).without_groups()))
 
 
 @dataclass(frozen=True)
@@ -135,7 +157,7 @@ class _Parts:
 
 
 def _columns(config: DocumentsConfig) -> Columns:
-    return Columns((config.text_column,), config.label_column, config.split_column)
+    return Columns((config.text_column,), config.label_column, config.split_column, config.group_column)
 
 
 def _own(config: DocumentsConfig, path: Path, held_out: HeldOut) -> _Parts:
@@ -155,34 +177,43 @@ def _own(config: DocumentsConfig, path: Path, held_out: HeldOut) -> _Parts:
     parts: dict[str, Rows] = {name: [] for name in own.ORDER}
     for row in labelled:
         part = row.split if row.split in PARTS else split[row.texts[0]]
-        parts[part].append((row.texts[0], labels.index(row.label)))
+        parts[part].append((row.texts[0], labels.index(row.label), row.group))
     return _Parts(parts, labels, _notes(rows, pool, leaks), file_hash)
 
 
 def _split_off(config: DocumentsConfig, pool: list[Row], missing: list[str]) -> dict[bytes, str]:
     """Split of every text of the training rows: `train`, or one of the missing splits; none is empty.
 
-    Raises: UserError naming the place of a label with too few texts.
+    Raises: UserError naming the place of a label with too few texts or groups.
     """
-    first: dict[bytes, str] = {}
+    first: dict[bytes, Row] = {}
     for row in pool:
-        first.setdefault(row.texts[0], row.label)
+        first.setdefault(row.texts[0], row)
+    unit_of = {text: row.group.encode() or text for text, row in first.items()}
+    labels = _most_frequent({text: row.label for text, row in first.items()}, unit_of)
     fractions = {"validation": config.validation_fraction, "test": config.test_fraction}
     split: dict[bytes, str] = {}
     for label in sorted({row.label for row in pool}):
-        texts = sorted((text for text in first if first[text] == label), key=lambda text: _digest(config, text))
-        if len(texts) <= len(missing):
+        units = sorted((unit for unit in labels if labels[unit] == label), key=lambda unit: _digest(config, unit))
+        if len(units) <= len(missing):
             place = next(row.place for row in pool if row.label == label)
-            raise UserError(
-                f"{place}: label {label!r} has {len(texts)} different texts; at least {1 + len(missing)} are needed"
-            )
-        counts = {name: max(1, round(fractions[name] * len(texts))) for name in reversed(missing)}
-        if sum(counts.values()) >= len(texts):
+            what = "groups in which it is the most frequent" if config.group_column else "different texts"
+            raise UserError(f"{place}: label {label!r} has {len(units)} {what}; at least {1 + len(missing)} are needed")
+        counts = {name: max(1, round(fractions[name] * len(units))) for name in reversed(missing)}
+        if sum(counts.values()) >= len(units):
             counts = dict.fromkeys(counts, 1)
         names = [name for name, count in counts.items() for _ in range(count)]
-        names += ["train"] * (len(texts) - len(names))
-        split |= dict(zip(texts, names, strict=True))
-    return split
+        names += ["train"] * (len(units) - len(names))
+        split |= dict(zip(units, names, strict=True))
+    return {text: split[unit] for text, unit in unit_of.items()}
+
+
+def _most_frequent(labels: Mapping[bytes, str], unit_of: Mapping[bytes, bytes]) -> dict[bytes, str]:
+    """Most frequent label of each unit (a group or a text), from the label and the unit of each text."""
+    counts: dict[bytes, Counter[str]] = defaultdict(Counter)
+    for text, label in labels.items():
+        counts[unit_of[text]][label] += 1
+    return {unit: max(sorted(found), key=found.__getitem__) for unit, found in counts.items()}
 
 
 def _notes(rows: list[Row], pool: list[Row], leaks: int) -> tuple[str, ...]:
@@ -216,5 +247,11 @@ def _digest(config: DocumentsConfig, text: bytes) -> bytes:
     return hashlib.sha256(config.split_seed.to_bytes(8, "little", signed=True) + text).digest()
 
 
+def _position(config: DocumentsConfig, text: bytes) -> float:
+    """Number in [0, 1) that places a text in a random order."""
+    return int.from_bytes(_digest(config, text)[:8], "little") / 2**64
+
+
 def _documents(rows: Rows) -> Documents:
-    return Documents([text for text, _ in rows], [label for _, label in rows])
+    texts, labels, groups = zip(*rows, strict=True) if rows else ((), (), ())
+    return Documents(list(texts), list(labels), groups if any(groups) else ())

@@ -1,5 +1,6 @@
 """IMDb large movie review data set (Maas et al., ACL 2011): `imdb_labelled.jsonl.xz`."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ TERMS = (
     "IMDb large movie review data set (Maas et al., ACL 2011): no formal licence; published for research with a "
     "request to cite. Review texts belong to their writers."
 )
+FILES_PER_GROUP = 125
+"""Number of consecutive files that form a group. Reviews of a film have consecutive numbers, up to 30 of a label."""
+ID = re.compile(r"(?:train|test)/(neg|pos)/([0-9]+)_[0-9]+")
 
 
 def read(data_dir: Path, split: str) -> list[tuple[bytes, int]]:
@@ -22,6 +26,23 @@ def read(data_dir: Path, split: str) -> list[tuple[bytes, int]]:
     if not rows:
         raise UserError(f"{path} has no rows of split {split!r}")
     return rows
+
+
+def read_groups(data_dir: Path, split: str) -> list[str]:
+    """Group of each review of a split, in the order of `read`; few films are in two groups of a label.
+
+    Training and test have different films, so a split by groups is closer to the test split than one by reviews.
+
+    Raises: UserError naming file and line of a bad row.
+    """
+    groups = []
+    for place, row in read_lines(data_dir / FILE):
+        if row.get("split") == split:
+            found = ID.fullmatch(str(row.get("id")))
+            if found is None:
+                raise UserError(f"{place}: id must have the form 'train/pos/127_7', not {row.get('id')!r}")
+            groups.append(f"{found[1]}/{int(found[2]) // FILES_PER_GROUP}")
+    return groups
 
 
 def read_unlabelled(data_dir: Path) -> list[bytes]:

@@ -9,7 +9,7 @@ import lzma
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -50,6 +50,8 @@ class Row(NamedTuple):
     """Empty if missing."""
     split: str = ""
     """Value of the split column; empty if missing."""
+    group: str = ""
+    """Value of the group column; empty if missing."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +62,17 @@ class Columns:
     label: str = ""
     split: str = ""
     """Column that assigns rows to splits. An empty name stands for no column."""
+    group: str = ""
+    """Column with the group of each row."""
 
     @property
     def required(self) -> tuple[str, ...]:
         """Columns that a table must have."""
-        return (*self.texts, self.label) if self.label else self.texts
+        return tuple(name for name in (*self.texts, self.label, self.group) if name)
+
+    def without_groups(self) -> "Columns":
+        """The same columns without that of the groups, which only rows need that are still to be split."""
+        return replace(self, group="")
 
 
 @dataclass(frozen=True)
@@ -115,7 +123,7 @@ def read_splits(path: Path, columns: Columns, held_out: HeldOut) -> tuple[list[R
         rows = [row._replace(split=_split(row, columns.split)) for row in rows]
     for name, file in (("validation", held_out.validation), ("test", held_out.test)):
         if file is not None:
-            rows += [row._replace(split=name) for row in read(file, columns)]
+            rows += [row._replace(split=name) for row in read(file, columns.without_groups())]
     return rows, file_hash
 
 
@@ -159,6 +167,8 @@ def _rows(path: Path, columns: Columns) -> Iterable[Row]:
     if path.is_dir():
         if len(columns.texts) != 1:
             raise UserError(f"{path}: pairs cannot be read from a folder; give a CSV or JSON Lines file")
+        if columns.group:
+            raise UserError(f"{path}: a folder has no column {columns.group!r}; give a CSV or JSON Lines file")
         return _folders(path) if columns.label else _files(path, "")
     packed = path.suffix.lower() if path.suffix.lower() in PACKED else ""
     kind = Path(path.name[: len(path.name) - len(packed)]).suffix.lower()
@@ -264,13 +274,18 @@ def _parquet(path: Path, columns: Columns) -> Iterator[Row]:
 
 def _row(row: dict[str, Any], columns: Columns, place: str) -> Row:
     """Check the values of one row. Raises: UserError naming the place."""
-    label, split = (_label(row, column, place) if column else "" for column in (columns.label, columns.split))
-    return Row(place, _texts(row, columns, place), label, split)
+    label, split, group = (
+        _label(row, column, place) if column else "" for column in (columns.label, columns.split, columns.group)
+    )
+    if columns.group and not group:
+        raise UserError(f"{place}: {columns.group} must be a non-empty string or an integer, as the group")
+    return Row(place, _texts(row, columns, place), label, split, group)
 
 
 def _missing(column: str, names: list[str], columns: Columns) -> str:
     """Error for a column that does not occur exactly once, with the option that names another one."""
-    option = "--label-column" if column == columns.label else "--text-column"
+    options = {columns.label: "--label-column", columns.group: "--group-column"}
+    option = options.get(column, "--text-column")
     if column in names:
         return f"two columns {column!r}; columns: {_listed(column, names)}"
     return f"no column {column!r}; columns: {_listed(column, names)}; {option} names another one"

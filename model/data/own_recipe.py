@@ -44,6 +44,8 @@ class OwnData:
     text_columns: tuple[str, ...] = ()
     """Default: text; for pairs text_a and text_b."""
     label_column: str = "label"
+    group_column: str = ""
+    """Column with the group of each document; empty if there are no groups."""
     held_out: HeldOut = NO_FILES
     """Files of validation and test."""
     unlabelled: Path | None = None
@@ -62,7 +64,8 @@ def _text_settings(data: OwnData, *, is_pairs: bool) -> Settings:
         task = "text-matching" if is_pairs else "text-classification"
         raise UserError(f"--text-column: {task} needs {1 + is_pairs}, not {len(columns)}: {' '.join(columns)}")
     has_files = data.held_out != NO_FILES
-    found = own.read(data.path, Columns(columns, data.label_column, "" if has_files else SPLIT_COLUMN))
+    split_column = "" if has_files else SPLIT_COLUMN
+    found = own.read(data.path, Columns(columns, data.label_column, split_column, data.group_column))
     rows = [row for row in found if row.label] or found  # rows without a label are ignored
     sizes = sorted(len(text) for row in rows for text in row.texts)
     wanted = sizes[min(len(sizes) - 1, int(COVERED * len(sizes)))]
@@ -90,7 +93,7 @@ def _text_settings(data: OwnData, *, is_pairs: bool) -> Settings:
             "training.batch_size": batch,
             "training.epochs": epochs,
         }
-    settings["model.ngram_view.max_length"] = length
+    settings |= {"data.group_column": data.group_column, "model.ngram_view.max_length": length}
     texts = [row.texts[0] for row in rows]
     if data.unlabelled is not None:
         unlabelled = {row.texts[0] for row in own.read(data.unlabelled, Columns(columns))}

@@ -203,18 +203,26 @@ def scaled_likelihood(logits: Floats, labels: Labels) -> float:
 
 
 def choose(
-    counted: Counted, labels: Labels, num_classes: int, config: NgramViewConfig, score: Score = scaled_likelihood
+    counted: Counted,
+    labels: Labels,
+    num_classes: int,
+    config: NgramViewConfig,
+    score: Score = scaled_likelihood,
+    groups: Sequence[str] = (),
 ) -> Choice:
     """Choose the hyperparameters with the highest score on held-out documents.
 
     N-grams are selected and scaled without the held-out documents: their labels would make rare n-grams look better
     than they are. First lengths and scales are compared, then strengths.
+
+    `groups` holds the group of each document, if the data has groups: those of a group are held out together.
     """
     if len(labels) > (limit := MAX_LOGITS // num_classes):
         chosen = np.sort(np.random.default_rng(0).permutation(len(labels))[:limit])
         counted, labels = counted.of_documents(chosen), labels[chosen]
+        groups = [groups[i] for i in chosen] if groups else ()
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)
-    sets, folds = counted.document_sets(), _folds(labels)
+    sets, folds = counted.document_sets(), _folds(labels, groups)
     candidates = [
         Choice(longest, scaling, FIRST_STRENGTH) for longest in range(1, config.longest + 1) for scaling in SCALES
     ]
@@ -247,11 +255,17 @@ def _frequent(counted: Counted, limit: int) -> Counted:
     return counted.of_ngrams(np.sort(np.argsort(-frequency, kind="stable")[:limit]))
 
 
-def _folds(labels: Labels) -> list[NDArray[np.int64]]:
-    """Held-out documents of each fold, with the classes spread evenly; stops after HELD_OUT documents."""
-    place = np.empty(len(labels), dtype=np.int64)
-    place[np.argsort(labels, kind="stable")] = np.arange(len(labels))
-    parts = [np.flatnonzero(place % FOLDS == fold) for fold in range(min(FOLDS, len(labels)))]
+def _folds(labels: Labels, groups: Sequence[str]) -> list[NDArray[np.int64]]:
+    """Held-out documents of each fold, with the classes spread evenly; stops after HELD_OUT documents.
+
+    Each group, or each document without groups, is in one fold.
+    """
+    unit = np.unique(groups, return_inverse=True)[1] if groups else np.arange(len(labels))
+    label_of_unit = np.zeros(unit.max() + 1, dtype=np.int64)
+    label_of_unit[unit] = labels  # of a group with several labels, the last one's
+    place = np.empty(len(label_of_unit), dtype=np.int64)
+    place[np.argsort(label_of_unit, kind="stable")] = np.arange(len(label_of_unit))
+    parts = [np.flatnonzero(place[unit] % FOLDS == fold) for fold in range(min(FOLDS, len(place)))]
     needed = 1 + int(np.searchsorted(np.cumsum([len(part) for part in parts]), HELD_OUT))
     return parts[:needed]
 

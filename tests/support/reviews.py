@@ -7,9 +7,10 @@ from pathlib import Path
 from model.data import imdb
 
 
-def review(text: object = "fine", label: object = 1, split: object = "train") -> dict[str, object]:
-    """Return one row."""
-    return {"split": split, "text": text, "label": label}
+def review(text: object = "fine", label: object = 1, split: object = "train", group: int = 0) -> dict[str, object]:
+    """Return one row, whose file number is in the group."""
+    number = group * imdb.FILES_PER_GROUP
+    return {"split": split, "text": text, "label": label, "id": f"{split}/{'pos' if label == 1 else 'neg'}/{number}_7"}
 
 
 def write_reviews(folder: Path, rows: list[object]) -> Path:

@@ -45,6 +45,17 @@ def test_fractions_without_training_data_are_an_error(recipe: Path) -> None:
         load_recipe(recipe, overrides)
 
 
+@pytest.mark.parametrize("override", ["data.group_column=author", "data.split_column=fold", "data.final_fit=true"])
+def test_key_of_user_data_is_an_error_for_a_data_set(override: str) -> None:
+    with pytest.raises(UserError, match=r"must not be set for data\.name 'imdb'; only 'own' has it"):
+        load_recipe(find_recipe("imdb-s3"), [override])
+
+
+def test_only_imdb_has_groups() -> None:
+    with pytest.raises(UserError, match=r"groups must be false for data\.name '20newsgroups'; only 'imdb' has them"):
+        load_recipe(find_recipe("newsgroups-s3"), ["data.groups=true"])
+
+
 def test_own_pairs_have_no_disjoint_split() -> None:
     with pytest.raises(UserError, match=r"data\.disjoint must be false for data.name 'own'"):
         load_recipe(find_recipe("synthetic-pairs"), ["data.name=own", "data.disjoint=true"])

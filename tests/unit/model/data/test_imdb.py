@@ -74,6 +74,21 @@ def test_file_without_rows_of_the_split_is_an_error(write: Write) -> None:
         imdb.read(write([]), "train")
 
 
+def test_groups_are_those_of_the_rows_that_are_read(write: Write) -> None:
+    rows = [review("a", 0, group=3), review("b", 1, "test", group=2), review("c", 1, group=99), review("d", 0, group=3)]
+    folder = write([*rows, {**review("e"), "id": "train/pos/12499_10"}])
+    assert imdb.read_groups(folder, "train") == ["neg/3", "pos/99", "neg/3", "pos/99"]
+    assert imdb.read_groups(folder, "test") == ["pos/2"]
+
+
+@pytest.mark.parametrize("found", [None, 7, "train/unsup/7_0", "pos/7_8", "train/pos/7", "train/pos/x_7"])
+def test_error_about_an_id_without_a_file_number_names_file_and_line(write: Write, found: object) -> None:
+    folder = write([review(), {**review(), "id": found}])
+    with pytest.raises(UserError, match=r"xz:2: id must have the form 'train/pos/127_7', not ") as caught:
+        imdb.read_groups(folder, "train")
+    assert str(caught.value).endswith(f"not {found!r}")
+
+
 @pytest.mark.parametrize("damage", [lambda data: data[:-20], lambda _: b"", lambda _: b"plain text\n" * 9])
 def test_error_names_a_damaged_file(write: Write, damage: Callable[[bytes], bytes]) -> None:
     path = write([review(f"number {i}") for i in range(2000)]) / imdb.FILE

@@ -6,6 +6,7 @@ import lzma
 import random
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -378,6 +379,76 @@ def test_split_without_rows_is_taken_from_training(write: Write, given: str) -> 
     (missing,) = {"validation", "test"} - {given}
     parts = splits_of(path, split_column="split")
     assert (parts[given], len(parts[missing]), len(parts["train"])) == (["more"], 4, 36)
+
+
+def grouped(groups: int, rows: int, label_of: Callable[[int, int], str]) -> str:
+    """A table of groups of rows with the columns text, label and author."""
+    lines = [f"text {i} of {group},{label_of(group, i)},{group}\n" for i in range(rows) for group in range(groups)]
+    return "text,label,author\n" + "".join(lines)
+
+
+def groups_of(texts: list[str]) -> list[str]:
+    return [text.partition(" of ")[2] for text in texts]
+
+
+def test_rows_of_a_group_are_in_the_same_split(write: Write) -> None:
+    path = write("a.csv", grouped(40, 5, lambda group, i: "xy"[(group + (i == 3)) % 2]))
+    parts = splits_of(path, group_column="author")
+    found = {name: Counter(groups_of(texts)) for name, texts in parts.items()}
+    assert {name: len(groups) for name, groups in found.items()} == {"train": 32, "validation": 4, "test": 4}
+    assert {count for groups in found.values() for count in groups.values()} == {5}
+    for groups in found.values():  # the labels of the groups are those of most of their rows
+        assert sum(int(group) % 2 for group in groups) == len(groups) / 2
+    train = load_training(DocumentsConfig(name="own", group_column="author"), path).train
+    assert list(train.groups) == groups_of([text.decode() for text in train.texts])
+    assert splits_of(path) != parts
+
+
+def test_rows_of_given_splits_need_no_groups(write: Write) -> None:
+    path = write("a.csv", grouped(40, 5, lambda group, _: "xy"[group % 2]))
+    test = write("test.csv", "text,label\none,x\ntwo,y\n")
+    parts = splits_of(path, HeldOut(test=test), group_column="author")
+    assert parts["test"] == ["one", "two"]
+    assert len(set(groups_of(parts["validation"]))) == 4
+
+
+def test_label_without_enough_groups_is_an_error(write: Write) -> None:
+    path = write("a.csv", grouped(4, 5, lambda group, i: "xy"[i % 5 == group % 3]))
+    with pytest.raises(UserError, match=r"a.csv:\d+: label 'y' has 0 groups in which it is the most frequent; at leas"):
+        splits_of(path, group_column="author")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.csv",
+            "text,label\none,x\n",
+            ":1: no column 'author'; columns: text, label; --group-column names another one",
+        ),
+        ("a.jsonl", '{"text": "one", "label": 1}\n', ":1: author must be a non-empty string or an integer"),
+        (
+            "a.jsonl",
+            '{"text": "one", "label": 1, "author": ""}\n',
+            ":1: author must be a non-empty string or an integer",
+        ),
+        ("a.csv", "text,label,author\none,x,a\ntwo,y,\n", ":3: author must be a non-empty string or an integer"),
+        ("folder/x/1.txt", "text", "folder: a folder has no column 'author'; give a CSV or JSON Lines file"),
+    ],
+)
+def test_missing_group_is_an_error(
+    write: Write, name: str, content: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(name, content)
+    data = path.parents[1] if "folder" in name else path
+    assert train(data, data.parent / "runs", "--group-column", "author") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_groups_are_for_documents(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = write("a.jsonl", json_lines(pair_rows(40)))
+    assert train(pairs, tmp_path, "--group-column", "author", task="text-matching") == 2
+    assert "--group-column needs --task text-classification and --data" in capsys.readouterr().err
 
 
 def test_label_that_training_lacks_is_named(write: Write) -> None:

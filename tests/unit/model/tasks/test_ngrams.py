@@ -436,6 +436,21 @@ def test_every_document_is_held_out_once(monkeypatch: pytest.MonkeyPatch) -> Non
         assert np.bincount(truth).min() >= 5
 
 
+def test_documents_of_a_group_are_held_out_together() -> None:
+    """A group whose word occurs in no other document is unknown where it is held out."""
+    groups = [str(i % 12) for i in range(48)]
+    texts = [f"common word{group} word{group}".encode() for group in groups]
+    labels = np.array([int(group) % 2 for group in groups])
+    score = Recorder()
+    choose(counted_of(texts), labels, 2, CONFIG, score, groups)
+    for logits, truth in score.calls:
+        assert len(truth) == 48
+        assert (logits.argmax(1) == truth).mean() <= 0.5
+    score = Recorder()
+    choose(counted_of(texts), labels, 2, CONFIG, score)
+    assert all((logits.argmax(1) == truth).all() for logits, truth in score.calls)
+
+
 def test_choice_is_made_on_a_limited_number_of_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     texts, labels = corpus(60, 3)
     counted = counted_of(texts)
@@ -454,7 +469,7 @@ def candidate_logits(texts: Sequence[bytes], labels: Labels, classes: int) -> np
     """Return the held-out logits of all candidates (candidates, documents, classes) for folds i mod 5."""
     score = Recorder()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ngrams, "_folds", lambda labels: [np.arange(len(labels))[f::5] for f in range(5)])
+        patch.setattr(ngrams, "_folds", lambda labels, _: [np.arange(len(labels))[f::5] for f in range(5)])
         choose(counted_of(texts), labels, classes, CONFIG, score)
     found = np.stack([logits for logits, _ in score.calls[:NUM_CANDIDATES]])
     order = np.concatenate([np.arange(len(texts))[f::5] for f in range(5)])

@@ -27,6 +27,7 @@ from tests.support.commands import call
 
 SETTINGS = [
     'data.name="synthetic"',
+    "data.groups=false",
     "data.unlabelled=false",
     "model.ngram_view.num_ngrams=1024",
     "model.ngram_view.max_length=256",
@@ -201,9 +202,9 @@ def noted(name: str, called: list[str]) -> Any:
     """Return a function of `views` that notes each call."""
     original = getattr(views, name)
 
-    def call_it(*arguments: Any) -> Any:
+    def call_it(*arguments: Any, **named: Any) -> Any:
         called.append(name)
-        return original(*arguments)
+        return original(*arguments, **named)
 
     return call_it
 
@@ -307,7 +308,7 @@ def own_files(folder: Path) -> tuple[Path, Path]:
     return paths
 
 
-SMALL = ["training.epochs=1", "model.vector_view.vectors.epochs=1", *SETTINGS[2:]]
+SMALL = ["training.epochs=1", "model.vector_view.vectors.epochs=1", *SETTINGS[3:]]
 
 
 def train_own(folder: Path, *arguments: object) -> int:
