@@ -113,7 +113,7 @@ class Trainer:
         learner, trained = (task, model) if config.model.kind == "bytes" else vector_round(task, model)
         if config.model.kind == "bytes":
             task.initialise(model, torch.device("cpu"))
-        optimiser = torch.optim.AdamW(parameter_groups(trained.train(), config.training.learning_rate))
+        optimiser = torch.optim.AdamW(parameter_groups(trained.train(), config.training.learning_rate), fused=True)
         batches = itertools.chain.from_iterable(learner.batches(epoch) for epoch in itertools.count())
         return cls(learner, model, trained, optimiser, batches)
 

@@ -47,7 +47,7 @@ class Trainer:
         self.step_seconds = list[float]()
         self.steps_per_epoch = job.task.examples_per_epoch // training.batch_size
         self.optimiser = torch.optim.AdamW(
-            parameter_groups(job.model, training.learning_rate), weight_decay=training.weight_decay
+            parameter_groups(job.model, training.learning_rate), weight_decay=training.weight_decay, fused=True
         )
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimiser, self._rate)
         if state is not None:
