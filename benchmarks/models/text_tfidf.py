@@ -53,7 +53,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 def measure_set(name: SetName, data_dir: Path) -> Data:
     """Choose the regularisation, fit and evaluate."""
-    config = DocumentsConfig(name=name, groups=name == "imdb")
+    config = DocumentsConfig(name=name)
     data = load_training(config, data_dir)
     scores = {
         strength: fit(strength, data.train.texts, data.train.labels)(data.validation.texts, data.validation.labels)

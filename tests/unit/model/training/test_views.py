@@ -27,7 +27,6 @@ from tests.support.commands import call
 
 SETTINGS = [
     'data.name="synthetic"',
-    "data.groups=false",
     "data.unlabelled=false",
     "model.ngram_view.num_ngrams=1024",
     "model.ngram_view.max_length=256",
@@ -308,7 +307,7 @@ def own_files(folder: Path) -> tuple[Path, Path]:
     return paths
 
 
-SMALL = ["training.epochs=1", "model.vector_view.vectors.epochs=1", *SETTINGS[3:]]
+SMALL = ["training.epochs=1", "model.vector_view.vectors.epochs=1", *SETTINGS[2:]]
 
 
 def train_own(folder: Path, *arguments: object) -> int:
