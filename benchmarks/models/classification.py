@@ -25,8 +25,11 @@ COMPARED = {
     "20newsgroups-stripped": Case("20newsgroups-stripped", "newsgroups-s3", 3, ('data.name="20newsgroups-stripped"',)),
 }
 """Runs that are compared with TF-IDF, by data set."""
-FIRST_ROUND = ("model.vector_view.rounds=[{}]",)
-LABELS = (*FIRST_ROUND, "data.unlabelled=false", "training.epochs=4")
+GROUPS = ("data.groups=true",)
+"""Hold out groups of files, so that no film has reviews in training and validation."""
+ONE_ROUND = ("model.vector_view.rounds=[{}]",)
+FIRST_ROUND = (*GROUPS, *ONE_ROUND)
+LABELS = (*ONE_ROUND, "data.unlabelled=false", "training.epochs=4")
 NGRAMS = ("model.vector_view.rounds=[]", "data.unlabelled=false")
 NO_SKELETON = ("model.encoder.options.use_rows=false", "model.encoder.options.use_columns=false")
 CONVOLUTION = (*NO_SKELETON, "model.encoder.options.use_fourier=false", "model.encoder.options.kernel_size=9")
@@ -34,18 +37,16 @@ CONVOLUTION = (*NO_SKELETON, "model.encoder.options.use_fourier=false", "model.e
 NO_BLOCK = ("model.encoder.num_layers=0",)
 NO_SMOOTHER = ("model.encoder.options.use_smoother=false",)
 NO_FOURIER = ("model.encoder.options.use_fourier=false",)
-GROUPS = ("data.groups=true",)
-"""Hold out groups of files, so that no film has reviews in training and validation."""
 VARIANTS = (
     Case("all rounds, by groups: S3Attention", "imdb-s3", 3, GROUPS),
     Case("all rounds, by groups: convolution", "imdb-s3", 3, (*GROUPS, *CONVOLUTION)),
     Case("all rounds, by groups: no block", "imdb-s3", 3, (*GROUPS, *NO_BLOCK)),
-    Case("first round: S3Attention", "imdb-s3", 3, FIRST_ROUND),
-    Case("first round: without smoother", "imdb-s3", 3, (*FIRST_ROUND, *NO_SMOOTHER)),
-    Case("first round: without Fourier convolution", "imdb-s3", 3, (*FIRST_ROUND, *NO_FOURIER)),
-    Case("first round: without skeleton attention", "imdb-s3", 3, (*FIRST_ROUND, *NO_SKELETON)),
-    Case("first round: convolution", "imdb-s3", 3, (*FIRST_ROUND, *CONVOLUTION)),
-    Case("first round: no block", "imdb-s3", 3, (*FIRST_ROUND, *NO_BLOCK)),
+    Case("first round, by groups: S3Attention", "imdb-s3", 3, FIRST_ROUND),
+    Case("first round, by groups: without smoother", "imdb-s3", 3, (*FIRST_ROUND, *NO_SMOOTHER)),
+    Case("first round, by groups: without Fourier convolution", "imdb-s3", 3, (*FIRST_ROUND, *NO_FOURIER)),
+    Case("first round, by groups: without skeleton attention", "imdb-s3", 3, (*FIRST_ROUND, *NO_SKELETON)),
+    Case("first round, by groups: convolution", "imdb-s3", 3, (*FIRST_ROUND, *CONVOLUTION)),
+    Case("first round, by groups: no block", "imdb-s3", 3, (*FIRST_ROUND, *NO_BLOCK)),
     Case("labels alone: S3Attention", "imdb-s3", 3, LABELS),
     Case("labels alone: convolution", "imdb-s3", 3, (*LABELS, *CONVOLUTION)),
     Case("labels alone: no block", "imdb-s3", 3, (*LABELS, *NO_BLOCK)),
