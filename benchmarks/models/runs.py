@@ -23,6 +23,7 @@ from benchmarks.lib.benchmark import add_data_dir
 from benchmarks.lib.record import Data
 from benchmarks.lib.servers import ROOT
 from model.config.recipes import find_recipe, load_recipe
+from model.training import checkpoint
 
 Overrides = tuple[str, ...]
 """Overrides, each as in `--set KEY=VALUE`."""
@@ -99,14 +100,17 @@ def trained(
 
 
 def train(recipe: str, overrides: Sequence[str], runs: Path, data_dir: Path, *, threads: int | None = None) -> Path:
-    """Train in a separate process, or resume; returns the run folder.
+    """Train in a separate process, or resume; returns the run folder. A run that has ended is left as it is.
 
     Raises: RuntimeError with the output of the command.
     """
     config = load_recipe(find_recipe(recipe), list(overrides))
     folder = runs / f"{config.name}-seed{config.seed}"
     sets = [word for override in overrides for word in ("--set", override)]
-    resume = ["--resume"] if (folder / "last.pt").is_file() else []
+    last = folder / "last.pt"
+    if last.is_file() and checkpoint.load(last)[1].epoch >= config.training.epochs:
+        return folder
+    resume = ["--resume"] if last.is_file() else []
     if folder.exists() and not resume:  # interrupted before the first checkpoint
         shutil.rmtree(folder)
     run_command("train", recipe, "--runs", str(runs), *sets, *resume, data_dir=data_dir, threads=threads)

@@ -13,6 +13,9 @@ from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data
 from benchmarks.models import classification, forecasting, imdb_paper_cpu, matching, runs
 from benchmarks.models.runs import Case, fingerprint
+from model.config.recipes import find_recipe, load_recipe
+from model.training import checkpoint
+from model.training.checkpoint import Progress
 
 HORIZONS = sorted({horizon for _, horizon in forecasting.ROWS})
 METRICS = [
@@ -154,17 +157,19 @@ def test_fingerprint_depends_on_the_recipe_but_not_on_the_seed() -> None:
     assert case.fingerprint != fingerprint("imdb-s3", ["model.ngram_view.longest=2"])
 
 
-@pytest.mark.parametrize("has_checkpoint", [True, False])
-def test_interrupted_run_is_resumed_if_possible(
-    has_checkpoint: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("epoch", [None, 0, 1], ids=["no checkpoint", "interrupted", "ended"])
+def test_interrupted_run_is_resumed_and_an_ended_one_is_not(
+    epoch: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     commands: list[tuple[str, ...]] = []
     monkeypatch.setattr(runs, "run_command", lambda *words, **_: commands.append(words))
+    config = load_recipe(find_recipe("imdb-s3"), ["seed=3"])
+    assert config.training.epochs == 1
     folder = tmp_path / "imdb-s3-seed3"
     folder.mkdir()
-    (folder / ("last.pt" if has_checkpoint else "best.pt")).touch()
+    if epoch is not None:
+        checkpoint.save(folder / "last.pt", config, Progress(epoch=epoch), {}, {})
     assert runs.train("imdb-s3", ["seed=3"], tmp_path, Path("data")) == folder
-    assert commands == [
-        ("train", "imdb-s3", "--runs", str(tmp_path), "--set", "seed=3", *(["--resume"] if has_checkpoint else []))
-    ]
-    assert folder.exists() == has_checkpoint
+    command = ("train", "imdb-s3", "--runs", str(tmp_path), "--set", "seed=3")
+    assert commands == {None: [command], 0: [(*command, "--resume")], 1: []}[epoch]
+    assert folder.exists() == (epoch is not None)
