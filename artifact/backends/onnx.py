@@ -43,8 +43,10 @@ class OnnxBackend:
         options.log_severity_level = 3
         cuda: Any = ("CUDAExecutionProvider", {"cudnn_conv_algo_search": "HEURISTIC"})
         providers = [cuda, "CPUExecutionProvider"] if self.device == "cuda" else ["CPUExecutionProvider"]
+        # On a CPU, the fused kernel of a sum and its LayerNorm is slower than its parts.
+        slow = ["SkipLayerNormFusion"] if self.device == "cpu" else []
         try:
-            return onnxruntime.InferenceSession(path, options, providers=providers)
+            return onnxruntime.InferenceSession(path, options, providers=providers, disabled_optimizers=slow)
         except Exception as error:  # ONNX Runtime's exceptions share no base class but Exception
             raise BadExport(f"{path.name} cannot be loaded: {str(error).splitlines()[0]}", "backend") from None
 

@@ -81,8 +81,9 @@ class Session:
 
     found: tuple[str, ...] = tuple(PROVIDERS)
 
-    def __init__(self, path: Path, options: object, providers: list[object]) -> None:
+    def __init__(self, path: Path, options: object, providers: list[object], disabled_optimizers: list[str]) -> None:
         del path, options
+        assert disabled_optimizers == []
         assert providers[-1] == PROVIDERS[1]
         assert len(providers) == 2
 
