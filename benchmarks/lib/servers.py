@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -70,6 +71,14 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
 def service(*flags: str, cores: set[int] | None = None) -> contextlib.AbstractContextManager[Server]:
     """Run the service with the repository's exports on a free port."""
     return server(["-m", "service", "--port", "0", "--device", "cpu", *flags], cores)
+
+
+def free_port() -> int:
+    """A port of the loopback interface that no process listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def document(length: int) -> bytes:

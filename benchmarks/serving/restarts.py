@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import os
 import signal
-import socket
 import sys
 import time
 from collections import Counter
@@ -22,7 +21,7 @@ from tqdm import tqdm
 
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record
-from benchmarks.lib.servers import PACKAGES, ROOT, TEXT, document
+from benchmarks.lib.servers import PACKAGES, ROOT, TEXT, document, free_port
 from benchmarks.lib.table import table
 
 POLL_S = 1.0
@@ -35,9 +34,7 @@ class Replica:
     """One server on a fixed port, restarted repeatedly."""
 
     def __init__(self, flags: list[str]) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.is_ready = False
         self._flags = flags
