@@ -12,10 +12,11 @@ from artifact.manifest import Manifest, Result, read_manifest, version_folder
 from model.cli.arguments import add_shared_arguments
 from model.cli.results import print_results
 from model.config.data import OWN
+from model.data.own_recipe import name_of
 from model.errors import UserError, writing
 from model.tasks.base import Run, Task, TextTask, backend_run, module_runs
 from model.training.device import choose_device
-from model.training.trained import find_run, is_new, load_trained, refuse_own, task_of_export
+from model.training.trained import find_run, is_new, load_trained, refuse_own, task_of_export, unfinished
 
 HELD_OUT = "held-out"
 """Split of results on user data that the model was not trained on."""
@@ -38,10 +39,11 @@ def run(args: argparse.Namespace) -> None:
     """
     folder = find_run(Path(args.folder))
     data = Path(args.data) if args.data is not None else None
-    stated = None
+    stated, warning = None, ""
     if (folder / "best.pt").is_file():
         found = evaluate_run(folder, Path(args.data_dir), data, args.device)
-        target = folder / "evaluation.json"
+        name = "evaluation" if found.file is None else f"evaluation-{name_of(found.file, HELD_OUT)}"
+        target, warning = folder / f"{name}.json", unfinished(folder)
     else:
         folder = version_folder(folder)
         manifest = read_manifest(folder)
@@ -53,6 +55,8 @@ def run(args: argparse.Namespace) -> None:
     if found.source:
         print(found.source)
     print_results(found.results, found.notes, stated)
+    if warning:
+        print(warning)
     print(f"written to {target}")
 
 
@@ -64,6 +68,8 @@ class Evaluation:
     source: str = ""
     """What was measured, for user data."""
     notes: tuple[str, ...] = ()
+    file: Path | None = None
+    """File other than the training data that was measured."""
 
 
 def evaluate_run(folder: Path, data_dir: Path, data: Path | None, device: str) -> Evaluation:
@@ -107,8 +113,8 @@ def _measure(task: Task[Any], runs: Sequence[Run], data: Path) -> Evaluation:
     results = task.measure(runs, data)
     if task.test_file is not None:
         results = tuple(result.model_copy(update={"split": HELD_OUT}) for result in results)
-        source = f"{task.test_file}, which is not the training data: all {results[0].examples} labelled rows"
-        return Evaluation(results, source, task.notes)
+        source = f"all {results[0].examples} labelled rows of {task.test_file}, which is not the training data"
+        return Evaluation(results, source, task.notes, task.test_file)
     if task.config.data.name not in OWN or task.config.task == "forecasting":
         return Evaluation(results, notes=task.notes)
     file = task.held_out.test

@@ -39,7 +39,7 @@ from model.cli.results import print_results
 from model.errors import ExportMismatch, writing
 from model.tasks.base import FINGERPRINT, Arrays, ExportGraph, backend_run, module_runs, write_arrays
 from model.training.plot import plot_reliability
-from model.training.trained import Trained, find_run, load_trained
+from model.training.trained import Trained, find_run, load_trained, unfinished
 
 TOLERANCE = 1e-5
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
@@ -84,6 +84,8 @@ def run(args: argparse.Namespace) -> Path:
         raise
     print_results(manifest.results, best.task.notes)
     print(f"exported {folder}")
+    if warning := unfinished(run_folder):
+        print(warning)
     if isinstance(manifest, ClassifierManifest):
         with writing(path := run_folder / "reliability.png"):
             plot_reliability(manifest.reliability, path)

@@ -43,11 +43,11 @@ def print_results(results: Sequence[Result], notes: Sequence[str] = (), stated: 
 def behind_baseline(results: Sequence[Result]) -> str:
     """Warning that names the metrics in which the baseline is better; empty if there are none."""
     found = [
-        f"{r.metric} ({r.condition}) {r.value:.4f} to {value:.4f}"
+        f"{r.metric} ({r.condition}) {r.value:.4f}, baseline {value:.4f}"
         for r in results
         if (value := value_of(r.compared_with)) is not None and round(r.value, 4) < value
     ]
     if not found:
         return ""
     name = next(r.compared_with.rpartition(":")[0] for r in results if value_of(r.compared_with) is not None)
-    return f"warning: this model is behind {name}: {', '.join(found)}"
+    return f"warning: this model is behind {name}: {'; '.join(found)}"

@@ -64,7 +64,9 @@ def run(args: argparse.Namespace) -> Path:
         raise UserError("--unlabelled needs --task text-classification and --data, the labelled documents")
     if args.group_column and (args.data is None or args.task != "text-classification"):
         raise UserError("--group-column needs --task text-classification and --data")
-    if args.data is not None:
+    if args.data is None:
+        _refuse_own_options(args)
+    else:
         if args.task is None or args.recipe is not None:
             raise UserError(f"--data needs --task ({', '.join(RUNS)}) and no recipe")
         path = Path(args.data)
@@ -83,3 +85,18 @@ def run(args: argparse.Namespace) -> Path:
         raise UserError("--unlabelled needs data.unlabelled=true, the default of its recipe")
     data = Path(args.data or args.data_dir)
     return train(Request(recipe, data, Path(args.runs), device, args.resume, files, args.unlabelled))
+
+
+def _refuse_own_options(args: argparse.Namespace) -> None:
+    """Refuse options of user data without --data, and a command that names nothing to train. Raises: UserError."""
+    options = {
+        "--text-column": args.text_column,
+        "--label-column": args.label_column != "label",
+        "--time-column": args.time_column,
+        "--frequency": args.frequency,
+        "--fill": args.fill,
+    }
+    if given := [name for name, value in options.items() if value]:
+        raise UserError(f"{given[0]} needs --data, your own file or folder, and --task")
+    if args.recipe is None and args.task is None:
+        raise UserError("name a recipe, such as imdb-s3, or give --task, with --data for your own file or folder")

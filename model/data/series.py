@@ -144,6 +144,8 @@ def load_series(config: SeriesConfig, data_dir: Path, scaler: Scaler | None = No
     if not path.exists():
         raise UserError(f"{path} does not exist; --data-dir or LONGDOC_DATA must name the folder of the data sets")
     table = read_csv(path)
+    if missing := _missing_values(table):
+        raise UserError(f"{path}: {missing[0]}")
     boundaries = source.boundaries or _shares(config, len(table.values))
     if boundaries[-1] > len(table.values):
         raise UserError(f"{path} has {len(table.values)} rows; {boundaries[-1]} are needed")
@@ -258,19 +260,13 @@ class Table:
     """Line of each row in the file."""
 
 
-def read_csv(path: Path, time_column: str = "", *, may_miss: bool = False) -> Table:
+def read_csv(path: Path, time_column: str = "") -> Table:
     """Read a CSV file, optionally gzip-compressed: numeric columns, and a time column.
 
     Without `time_column`, the first column is the time column, unless it holds numbers that are not times. Integers
     that rise in equal steps are a time column, too: they count the steps.
 
-    Args:
-        path: the file.
-        time_column: name of the time column.
-        may_miss: whether cells may be missing; they become NaN.
-
-    Raises: UserError naming line and column of all bad cells, up to LISTED.
-
+    Raises: UserError naming line and column of all cells that are not numbers, up to LISTED; missing ones become NaN.
     """
     try:
         raw = path.read_bytes()
@@ -293,7 +289,7 @@ def read_csv(path: Path, time_column: str = "", *, may_miss: bool = False) -> Ta
         header.pop(time_index)
     if not header:
         raise UserError(f"{path}:1: expected at least one channel besides the time column, not 1 column")
-    return Table(tuple(header), stamps, _numbers(path, header, lines, rows, may_miss=may_miss), tuple(lines))
+    return Table(tuple(header), stamps, _numbers(path, header, lines, rows), tuple(lines))
 
 
 def _split_cells(text: str, path: Path) -> tuple[list[str], list[int], list[list[str]]]:
@@ -343,27 +339,32 @@ def _is_value(cell: str) -> bool:
     return True
 
 
-def _numbers(
-    path: Path, channels: Sequence[str], lines: Sequence[int], rows: Sequence[Sequence[str]], *, may_miss: bool
-) -> Doubles:
-    """Parse the cells (rows, channels). Raises: UserError naming bad cells, and missing ones unless `may_miss`."""
+def _numbers(path: Path, channels: Sequence[str], lines: Sequence[int], rows: Sequence[Sequence[str]]) -> Doubles:
+    """Parse the cells (rows, channels); NaN where a value is missing. Raises: UserError naming bad cells."""
     values = np.full((len(rows), len(channels)), np.nan)
-    bad, missing = list[str](), 0
+    bad = list[str]()
     for number, row in enumerate(rows):
         for column, cell in enumerate(row):
             try:
                 value = float(cell)
             except ValueError:
                 value = np.nan if cell.strip().lower() in MISSING else np.inf
-            if np.isfinite(value):
-                values[number, column] = value
-            elif np.isinf(value) or not may_miss:
-                missing += int(np.isnan(value))
+            if np.isinf(value):
                 bad.append(f"line {lines[number]} column {channels[column]} {cell[:40]!r}")
+            else:
+                values[number, column] = value
     if bad:
-        hint = f"; {missing} of them are missing (empty or {', '.join(MISSING[1:])}): --fill interpolates them"
-        raise UserError(f"{path}: {_listed('cells that are not finite numbers', bad)}{hint if missing else ''}")
+        raise UserError(f"{path}: {_listed('cells that are not finite numbers', bad)}")
     return values
+
+
+def _missing_values(table: Table) -> list[str]:
+    """A fault that names the missing values of a table; none if there are none."""
+    places = [
+        f"line {table.lines[row]} column {table.channels[column]}"
+        for row, column in np.argwhere(np.isnan(table.values))
+    ]
+    return [_listed("missing values", places)] if places else []
 
 
 def _listed(what: str, places: Sequence[str]) -> str:
@@ -409,15 +410,18 @@ def _parse_times(table: Table, path: Path) -> list[datetime]:
 def _read_own(path: Path, config: SeriesConfig) -> _Rows:
     """Read a user's file; with `config.fill`, missing cells and rows are interpolated.
 
-    Raises: UserError naming the lines of all bad cells, or of all repeated, unsorted and missing time stamps.
+    Raises: UserError naming the lines of all bad cells, or of all missing values and repeated, unsorted and missing
+        time stamps.
     """
-    table = read_csv(path, config.time_column, may_miss=config.fill)
+    table = read_csv(path, config.time_column)
+    faults = [] if config.fill else [f"{fault}; --fill interpolates them" for fault in _missing_values(table)]
     frequency, notes = config.frequency or IRREGULAR, list[str]()
     if table.stamps is None:
         places = list(range(len(table.values)))
         notes.append("no time column: rows are equally spaced")
     elif (counts := _counts(table.stamps)) is not None:
-        places = _places(table, path, counts, _count_between(counts), fill=config.fill)
+        places, found = _places(table, counts, _count_between(counts), fill=config.fill)
+        faults += found
         notes.append("the time column counts the steps")
     else:
         times = _parse_times(table, path)
@@ -427,7 +431,10 @@ def _read_own(path: Path, config: SeriesConfig) -> _Rows:
             step, frequency = None, IRREGULAR
         if step is None:
             notes.append("the time stamps have no regular step: rows are read as equally spaced")
-        places = _places(table, path, times, step.count if step else None, fill=config.fill, frequency=frequency)
+        places, found = _places(table, times, step.count if step else None, fill=config.fill, frequency=frequency)
+        faults += found
+    if faults:
+        raise UserError(f"{path}: {'; '.join(faults)}")
     values = np.full((places[-1] + 1, len(table.channels)), np.nan)
     values[places] = table.values
     filled = np.isnan(values)
@@ -439,7 +446,8 @@ def _read_own(path: Path, config: SeriesConfig) -> _Rows:
         column[:] = impute(column)
     if filled.any():
         rows = len(values) - len(places)
-        notes.append(f"filled {int(filled.sum())} values, {filled.mean():.1%} of all; {rows} rows were missing")
+        added = f"{rows} row was" if rows == 1 else f"{rows} rows were"
+        notes.append(f"filled {int(filled.sum())} values, {filled.mean():.1%} of all; {added} missing")
     return _Rows(table.channels, values, frequency, tuple(notes))
 
 
@@ -462,24 +470,22 @@ def _count_between(counts: Sequence[int]) -> Callable[[int, int], int | None] | 
 
 def _places(
     table: Table,
-    path: Path,
     times: Sequence[Time],
     count: Callable[[Time, Time], int | None] | None,
     *,
     fill: bool,
     frequency: str = "",
-) -> list[int]:
-    """Index of each row on the regular grid that starts at the first time.
+) -> tuple[list[int], list[str]]:
+    """Index of each row on the regular grid that starts at the first time, and the faults of the time stamps.
+
+    A fault names the lines of all repeated, unsorted or missing time stamps, or of those off the grid.
 
     Args:
         table: the table of the rows.
-        path: path of its file.
         times: time of each row, in comparable units.
         count: number of steps between two times, None if it is not whole; None if there is no regular step.
         fill: whether rows may be missing.
         frequency: name of the step.
-
-    Raises: UserError naming the lines of all repeated, unsorted and missing time stamps, and those off the grid.
 
     """
     stamps = table.stamps or ()
@@ -517,6 +523,4 @@ def _places(
         step = f" at a step of {frequency}" if frequency else ""
         listed = _listed(f"{absent} missing time stamps{step}, gaps", gaps)
         faults.append(f"{listed}; {hint}")
-    if faults:
-        raise UserError(f"{path}: {'; '.join(faults)}")
-    return places
+    return places, faults

@@ -18,8 +18,8 @@ from model.tasks.baselines import solve_linear_map
 HORIZONS = (96, 48, 24, 12)
 """Horizons; the longest with at least ROWS_PER_STEP rows per step is used."""
 CONTEXTS = (12, 24, 48, 96, 192, 336, 720)
-"""Candidate context lengths; those with at least ROWS_PER_STEP rows per step are compared."""
-ROWS_PER_STEP = 15
+"""Candidate context lengths; those with at least ROWS_PER_CONTEXT_STEP rows per step are compared."""
+ROWS_PER_STEP, ROWS_PER_CONTEXT_STEP = 15, 10
 CLOSE = 1.01
 """The shortest context whose error is at most this times the lowest is chosen."""
 LARGEST_FIT = 50_000
@@ -101,14 +101,18 @@ def _config(values: Mapping[str, object]) -> SeriesConfig:
 def _choose_context(series: Series, horizon: int, given: Mapping[str, object]) -> int:
     """The shortest candidate whose error is CLOSE to the lowest.
 
-    The error is that of a least-squares linear map on the first half of validation. Prints a table of the errors if
-    there are several candidates.
+    The error is that of a least-squares linear map on the first half of validation. Prints a table of the errors, or
+    that there are too few rows to compare.
     """
     train, rows = series.boundaries[0], len(series.values)
-    fitting = [size for size in CONTEXTS if rows >= ROWS_PER_STEP * size and size + 2 * horizon <= train]
+    fitting = [size for size in CONTEXTS if rows >= ROWS_PER_CONTEXT_STEP * size and size + 2 * horizon <= train]
     candidates = [size for size in fitting if _fits(size, given)]
     if len(candidates) < 2:
-        return (candidates or [size for size in CONTEXTS if _fits(size, given)] or CONTEXTS)[0]
+        chosen = (candidates or [size for size in CONTEXTS if _fits(size, given)] or CONTEXTS)[0]
+        print(
+            f"context length: {chosen} steps; {rows} rows are too few to compare others; --set {CONTEXT}=... sets one"
+        )
+        return chosen
     errors = {size: _validation_mse(series, size, horizon) for size in candidates}
     chosen = next(size for size, error in errors.items() if error <= CLOSE * min(errors.values()))
     step = "" if series.frequency == IRREGULAR else f" of {series.frequency}"

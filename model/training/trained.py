@@ -21,6 +21,9 @@ from model.tasks.forecasting import Forecasting
 from model.training import checkpoint
 from model.training.checkpoint import Progress
 
+CHECKPOINTS = ("best.pt", "last.pt")
+"""Files by which the folder of a run is known; it has no best.pt before its first model."""
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -37,15 +40,35 @@ class Trained:
 
 
 def find_run(folder: Path) -> Path:
-    """Folder of a run, which may be given without `-seedN` if there is one seed. Raises: UserError."""
-    if folder.exists():
-        return folder
-    found = sorted(path.parent for path in folder.parent.glob(f"{glob.escape(folder.name)}-seed*/best.pt"))
-    if len(found) > 1:
-        raise UserError(f"{folder} has several runs; choose one of {', '.join(map(str, found))}")
-    if not found:
-        raise UserError(f"{folder} does not exist{_others(folder.parent)}")
+    """Folder of a run, which may be given without `-seedN` if there is one seed.
+
+    Raises: UserError, also if the run has no model yet.
+    """
+    found = [folder]
+    if not folder.exists():
+        pattern = f"{glob.escape(folder.name)}-seed*"
+        found = sorted({path.parent for name in CHECKPOINTS for path in folder.parent.glob(f"{pattern}/{name}")})
+        if len(found) > 1:
+            raise UserError(f"{folder} has several runs; choose one of {', '.join(map(str, found))}")
+        if not found:
+            raise UserError(f"{folder} does not exist{_others(folder.parent)}")
+    if (found[0] / "last.pt").is_file() and not (found[0] / "best.pt").is_file():
+        raise UserError(f"{found[0]} has not finished training; repeat its `train` command with --resume")
     return found[0]
+
+
+def unfinished(folder: Path) -> str:
+    """Warning about a run that was interrupted; empty if it has ended."""
+    path = folder / "last.pt"
+    if not path.is_file():
+        return ""
+    config, progress, _, _ = checkpoint.load(path)
+    if progress.epoch >= config.training.epochs:
+        return ""
+    return (
+        f"warning: {folder} was interrupted after {progress.epoch} of {config.training.epochs} epochs; --resume trains "
+        "the others"
+    )
 
 
 def _others(folder: Path) -> str:

@@ -26,7 +26,7 @@ def test_baseline_and_manifest_are_beside_the_values(capsys: pytest.CaptureFixtu
         "accuracy  windows    test   120  0.5000            0.7500",
         "ece       windows    test   120  0.2500    0.5000",
         "a note",
-        "warning: this model is behind TF-IDF and more: accuracy (windows) 0.5000 to 0.7500",
+        "warning: this model is behind TF-IDF and more: accuracy (windows) 0.5000, baseline 0.7500",
     ]
 
 

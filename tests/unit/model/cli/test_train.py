@@ -28,6 +28,25 @@ def test_train_rejects_a_file_without_a_task(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().err == f"error: --data needs --task ({', '.join(RUNS)}) and no recipe\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name a recipe, such as imdb-s3, or give --task, with --data for your own file or folder"),
+        (("--resume",), "name a recipe, such as imdb-s3, or give --task, with --data for your own file or folder"),
+        (("--task", "text-classification", "--text-column", "body"), "--text-column needs --data, your own file"),
+        (("synthetic", "--label-column", "topic"), "--label-column needs --data, your own file or folder, and --task"),
+        (("--task", "forecasting", "--frequency", "1mo"), "--frequency needs --data, your own file or folder"),
+        (("--task", "forecasting", "--fill"), "--fill needs --data, your own file or folder, and --task"),
+        (("--task", "forecasting", "--time-column", "at"), "--time-column needs --data, your own file or folder"),
+    ],
+)
+def test_options_of_own_data_need_data(
+    arguments: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("train", *arguments, "--runs", tmp_path, "--device", "cpu") == 2
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_train_on_unavailable_cuda_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("train", "synthetic", "--runs", tmp_path, "--device", "cuda") == 2

@@ -474,9 +474,9 @@ def test_held_out_file_is_measured_whole(write: Write, tmp_path: Path, capsys: p
         target = tmp_path / "out.json"
         assert call("evaluate", folder, "--data", held, "--out", target, "--device", "cpu") == 0
         out = capsys.readouterr().out
-        assert out.startswith(f"{held}, which is not the training data: all 37 labelled rows\n")
+        assert out.startswith(f"all 37 labelled rows of {held}, which is not the training data\n")
         assert ("no TF-IDF baseline: an export holds no training data" in out) == (folder != run)
-        found[folder] = json.loads((target if folder != run else run / "evaluation.json").read_text())
+        found[folder] = json.loads((target if folder != run else run / "evaluation-held.json").read_text())
         assert {(result["split"], result["examples"]) for result in found[folder]} == {("held-out", 37)}
         assert ("1 of the measured texts are also in training or validation\n" in out) == (folder == run)
     for results in found.values():
@@ -848,8 +848,9 @@ def test_held_out_pairs_are_measured_whole(write: Write, tmp_path: Path, capsys:
     for folder in (run, exports / "links"):
         capsys.readouterr()
         assert call("evaluate", folder, "--data", held, "--out", tmp_path / "out.json", "--device", "cpu") == 0
-        assert capsys.readouterr().out.startswith(f"{held}, which is not the training data: all 40 labelled rows\n")
-        results = json.loads((run / "evaluation.json" if folder == run else tmp_path / "out.json").read_text())
+        told = f"all 40 labelled rows of {held}, which is not the training data\n"
+        assert capsys.readouterr().out.startswith(told)
+        results = json.loads((run / "evaluation-held.json" if folder == run else tmp_path / "out.json").read_text())
         assert {result["examples"] for result in results} == {40}
         figures.append([result["value"] for result in results])
     assert figures[0] == pytest.approx(figures[1], abs=1e-6)

@@ -296,9 +296,10 @@ def test_missing_cells_are_named_or_filled(cell: str, path: Path) -> None:
     for i in (1, 10, 11, 30):
         lines[i] = f"{lines[i].partition(',')[0]},{cell},{i - 1}"
     message = refused(path, lines)
-    assert message.startswith(f": cells that are not finite numbers (4): line 2 column a {cell!r}, line 11 column a ")
-    assert "4 of them are missing" in message
-    assert "--fill" in message
+    assert message == (
+        ": missing values (4): line 2 column a, line 11 column a, line 12 column a, line 31 column a; "
+        "--fill interpolates them"
+    )
     series = own(path, lines, fill=True)
     expected = [float(max(1, min(28, i))) for i in range(30)]
     assert [row[0] for row in units(series)] == expected
@@ -309,7 +310,24 @@ def test_fill_does_not_hide_cells_that_are_no_numbers(path: Path) -> None:
     lines = hourly()
     lines[4], lines[5] = "2024-01-01T03:00:00,,1", "2024-01-01T04:00:00,five,1"
     assert refused(path, lines, fill=True) == ": cells that are not finite numbers (1): line 6 column a 'five'"
-    assert "1 of them are missing" in refused(path, lines)
+    assert refused(path, lines) == ": cells that are not finite numbers (1): line 6 column a 'five'"
+
+
+def test_missing_values_and_rows_are_named_at_once(path: Path) -> None:
+    lines = hourly()
+    lines[4] = "2024-01-01T03:00:00,,1"
+    del lines[10]
+    assert refused(path, lines) == (
+        ": missing values (1): line 5 column a; --fill interpolates them; 1 missing time stamps at a step of 1h, "
+        "gaps (1): 1 after line 10 '2024-01-01T08:00:00'; --fill interpolates them"
+    )
+    assert own(path, lines, fill=True).notes == ("filled 3 values, 5.0% of all; 1 row was missing",)
+
+
+def test_public_series_must_be_complete(tmp_path: Path) -> None:
+    write(tmp_path, "ili", "date,a\n" + "".join(f"2024-01-{i:02},{i if i != 7 else ''}\n" for i in range(1, 30)))
+    with pytest.raises(UserError, match=r"national_illness.csv.gz: missing values \(1\): line 8 column a$"):
+        load_series(SeriesConfig(name="ili"), tmp_path)
 
 
 def test_missing_rows_are_filled_as_serving_fills_them(path: Path) -> None:

@@ -673,7 +673,7 @@ def lines_with(number: int, line: str) -> Callable[[list[str]], list[str]]:
         (
             lines_with(9, "2024-01-01T07:00:00,,x"),
             [],
-            "{path}: cells that are not finite numbers (2): line 9 column c0 '', line 9 column c1 'x'; 1 of them",
+            "{path}: cells that are not finite numbers (1): line 9 column c1 'x'\n",
         ),
         (
             lines_with(9, "2024-01-01T07:00:00,,x"),

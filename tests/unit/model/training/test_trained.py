@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from model.errors import UserError
-from model.training.trained import load_trained
-from tests.support.commands import train
+from model.training import checkpoint
+from model.training.trained import find_run, load_trained, unfinished
+from tests.support.commands import call, train
 
 
 def test_best_checkpoint_is_loaded_in_eval_mode(tmp_path: Path) -> None:
@@ -22,3 +23,24 @@ def test_best_checkpoint_is_loaded_in_eval_mode(tmp_path: Path) -> None:
 def test_error_names_the_missing_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"^{tmp_path}/best.pt does not exist$"):
         load_trained(tmp_path, Path("absent"))
+
+
+def test_run_that_was_interrupted_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = train("synthetic", tmp_path, "training.epochs=1")
+    assert find_run(tmp_path / "synthetic") == run
+    assert unfinished(run) == ""
+    config, progress, facts, state = checkpoint.load(run / "last.pt")
+    longer = config.model_copy(update={"training": config.training.model_copy(update={"epochs": 3})})
+    checkpoint.save(run / "last.pt", longer, progress, facts, state)
+    warning = f"warning: {run} was interrupted after 1 of 3 epochs; --resume trains the others"
+    assert unfinished(run) == warning
+    for command in (("evaluate", run), ("export", run, "--out", tmp_path / "exports")):
+        capsys.readouterr()
+        assert call(*command, "--device", "cpu") == 0
+        assert warning in capsys.readouterr().out.splitlines()
+    (run / "best.pt").unlink()
+    for folder in (run, tmp_path / "synthetic"):
+        with pytest.raises(UserError, match=rf"^{run} has not finished training; repeat its `train` command with"):
+            find_run(folder)
+    (run / "last.pt").unlink()
+    assert unfinished(run) == ""
