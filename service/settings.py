@@ -8,7 +8,7 @@ from pydantic import AnyHttpUrl, Field, SecretStr, ValidationInfo, field_validat
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from artifact.backends.base import Device
-from artifact.manifest import Format
+from artifact.manifest import NAME, Format
 from service.versions import VersionPolicy
 
 LONGEST_DRAIN_S = 86_400.0
@@ -34,6 +34,8 @@ class Settings(BaseSettings):
     """Port to listen on; 0 picks a free one."""
     exports: Path = Path("exports")
     """Folder of exports, `<name>/<version>/`; version_policy selects the versions to serve."""
+    models: Annotated[tuple[str, ...], NoDecode] = ()
+    """Names of the models to serve, separated by commas; by default all in `exports`."""
     version_policy: str = "latest"
     """Versions to serve: latest (the highest of each model), all, or a list such as imdb-s3:3,4;aan:3."""
     skip_bad_exports: bool = False
@@ -87,11 +89,25 @@ class Settings(BaseSettings):
     otlp_endpoint: AnyHttpUrl | None = None
     """OTLP/HTTP endpoint for traces, such as http://collector:4318; unset disables tracing. Needs the extra otel."""
 
+    @field_validator("models", mode="before")
+    @classmethod
+    def _split_models(cls, value: object) -> object:
+        """Split a comma-separated list. Raises: ValueError if a name is not one that an export can have."""
+        if not isinstance(value, str):
+            return value
+        names = [part.strip() for part in value.split(",")]
+        if not all(map(NAME.fullmatch, names)):
+            raise ValueError("give names of models separated by commas, such as imdb-s3,aan")
+        return names
+
     @field_validator("version_policy")
     @classmethod
-    def _check_policy(cls, value: str) -> str:
-        """Raises: ValueError if the policy is invalid."""
-        VersionPolicy.parse(value)
+    def _check_policy(cls, value: str, info: ValidationInfo) -> str:
+        """Raises: ValueError if the policy is invalid, or lists a model that is not among `models`."""
+        models = info.data.get("models")
+        for name in VersionPolicy.parse(value).listed:
+            if models and name not in models:
+                raise ValueError(f"it lists {name}, which is not among models: {', '.join(models)}")
         return value
 
     @field_validator("model_control")

@@ -25,8 +25,8 @@ from pathlib import Path
 
 from artifact.errors import BadExport
 from artifact.files import open_regular
-from artifact.loading import find_exports
 from service import log as logs
+from service.engine.folder import find_selected
 from service.metrics import SHARED, remove_gauges, set_worker
 from service.server import SIGNALS, bind, obeyed_signals, serve
 from service.settings import Settings
@@ -56,7 +56,7 @@ def supervise(settings: Settings) -> int:
 
     Raises: OSError if the address is in use; BadExport if a worker cannot start, or if none can be restarted.
     """
-    names = {folder.parent.name for folder in find_exports(settings.exports)}
+    names = set(find_selected(settings).versions)
     with bind(settings.host, settings.port) as listener, _shared_folder() as folder:
         os.environ[SHARED] = str(folder)
         supervisor = _Supervisor(settings, listener, folder, names)

@@ -114,7 +114,9 @@ class Engine:
     def _set_defaults(self, defaults: Mapping[TaskName, str]) -> None:
         self._defaults = defaults
         self.models.use_defaults(defaults)
-        for problem in unknown_defaults(defaults, [model.manifest for model in self.models.served]):
+        models = self._settings.models
+        expected = {task: name for task, name in defaults.items() if not models or name.partition("@")[0] in models}
+        for problem in unknown_defaults(expected, [model.manifest for model in self.models.served]):
             log.warning("%s: %s", self._settings.exports / DEFAULTS, problem)
 
     def _tasks(self) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from artifact.defaults import TaskName, read_defaults
 from artifact.errors import BadExport
-from artifact.loading import LoadedModel, find_versions, load_export
+from artifact.loading import FoundVersions, LoadedModel, find_versions, load_export
 from service.errors import DeadlineExceeded
 from service.settings import Settings
 
@@ -40,7 +40,7 @@ class Export(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """What the folder of exports holds; empty if the folder does not exist or has no export."""
+    """What the folder of exports holds of the selected models; empty if the folder does not exist or has no export."""
 
     exports: Mapping[str, Mapping[int, Export]] = MappingProxyType({})
     """Name -> version -> export."""
@@ -48,6 +48,20 @@ class Scan(NamedTuple):
     """Name of a model whose folder cannot be listed -> why."""
     defaults: Mapping[TaskName, str] | str = MappingProxyType({})
     """Content of `defaults.json`, or why it cannot be read."""
+
+
+def find_selected(settings: Settings) -> FoundVersions:
+    """Folders of the versions of each model that the settings select: those of `models`, or all if it is empty.
+
+    Raises: as `find_versions`.
+    """
+    found = find_versions(settings.exports)
+    if not settings.models:
+        return found
+    return FoundVersions(
+        {name: folders for name, folders in found.versions.items() if name in settings.models},
+        {name: error for name, error in found.unreadable.items() if name in settings.models},
+    )
 
 
 class Load(NamedTuple):
@@ -156,7 +170,7 @@ class ExportFolder:
     def _list(self) -> Scan:
         root = self._settings.exports
         try:
-            found, unreadable = find_versions(root)
+            found, unreadable = find_selected(self._settings)
         except BadExport:
             return Scan()
         exports = {

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from artifact.errors import BadExport
-from artifact.loading import LoadedModel, find_versions, load_export
+from artifact.loading import LoadedModel, find_exports, load_export
 from service.engine.engine import Engine
-from service.engine.folder import Export, ExportFolder, Scan, State, state_of
+from service.engine.folder import Export, ExportFolder, Scan, State, find_selected, state_of
 from service.engine.selection import check_defaults, check_task
 from service.errors import clear_tracebacks
 from service.metrics import Metrics
@@ -69,10 +69,10 @@ def load_models(
     falls_back = settings.skip_bad_exports or required is not None
     indispensable = frozenset[str]() if settings.skip_bad_exports else frozenset(required or ())
     policy = VersionPolicy.parse(settings.version_policy)
-    found, unreadable = find_versions(settings.exports)
+    found, unreadable = find_selected(settings)
     for name, error in unreadable.items():
         metrics.exports_refused.labels(name, error.reason).inc()
-    errors = [*unreadable.values(), *_missing(policy, found, settings.exports)]
+    errors = [*unreadable.values(), *_missing(policy, found, unreadable, settings)]
     if errors and not falls_back:
         raise errors[0]
     for error in errors:
@@ -133,8 +133,15 @@ def _load_versions(
     return models, refused
 
 
-def _missing(policy: VersionPolicy, found: Mapping[str, Sequence[Path]], exports: Path) -> Iterator[BadExport]:
-    """An error for each version that the policy lists but that is not in the folder of exports."""
+def _missing(
+    policy: VersionPolicy, found: Mapping[str, Sequence[Path]], unreadable: Collection[str], settings: Settings
+) -> Iterator[BadExport]:
+    """An error for each model and version that the settings list but that is not in the folder of exports."""
+    exports = settings.exports
+    for name in settings.models:
+        if name not in found and name not in unreadable:
+            names = ", ".join(path.parent.name for path in find_exports(exports)) or "none"
+            yield BadExport(f"models lists {name}, which is not in {exports}; models there: {names}", "missing")
     for name, versions in policy.listed.items():
         existing = [int(folder.name) for folder in found.get(name, ())]
         for version in sorted(versions.difference(existing)):

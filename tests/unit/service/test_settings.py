@@ -38,6 +38,25 @@ def test_invalid_origin_is_rejected(monkeypatch: pytest.MonkeyPatch, given: str)
         Settings()
 
 
+@pytest.mark.parametrize("given", ["imdb-s3,aan", " imdb-s3 , aan "])
+def test_models_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("LONGDOC_MODELS", given)
+    assert Settings().models == ("imdb-s3", "aan")
+
+
+@pytest.mark.parametrize("given", ["", "imdb-s3,", "imdb-s3/4", "../exports", "A"])
+def test_invalid_names_of_models_are_rejected(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("LONGDOC_MODELS", given)
+    with pytest.raises(ValidationError, match="give names of models separated by commas"):
+        Settings()
+
+
+def test_version_policy_may_list_only_models_that_are_served() -> None:
+    assert Settings(models=("imdb-s3", "aan"), version_policy="aan:3").models == ("imdb-s3", "aan")
+    with pytest.raises(ValidationError, match="it lists ili, which is not among models: imdb-s3, aan"):
+        Settings(models=("imdb-s3", "aan"), version_policy="aan:3;ili:2")
+
+
 @pytest.mark.parametrize("policy", ["latest", "all", "imdb-s3:2,3;aan:1"])
 def test_version_policy_is_kept_as_given(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGDOC_VERSION_POLICY", policy)

@@ -189,6 +189,13 @@ async def test_defaults_of_the_file_that_are_not_served_are_told(
     ]
 
 
+async def test_defaults_that_the_settings_do_not_select_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    defaults: dict[TaskName, str] = {"text-classification": "mood", "text-matching": "none", "forecasting": "naive@2"}
+    Engine([classifier()], Settings(models=("mood", "none")), Metrics(), defaults).close()
+    (told,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert "there is no model 'none' for this task" in told
+
+
 async def test_defaults_of_the_file_may_change(caplog: pytest.LogCaptureFixture) -> None:
     first: dict[TaskName, str] = {"text-classification": "mood"}
     engine = Engine([classifier(), classifier("other")], Settings(), Metrics(), first)

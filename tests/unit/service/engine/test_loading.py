@@ -264,6 +264,23 @@ def test_listed_version_must_exist(several: Path, caplog: pytest.LogCaptureFixtu
     assert loaded(several, "mood:2,3", {"mood"}) == ["mood/2"]
 
 
+def test_only_the_selected_models_are_loaded(several: Path) -> None:
+    add(several, "mood/1", "mood/2", "other/50", "third/3")
+    assert loaded(several, "latest", models=("third", "mood")) == ["mood/2", "third/3"]
+    assert loaded(several, "all", models=("mood",)) == ["mood/2", "mood/1"]
+
+
+def test_selected_models_must_exist(several: Path, caplog: pytest.LogCaptureFixture) -> None:
+    add(several, "mood/1", "other/1")
+    message = f"models lists none, which is not in {several}; models there: mood, other"
+    with pytest.raises(BadExport, match=f"^{message}$"):
+        loaded(several, "latest", models=("mood", "none"))
+    assert loaded(several, "latest", models=("mood", "none"), skip_bad_exports=True) == ["mood/1"]
+    assert caplog.messages == [message]
+    with pytest.raises(BadExport, match=message):
+        loaded(several, "latest", models=("none",), skip_bad_exports=True)
+
+
 def test_at_least_one_listed_version_must_exist(several: Path) -> None:
     add(several, "mood/1")
     with pytest.raises(BadExport, match="lists mood/3"):

@@ -188,6 +188,19 @@ async def test_new_models_are_served_next_to_the_others(
     assert (await ask(engine), await ask(engine, "b")) == (2, 7)
 
 
+async def test_new_models_are_served_only_if_the_settings_select_them(
+    exports: Exports, engine: Engine, settings: Settings, metrics: Metrics
+) -> None:
+    exports.put("b/7")
+    exports.put("c/1")
+    reloader = Reloader(engine, settings.model_copy(update={"models": ("a", "c")}), metrics)
+    await reloader.check()
+    assert exports.loads == ["c/1"]
+    assert served(engine) == {"a": 2, "c": 1}
+    states = await reloader.index(asyncio.get_running_loop().time() + PATIENCE_S)
+    assert [state.name for state in states] == ["a", "c"]
+
+
 async def test_bad_version_is_rejected_once(
     exports: Exports, engine: Engine, reloader: Reloader, metrics: Metrics, caplog: pytest.LogCaptureFixture
 ) -> None:
