@@ -19,6 +19,7 @@ from service.openapi import document_routes
 from service.parser import Parser
 from service.settings import Settings
 from service.table import TABLE
+from service.wire.call import path_of
 from service.wire.errors import failure
 from service.wire.route import Route, Table
 
@@ -51,7 +52,7 @@ def create_api(settings: Settings, table: Table = TABLE) -> FastAPI:
         )
 
     def write_error(request: Request, error: Exception) -> Response:
-        path = request.scope["path"]
+        path = path_of(request.scope)
         failed = failure(error, path)
         if failed.status == 405:  # the router names only the methods of the last route it tried
             failed.headers["Allow"] = ", ".join(table.methods(path) or ["GET", "HEAD"])

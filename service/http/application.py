@@ -27,7 +27,7 @@ from service.metrics import Metrics
 from service.parser import Parser
 from service.settings import Settings
 from service.wire.body import Body, HeldBodies
-from service.wire.call import Call
+from service.wire.call import Call, path_of
 from service.wire.errors import failure
 from service.wire.media import NDJSON
 from service.wire.route import Handler, RouteMatch, Table
@@ -99,7 +99,7 @@ class Application:
         trace_token = trace_id.set(state.trace_id or trace_of(headers.getlist("traceparent")))
         preflight = self._cors.preflight(scope["method"], headers)
         routed_method = scope["method"] if preflight is None else headers["access-control-request-method"]
-        match = self.table.find(routed_method, scope["path"])
+        match = self.table.find(routed_method, path_of(scope))
         ndjson_handler = _ndjson_handler(match, headers)
         body = Body(self.bodies, headers, receive, is_buffered=ndjson_handler is None)
         call = Call(
@@ -152,7 +152,7 @@ class Application:
         if scope["method"] == "POST":
             self._origins.check(headers)
         if match is None or match.route.needs_key:
-            self._keys.check(scope["path"], headers)
+            self._keys.check(path_of(scope), headers)
         if match is None:
             await self.api(scope, receive, sender)
             return

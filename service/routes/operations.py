@@ -15,8 +15,8 @@ async def metrics(call: Call) -> Response:
 
 async def root(call: Call) -> Response:
     """Redirect browsers to the documentation of the routes."""
-    del call
-    return RedirectResponse("docs")
+    root_path = call.request.scope.get("root_path", "")
+    return RedirectResponse(f"{root_path}/docs" if root_path else "docs")
 
 
 ROUTES = (

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from artifact.errors import InvalidInput
 from artifact.manifest import Manifest
@@ -28,6 +29,12 @@ from service.wire.responses import json_response
 T = TypeVar("T")
 
 TIMEOUT_HEADER = "x-request-timeout-ms"
+
+
+def path_of(scope: Scope) -> str:
+    """Path of a request below the ASGI root path, such as the route prefix of an application on Ray Serve."""
+    path: str = scope["path"]
+    return path.removeprefix(scope.get("root_path", "")) or "/"
 
 
 class Inference(NamedTuple):
@@ -98,8 +105,7 @@ class Call:
     @property
     def path(self) -> str:
         """Path of the request."""
-        path: str = self.request.scope["path"]
-        return path
+        return path_of(self.request.scope)
 
     def header(self, name: str) -> str | None:
         """Value of a header, by its lower-case name; None if it is missing."""

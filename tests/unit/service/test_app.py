@@ -5,6 +5,7 @@ import pytest
 from starlette.responses import Response
 
 from service.app import create_api
+from service.routes import operations
 from service.settings import Settings
 from service.table import TABLE
 from service.wire.call import Call
@@ -44,6 +45,17 @@ async def test_route_accepts_its_methods(method: str, status: int) -> None:
     assert response.status_code == status
     if status == 200 and method != "HEAD":
         assert response.json() == {"it": "/it"}
+
+
+async def test_routes_below_a_root_path() -> None:
+    transport = httpx.ASGITransport(application(*ROUTES, *operations.ROUTES), root_path="/text")
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        assert (await client.get("/text/it")).json() == {"it": "/it"}
+        assert (await client.put("/text/it")).headers["allow"] == "GET, HEAD, POST"
+        assert (await client.get("/text/docs")).status_code == 200
+        assert (await client.get("/text/openapi.json")).json()["servers"] == [{"url": "/text"}]
+        for path in ("/text", "/text/"):
+            assert (await client.get(path)).headers["location"] == "/text/docs"
 
 
 async def test_405_lists_the_allowed_methods() -> None:
