@@ -1,8 +1,9 @@
-"""Every Prometheus metric of the service. Created by `service.server`.
+"""Every Prometheus metric of the service. Created by `service.server`, or by a replica of `service.scale.ray`.
 
-Several workers share a folder, which prometheus_client reads from the environment when it is imported. Each worker
-keeps its values in files there, and the worker that gets a scrape aggregates those of all. The names of the files hold
-the worker's number, not its process id: a restarted worker continues the counters of the one before it.
+Several workers, or the replicas on a node of a Ray cluster, share a folder, which prometheus_client reads from the
+environment when the first metric is created. Each worker keeps its values in files there, and the worker that gets a
+scrape aggregates those of all. The names of the files hold the worker's number, not its process id: a restarted worker
+continues the counters of the one before it.
 """
 
 import math
@@ -68,55 +69,82 @@ def set_worker(folder: Path, index: int) -> None:
 
 
 def remove_gauges(folder: Path, index: int) -> None:
-    """Remove the gauges of a worker that has ended; its counters stay."""
+    """Remove the gauges of a worker that has ended, and its `longdoc_worker_*`; its counters stay."""
+    (folder / f"worker-{index}").unlink(missing_ok=True)
     mark_process_dead(index, str(folder))  # type: ignore[no-untyped-call]
 
 
 class _Shared(MultiProcessCollector):
-    """Metrics of all workers, without the series of removed models."""
+    """Metrics of all workers, without the series of removed models.
+
+    Args:
+        registry: where the collector is registered.
+        folder: folder that the workers share.
+        labels: added to every sample.
+
+    """
+
+    def __init__(self, registry: CollectorRegistry, folder: str, labels: Mapping[str, str]) -> None:
+        self._labels = labels
+        super().__init__(registry, folder)  # type: ignore[no-untyped-call]
 
     @override
     def collect(self) -> Iterable[Metric]:
         """Families with their samples."""
         for family in super().collect():  # type: ignore[no-untyped-call]
-            if family.type == "gauge":
-                family.samples = [sample for sample in family.samples if math.isfinite(sample.value)]
+            family.samples = [
+                sample._replace(labels={**sample.labels, **self._labels})
+                for sample in family.samples
+                if family.type != "gauge" or math.isfinite(sample.value)
+            ]
             if family.samples:
                 yield family
 
 
 class _Workers(Collector):
-    """`process_*` of each worker, under the name `longdoc_worker_*`."""
+    """`process_*` of each worker, under the name `longdoc_worker_*`; arguments as those of `_Shared`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, labels: Mapping[str, str]) -> None:
         self._folder = folder
+        self._labels = labels
 
     def collect(self) -> Iterator[Metric]:
         """Families with one sample per worker."""
         families: dict[str, Metric] = {}
         for path in sorted(self._folder.glob("worker-*")):
-            pid = int(path.read_text() or 0)
+            try:
+                pid = int(path.read_text() or 0)
+            except FileNotFoundError:  # the worker has just ended
+                continue
             for found in ProcessCollector(pid=lambda pid=pid: pid, registry=None).collect():  # type: ignore[misc]
                 name = found.name.replace("process", "longdoc_worker", 1)
                 family = families.setdefault(name, Metric(name, found.documentation, found.type))
                 for sample in found.samples:
-                    labels = {"worker": path.name.removeprefix("worker-")}
+                    labels = {"worker": path.name.removeprefix("worker-"), **self._labels}
                     family.add_sample(sample.name.replace("process", "longdoc_worker", 1), labels, sample.value)
         yield from families.values()
 
 
 class Metrics:
-    """All metrics; docs/operate/monitoring.md lists them."""
+    """All metrics; docs/operate/monitoring.md lists them.
 
-    def __init__(self) -> None:
+    Args:
+        node: id of the node of a Ray cluster; becomes a label of every metric. Its replicas share a folder as workers
+            do, but their parent, which is a process of Ray, is not exposed.
+
+    """
+
+    def __init__(self, node: str | None = None) -> None:
         shared = os.environ.get(SHARED)
         self.is_shared = shared is not None
         self.registry = r = CollectorRegistry()
         self._exposed = CollectorRegistry() if shared else r
+        labels = {} if node is None else {"node": node}
         if shared:
-            _Shared(self._exposed, shared)  # type: ignore[no-untyped-call]
-            self._exposed.register(_Workers(Path(shared)))
-        ProcessCollector(registry=self._exposed, pid=os.getppid if shared else lambda: "self")
+            _Shared(self._exposed, shared, labels)
+            self._exposed.register(_Workers(Path(shared), labels))
+        if node is None:
+            ProcessCollector(registry=self._exposed, pid=os.getppid if shared else lambda: "self")
         PlatformCollector(registry=self._exposed)
         self._watched: dict[tuple[Gauge, str], dict[ModelMetrics, Callable[[], float]]] = {}
         """(gauge, name of a model) -> metrics of a version -> function that returns the value of the gauge."""

@@ -12,8 +12,11 @@ import logging
 import signal
 import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
+import ray
 from pydantic import Field, model_validator
 from ray import serve
 from ray.serve.config import AutoscalingConfig, HTTPOptions, ProxyLocation
@@ -27,8 +30,9 @@ from service.app import create_app
 from service.engine.engine import Engine
 from service.engine.loading import load_models
 from service.engine.reload import Reloader
-from service.metrics import Metrics
+from service.metrics import SAMPLE_S, Metrics
 from service.parser import Parser
+from service.scale.shared_metrics import SharedMetrics
 from service.server import obeyed_signals, tune_interpreter
 from service.settings import Settings
 
@@ -89,7 +93,11 @@ class Replica:
         self._settings = settings.model_copy(update={"workers": workers})
         logs.configure(self._settings.log_format)
         tune_interpreter()
-        self._metrics = Metrics()
+        context = ray.get_runtime_context()
+        node, app = context.get_node_id(), quote(serve.get_replica_context().app_name, safe="")
+        session = Path(context.get_temp_dir()) / context.get_session_name()
+        self._shared = SharedMetrics(session / "longdoc-metrics" / node / app)
+        self._metrics = Metrics(node)
         models, refused = load_models(self._settings, self._metrics, None)
         self._engine = Engine(models, self._settings, self._metrics, read_defaults(self._settings.exports))
         self._reloader = Reloader(self._engine, self._settings, self._metrics, refused)
@@ -108,18 +116,27 @@ class Replica:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Reload changed exports until the replica stops, then drain. Ray first waits for the requests in flight."""
-        reloading = asyncio.create_task(self._reloader.run()) if self._settings.reload_s else None
+        tasks = [asyncio.create_task(self._sample())]
+        if self._settings.reload_s:
+            tasks.append(asyncio.create_task(self._reloader.run()))
         try:
             yield
         finally:
-            if reloading is not None:
-                reloading.cancel()
+            for task in tasks:
+                task.cancel()
             try:
                 await asyncio.wait_for(self._engine.drain(), self._settings.drain_timeout_s)
             except TimeoutError:
                 log.error("requests were still in flight after drain_timeout_s = %g", self._settings.drain_timeout_s)
             self._engine.close()
             self._parser.close()
+
+    async def _sample(self) -> None:
+        """Keep the gauges in the shared files up to date, until cancelled."""
+        while True:
+            self._metrics.sample()
+            self._shared.remove_ended()
+            await asyncio.sleep(SAMPLE_S)
 
 
 class _WithLifespan:
