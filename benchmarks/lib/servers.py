@@ -44,7 +44,7 @@ def server(command: Sequence[str], cores: set[int] | None = None) -> Iterator[Se
     """Run `python COMMAND` until the end of the block; it must log `listening on URL` or `running on URL`."""
     with tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
         process = subprocess.Popen(
-            [sys.executable, *command], cwd=ROOT, stdout=log, stderr=log, env=_environment(),
+            [sys.executable, *command], cwd=ROOT, stdout=log, stderr=log, env=environment(),
             preexec_fn=(lambda: os.sched_setaffinity(0, cores)) if cores else None,
         )  # fmt: skip
         try:
@@ -55,7 +55,8 @@ def server(command: Sequence[str], cores: set[int] | None = None) -> Iterator[Se
                 process.wait()
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Environment of a server: that of this process without settings of the service."""
     return {name: value for name, value in os.environ.items() if not name.startswith("LONGDOC_")}
 
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from benchmarks.lib.processes import descendants, fields
+
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 START_S = 120
@@ -102,7 +104,7 @@ class Server:
     def end(self) -> None:
         """Kill all remaining processes."""
         until = time.monotonic() + END_S
-        while (left := descendants()) and time.monotonic() < until:
+        while (left := descendants(os.getpid())) and time.monotonic() < until:
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -124,19 +126,6 @@ def running(command: Sequence[str], environment: Mapping[str, str], cores: set[i
         server.end()
 
 
-def descendants() -> list[int]:
-    """Process ids of all descendants, which are the server's processes."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # the process has just exited
-            children.setdefault(int(_fields(stat)[1]), []).append(int(stat.parent.name))
-    found, generation = list[int](), children.get(os.getpid(), [])
-    while generation:
-        found += generation
-        generation = [child for pid in generation for child in children.get(pid, [])]
-    return found
-
-
 def idle_cpu(seconds: float) -> float:
     """CPU usage of the idle server, as a share of one core."""
     begun, before = time.monotonic(), _cpu_s()
@@ -148,7 +137,7 @@ def idle_cpu(seconds: float) -> float:
 def memory_mib() -> float:
     """Memory of all processes of the server; shared memory is counted once (proportional set size)."""
     total = 0
-    for pid in descendants():
+    for pid in descendants(os.getpid()):
         with contextlib.suppress(OSError):
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
             total += next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
@@ -168,13 +157,8 @@ def ask(url: str, body: bytes) -> tuple[int, bytes]:
 def _cpu_s() -> dict[int, float]:
     """CPU time in seconds of each process of the server."""
     found = dict[int, float]()
-    for pid in descendants():
+    for pid in descendants(os.getpid()):
         with contextlib.suppress(OSError):
-            user, system = _fields(Path(f"/proc/{pid}/stat"))[11:13]
+            user, system = fields(Path(f"/proc/{pid}/stat"))[11:13]
             found[pid] = (int(user) + int(system)) / TICKS
     return found
-
-
-def _fields(stat: Path) -> list[str]:
-    """Fields of /proc/PID/stat from the state on; the process name before it may contain any character."""
-    return stat.read_text().rpartition(")")[2].split()

@@ -4,37 +4,29 @@ import contextlib
 import json
 import os
 import re
-import socket
+import signal
 import subprocess
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
+from benchmarks.lib.ray_cluster import ENVIRONMENT, PYTHON, STOPPED_S, RayCluster, free_port
+from benchmarks.serving.node_failures import kill_under_load
 from tests.support.paths import ROOT
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.ray
 
-PYTHON = ROOT / ".venv" / "ray" / "bin" / "python"
-ENVIRONMENT = {
-    "PYTHONPATH": str(ROOT),
-    "RAY_AUTH_MODE": "disabled",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    # The many processes of a cluster start slowly on few cores.
-    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
-    "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
-}
-STOPPED_S = 120
 CLIENTS = 4
-BEFORE, AFTER = 100, 200
-"""Requests that are answered before a node is killed, and after."""
+SENT = 40
+"""Requests after which each of two replicas has answered some."""
 TEXT, JSON, NDJSON = "text/plain", "application/json", "application/x-ndjson"
 REVIEW = "A wonderful film, with a weak ending. " * 200
 REQUESTS: dict[str, tuple[str, str, bytes, str]] = {
@@ -57,51 +49,6 @@ REQUESTS: dict[str, tuple[str, str, bytes, str]] = {
 VARIABLE = re.compile(rb'"(queue_ms|compute_ms|total_ms|duration_ms|loaded_at|loaded_s|load_seconds)":\s*"?[^,}"]*"?')
 """Times in answers."""
 COMPARED_HEADERS = ("content-type", "x-content-type-options", "allow", "x-request-id")
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
-class RayCluster:
-    """A cluster with a node, a replica and a proxy for each port; `tests/support/ray_cluster.py` runs it."""
-
-    def __init__(self, log: Path, nodes: int) -> None:
-        self.urls = [f"http://127.0.0.1:{free_port()}" for _ in range(nodes)]
-        ports = [url.rpartition(":")[2] for url in self.urls]
-        program = ("-m", "tests.support.ray_cluster")
-        with log.open("wb") as stream:
-            self.process = subprocess.Popen(
-                [str(PYTHON), *program, str(ROOT / "exports"), *ports], env={**os.environ, **ENVIRONMENT},
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream, cwd=ROOT, text=True,
-            )  # fmt: skip
-        self._log = log
-        self._wait_for("ready")
-
-    def _wait_for(self, line: str) -> None:
-        """Read lines until the expected one. Raises: AssertionError with the log if the program ends."""
-        assert self.process.stdout is not None
-        for found in self.process.stdout:
-            if found == f"cluster: {line}\n":
-                return
-        self.process.communicate(timeout=STOPPED_S)
-        raise AssertionError(self._log.read_text())
-
-    def command(self, name: str, index: int) -> None:
-        """`kill` a node, which ends all its processes at once, or `add` it again."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{name} {index}\n")
-        self.process.stdin.flush()
-        self._wait_for(name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.communicate(timeout=STOPPED_S)
 
 
 @pytest.fixture(scope="module")
@@ -133,33 +80,102 @@ def test_answers_are_those_of_the_plain_service(name: str, cluster: RayCluster, 
         assert answer_of(url, REQUESTS[name]) == wanted
 
 
-def run_command(*flags: str, **options: Any) -> subprocess.Popen[str]:
-    """Start `python -m service ray` with a Ray of its own, not on the cluster of the other tests."""
-    command = [str(PYTHON), "-m", "service", "ray", *flags]
+def run_command(*command: str, **options: Any) -> subprocess.Popen[str]:
+    """Start `python -m ...` with a Ray of its own, not on the cluster of the other tests."""
     environment = {**os.environ, **ENVIRONMENT, "RAY_ADDRESS": "local"}
-    return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, **options)
+    return subprocess.Popen([str(PYTHON), "-m", *command], cwd=ROOT, env=environment, text=True, **options)
 
 
-def test_command_serves_until_sigterm(tmp_path: Path) -> None:
-    url, log = f"http://127.0.0.1:{free_port()}", tmp_path / "log"
+@contextlib.contextmanager
+def served(log: Path, *command: str, ready: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """Run a command; yields its process when all of the URLs answer 200."""
 
     def is_ready() -> bool:
         assert process.poll() is None, log.read_text()
         with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"{url}/v2/health/ready", trust_env=False).status_code == 200
+            return all(httpx.get(url, trust_env=False, timeout=60).status_code == 200 for url in ready)
         return False
 
     with log.open("wb") as stream:
-        process = run_command("--port", url.rpartition(":")[2], "--device", "cpu", stdout=stream, stderr=stream)
+        process = run_command(*command, stdout=stream, stderr=stream)
     try:
         wait_until(is_ready, log.read_text)
-        assert answer_of(url, REQUESTS["documents"])[0] == 200
-        process.terminate()
-        assert process.wait(STOPPED_S) == 0, log.read_text()
+        yield process
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
+
+
+def metrics_of(url: str) -> dict[str, list[Sample]]:
+    """Samples of `/metrics`, by name."""
+    found: dict[str, list[Sample]] = {}
+    for family in text_string_to_metric_families(httpx.get(f"{url}/metrics", trust_env=False, timeout=60).text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append(sample)
+    return found
+
+
+def classified(url: str) -> float:
+    """Documents that were classified, as `/metrics` counts them."""
+    samples = metrics_of(url).get("longdoc_documents_total", [])
+    return sum(sample.value for sample in samples if sample.labels["model"] == "imdb-s3")
+
+
+def test_command_serves_with_the_metrics_of_all_replicas_until_sigterm(tmp_path: Path) -> None:
+    url, log = f"http://127.0.0.1:{free_port()}", tmp_path / "log"
+    replicas = ("--min-replicas", "2", "--max-replicas", "2")
+    command = ("service", "ray", "--port", url.rpartition(":")[2], "--device", "cpu", *replicas)
+    with served(log, *command, ready=[f"{url}/v2/health/ready"]) as process:
+        for _ in range(SENT):
+            assert answer_of(url, REQUESTS["text"])[0] == 200
+        wait_until(lambda: classified(url) == SENT, lambda: metrics_of(url))
+        assert [classified(url) for _ in range(10)] == [SENT] * 10, "each replica answers for both"
+        found = metrics_of(url)
+        assert len(found["longdoc_worker_start_time_seconds"]) == 2
+        assert {sample.labels.get("node") for name in found if name != "python_info" for sample in found[name]} == {
+            found["longdoc_model_ready"][0].labels["node"]
+        }
+        process.terminate()
+        assert process.wait(STOPPED_S) == 0, log.read_text()
+
+
+def test_example_serves_each_group_of_models_behind_its_prefix(tmp_path: Path, plain: Server) -> None:
+    port, config = free_port(), tmp_path / "serve.yaml"
+    example = yaml.safe_load((ROOT / "deploy" / "ray" / "serve.yaml").read_text())
+    example["http_options"]["port"] = port
+    for application in example["applications"]:
+        application["args"]["exports"] = str(ROOT / "exports")
+    config.write_text(yaml.safe_dump(example))
+    text, series = (f"http://127.0.0.1:{port}/{prefix}" for prefix in ("text", "series"))
+    ready = [f"{url}/v2/health/ready" for url in (text, series)]
+    with served(tmp_path / "log", "ray.serve.scripts", "run", str(config), ready=ready) as process:
+        for url, name in ((text, "text"), (text, "rank"), (series, "forecast"), (text, "not JSON")):
+            assert answer_of(url, REQUESTS[name]) == answer_of(plain.url, REQUESTS[name])
+        for url, models in ((text, ["aan", "imdb-s3"]), (series, ["ettm2", "exchange", "ili", "weather"])):
+            with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
+                assert [model["name"] for model in client.get("/v1/models").json()["models"]] == models
+                check_pages(client, plain)
+                assert {sample.labels["model"] for sample in metrics_of(url)["longdoc_model_ready"]} == set(models)
+        assert answer_of(series, REQUESTS["text"])[0] == 422, "no classifier is in this group"
+        process.send_signal(signal.SIGINT)
+        process.wait(STOPPED_S)
+
+
+def check_pages(client: httpx.Client, plain: Server) -> None:
+    """Check the documentation pages of an application behind a route prefix."""
+    prefix = client.base_url.path.rstrip("/")
+    document = client.get("/openapi.json").json()
+    assert document.pop("servers") == [{"url": prefix}]
+    assert document == plain.get("/openapi.json").json()
+    for path in (prefix, f"{prefix}/"):
+        assert client.get(client.base_url.copy_with(path=path)).headers["location"] == f"{prefix}/docs"
+    page = client.get("/docs").text
+    assert f"{prefix}/openapi.json" in page
+    assets = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert assets
+    for asset in assets:
+        assert client.get(client.base_url.copy_with(path=asset)).status_code == 200, asset
 
 
 @pytest.mark.parametrize(
@@ -172,46 +188,13 @@ def test_command_serves_until_sigterm(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_settings_are_named(flags: tuple[str, ...], said: str) -> None:
-    process = run_command(*flags, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = run_command("service", "ray", *flags, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     _, errors = process.communicate(timeout=STOPPED_S)
     assert process.returncode == 2
     assert said in errors
 
 
-def send_until(stop: threading.Event, urls: list[str], counts: Counter[str]) -> None:
-    """Send requests to the nodes in turn; repeat a failed one once, at the next node."""
-    with httpx.Client(timeout=30, trust_env=False) as client:
-        sent = 0
-        while not stop.is_set():
-            outcomes = []
-            for attempt in range(2):
-                try:
-                    url = urls[(sent + attempt) % len(urls)]
-                    response = client.post(f"{url}/v1/classify", json={"inputs": [REVIEW]})
-                    outcomes.append(str(response.status_code))
-                except httpx.TransportError as error:
-                    outcomes.append(type(error).__name__)
-                if outcomes[-1] == "200":
-                    break
-            sent += 1
-            counts["retried"] += len(outcomes) - 1
-            counts[outcomes[-1]] += 1
-
-
 def test_killed_node_loses_no_request_that_one_retry_does_not_save(cluster: RayCluster) -> None:
-    counts, stop = Counter[str](), threading.Event()
-    threads = [threading.Thread(target=send_until, args=(stop, cluster.urls, counts)) for _ in range(CLIENTS)]
-    for thread in threads:
-        thread.start()
-    enough: Callable[[int], Callable[[], bool]] = lambda count: lambda: counts["200"] >= count  # noqa: E731
-    try:
-        wait_until(enough(BEFORE))
-        cluster.command("kill", 1)
-        wait_until(enough(counts["200"] + AFTER))
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(60)
-        cluster.command("add", 1)
-    assert counts.keys() - {"retried"} == {"200"}, counts
-    assert counts["retried"], "the killed node took no request"
+    found = kill_under_load(cluster, CLIENTS)
+    assert not found.lost, found
+    assert found.repeated, "the killed node took no request"

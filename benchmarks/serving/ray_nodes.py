@@ -1,14 +1,13 @@
 """A Ray cluster of several nodes on one machine, which serves the exports; a program of its own.
 
-`python -m tests.support.ray_cluster EXPORTS PORT...` starts a node with one replica for each port, and writes a line
+`python -m benchmarks.serving.ray_nodes EXPORTS PORT...` starts a node with one replica for each port, and writes a line
 when all of them answer. Each line on standard input is a command, confirmed by a line: `kill INDEX` ends a node and all
-its processes, `add INDEX` starts it again. The end of the input stops the cluster. Runs in the environment of
-`make test-ray`.
+its processes, `add INDEX` starts it again. The end of the input stops the cluster. Started by
+`benchmarks.lib.ray_cluster`, in the environment of `make test-ray`.
 """
 
 import contextlib
 import sys
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from ray import serve
 from ray.cluster_utils import Cluster
 from ray.serve.config import HTTPOptions, ProxyLocation
 
+from benchmarks.lib.ray_cluster import wait_until_ready
 from service.scale.ray import NAME, RaySettings, create_application
-from tests.support.waiting import wait_until
 
 
 def main(exports: str, ports: list[int]) -> None:
@@ -32,7 +31,7 @@ def main(exports: str, ports: list[int]) -> None:
     settings = RaySettings(exports=Path(exports), device="cpu", min_replicas=len(ports), max_replicas=len(ports))
     serve.run(create_application(settings), name=NAME, route_prefix="/")
     for port in ports:
-        wait_until_ready(port)
+        wait_until_ready(f"http://127.0.0.1:{port}")
     say("ready")
     for line in sys.stdin:
         command, port = line.split()[0], ports[int(line.split()[1])]
@@ -40,7 +39,7 @@ def main(exports: str, ports: list[int]) -> None:
             cluster.remove_node(others.pop(port), allow_graceful=False)
         else:
             others[port] = add_node(cluster, port)
-            wait_until_ready(port)
+            wait_until_ready(f"http://127.0.0.1:{port}")
         say(command)
     serve.shutdown()
     ray.shutdown()
@@ -53,21 +52,9 @@ def add_node(cluster: Cluster, port: int) -> Any:
 
 
 def say(line: str) -> None:
-    """Write a line that the test waits for; Ray writes others."""
+    """Write a line that `RayCluster` waits for; Ray writes others."""
     sys.stdout.write(f"cluster: {line}\n")
     sys.stdout.flush()
-
-
-def wait_until_ready(port: int) -> None:
-    """Wait until the proxy of a node answers."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-    def is_ready() -> bool:
-        with contextlib.suppress(OSError), opener.open(f"http://127.0.0.1:{port}/v2/health/ready", timeout=5):
-            return True
-        return False
-
-    wait_until(is_ready)
 
 
 if __name__ == "__main__":
