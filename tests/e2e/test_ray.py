@@ -133,11 +133,17 @@ def test_command_serves_with_the_metrics_of_all_replicas_until_sigterm(tmp_path:
         assert [classified(url) for _ in range(10)] == [SENT] * 10, "each replica answers for both"
         found = metrics_of(url)
         assert len(found["longdoc_worker_start_time_seconds"]) == 2
-        assert {sample.labels.get("node") for name in found if name != "python_info" for sample in found[name]} == {
-            found["longdoc_model_ready"][0].labels["node"]
-        }
         process.terminate()
         assert process.wait(STOPPED_S) == 0, log.read_text()
+
+
+def test_metrics_have_the_label_of_their_node(cluster: RayCluster) -> None:
+    def nodes() -> set[str]:
+        ready = [metrics_of(url)["longdoc_model_ready"] for url in cluster.urls]
+        assert all(len({sample.labels["node"] for sample in samples}) == 1 for samples in ready)
+        return {samples[0].labels["node"] for samples in ready}
+
+    wait_until(lambda: len(nodes()) == len(cluster.urls), nodes)
 
 
 def test_example_serves_each_group_of_models_behind_its_prefix(tmp_path: Path, plain: Server) -> None:
