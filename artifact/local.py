@@ -31,10 +31,17 @@ M = TypeVar("M", ClassifierManifest, MatcherManifest, ForecasterManifest)
 
 
 class Model:
-    """A loaded export of any task. Thread-safe; methods of other tasks raise InvalidInput."""
+    """A loaded export of any task. Thread-safe; methods of other tasks raise InvalidInput.
 
-    def __init__(self, loaded: LoadedModel) -> None:
+    Args:
+        loaded: the export.
+        threads: number of batches computed at the same time; None means one on each core, and as many as a GPU needs.
+
+    """
+
+    def __init__(self, loaded: LoadedModel, threads: int | None = None) -> None:
         self._loaded = loaded
+        self._threads = threads or batches_at_once(loaded.backend.device)
         self._batch_rows = BATCH_ROWS[loaded.backend.device]
         self._pools: dict[int, ThreadPoolExecutor] = {}
         """Thread pool by process id: threads do not survive a fork."""
@@ -222,7 +229,7 @@ class Model:
         return _finite(ordered)
 
     def _new_pool(self) -> ThreadPoolExecutor:
-        pool = ThreadPoolExecutor(batches_at_once(self._loaded.backend.device), thread_name_prefix="inference")
+        pool = ThreadPoolExecutor(self._threads, thread_name_prefix="inference")
         return self._pools.setdefault(os.getpid(), pool)
 
 

@@ -1,4 +1,4 @@
-"""`longdoc-serve [check | predict | ray]`, or `python -m service`: serve exports, check them, or predict offline."""
+"""`longdoc-serve [check | predict | batch | ray]`, or `python -m service`: serve or check exports, predict offline."""
 
 import argparse
 import logging
@@ -18,8 +18,9 @@ from artifact.loading import find_exports, find_versions, load_export
 from artifact.manifest import MANIFEST, version_folder, versions_of
 from service import log
 from service.engine.selection import unknown_defaults
+from service.offline.compute import TASKS, Options
 from service.offline.files import InputError
-from service.offline.predict import predict
+from service.offline.predict import Inputs, predict
 from service.server import serve
 from service.settings import Settings
 from service.workers import supervise
@@ -41,7 +42,7 @@ NOT_SETTINGS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code. An error is printed as one line on standard error, and its code is 2."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    commands = {"check": _check, "predict": _predict, "ray": _ray}
+    commands = {"check": _check, "predict": _predict, "batch": _batch, "ray": _ray}
     command = commands.get(given[0]) if given else None
     try:
         if command is not None:
@@ -59,8 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(arguments: list[str]) -> int:
     epilog = (
-        f"{PROGRAM} check verifies exports; {PROGRAM} predict computes predictions for files; {PROGRAM} ray serves on "
-        "a Ray cluster. Each has its own --help."
+        f"{PROGRAM} check verifies exports; {PROGRAM} predict computes predictions for files; {PROGRAM} batch does so "
+        f"for large files on a Ray cluster; {PROGRAM} ray serves on a Ray cluster. Each has its own --help."
     )
     settings = _settings(Settings, arguments, PROGRAM, "Serve exports over HTTP.", epilog)
     return supervise(settings) if settings.workers > 1 else serve(settings)
@@ -70,10 +71,13 @@ def _ray(arguments: list[str]) -> int:
     try:
         from service.scale.ray import RaySettings, run
     except ModuleNotFoundError as error:
-        raise InputError(
-            f"{PROGRAM} ray needs {error.name}, which is not installed; install longdoc-serve[ray]"
-        ) from None
+        raise _missing("ray", error) from None
     return run(_settings(RaySettings, arguments, f"{PROGRAM} ray", "Serve exports on a Ray cluster, over HTTP."))
+
+
+def _missing(command: str, error: ModuleNotFoundError) -> InputError:
+    """The error of a command whose packages are not installed."""
+    return InputError(f"{PROGRAM} {command} needs {error.name}, which is not installed; install longdoc-serve[ray]")
 
 
 def _settings(kind: type[S], arguments: list[str], program: str, description: str, epilog: str | None = None) -> S:
@@ -181,6 +185,47 @@ def _predict(arguments: list[str]) -> int:
     parser.add_argument(
         "--csv", type=Path, help="documents in the column `text`, pairs in `a` and `b`, or a series; also .tsv and .gz"
     )
+    _add_options(parser)
+    args = parser.parse_args(arguments)
+    sources = [bool(args.files), args.jsonl is not None, args.csv is not None]
+    if sum(sources) != 1:
+        parser.error("give files, or --jsonl, or --csv")
+    return predict(args.export, Inputs(args.files, args.jsonl, args.csv), _options(args))
+
+
+def _batch(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog=f"{PROGRAM} batch",
+        description="Compute predictions for files of any size on a Ray cluster, or on this machine. The same command "
+        "continues after an interruption. The exit code is 1 if any row was bad.",
+    )
+    parser.add_argument(
+        "export", type=Path, help="folder of an export, under the same path on every node: exports/NAME[/VERSION]"
+    )
+    parser.add_argument(
+        "--input",
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="files or patterns such as 's3://bucket/*.parquet': .parquet, or .jsonl, .csv or .tsv (also .gz, .xz)",
+    )
+    parser.add_argument("--output", required=True, metavar="FOLDER", help="new folder, also in an object store")
+    parser.add_argument("--task", choices=TASKS, help="default: what the model does; a matcher scores")
+    parser.add_argument(
+        "--format", choices=["jsonl", "csv", "parquet"], default="jsonl", help="of the output; default: %(default)s"
+    )
+    parser.add_argument("--workers", type=_positive, help="cores that compute; default: all of the cluster")
+    _add_options(parser)
+    args = parser.parse_args(arguments)
+    try:
+        from service.scale.batch import batch
+    except ModuleNotFoundError as error:
+        raise _missing("batch", error) from None
+    return batch(args.export, args.input, args.output, args.task, args.format, args.workers, _options(args))
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the results."""
     parser.add_argument("--text-column", nargs="+", metavar="NAME", help="other names of these columns or fields")
     parser.add_argument(
         "--on-overflow",
@@ -189,13 +234,22 @@ def _predict(arguments: list[str]) -> int:
         help="how documents longer than the model's length are read; default: %(default)s",
     )
     parser.add_argument("--detail", action="store_true", help="add the scores of each window")
+    parser.add_argument(
+        "--top", type=_positive, help="scores of a classification, or documents of a ranking, to return"
+    )
     parser.add_argument("--horizon", type=_positive, help="steps to forecast; default: the model's horizon")
     parser.add_argument("--quantiles", type=float, nargs="*", default=[], help="quantile levels of a forecast")
-    args = parser.parse_args(arguments)
-    sources = [bool(args.files), args.jsonl is not None, args.csv is not None]
-    if sum(sources) != 1:
-        parser.error("give files, or --jsonl, or --csv")
-    return predict(args)
+
+
+def _options(args: argparse.Namespace) -> Options:
+    return Options(
+        text_column=tuple(args.text_column or ()),
+        on_overflow=args.on_overflow,
+        detail=args.detail,
+        top=args.top,
+        horizon=args.horizon,
+        quantiles=tuple(args.quantiles),
+    )
 
 
 def _positive(text: str) -> int:

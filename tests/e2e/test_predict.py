@@ -208,7 +208,7 @@ def test_bad_tables_of_pairs_are_rejected(tmp_path: Path, capsys: pytest.Capture
         table = write_csv(tmp_path / "in.csv", header, [row])
         check_refusal(call(MATCHER, "--csv", table), capsys, words)
     (tmp_path / "in.csv").write_bytes(b"a,b\n\xff,y\n")
-    check_refusal(call(MATCHER, "--csv", tmp_path / "in.csv"), capsys, "utf-8")
+    check_refusal(call(MATCHER, "--csv", tmp_path / "in.csv"), capsys, "in.csv:2: the text is not valid UTF-8")
     check_refusal(call(MATCHER, table.rename(tmp_path / "in.txt")), capsys, "pairs are read from files that end in")
 
 

@@ -1,6 +1,5 @@
 """`python -m service`: which command runs with which settings, and how errors are printed."""
 
-import argparse
 import json
 import logging
 from collections.abc import Callable
@@ -14,7 +13,9 @@ from artifact.loading import LoadedModel
 from service import __main__ as module
 from service import log as logs
 from service.__main__ import main
+from service.offline.compute import Options
 from service.offline.files import InputError
+from service.offline.predict import Inputs
 from service.settings import Settings
 from tests.support.models import classifier
 
@@ -26,9 +27,9 @@ class Commands:
         self.called: list[tuple[str, Any]] = []
         self.error: BaseException | None = None
 
-    def stand_in(self, name: str, code: int) -> Callable[[Any], int]:
-        def command(given: Any) -> int:
-            self.called.append((name, given))
+    def stand_in(self, name: str, code: int) -> Callable[..., int]:
+        def command(*given: Any) -> int:
+            self.called.append((name, given if len(given) > 1 else given[0]))
             if self.error is not None:
                 raise self.error
             return code
@@ -144,10 +145,8 @@ def test_error_is_one_line(
 
 def test_options_of_predict_are_read(commands: Commands) -> None:
     assert main(["predict", "exports/m", "a", "b", "--on-overflow", "head", "--quantiles", "0.1", "0.9"]) == 12
-    ((name, given),) = commands.called
-    assert (name, type(given)) == ("predict", argparse.Namespace)
-    assert (given.export, given.files) == (Path("exports/m"), [Path("a"), Path("b")])
-    assert (given.on_overflow, given.quantiles, given.horizon, given.detail) == ("head", [0.1, 0.9], None, False)
+    files, options = Inputs([Path("a"), Path("b")]), Options(on_overflow="head", quantiles=(0.1, 0.9))
+    assert commands.called == [("predict", (Path("exports/m"), files, options))]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Predictions for files as JSON lines, without a server."""
 
-import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +11,13 @@ import artifact
 from artifact.backends.base import Array, Tensors
 from artifact.loading import LoadedModel
 from artifact.local import Model
-from service.offline import predict as module
+from service.offline import compute
+from service.offline.compute import Options
 from service.offline.files import InputError
-from service.offline.predict import predict
+from service.offline.predict import Inputs, predict
 from tests.support.models import backend_of, classifier, forecaster, matcher
 
-DEFAULTS = {
-    "export": Path("exports/m"),
-    "files": [],
-    "jsonl": None,
-    "csv": None,
-    "text_column": None,
-    "on_overflow": "windows",
-    "detail": False,
-    "horizon": None,
-    "quantiles": [],
-}
+EXPORT = Path("exports/m")
 
 
 class Command:
@@ -38,10 +29,18 @@ class Command:
         self.errors = ""
         """Standard error of the last run."""
 
-    def run(self, model: LoadedModel, **options: object) -> tuple[int, list[dict[str, Any]]]:
+    def run(
+        self,
+        model: LoadedModel,
+        *,
+        files: Sequence[Path] = (),
+        jsonl: Path | None = None,
+        csv: Path | None = None,
+        **options: Any,
+    ) -> tuple[int, list[dict[str, Any]]]:
         """Return the exit code and the lines."""
-        self._patch.setattr(artifact, "load", {DEFAULTS["export"]: Model(model)}.__getitem__)
-        code = predict(argparse.Namespace(**{**DEFAULTS, **options}))
+        self._patch.setattr(artifact, "load", {EXPORT: Model(model)}.__getitem__)
+        code = predict(EXPORT, Inputs(files, jsonl, csv), Options(**options))
         written, self.errors = self._capsys.readouterr()
         return code, [json.loads(line, parse_float=lambda text: round(float(text), 6)) for line in written.splitlines()]
 
@@ -100,7 +99,7 @@ def test_bad_input_gives_an_error_line_in_its_position(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bad input fails its batch of three; then each input is computed on its own."""
-    monkeypatch.setattr(module, "CHUNK", 3)
+    monkeypatch.setattr(compute, "CHUNK", 3)
     path = tmp_path / "lines"
     path.write_text("".join(f'{{"text":"{text}"}}\n' for text in ("+", "", "-", "++")))
     model = classifier()
@@ -117,7 +116,8 @@ def test_pairs_are_read_from_lines_or_tables(command: Command, tmp_path: Path) -
     lines, table = tmp_path / "lines", tmp_path / "table"
     lines.write_text('{"a":"++","b":"+-"}\n')
     table.write_text("b,a\n+-,++\n")
-    for options in ({"jsonl": lines}, {"csv": table}):
+    cases: tuple[dict[str, Any], ...] = ({"jsonl": lines}, {"csv": table})
+    for options in cases:
         code, (line,) = command.run(matcher(), **options)
         assert (code, line["score"]) == (0, 0.75)
     with pytest.raises(InputError, match=f"{lines}: pairs are read from files that end in"):
@@ -128,18 +128,19 @@ def test_columns_may_have_other_names(command: Command, tmp_path: Path) -> None:
     lines, table = tmp_path / "lines", tmp_path / "table"
     lines.write_text('{"body":"++","more":"+-"}\n')
     table.write_text("more,body\n+-,++\n,++\n")
-    for options in ({"jsonl": lines}, {"csv": table}):
-        assert command.run(classifier(), text_column=["body"], **options)[1][0]["label"] == "positive"
-        _, (line, *bad) = command.run(matcher(), text_column=["body", "more"], **options)
+    cases: tuple[dict[str, Any], ...] = ({"jsonl": lines}, {"csv": table})
+    for options in cases:
+        assert command.run(classifier(), text_column=("body",), **options)[1][0]["label"] == "positive"
+        _, (line, *bad) = command.run(matcher(), text_column=("body", "more"), **options)
         assert line["score"] == 0.75
     assert bad[0]["error"]["detail"].startswith("more: ")
-    for model, given, needed in ((classifier(), ["a", "b"], 1), (matcher(), ["a"], 2)):
+    for model, given, needed in ((classifier(), ("a", "b"), 1), (matcher(), ("a",), 2)):
         with pytest.raises(
             InputError, match=rf"^--text-column: \w+ needs {needed}, not {len(given)}: {' '.join(given)}$"
         ):
             command.run(model, csv=table, text_column=given)
     with pytest.raises(InputError, match="forecasts series"):
-        command.run(forecaster(), csv=table, text_column=["body"])
+        command.run(forecaster(), csv=table, text_column=("body",))
 
 
 def test_files_of_rows_need_no_option(command: Command, tmp_path: Path) -> None:
@@ -160,8 +161,9 @@ def test_files_of_rows_need_no_option(command: Command, tmp_path: Path) -> None:
 def test_series_are_read_from_tables(command: Command, tmp_path: Path) -> None:
     table = tmp_path / "table"
     table.write_text("heat,load\n" + "".join(f"{step + 4},{step}\n" for step in range(1, 5)))
-    for options in ({"files": [table]}, {"csv": table}):
-        code, (line,) = command.run(forecaster(), horizon=1, quantiles=[0.9], **options)
+    cases: tuple[dict[str, Any], ...] = ({"files": [table]}, {"csv": table})
+    for options in cases:
+        code, (line,) = command.run(forecaster(), horizon=1, quantiles=(0.9,), **options)
         assert (code, line["source"]) == (0, str(table))
         assert line["forecast"] == {"load": [4], "heat": [8]}
         assert line["quantiles"] == {"0.9": {"load": [8], "heat": [12]}}
@@ -172,7 +174,7 @@ def test_series_are_read_from_tables(command: Command, tmp_path: Path) -> None:
     [
         ({"jsonl": Path("x")}, "naive forecasts series: give CSV files with its channels as columns"),
         ({"horizon": 4}, "--horizon: must be at most 3, the steps that naive forecasts"),
-        ({"quantiles": [0.01]}, "--quantiles: level 0.01 is outside"),
+        ({"quantiles": (0.01,)}, "--quantiles: level 0.01 is outside"),
     ],
 )
 def test_options_that_do_not_apply_to_series_are_rejected(
