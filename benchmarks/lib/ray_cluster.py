@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import socket
 import subprocess
 import time
 import urllib.request
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from benchmarks.lib.servers import PACKAGES as OF_SERVICE
-from benchmarks.lib.servers import ROOT, environment
+from benchmarks.lib.servers import ROOT, environment, free_port
 
 PYTHON = ROOT / ".venv" / "ray" / "bin" / "python"
 """Interpreter with Ray and the service; `make test-ray` installs it."""
@@ -36,14 +35,6 @@ def versions_of_servers() -> dict[str, str]:
     done = subprocess.run([str(PYTHON), "-c", code], cwd=ROOT, capture_output=True, check=True, text=True)
     found: dict[str, str] = json.loads(done.stdout)
     return found
-
-
-def free_port() -> int:
-    """A port of the loopback interface that no process uses."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def is_ready(url: str) -> bool:

@@ -2,13 +2,11 @@
 
 import contextlib
 import json
-import os
 import re
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -16,9 +14,11 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from benchmarks.lib.ray_cluster import ENVIRONMENT, PYTHON, STOPPED_S, RayCluster, free_port
+from benchmarks.lib.ray_cluster import STOPPED_S, RayCluster
+from benchmarks.lib.servers import free_port
 from benchmarks.serving.node_failures import kill_under_load
 from tests.support.paths import ROOT
+from tests.support.ray_commands import start
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 
@@ -80,12 +80,6 @@ def test_answers_are_those_of_the_plain_service(name: str, cluster: RayCluster, 
         assert answer_of(url, REQUESTS[name]) == wanted
 
 
-def run_command(*command: str, **options: Any) -> subprocess.Popen[str]:
-    """Start `python -m ...` with a Ray of its own, not on the cluster of the other tests."""
-    environment = {**os.environ, **ENVIRONMENT, "RAY_ADDRESS": "local"}
-    return subprocess.Popen([str(PYTHON), "-m", *command], cwd=ROOT, env=environment, text=True, **options)
-
-
 @contextlib.contextmanager
 def served(log: Path, *command: str, ready: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     """Run a command; yields its process when all of the URLs answer 200."""
@@ -97,7 +91,7 @@ def served(log: Path, *command: str, ready: Sequence[str]) -> Iterator[subproces
         return False
 
     with log.open("wb") as stream:
-        process = run_command(*command, stdout=stream, stderr=stream)
+        process = start("-m", *command, stdout=stream, stderr=stream)
     try:
         wait_until(is_ready, log.read_text)
         yield process
@@ -194,7 +188,7 @@ def check_pages(client: httpx.Client, plain: Server) -> None:
     ],
 )
 def test_wrong_settings_are_named(flags: tuple[str, ...], said: str) -> None:
-    process = run_command("service", "ray", *flags, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = start("-m", "service", "ray", *flags, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     _, errors = process.communicate(timeout=STOPPED_S)
     assert process.returncode == 2
     assert said in errors

@@ -1,0 +1,23 @@
+"""Programs in the environment of `make test-ray`."""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from benchmarks.lib.ray_cluster import ENVIRONMENT, PYTHON
+from tests.support.paths import ROOT
+
+
+def start(*arguments: object, address: str = "local", **options: Any) -> subprocess.Popen[str]:
+    """Start `python ARGUMENTS`; without an address, Ray starts a cluster of its own."""
+    environment = {**os.environ, **ENVIRONMENT, "RAY_ADDRESS": address}
+    return subprocess.Popen([str(PYTHON), *map(str, arguments)], cwd=ROOT, env=environment, text=True, **options)
+
+
+def title(pid: int) -> str:
+    """Name that a process shows, such as that of its task; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0")
+    except OSError:
+        return ""
