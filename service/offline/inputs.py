@@ -45,7 +45,7 @@ PARQUET = ".parquet"
 PARQUET_ROWS = 64
 """Rows of a Parquet file that are decoded together."""
 BUFFER = 2**20
-URI = re.compile(r"([a-z][a-z0-9+.-]*://[^/?]+)/?([^?]*)(\?.*)?")
+URI = re.compile(r"([a-z][a-z0-9+.-]*://[^/?]*)/?([^?]*)(\?.*)?")
 """File system, path and options, as in s3://bucket/folder/*.parquet?region=eu-west-1."""
 
 
@@ -73,13 +73,13 @@ class Part(NamedTuple):
 
 
 def filesystem(uri: str) -> tuple[FileSystem, str]:
-    """File system of a path or URI, and the path in it. Raises: InputError."""
+    """File system of a path or URI, and the path in it, without a slash at its end. Raises: InputError."""
     match = URI.fullmatch(uri)
     if match is None:
         return LocalFileSystem(), os.path.abspath(uri)
     base, path, options = match.groups("")
     system, root = _connected(base, options)
-    return system, f"{root.rstrip('/')}/{path}"
+    return system, f"{root.rstrip('/')}/{path}".rstrip("/")
 
 
 @cache
@@ -140,7 +140,7 @@ def _find(pattern: str) -> dict[str, FileInfo]:
     if match is None:
         return {info.path: info for info in infos if info.type != FileType.NotFound}
     base, _, options = match.groups("")
-    root = len(path) - len(match[2])
+    root = len(path) - len(match[2].rstrip("/"))
     return {f"{base}/{info.path[root:]}{options}": info for info in infos if info.type != FileType.NotFound}
 
 

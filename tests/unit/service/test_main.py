@@ -2,8 +2,10 @@
 
 import json
 import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -167,6 +169,29 @@ def test_wrong_options_of_predict_are_rejected(
     assert caught.value.code == 2
     assert "usage: python -m service predict" in capsys.readouterr().err
     assert commands.called == []
+
+
+def test_options_of_batch_are_read(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "service.scale.batch", SimpleNamespace(batch=commands.stand_in("batch", 1)))
+    files = ["--input", "a.csv", "s3://b/*.parquet", "--output", "out"]
+    assert (
+        main(["batch", "exports/m", *files, "--task", "rank", "--format", "csv", "--workers", "3", "--top", "2"]) == 1
+    )
+    assert main(["batch", "exports/m", *files]) == 1
+    inputs = ["a.csv", "s3://b/*.parquet"]
+    assert commands.called == [
+        ("batch", (Path("exports/m"), inputs, "out", "rank", "csv", 3, Options(top=2))),
+        ("batch", (Path("exports/m"), inputs, "out", None, "jsonl", None, Options())),
+    ]
+
+
+def test_batch_names_the_extra_that_it_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["batch", "exports/m", "--input", "a.csv", "--output", "out"]) == 2
+    message = "python -m service batch needs ray, which is not installed; install longdoc-serve[ray]"
+    assert capsys.readouterr().err == f"error: {message}\n"
 
 
 def test_check_loads_every_export(
