@@ -72,6 +72,11 @@ class Part(NamedTuple):
     """Bytes of the file read since the part before, compressed ones if it is compressed."""
 
 
+def absolute(path: str) -> str:
+    """A path from the root, which processes in other folders can use; a URI as it is."""
+    return os.path.abspath(path) if URI.fullmatch(path) is None else path
+
+
 def filesystem(uri: str) -> tuple[FileSystem, str]:
     """File system of a path or URI, and the path in it, without a slash at its end. Raises: InputError."""
     match = URI.fullmatch(uri)

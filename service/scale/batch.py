@@ -28,7 +28,7 @@ from artifact.local import Model
 from artifact.manifest import MANIFEST, sha256_of, version_folder
 from service.offline.compute import Compute, Options, choose_fields, choose_task, prepare
 from service.offline.files import Field, InputError
-from service.offline.inputs import PART_BYTES, PART_ROWS, InputFile, Part, find_inputs, read_parts
+from service.offline.inputs import PART_BYTES, PART_ROWS, InputFile, Part, absolute, find_inputs, read_parts
 from service.offline.outputs import ERRORS, Counts, Format, Output, compute_part
 
 READERS = 4
@@ -82,7 +82,7 @@ def batch(
     fields = choose_fields(chosen, options, model.manifest.name)
     prepare(model, chosen, fields, options)
     inputs = find_inputs(patterns)
-    job = Job(export, sha256_of(export / MANIFEST), fields, options, Output(folder, chosen, format))
+    job = Job(export, sha256_of(export / MANIFEST), fields, options, Output(absolute(folder), chosen, format))
     done = job.output.start({**_description(job, model), "inputs": [file._asdict() for file in inputs]})
     if done is None:
         try:
@@ -126,7 +126,7 @@ def _run(job: Job, inputs: Sequence[InputFile], workers: int | None) -> dict[Inp
             new = Counts(result["rows"], result["bad_rows"])
             counts[inputs[result["file"]]] += new
             total += new
-            bar.set_postfix(rows=total.rows, bad=total.bad_rows, refresh=False)
+            bar.set_postfix(rows=f"{total.rows:,}", bad=f"{total.bad_rows:,}", refresh=False)
             bar.update(result["read"])
     return counts
 

@@ -40,7 +40,7 @@ TOTAL_PARTS = 8
 ENDED_S = 300
 MILLION = int(os.environ.get("BATCH_ROWS", "1000000"))
 """Rows of the slow test."""
-MEMORY = 2**30
+MEMORY = 2**29
 """Bound on the private memory of each process in the slow test, in bytes."""
 S3 = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
 
@@ -76,9 +76,9 @@ class Cluster:
         """Processes that compute a part."""
         return [pid for pid in descendants(self.process.pid) if title(pid) == "ray::MapBatches(_compute)"]
 
-    def start(self, *arguments: object) -> subprocess.Popen[str]:
-        """Start a batch."""
-        options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    def start(self, *arguments: object, folder: Path = ROOT) -> subprocess.Popen[str]:
+        """Start a batch in a folder."""
+        options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": folder}
         return start("-m", "service", "batch", *arguments, address=self.address, **options)
 
     def run(self, *arguments: object, code: int = 0) -> str:
@@ -135,15 +135,9 @@ def test_rows_of_all_formats_get_the_answers_of_predict(cluster: Cluster, tmp_pa
         csv.writer(stream).writerows([["id", "text"], *enumerate(texts), ["one cell"]])
     table = pyarrow.table({"id": range(broken + 1), "text": [*texts, None]})
     parquet.write_table(table, tmp_path / "in" / "c.parquet", row_group_size=500)
-    cluster.run(
-        CLASSIFIER,
-        "--input",
-        tmp_path / "in" / "*" / "*.gz",
-        tmp_path / "in" / "*.*",
-        "--output",
-        tmp_path / "out",
-        code=1,
-    )
+    (tmp_path / "in" / "empty.jsonl").touch()
+    process = cluster.start(CLASSIFIER, "--input", "in/*/*.gz", "in/*.*", "--output", "out", folder=tmp_path)
+    finished(process, 1)
     expected = artifact.load(CLASSIFIER).classify([text or "?" for text in texts])
     names = ["b.csv.xz", "c.parquet", "deep/a.jsonl.gz"]
     for name in names:
@@ -161,7 +155,10 @@ def test_rows_of_all_formats_get_the_answers_of_predict(cluster: Cluster, tmp_pa
     assert errors[-1]["source"] == f"{folder}/a.jsonl.gz:{broken + 1}"
     summary = json.loads((tmp_path / "out" / "_SUCCESS.json").read_text())
     assert (summary["rows"], summary["bad_rows"]) == (3 * broken + 3, 6)
-    assert [entry["results"] for entry in summary["inputs"]] == [f"results/{name}" for name in names]
+    wanted = {**dict.fromkeys(names, broken + 1), "empty.jsonl": 0}
+    assert {entry["results"]: entry["rows"] for entry in summary["inputs"]} == {
+        f"results/{name}": count for name, count in wanted.items()
+    }
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 def start(*arguments: object, address: str = "local", **options: Any) -> subprocess.Popen[str]:
     """Start `python ARGUMENTS`; without an address, Ray starts a cluster of its own."""
     environment = {**os.environ, **ENVIRONMENT, "RAY_ADDRESS": address}
-    return subprocess.Popen([str(PYTHON), *map(str, arguments)], cwd=ROOT, env=environment, text=True, **options)
+    return subprocess.Popen([str(PYTHON), *map(str, arguments)], env=environment, text=True, **{"cwd": ROOT, **options})
 
 
 def title(pid: int) -> str:
