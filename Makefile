@@ -66,7 +66,7 @@ env: .venv/dev/.installed  ## install everything for training and tests into .ve
 test: .venv/dev/.installed  ## run the tests but those below; COVERAGE=1 also fails if coverage is too low
 	$(DEV)/python -m pytest -m "not docker and not kserve and not ray and not slow" $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov)
 
-test-slow: .venv/dev/.installed  ## run the slow tests: soak, 100,000 fuzzed requests, 1 GB uploads; half an hour
+test-slow: .venv/dev/.installed .venv/ray/.installed  ## run the slow tests: soak, fuzzed requests, 1 GB uploads, a batch of a million rows; an hour
 	$(DEV)/python -m pytest -m slow
 
 test-docker: .venv/dev/.installed  ## run the tests that build and run containers; needs a Docker engine
@@ -76,7 +76,7 @@ test-kserve: .venv/dev/.installed .venv/kserve/.installed  ## ask a server with 
 	$(DEV)/python -m pytest -m kserve
 
 test-ray: .venv/dev/.installed .venv/ray/.installed  ## serve and compute batches on Ray clusters, and kill nodes; ten minutes
-	$(DEV)/python -m pytest -m ray
+	$(DEV)/python -m pytest -m "ray and not slow"
 
 check: .venv/dev/.installed  ## format, lint, types, import rules
 	$(DEV)/ruff format --check
