@@ -2,6 +2,7 @@
 
 import os
 import select
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -221,6 +222,21 @@ def test_forked_child_process_can_compute() -> None:
         assert select.select([answer], [], [], PATIENCE_S)[0], "no answer"
         assert answer.read() == expected
     os.waitpid(child, 0)
+
+
+def test_batches_may_be_computed_in_one_thread() -> None:
+    loaded = classifier()
+    threads = set[str]()
+    answer = backend_of(loaded).run
+
+    def run(inputs: Tensors) -> dict[str, Array]:
+        threads.add(threading.current_thread().name)
+        return answer(inputs)
+
+    backend_of(loaded).run = run  # type: ignore[method-assign]
+    Model(loaded, threads=1).classify(100 * ["+++ and more"])
+    assert len(backend_of(loaded).batches) == 7
+    assert len(threads) == 1
 
 
 def test_rows_of_one_bucket_are_computed_together() -> None:
