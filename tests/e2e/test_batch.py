@@ -269,7 +269,10 @@ def test_killed_process_and_node_lose_and_repeat_nothing(
 def test_interrupted_run_continues(cluster: Cluster, uninterrupted: Uninterrupted, tmp_path: Path) -> None:
     """After Ctrl-C, and after the command is killed."""
     out = tmp_path / "out"
+    # Tests that run in the background ignore the signal, and commands that they start would, too.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = cluster.start(*uninterrupted.arguments, out)
+    signal.signal(signal.SIGINT, before)
     wait_for_parts(out, 1, process)
     process.send_signal(signal.SIGINT)
     assert "interrupted; the same command continues" in finished(process, 130)
