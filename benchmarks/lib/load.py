@@ -158,8 +158,6 @@ async def open_loop(
         seed: seed of the arrival times.
 
     """
-    generator = np.random.default_rng(seed)
-    moments = np.cumsum(generator.exponential(1 / rate, size=int(rate * seconds + 10 * (rate * seconds) ** 0.5 + 10)))
     client = _Client(url, give_up_s)
     idle: list[_Connection] = []
     may_connect = asyncio.Semaphore(max_connections)
@@ -172,7 +170,7 @@ async def open_loop(
             if connection is not None:
                 idle.append(connection)
 
-    for index, due in enumerate(moments[moments < seconds].tolist()):
+    for index, due in enumerate(poisson(rate, seconds, seed).tolist()):
         if (wait := due - client.now()) > 0:
             await asyncio.sleep(wait)
         task = asyncio.create_task(ask(index, due))
@@ -183,6 +181,13 @@ async def open_loop(
     for connection in idle:
         connection.close()
     return client.outcome(seconds)
+
+
+def poisson(rate: float, seconds: float, seed: int = 0) -> NDArray[np.float64]:
+    """Times in seconds at which the requests of `open_loop` are due, ascending."""
+    generator = np.random.default_rng(seed)
+    times = np.cumsum(generator.exponential(1 / rate, size=int(rate * seconds + 10 * (rate * seconds) ** 0.5 + 10)))
+    return times[times < seconds]
 
 
 class _Client:

@@ -6,6 +6,7 @@
 
 import argparse
 import dataclasses
+import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,16 +38,21 @@ ANSWER = {
 
 
 class NullBackend:
-    """Backend that returns equal scores for every row immediately."""
+    """Backend that returns equal scores for every row, after `batch_s` seconds in which it sleeps."""
 
     device = "cpu"
 
+    def __init__(self, batch_s: float) -> None:
+        self._batch_s = batch_s
+
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Logits (B, 2) of 0."""
+        if self._batch_s:
+            time.sleep(self._batch_s)
         return {"logits": np.zeros((len(inputs["bytes"]), 2), np.float32)}
 
 
-def ours(port: int) -> None:
+def ours(port: int, batch_s: float) -> None:
     """Run the service; only the runtime of the classifier is replaced."""
 
     def load(
@@ -54,7 +60,7 @@ def ours(port: int) -> None:
     ) -> tuple[list[LoadedModel], dict[Path, RefusedExport]]:
         models, refused = load_models(settings, metrics, required)
         chosen = next(model for model in models if model.manifest.name == "imdb-s3")
-        return [dataclasses.replace(chosen, backend=NullBackend())], refused  # type: ignore[arg-type]
+        return [dataclasses.replace(chosen, backend=NullBackend(batch_s))], refused  # type: ignore[arg-type]
 
     log.configure("text")
     service.server.load_models = load  # type: ignore[assignment, attr-defined]  # the one place that names the runtime
@@ -121,9 +127,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--make", choices=["ours", "fastapi", "asgi"], default="ours")
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--batch-s", type=float, default=0, help="sleep of each batch of ours (default: %(default)s)")
     args = parser.parse_args()
     if args.make == "ours":
-        ours(args.port)
+        ours(args.port, args.batch_s)
     else:
         uvicorn.run(app if args.make == "fastapi" else bare, port=args.port, access_log=False, lifespan="off")
 

@@ -1,0 +1,144 @@
+"""Measure what the simulation needs: times of batches, of the work around them, of refusals, of the client, of a start.
+
+None of it is measured on the loads that the simulation is compared with. Used by `benchmarks.serving.sizing`.
+"""
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from artifact.loading import LoadedModel, load_export
+from artifact.manifest import version_folder
+from benchmarks.lib.load import closed_loop, open_loop, post, run
+from benchmarks.lib.record import Data
+from benchmarks.lib.servers import ROOT, TEXT, Server, document, server, service
+
+MODEL = "imdb-s3"
+ROWS = (1, 2, 4, 8, 16, 32)
+"""Rows of the measured batches; of the longest bucket at most 16."""
+BATCH_ROUNDS, IN_A_ROW = 5, 4
+SAME_SIZE = 3
+"""Batches of the same size before the measured ones: the first ones after another size take longer."""
+LENGTHS = (256, 4096, 16384, 65536)
+"""Document bytes of the measured front-end times."""
+RATE = 200.0
+"""Requests per second while processor time is measured: as many as a core answers with a model."""
+SECONDS = 6.0
+"""Duration of each of these measurements."""
+REFUSALS_PER_S = 800.0
+BUSY_BATCH_S = 0.05
+STARTS = 3
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+QUANTILES = 21
+
+
+def measure(server_core: int, load_core: int) -> Data:
+    """Measure all costs; times in ms, that of a start in seconds."""
+    os.sched_setaffinity(0, {server_core})
+    command = [sys.executable, "-m", "benchmarks.serving.service_times"]
+    batches = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout)
+    os.sched_setaffinity(0, {load_core})
+    front_end, client_ms = front_end_ms(server_core)
+    return {
+        **batches,
+        "front_end_ms": front_end,
+        "client_ms": client_ms,
+        "refusal_ms": refusal_ms(server_core, front_end["256"]),
+        "start_s": start_s(server_core),
+    }
+
+
+def batch_ms() -> Data:
+    """Mean times of batches by bucket and rows, and the quantiles of all times divided by their mean."""
+    model = load_export(version_folder(Path("exports") / MODEL), device="cpu")
+    sizes = [(bucket, rows) for bucket in model.row_lengths for rows in ROWS if rows * bucket <= 16 * 4096]
+    times: dict[tuple[int, int], list[float]] = {size: [] for size in sizes}
+    for number in range(-1, BATCH_ROUNDS):
+        for bucket, rows in sizes:
+            batch = [document(bucket)] * rows
+            seconds = [_batch_s(model, batch, bucket) for _ in range(SAME_SIZE + IN_A_ROW)]
+            if number >= 0:
+                times[bucket, rows] += seconds[SAME_SIZE:]
+    relative = np.concatenate([np.array(of) / statistics.mean(of) for of in times.values()])
+    means: dict[str, dict[str, float]] = {}
+    for (bucket, rows), of in times.items():
+        means.setdefault(str(bucket), {})[str(rows)] = round(1e3 * statistics.mean(of), 4)
+    spread = np.quantile(relative, np.linspace(0, 1, QUANTILES))
+    return {"batch_ms": means, "spread": [round(float(q), 4) for q in spread]}
+
+
+def _batch_s(model: LoadedModel, batch: list[bytes], bucket: int) -> float:
+    """Processor time of a batch, which other processes on the core hardly change; a batch is computed by one thread."""
+    started = time.thread_time()
+    model.run(batch, bucket)
+    return time.thread_time() - started
+
+
+def front_end_ms(core: int) -> tuple[dict[str, float], float]:
+    """Processor time of a request by document bytes, with a model that computes nothing; and that of the client."""
+    found, clients = dict[str, float](), list[float]()
+    with server(["-m", "benchmarks.serving.null_service"], {core}) as target:
+        for length in LENGTHS:
+            requests = [post(f"{target.url}/v1/classify", document(length), TEXT)]
+            run(open_loop(target.url, requests, rate=RATE, seconds=1))
+            before, client = processor_s(target), time.process_time()
+            outcome = run(open_loop(target.url, requests, rate=RATE, seconds=SECONDS))
+            count = len(outcome.status)
+            found[str(length)] = round(1e3 * (processor_s(target) - before) / count, 4)
+            clients.append(1e3 * (time.process_time() - client) / count)
+    return found, round(statistics.mean(clients), 4)
+
+
+def refusal_ms(core: int, front_end: float) -> float:
+    """Processor time of a request that is refused, while others wait for a model that sleeps."""
+    with server(["-m", "benchmarks.serving.null_service", "--batch-s", str(BUSY_BATCH_S)], {core}) as target:
+        waiting = [post(f"{target.url}/v1/classify", document(256), TEXT)]
+        refused = [post(f"{target.url}/v1/classify", document(256), TEXT, {"x-request-timeout-ms": "10"})]
+
+        async def both() -> tuple[int, int]:
+            answered, others = await asyncio.gather(
+                closed_loop(target.url, waiting, connections=6, seconds=SECONDS),
+                open_loop(target.url, refused, rate=REFUSALS_PER_S, seconds=SECONDS),
+            )
+            return len(answered.status), int((others.status == 429).sum())
+
+        run(closed_loop(target.url, waiting, connections=6, seconds=1))
+        before = processor_s(target)
+        answers, refusals = run(both())
+        return round((1e3 * (processor_s(target) - before) - answers * front_end) / refusals, 4)
+
+
+def transport_ms(core: int) -> float:
+    """Median latency of uvicorn alone: the time that the client and the sockets take."""
+    with server(["-m", "benchmarks.serving.null_service", "--make", "asgi"], {core}) as target:
+        outcome = run(open_loop(target.url, [post(target.url, document(4096), TEXT)], rate=RATE, seconds=SECONDS / 2))
+        return round(1e3 * outcome.quantile(0.5), 4)
+
+
+def start_s(core: int) -> list[float]:
+    """Times from the start of the process to its first answer."""
+    found = []
+    for _ in range(STARTS):
+        started = time.monotonic()
+        with service("--reload-s", "0", cores={core}) as target:
+            requests = [post(f"{target.url}/v1/classify", document(256), TEXT)]
+            run(closed_loop(target.url, requests, connections=1, seconds=0.001))
+            found.append(round(time.monotonic() - started, 2))
+    return found
+
+
+def processor_s(target: Server) -> float:
+    """Processor time of a server in seconds, all of its threads."""
+    fields = Path(f"/proc/{target.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+if __name__ == "__main__":
+    print(json.dumps(batch_ms()))
