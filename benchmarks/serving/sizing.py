@@ -393,7 +393,7 @@ def _error(values: Sequence[float]) -> float:
 
 def draw(record_: Record, path: Path) -> None:
     """Chart: p99 and refusals by documents per second of one replica."""
-    figure, (latency, refusals) = chart.figure((10, 3.8), 2)
+    figure, (latency, refusals) = chart.figure((7.5, 2.8), 2)
     data = record_.data
     costs = Costs.from_data(data["costs"])
     cases: tuple[tuple[Kind, Balancer, str], ...] = (("poisson", "least", "-"), ("bursty", "random", "--"))
@@ -407,7 +407,9 @@ def draw(record_: Record, path: Path) -> None:
             refusals.plot(shares, [100 * statistics.mean(load["refused"]) for load in loads], **style)
     latency.set(yscale="log", xlabel="rate / capacity of the replicas", ylabel="p99, ms")
     refusals.set(xlabel="rate / capacity of the replicas", ylabel="refused, %")
-    latency.legend(title="documents, capacity; dashed: bursty", fontsize="small")
+    figure.legend(
+        *latency.get_legend_handles_labels(), title="dashed: bursty", loc="outside right upper", fontsize="small"
+    )
     chart.save(figure, path)
 
 
