@@ -28,7 +28,7 @@ from benchmarks.lib.ray_cluster import (
     wait_until_ready,
 )
 from benchmarks.lib.record import Data, Record
-from benchmarks.lib.servers import ROOT, TEXT, document, environment
+from benchmarks.lib.servers import ROOT, TEXT, document, environment, free_port
 from benchmarks.lib.table import median_and_range, ratio, table
 
 PLAIN = "plain service"
