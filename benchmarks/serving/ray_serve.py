@@ -23,7 +23,6 @@ from benchmarks.lib.ray_cluster import (
     ENVIRONMENT,
     PYTHON,
     STOPPED_S,
-    free_port,
     versions_of_servers,
     wait_until_ready,
 )

@@ -4,12 +4,14 @@ None of it is measured on the loads that the simulation is compared with. Used b
 """
 
 import asyncio
+import functools
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +36,7 @@ SECONDS = 6.0
 """Duration of each of these measurements."""
 REFUSALS_PER_S = 800.0
 BUSY_BATCH_S = 0.05
+REFERENCE_BATCHES = 40
 STARTS = 3
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 QUANTILES = 21
@@ -60,18 +63,33 @@ def batch_ms() -> Data:
     model = load_export(version_folder(Path("exports") / MODEL), device="cpu")
     sizes = [(bucket, rows) for bucket in model.row_lengths for rows in ROWS if rows * bucket <= 16 * 4096]
     times: dict[tuple[int, int], list[float]] = {size: [] for size in sizes}
-    for number in range(-1, BATCH_ROUNDS):
-        for bucket, rows in sizes:
-            batch = [document(bucket)] * rows
-            seconds = [_batch_s(model, batch, bucket) for _ in range(SAME_SIZE + IN_A_ROW)]
-            if number >= 0:
-                times[bucket, rows] += seconds[SAME_SIZE:]
+    # As in the service, a thread computes the batches: memory is allocated differently than in the main thread.
+    with ThreadPoolExecutor(1) as executor:
+        for number in range(-1, BATCH_ROUNDS):
+            for bucket, rows in sizes:
+                batch = [document(bucket)] * rows
+                running = [executor.submit(_batch_s, model, batch, bucket) for _ in range(SAME_SIZE + IN_A_ROW)]
+                if number >= 0:
+                    times[bucket, rows] += [future.result() for future in running[SAME_SIZE:]]
     relative = np.concatenate([np.array(of) / statistics.mean(of) for of in times.values()])
     means: dict[str, dict[str, float]] = {}
     for (bucket, rows), of in times.items():
         means.setdefault(str(bucket), {})[str(rows)] = round(1e3 * statistics.mean(of), 4)
     spread = np.quantile(relative, np.linspace(0, 1, QUANTILES))
     return {"batch_ms": means, "spread": [round(float(q), 4) for q in spread]}
+
+
+def reference_ms(core: int, bucket: int, rows: int) -> float:
+    """Mean processor time of a batch on a core, in ms; the model is loaded once per process."""
+    os.sched_setaffinity(0, {core})
+    batch = [document(bucket)] * rows
+    times = [_batch_s(_reference_model(), batch, bucket) for _ in range(SAME_SIZE + REFERENCE_BATCHES)]
+    return 1e3 * statistics.mean(times[SAME_SIZE:])
+
+
+@functools.cache
+def _reference_model() -> LoadedModel:
+    return load_export(version_folder(Path("exports") / MODEL), device="cpu")
 
 
 def _batch_s(model: LoadedModel, batch: list[bytes], bucket: int) -> float:

@@ -74,7 +74,16 @@ def test_report_shows_replicas_and_validation(tmp_path: Path) -> None:
             "real": FIGURES,
             "simulated": {**FIGURES, "answers_per_s": 110.0},
         },
-        {"processes": 2, "bytes": 16384, "times": 1.5, "real": {**FIGURES, "refused": 0.3}, "simulated": FIGURES},
+        *(
+            {
+                "processes": 2,
+                "bytes": 16384,
+                "times": 1.5,
+                "real": {**FIGURES, "refused": 0.3},
+                "simulated": {**FIGURES, "p99_ms": p99_ms},
+            }
+            for p99_ms in (20.0, 22.0, 99.0)
+        ),
     ]
     pools = [{**load(share, 9.0), "replicas": count} for share in sizing.POOL_SHARES for count in sizing.POOLS]
     steps = [
@@ -88,7 +97,7 @@ def test_report_shows_replicas_and_validation(tmp_path: Path) -> None:
             "| 4 KB | poisson | 50 | 12 | 112 | 1,112 |",
             "| 4 KB | 80 | 0.4 | 8.3 ± 0.0 | 8.3 ± 0.0 | 0.0% ± 0.0% | 0.0% ± 0.0% |",
             "| 1 | 4 KB | closed loop | 100 | 110 | +10% | 5.0 | 5.0 | +0% |",
-            "| 2 | 16 KB | 1.5 x capacity | 100 | 100 | +0% | 5.0 | 5.0 | +0% | 20.0 | 20.0 | +0% | 30.0% | 0.0% |",
+            "| 2 | 16 KB | 1.5 x capacity | 100 | 100 | +0% | 5.0 | 5.0 | +0% | 20.0 | 22.0 | +10% | 30.0% | 0.0% |",
             "| 5 | 9 ± 0 | 30 ± 0 | 4 ± 0 | 10.0% ± 0.0% |",
             "| 256 | 1.00 | 16.00 |",
         ],
