@@ -4,7 +4,6 @@ None of it is measured on the loads that the simulation is compared with. Used b
 """
 
 import asyncio
-import functools
 import json
 import os
 import statistics
@@ -36,7 +35,6 @@ SECONDS = 6.0
 """Duration of each of these measurements."""
 REFUSALS_PER_S = 800.0
 BUSY_BATCH_S = 0.05
-REFERENCE_BATCHES = 40
 STARTS = 3
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 QUANTILES = 21
@@ -77,19 +75,6 @@ def batch_ms() -> Data:
         means.setdefault(str(bucket), {})[str(rows)] = round(1e3 * statistics.mean(of), 4)
     spread = np.quantile(relative, np.linspace(0, 1, QUANTILES))
     return {"batch_ms": means, "spread": [round(float(q), 4) for q in spread]}
-
-
-def reference_ms(core: int, bucket: int, rows: int) -> float:
-    """Mean processor time of a batch on a core, in ms; the model is loaded once per process."""
-    os.sched_setaffinity(0, {core})
-    batch = [document(bucket)] * rows
-    times = [_batch_s(_reference_model(), batch, bucket) for _ in range(SAME_SIZE + REFERENCE_BATCHES)]
-    return 1e3 * statistics.mean(times[SAME_SIZE:])
-
-
-@functools.cache
-def _reference_model() -> LoadedModel:
-    return load_export(version_folder(Path("exports") / MODEL), device="cpu")
 
 
 def _batch_s(model: LoadedModel, batch: list[bytes], bucket: int) -> float:

@@ -349,9 +349,10 @@ def _validation(data: Data) -> list[str]:
         f"{validation.DEADLINE_S:g} s. One process has a core, the load another. Two processes have a core each and "
         "share it with a load of their own, whose processor time is simulated, too. The closed loop has "
         f"{validation.CONNECTIONS} connections per process; capacity is its simulated throughput. Medians of "
-        f"{validation.ROUNDS} rounds with other arrival times; off is the median of the rounds' deviations. The speed "
-        "of the cores is measured before and after each load, with a batch on the idle server cores, and the simulated "
-        f"times are multiplied by it. Goal: {WITHIN:.0%}.",
+        f"{validation.ROUNDS} rounds with other arrival times; off is the median of the rounds' deviations. The "
+        "batches of each process are timed before its loads, with 1 and with "
+        f"{validation.CONNECTIONS} connections, and its simulated times are multiplied by the ratio to those below. "
+        f"Goal: {WITHIN:.0%}.",
         "",
         table(columns, rows, left=3),
     ]
