@@ -39,8 +39,8 @@ def compare(costs: Data, lengths: list[int], server_core: int, load_core: int) -
     One process: the server has a core of its own, and so has the load. Two processes: each has a core of its own and
     shares it with a load of its own; the simulated core also does the work of the client.
 
-    The cores of a shared machine change their speed within minutes, and large batches take longer in some processes than
-    in others, because their memory is allocated differently. The batches of each process are therefore timed before its
+    The cores of a shared machine change their speed within minutes, and large batches take longer in some processes
+    than in others, because memory is allocated differently. The batches of each process are therefore timed before its
     loads, and the times in `costs` are multiplied by the ratio.
     """
     transport_ms = service_times.transport_ms(server_core)
