@@ -277,7 +277,8 @@ def _table(
             names = ", ".join(header)[:SHOWN] or "none"
             raise InputError(f"{name}:1: {found} `{field}`; there are: {names}{hint}")
     for row in filter(None, reader):
-        place = f"{name}:{reader.line_num}"
+        # line_num is the last line of a row, whose cells may contain line breaks.
+        place = f"{name}:{reader.line_num - sum(cell.count(chr(10)) for cell in row)}"
         if len(row) == len(header):
             yield place, dict(zip(header, row, strict=True))
         else:

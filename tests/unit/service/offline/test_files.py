@@ -41,7 +41,7 @@ def test_error_names_the_wrong_line(path: Path, line: bytes) -> None:
 
 def test_rows_of_a_table_have_their_locations(path: Path) -> None:
     path.write_text('\ufefftext,other\n"one\nline",x\n\ntwo,y\n', encoding="utf-8")
-    assert list(rows(None, path, TEXT)) == [(f"{path}:3", (b"one\nline",)), (f"{path}:5", (b"two",))]
+    assert list(rows(None, path, TEXT)) == [(f"{path}:2", (b"one\nline",)), (f"{path}:5", (b"two",))]
 
 
 @pytest.mark.parametrize("name", ["rows.tsv", "ROWS.TSV", "rows.tsv.gz", "rows.csv.gz"])
