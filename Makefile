@@ -66,7 +66,7 @@ env: .venv/dev/.installed  ## install everything for training and tests into .ve
 test: .venv/dev/.installed  ## run the tests but those below; COVERAGE=1 also fails if coverage is too low
 	$(DEV)/python -m pytest -m "not docker and not kserve and not ray and not slow" $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov)
 
-test-slow: .venv/dev/.installed .venv/ray/.installed  ## run the slow tests: soak, fuzzed requests, 1 GB uploads, a batch of a million rows; an hour
+test-slow: .venv/dev/.installed .venv/ray/.installed  ## run the slow tests: soak, fuzzed requests, uploads of 1 GB, a million rows; an hour
 	$(DEV)/python -m pytest -m slow
 
 test-docker: .venv/dev/.installed  ## run the tests that build and run containers; needs a Docker engine

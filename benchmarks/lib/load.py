@@ -158,6 +158,7 @@ async def open_loop(
         seed: seed of the arrival times.
 
     """
+    moments = poisson(rate, seconds, seed).tolist()  # before the clock of the client starts
     client = _Client(url, give_up_s)
     idle: list[_Connection] = []
     may_connect = asyncio.Semaphore(max_connections)
@@ -170,7 +171,7 @@ async def open_loop(
             if connection is not None:
                 idle.append(connection)
 
-    for index, due in enumerate(poisson(rate, seconds, seed).tolist()):
+    for index, due in enumerate(moments):
         if (wait := due - client.now()) > 0:
             await asyncio.sleep(wait)
         task = asyncio.create_task(ask(index, due))

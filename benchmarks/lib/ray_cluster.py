@@ -21,6 +21,12 @@ ENVIRONMENT = {
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
 }
+TEST_CLUSTER = {
+    **ENVIRONMENT,
+    # By default, Ray's workers yield to every other process (nice 15), so that they hardly run on a busy machine.
+    "RAY_worker_niceness": "0",
+}
+"""For clusters that are killed and watched, not measured."""
 PACKAGES = ("ray", *OF_SERVICE)
 """Packages whose versions affect the results."""
 STOPPED_S = 120
@@ -67,7 +73,7 @@ class RayCluster:
         program = ("-m", "benchmarks.serving.ray_nodes")
         with log.open("wb") as stream:
             self.process = subprocess.Popen(
-                [str(PYTHON), *program, str(ROOT / "exports"), *ports], env={**environment(), **ENVIRONMENT},
+                [str(PYTHON), *program, str(ROOT / "exports"), *ports], env={**environment(), **TEST_CLUSTER},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream, cwd=ROOT, text=True,
             )  # fmt: skip
         self._log = log

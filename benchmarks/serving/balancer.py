@@ -10,7 +10,6 @@ import contextlib
 import re
 import subprocess
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -21,7 +20,7 @@ from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record
 from benchmarks.lib.servers import PACKAGES, ROOT, TEXT, document, free_port
 from benchmarks.lib.table import table
-from benchmarks.serving.restarts import START_S, Replica
+from benchmarks.serving.restarts import Replica, poll_readiness
 
 CONFIGURATION = ROOT / "docker/haproxy.cfg"
 BETWEEN_S = 2.0
@@ -82,43 +81,28 @@ async def outcome(client: httpx.AsyncClient, url: str) -> str:
     return str(response.status_code)
 
 
-async def wait_until_ready(replica: Replica) -> None:
-    """Wait until a replica answers that it is ready. Raises: RuntimeError after START_S seconds."""
-    until = time.monotonic() + START_S
-    async with httpx.AsyncClient(timeout=1, trust_env=False) as client:
-        while time.monotonic() < until:
-            with contextlib.suppress(httpx.HTTPError):
-                if (await client.get(f"{replica.url}/v2/health/ready")).status_code == 200:
-                    replica.is_ready = True
-                    return
-            await asyncio.sleep(0.05)
-    raise RuntimeError("the server did not become ready")
-
-
 async def disturb(program: str, times: int, clients: int, *, kill: bool) -> Counter[str]:
     """Restart or kill the replicas in turns under load; returns what became of the requests."""
     replicas, ended = [Replica([]), Replica([])], Counter[str]()
-    tasks: list[asyncio.Task[None]] = []
+    polling = asyncio.create_task(poll_readiness(replicas))
     try:
         for replica in replicas:
-            await asyncio.gather(replica.start(), wait_until_ready(replica))
+            await replica.start()
         with haproxy(program, [replica.url.removeprefix("http://") for replica in replicas]) as url:
             await asyncio.sleep(BETWEEN_S)
-            tasks = [asyncio.create_task(ask(url, ended)) for _ in range(clients)]
+            asking = [asyncio.create_task(ask(url, ended)) for _ in range(clients)]
             for turn in tqdm(range(times), desc="kills" if kill else "restarts"):
                 replica = replicas[turn % 2]
                 await asyncio.sleep(BETWEEN_S)
                 await (replica.kill() if kill else replica.stop())
-                replica.is_ready = False
-                await asyncio.gather(replica.start(), wait_until_ready(replica))
+                await replica.start()
             await asyncio.sleep(BETWEEN_S)
-            for task in tasks:
+            for task in asking:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*asking, return_exceptions=True)
         return ended
     finally:
-        for task in tasks:
-            task.cancel()
+        polling.cancel()
         for replica in replicas:
             await replica.kill()
 

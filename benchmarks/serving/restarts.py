@@ -31,7 +31,7 @@ START_S = 60.0
 
 
 class Replica:
-    """One server on a fixed port, restarted repeatedly."""
+    """One server on a fixed port, restarted repeatedly; `poll_readiness` must be running."""
 
     def __init__(self, flags: list[str]) -> None:
         self.port = free_port()
@@ -41,7 +41,7 @@ class Replica:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start the process and wait until the balancer sees it ready."""
+        """Start the process and wait until it is seen to be ready."""
         command = ["-m", "service", "--port", str(self.port), "--device", "cpu", *self._flags]
         quiet = asyncio.subprocess.DEVNULL
         self._process = await asyncio.create_subprocess_exec(
@@ -66,9 +66,10 @@ class Replica:
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
+        self.is_ready = False
 
 
-async def _balance(replicas: list[Replica]) -> None:
+async def poll_readiness(replicas: list[Replica]) -> None:
     """Poll the readiness every second."""
     async with httpx.AsyncClient(timeout=1) as client:
         while True:
@@ -99,7 +100,7 @@ async def _roll(restarts: int, clients: int, flags: list[str]) -> tuple[Counter[
     """Restart the servers in turns under load; returns the outcomes of requests and the exit codes."""
     replicas = [Replica(flags), Replica(flags)]
     ended, codes = Counter[str](), Counter[int]()
-    tasks = [asyncio.create_task(_balance(replicas))]
+    tasks = [asyncio.create_task(poll_readiness(replicas))]
     try:
         for replica in replicas:
             await replica.start()

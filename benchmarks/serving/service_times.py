@@ -18,6 +18,7 @@ import numpy as np
 from artifact.loading import LoadedModel, load_export
 from artifact.manifest import version_folder
 from benchmarks.lib.load import closed_loop, open_loop, post, run
+from benchmarks.lib.processes import fields
 from benchmarks.lib.record import Data
 from benchmarks.lib.servers import ROOT, TEXT, Server, document, server, service
 
@@ -139,8 +140,13 @@ def start_s(core: int) -> list[float]:
 
 def processor_s(target: Server) -> float:
     """Processor time of a server in seconds, all of its threads."""
-    fields = Path(f"/proc/{target.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+    return processor_s_of(Path(f"/proc/{target.process.pid}/stat"))
+
+
+def processor_s_of(stat: Path) -> float:
+    """Processor time in seconds of the process or thread of a `stat` file in /proc."""
+    values = fields(stat)
+    return (int(values[11]) + int(values[12])) / TICKS_PER_S
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.lib.load import Outcome, closed_loop, open_loop, poisson, post, run
-from benchmarks.lib.processes import fields
 from benchmarks.lib.record import Data
 from benchmarks.lib.servers import TEXT, Server, document, service
 from benchmarks.serving import service_times
@@ -88,14 +87,13 @@ def _compare_once(
 def calibrate(server: Server, length: int, load_core: int, costs: Data) -> tuple[float, float]:
     """Processor time of a process's small batches, and of its large ones, relative to `costs`."""
     os.sched_setaffinity(0, {load_core})
-    found = []
+    measured, found = Costs.from_data(costs), list[float]()
     for connections in (1, CONNECTIONS):
         _closed(server.url, length, connections, WARM_UP_S)
         before = _batches(server)
         _closed(server.url, length, connections, CALIBRATED_S)
-        seconds, count, rows = np.array(_batches(server)) - before
-        bucket = max(Costs.from_data(costs).buckets)
-        found.append(float(seconds / count / Costs.from_data(costs).batch_s(bucket, round(rows / count))))
+        seconds, count, rows = _batches(server) - before
+        found.append(float(seconds / count / measured.batch_s(max(measured.buckets), round(rows / count))))
     return round(found[0], 4), round(found[1], 4)
 
 
@@ -104,8 +102,7 @@ def _batches(server: Server) -> NDArray[np.float64]:
     seconds = 0.0
     for stat in Path(f"/proc/{server.process.pid}/task").glob("*/stat"):
         if stat.parent.name != str(server.process.pid):  # the main thread is the event loop
-            values = fields(stat)
-            seconds += (int(values[11]) + int(values[12])) / service_times.TICKS_PER_S
+            seconds += service_times.processor_s_of(stat)
     with urllib.request.urlopen(f"{server.url}/metrics") as answer:
         lines = answer.read().decode().splitlines()
     count, rows = (

@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> Path:
 
 
 def _refuse_own_options(args: argparse.Namespace) -> None:
-    """Refuse options of user data without --data, and a command that names nothing to train. Raises: UserError."""
+    """Refuse options of user data without --data. Raises: UserError."""
     options = {
         "--text-column": args.text_column,
         "--label-column": args.label_column != "label",
@@ -98,5 +98,3 @@ def _refuse_own_options(args: argparse.Namespace) -> None:
     }
     if given := [name for name, value in options.items() if value]:
         raise UserError(f"{given[0]} needs --data, your own file or folder, and --task")
-    if args.recipe is None and args.task is None:
-        raise UserError("name a recipe, such as imdb-s3, or give --task, with --data for your own file or folder")

@@ -41,10 +41,12 @@ def choose_recipe(
 
     `settings` are the recipe keys derived from user data.
 
-    Raises: UserError if the recipe is unknown, invalid or for another task.
+    Raises: UserError if neither recipe nor task is given, or if the recipe is unknown, invalid or for another task.
     """
     if name is None:
-        name = (DEFAULTS if settings is None else OWN_RECIPES)[task or "text-classification"]
+        if task is None:
+            raise UserError("name a recipe, such as imdb-s3, or give --task, with --data for your own file or folder")
+        name = (DEFAULTS if settings is None else OWN_RECIPES)[task]
     path = find_recipe(name)
     config = load_recipe(path, overrides, settings)
     if task not in (None, config.task):

@@ -102,7 +102,7 @@ def _choose_context(series: Series, horizon: int, given: Mapping[str, object]) -
     """The shortest candidate whose error is CLOSE to the lowest.
 
     The error is that of a least-squares linear map on the first half of validation. Prints a table of the errors, or
-    that there are too few rows to compare.
+    that there is nothing to compare.
     """
     train, rows = series.boundaries[0], len(series.values)
     fitting = [size for size in CONTEXTS if rows >= ROWS_PER_CONTEXT_STEP * size and size + 2 * horizon <= train]
@@ -110,7 +110,8 @@ def _choose_context(series: Series, horizon: int, given: Mapping[str, object]) -
     if len(candidates) < 2:
         chosen = (candidates or [size for size in CONTEXTS if _fits(size, given)] or CONTEXTS)[0]
         print(
-            f"context length: {chosen} steps; {rows} rows are too few to compare others; --set {CONTEXT}=... sets one"
+            f"context length: {chosen} steps; {rows} rows and the given settings leave no other to compare; "
+            f"--set {CONTEXT}=... sets another"
         )
         return chosen
     errors = {size: _validation_mse(series, size, horizon) for size in candidates}

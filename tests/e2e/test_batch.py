@@ -46,12 +46,12 @@ S3 = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_MET
 
 
 class Cluster:
-    """Two nodes with a core each; `tests/support/ray_nodes.py` runs them."""
+    """Two nodes with a core each; `tests/support/batch_cluster.py` runs them."""
 
     def __init__(self, log: Path) -> None:
         with log.open("wb") as stream:
             self.process = start(
-                "-m", "tests.support.ray_nodes", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream
+                "-m", "tests.support.batch_cluster", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stream
             )
         self._log = log
         self.address = self._next()
@@ -75,6 +75,18 @@ class Cluster:
     def workers(self) -> list[int]:
         """Processes that compute a part."""
         return [pid for pid in descendants(self.process.pid) if title(pid) == "ray::MapBatches(_compute)"]
+
+    def pause(self, count: int) -> list[int]:
+        """Pause some processes that compute a part: until they are resumed or killed, the batch cannot end."""
+
+        def found() -> list[int]:
+            workers = self.workers()
+            return workers[:count] if len(workers) >= count else []
+
+        paused = wait_until(found)
+        for pid in paused:
+            os.kill(pid, signal.SIGSTOP)
+        return paused
 
     def start(self, *arguments: object, folder: Path = ROOT) -> subprocess.Popen[str]:
         """Start a batch in a folder."""
@@ -239,8 +251,14 @@ def uninterrupted(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) ->
     return Uninterrupted(tmp_path_factory.mktemp("whole"), cluster)
 
 
+def resume(pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # killed with its node, or with its batch
+            os.kill(pid, signal.SIGCONT)
+
+
 def wait_for_parts(out: Path, count: int, process: subprocess.Popen[str]) -> None:
-    """Wait until a number of parts are complete, while the rest is not."""
+    """Wait until a number of parts are complete, while that of a paused process is not."""
 
     def are_complete() -> bool:
         assert process.poll() is None, process.communicate()
@@ -255,11 +273,11 @@ def test_killed_process_and_node_lose_and_repeat_nothing(
 ) -> None:
     out = tmp_path / "out"
     process = cluster.start(*uninterrupted.arguments, out)
-    wait_for_parts(out, 1, process)
-    os.kill(wait_until(cluster.workers)[0], signal.SIGKILL)
-    wait_for_parts(out, 2, process)
+    killed, paused = cluster.pause(2)  # one on each node
+    os.kill(killed, signal.SIGKILL)
     try:
         cluster.command("kill")
+        resume([paused])
         finished(process, 1)
     finally:
         cluster.command("add")
@@ -273,13 +291,17 @@ def test_interrupted_run_continues(cluster: Cluster, uninterrupted: Uninterrupte
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = cluster.start(*uninterrupted.arguments, out)
     signal.signal(signal.SIGINT, before)
+    paused = cluster.pause(1)
     wait_for_parts(out, 1, process)
     process.send_signal(signal.SIGINT)
+    resume(paused)
     assert "interrupted; the same command continues" in finished(process, 130)
     parts = {path: path.stat().st_mtime_ns for path in out.glob("results/*/part-*")}
     process = cluster.start(*uninterrupted.arguments, out)
+    paused = cluster.pause(1)
     wait_for_parts(out, len(parts) + 1, process)
     process.kill()
+    resume(paused)
     finished(process, -signal.SIGKILL)
     assert not (out / "_SUCCESS.json").exists()
     cluster.run(*uninterrupted.arguments, out, code=1)

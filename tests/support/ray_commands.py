@@ -5,13 +5,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lib.ray_cluster import ENVIRONMENT, PYTHON
+from benchmarks.lib.ray_cluster import PYTHON, TEST_CLUSTER
 from tests.support.paths import ROOT
 
 
 def start(*arguments: object, address: str = "local", **options: Any) -> subprocess.Popen[str]:
     """Start `python ARGUMENTS`; without an address, Ray starts a cluster of its own."""
-    environment = {**os.environ, **ENVIRONMENT, "RAY_ADDRESS": address}
+    environment = {**os.environ, **TEST_CLUSTER, "RAY_ADDRESS": address}
     return subprocess.Popen([str(PYTHON), *map(str, arguments)], env=environment, text=True, **{"cwd": ROOT, **options})
 
 

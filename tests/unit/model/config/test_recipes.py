@@ -144,7 +144,9 @@ def test_invalid_base_is_an_error(base: str, message: str, tmp_path: Path) -> No
 
 
 def test_default_recipe_depends_on_task_and_data() -> None:
-    assert choose_recipe(None, None, []).name == "imdb-s3"
+    assert choose_recipe(None, "text-classification", []).name == "imdb-s3"
+    with pytest.raises(UserError, match="name a recipe, such as imdb-s3, or give --task"):
+        choose_recipe(None, None, [])
     assert choose_recipe(None, "forecasting", []).name == "ettm2"
     assert choose_recipe(None, "forecasting", [], {}).name == "series"
     with pytest.raises(UserError, match="recipe synthetic is for text-classification, not forecasting"):

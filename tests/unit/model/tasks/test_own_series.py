@@ -87,8 +87,10 @@ def test_a_few_rows_compare_two_contexts(tmp_path: Path, capsys: pytest.CaptureF
     recipe(write(tmp_path, waves(12, 240)))
     assert list(rows_of_table(capsys.readouterr().out)) == [12, 24]
     config = recipe(write(tmp_path, waves(12, 120)))
-    told = "context length: 12 steps; 120 rows are too few to compare others; --set model.context_length=... sets one\n"
-    assert capsys.readouterr().out == told
+    assert capsys.readouterr().out == (
+        "context length: 12 steps; 120 rows and the given settings leave no other to compare; "
+        "--set model.context_length=... sets another\n"
+    )
     assert config.model.context_length == 12
 
 

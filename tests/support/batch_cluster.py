@@ -1,6 +1,6 @@
 """A Ray cluster of two nodes on one machine, for `longdoc-serve batch`; a program of its own.
 
-`python -m tests.support.ray_nodes` writes a line with the address of the cluster. Each line on standard input is a
+`python -m tests.support.batch_cluster` writes a line with the address of the cluster. Each line on standard input is a
 command, confirmed by the same line: `kill` ends the second node and all its processes, `add` starts it again. The end
 of the input stops the cluster. Runs in the environment of `make test-ray`.
 """
