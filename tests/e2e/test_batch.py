@@ -65,28 +65,28 @@ class Cluster:
         self.process.communicate(timeout=ENDED_S)
         raise AssertionError(self._log.read_text())
 
-    def command(self, name: str) -> None:
-        """`kill` the second node, or `add` it again."""
+    def kill_node(self) -> None:
+        """Kill all processes of the second node."""
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{name}\n")
+        self.process.stdin.write("kill\n")
         self.process.stdin.flush()
-        assert self._next() == name
+        assert self._next() == "killed"
 
     def workers(self) -> list[int]:
         """Processes that compute a part."""
         return [pid for pid in descendants(self.process.pid) if title(pid) == "ray::MapBatches(_compute)"]
 
-    def pause(self, count: int) -> list[int]:
-        """Pause some processes that compute a part: until they are resumed or killed, the batch cannot end."""
+    def pause(self, *paused: int) -> int:
+        """Pause a process that computes a part, besides those already paused; the batch cannot end before it goes on.
 
-        def found() -> list[int]:
-            workers = self.workers()
-            return workers[:count] if len(workers) >= count else []
-
-        paused = wait_until(found)
-        for pid in paused:
+        A node has one core, so that the process is on another node than the paused ones.
+        """
+        while True:
+            pid = wait_until(lambda: next((pid for pid in self.workers() if pid not in paused), None))
             os.kill(pid, signal.SIGSTOP)
-        return paused
+            if pid in self.workers():
+                return pid
+            os.kill(pid, signal.SIGCONT)  # it completed its part before it was stopped
 
     def start(self, *arguments: object, folder: Path = ROOT) -> subprocess.Popen[str]:
         """Start a batch in a folder."""
@@ -251,10 +251,10 @@ def uninterrupted(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) ->
     return Uninterrupted(tmp_path_factory.mktemp("whole"), cluster)
 
 
-def resume(pids: Iterable[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):  # killed with its node, or with its batch
-            os.kill(pid, signal.SIGCONT)
+def end(pid: int) -> None:
+    """Kill a paused process of a batch that has ended: it keeps its core otherwise."""
+    with contextlib.suppress(ProcessLookupError):  # Ray ended it
+        os.kill(pid, signal.SIGKILL)
 
 
 def wait_for_parts(out: Path, count: int, process: subprocess.Popen[str]) -> None:
@@ -268,19 +268,19 @@ def wait_for_parts(out: Path, count: int, process: subprocess.Popen[str]) -> Non
     assert len(list(out.glob("results/*/part-*"))) < TOTAL_PARTS
 
 
-def test_killed_process_and_node_lose_and_repeat_nothing(
-    cluster: Cluster, uninterrupted: Uninterrupted, tmp_path: Path
-) -> None:
+def test_killed_process_and_node_lose_and_repeat_nothing(uninterrupted: Uninterrupted, tmp_path: Path) -> None:
+    """In a cluster of its own: after a batch is killed, Ray Data reserves cores for it for some minutes."""
     out = tmp_path / "out"
-    process = cluster.start(*uninterrupted.arguments, out)
-    killed, paused = cluster.pause(2)  # one on each node
-    os.kill(killed, signal.SIGKILL)
-    try:
-        cluster.command("kill")
-        resume([paused])
+    with Cluster(tmp_path / "log") as cluster:
+        process = cluster.start(*uninterrupted.arguments, out)
+        # One process after the other: one node could compute all parts before the other one has started a process.
+        killed = cluster.pause()
+        paused = cluster.pause(killed)
+        os.kill(killed, signal.SIGKILL)
+        cluster.kill_node()
+        with contextlib.suppress(ProcessLookupError):  # killed with its node
+            os.kill(paused, signal.SIGCONT)
         finished(process, 1)
-    finally:
-        cluster.command("add")
     assert contents(out) == uninterrupted.output
 
 
@@ -291,18 +291,18 @@ def test_interrupted_run_continues(cluster: Cluster, uninterrupted: Uninterrupte
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = cluster.start(*uninterrupted.arguments, out)
     signal.signal(signal.SIGINT, before)
-    paused = cluster.pause(1)
+    paused = cluster.pause()
     wait_for_parts(out, 1, process)
     process.send_signal(signal.SIGINT)
-    resume(paused)
     assert "interrupted; the same command continues" in finished(process, 130)
+    end(paused)
     parts = {path: path.stat().st_mtime_ns for path in out.glob("results/*/part-*")}
     process = cluster.start(*uninterrupted.arguments, out)
-    paused = cluster.pause(1)
+    paused = cluster.pause()
     wait_for_parts(out, len(parts) + 1, process)
     process.kill()
-    resume(paused)
     finished(process, -signal.SIGKILL)
+    end(paused)
     assert not (out / "_SUCCESS.json").exists()
     cluster.run(*uninterrupted.arguments, out, code=1)
     assert contents(out) == uninterrupted.output

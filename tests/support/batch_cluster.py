@@ -1,8 +1,8 @@
 """A Ray cluster of two nodes on one machine, for `longdoc-serve batch`; a program of its own.
 
-`python -m tests.support.batch_cluster` writes a line with the address of the cluster. Each line on standard input is a
-command, confirmed by the same line: `kill` ends the second node and all its processes, `add` starts it again. The end
-of the input stops the cluster. Runs in the environment of `make test-ray`.
+`python -m tests.support.batch_cluster` writes a line with the address of the cluster. After a line on standard input
+it kills all processes of the second node and writes `killed`. The end of the input stops the cluster. Runs in the
+environment of `make test-ray`.
 """
 
 import sys
@@ -15,13 +15,9 @@ def main() -> None:
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     other = cluster.add_node(num_cpus=1)
     say(cluster.address)
-    for line in sys.stdin:
-        command = line.strip()
-        if command == "kill":
-            cluster.remove_node(other, allow_graceful=False)
-        else:
-            other = cluster.add_node(num_cpus=1)
-        say(command)
+    for _ in sys.stdin:
+        cluster.remove_node(other, allow_graceful=False)
+        say("killed")
     cluster.shutdown()
 
 
