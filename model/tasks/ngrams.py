@@ -39,8 +39,10 @@ STRENGTHS = (1.0, 3.0, 30.0, 100.0)
 """Inverse regularisation C: the one with which features are compared, and the others that are tried afterwards."""
 MAX_ITERATIONS = 300
 TOLERANCE = 1e-5
-MAX_DENSE = 3_000
+MAX_DENSE = 8_000
 """Number of documents up to which the regression is fitted in the span of the documents."""
+BLOCK = 4_096
+"""Number of n-grams whose products are computed at once."""
 SMALLEST_SCALE = 1e-6
 """Scale below which an n-gram does not count: rounding errors of a scale of zero."""
 MISSING = -10.0
@@ -306,20 +308,33 @@ def _regression(x: "csr_matrix", labels: Labels, strength: float) -> tuple[Float
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    basis: Any = None
-    if x.shape[0] <= min(MAX_DENSE, x.shape[1]):
-        squares, vectors = np.linalg.eigh((x @ x.T).toarray())
+    coordinates: Any = x
+    is_dense = x.shape[0] <= min(MAX_DENSE, x.shape[1])
+    if is_dense:
+        squares, vectors = np.linalg.eigh(_products(x))
         is_positive = squares > squares[-1] * 1e-10
         lengths, vectors = np.sqrt(squares[is_positive]), vectors[:, is_positive]
-        basis = x.T @ (vectors / lengths)  # (features, coordinates)
-        x = vectors * lengths
+        coordinates = vectors * lengths
     regression = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS, tol=TOLERANCE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations bounds the time
-        regression.fit(x, labels)
+        regression.fit(coordinates, labels)
     weights, bias = regression.coef_.T, regression.intercept_
-    if basis is not None:
-        weights = basis @ weights
+    if is_dense:  # the basis is x.T @ (vectors / lengths)
+        weights = x.T @ ((vectors / lengths) @ weights)
     if len(bias) == 1:  # two classes: one logit, half for each
         weights, bias = np.concatenate((-weights, weights), axis=1) / 2, np.array([-bias[0], bias[0]]) / 2
     return weights, bias
+
+
+def _products(x: "csr_matrix") -> Floats:
+    """Inner products of all documents, (documents, documents).
+
+    In dense blocks, because the sparse product takes minutes if thousands of n-grams are in most documents.
+    """
+    products = np.zeros((x.shape[0], x.shape[0]))
+    columns = x.tocsc()
+    for first in range(0, x.shape[1], BLOCK):
+        block = columns[:, first : first + BLOCK].toarray()
+        products += block @ block.T
+    return products
