@@ -153,7 +153,7 @@ def _keys(hasher: WordHasher, windows: Sequence[bytes]) -> Iterator[NDArray[np.i
     for first in tqdm(range(0, len(order), BATCH), desc="n-grams", unit="batch", leave=False, disable=None):
         chosen = order[first : first + BATCH]
         document, lengths = pad_rows([windows[i] for i in chosen], max(1, len(windows[chosen[-1]])))
-        hashes, doc_index = hasher(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
+        hashes, doc_index, _ = hasher(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
         window = torch.tensor(chosen, device=device)[doc_index].unsqueeze(1)
         keys = (window * 16 + number) * 2**31 + hashes
         yield keys[hashes >= 0].cpu().numpy()

@@ -47,7 +47,7 @@ def hash_words(hasher: WordHasher, texts: Sequence[bytes]) -> Words:
     for first in tqdm(range(0, len(order), BATCH), desc="words", unit="batch", leave=False, disable=None):
         chosen = order[first : first + BATCH]
         document, lengths = pad_rows([texts[i] for i in chosen], max(1, len(texts[chosen[-1]])))
-        hashes, doc_index = hasher(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
+        hashes, doc_index, _ = hasher(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
         ends = np.searchsorted(doc_index.cpu().numpy(), np.arange(1, len(chosen)))
         found |= dict(zip(chosen, np.split(hashes[:, 0].cpu().numpy().astype(np.int32), ends), strict=True))
     values = [found[i] for i in range(len(texts))]
