@@ -78,16 +78,21 @@ def answer_of(url: str, request: tuple[str, str, bytes, str]) -> tuple[int, byte
     return response.status_code, VARIABLE.sub(b"", response.content), found
 
 
+def check_same(url: str, other: str, name: str) -> None:
+    """Check that two services give the same answer to a request, with the same numbers up to rounding."""
+    (*found, body), (*wanted, other_body) = (
+        (status, headers, body) for status, body, headers in (answer_of(each, REQUESTS[name]) for each in (url, other))
+    )
+    assert found == wanted
+    assert NUMBER.sub(b"", body) == NUMBER.sub(b"", other_body)
+    numbers, other_numbers = (list(map(float, NUMBER.findall(part))) for part in (body, other_body))
+    assert numbers == pytest.approx(other_numbers, rel=TOLERANCE, abs=TOLERANCE)
+
+
 @pytest.mark.parametrize("name", REQUESTS)
 def test_answers_are_those_of_the_plain_service(name: str, cluster: RayCluster, plain: Server) -> None:
-    status, body, headers = answer_of(plain.url, REQUESTS[name])
-    numbers = [float(number) for number in NUMBER.findall(body)]
     for url in cluster.urls:
-        found_status, found_body, found_headers = answer_of(url, REQUESTS[name])
-        assert (found_status, found_headers) == (status, headers)
-        assert NUMBER.sub(b"", found_body) == NUMBER.sub(b"", body)
-        found_numbers = [float(number) for number in NUMBER.findall(found_body)]
-        assert found_numbers == pytest.approx(numbers, rel=TOLERANCE, abs=TOLERANCE)
+        check_same(url, plain.url, name)
 
 
 @contextlib.contextmanager
@@ -161,7 +166,7 @@ def test_example_serves_each_group_of_models_behind_its_prefix(tmp_path: Path, p
     ready = [f"{url}/v2/health/ready" for url in (text, series)]
     with served(tmp_path / "log", "ray.serve.scripts", "run", str(config), ready=ready) as process:
         for url, name in ((text, "text"), (text, "rank"), (series, "forecast"), (text, "not JSON")):
-            assert answer_of(url, REQUESTS[name]) == answer_of(plain.url, REQUESTS[name])
+            check_same(url, plain.url, name)
         for url, models in ((text, ["aan", "imdb-s3"]), (series, ["ettm2", "exchange", "ili", "weather"])):
             with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
                 assert [model["name"] for model in client.get("/v1/models").json()["models"]] == models
