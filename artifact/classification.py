@@ -1,4 +1,4 @@
-"""Pre- and postprocessing of text classification: documents -> rows, logits of the rows -> answers."""
+"""Pre- and postprocessing of text classification: documents -> rows, outputs of the rows -> answers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,19 @@ class Options:
     on_overflow: OnOverflow = "windows"
     """How to read documents longer than the model's max_length."""
     detail: bool = False
-    """Whether to return the scores of each window."""
+    """Whether to return the scores of each window and the contributions of each stretch."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the model computed for one row of a document."""
+
+    spans: list[Span]
+    """Parts of the document in the row."""
+    scores: NDArray[np.float64]
+    """(classes,), summing to 1."""
+    contributions: NDArray[np.float32]
+    """(stretches, classes); those of the padding may be included."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +44,9 @@ class Classification:
     """(classes,), summing to 1."""
     bytes_total: int
     bytes_used: int
-    windows: list[tuple[list[Span], NDArray[np.float64]]]
-    """One entry per row: the spans of the document in the row, and the row's scores."""
+    rows: list[Row]
+    stretch_bytes: int
+    """Length of a stretch."""
 
     def as_json(self, labels: Sequence[str], options: Options) -> dict[str, Any]:
         """The JSON object returned to clients, best score first; `labels` are the model's."""
@@ -41,15 +54,37 @@ class Classification:
         result: dict[str, Any] = {
             **scores[0],
             "scores": scores,
-            "coverage": coverage(self.bytes_total, self.bytes_used, len(self.windows), options.on_overflow),
+            "coverage": coverage(self.bytes_total, self.bytes_used, len(self.rows), options.on_overflow),
         }
         if options.detail:
             result["windows"] = [
-                {"start": start, "end": end, "scores": _ranked(row, labels, options.top_k)}
-                for spans, row in self.windows
-                for start, end in spans
+                {"start": start, "end": end, "scores": _ranked(row.scores, labels, options.top_k)}
+                for row in self.rows
+                for start, end in row.spans
+            ]
+            kept = [score["label"] for score in scores]
+            result["stretches"] = [
+                {"start": start, "end": end, "contributions": {label: contributions[label] for label in kept}}
+                for start, end, contributions in self._stretches(labels)
             ]
         return result
+
+    def _stretches(self, labels: Sequence[str]) -> list[tuple[int, int, dict[str, float]]]:
+        """Start and end byte of each stretch, and its contribution to the document's logit of each label, by start.
+
+        The document's logits, the mean over its rows, are the sum of the contributions and of the manifest's base.
+        Stretches of overlapping windows overlap. In a row of `head_tail`, a stretch that begins in the head and ends in
+        the tail includes the bytes between, which the model does not read.
+        """
+        found = list[tuple[int, int, dict[str, float]]]()
+        for row in self.rows:
+            bounds = _bounds(row.spans, self.stretch_bytes)
+            shares = row.contributions[: len(bounds)].astype(np.float64) / len(self.rows)
+            found += [
+                (start, end, dict(zip(labels, share, strict=True)))
+                for (start, end), share in zip(bounds, shares.tolist(), strict=True)
+            ]
+        return sorted(found, key=lambda stretch: stretch[:2])
 
 
 class Documents:
@@ -65,6 +100,11 @@ class Documents:
     """
 
     def __init__(self, documents: Sequence[bytes], manifest: ClassifierManifest, on_overflow: OnOverflow) -> None:
+        self._classes = len(manifest.labels)
+        # without contributions, each row is one stretch that contributes its logits
+        self._first, self._stretch_bytes = 0, manifest.max_length
+        if manifest.stretches is not None:
+            self._first, self._stretch_bytes = self._classes, manifest.stretches.length
         self._sizes = [len(document) for document in documents]
         self._plans = [_cut(index, size, manifest, on_overflow) for index, size in enumerate(self._sizes)]
         self.rows = [
@@ -72,16 +112,24 @@ class Documents:
         ]
         """Rows of all documents, in order."""
 
-    def answers(self, logits: NDArray[np.float32]) -> Iterator[Classification]:
+    def answers(self, outputs: Sequence[NDArray[np.float32]]) -> Iterator[Classification]:
         """Yield the result of each document.
 
-        Shape:  logits (rows, classes), in the order of `rows`.
+        Args:
+            outputs: outputs of the rows, in their order: the logits (classes,), followed by the contributions of the
+                row's stretches (stretches * classes,) if the model returns them.
+
         """
+        logits = np.stack([output[: self._classes] for output in outputs])
         scores, first = softmax(logits.astype(np.float64)), 0
         for size, plan in zip(self._sizes, self._plans, strict=True):
             last = first + len(plan)
             whole = scores[first] if len(plan) == 1 else combine(logits[first:last])
-            yield Classification(whole, size, bytes_used(plan), list(zip(plan, scores[first:last], strict=True)))
+            rows = [
+                Row(spans, scores[i], outputs[i][self._first :].reshape(-1, self._classes))
+                for i, spans in enumerate(plan, first)
+            ]
+            yield Classification(whole, size, bytes_used(plan), rows, self._stretch_bytes)
             first = last
 
 
@@ -91,6 +139,14 @@ def _cut(index: int, size: int, manifest: ClassifierManifest, on_overflow: OnOve
         return cut(size, manifest.max_length, manifest.window_overlap, on_overflow)
     except InvalidInput as error:
         raise InvalidInput(f"input {index}: {error}", [(f"inputs.{index}", str(error))]) from None
+
+
+def _bounds(spans: Sequence[Span], length: int) -> list[Span]:
+    """Start and end in the document of each stretch of `length` bytes of a row; the last may be shorter."""
+    positions = np.concatenate([np.arange(start, end) for start, end in spans])
+    starts = positions[::length]
+    last = np.append(positions[length - 1 :: length], positions[-1])[: len(starts)]
+    return list(zip(starts.tolist(), (last + 1).tolist(), strict=True))
 
 
 def _ranked(scores: NDArray[np.float64], labels: Sequence[str], top_k: int | None) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artifact.backends import create_backend
-from artifact.backends.base import Array, Device, InferenceBackend, largest_error
+from artifact.backends.base import Array, Device, InferenceBackend, output_error
 from artifact.documents import pad_rows
 from artifact.errors import BadExport
 from artifact.manifest import (
@@ -61,16 +61,20 @@ class LoadedModel:
             rows: bytes of documents or of float32 windows, none longer than `bucket`.
             bucket: row length in bytes, one of `row_lengths`.
 
-        Shape:  returns (rows, ...).
+        Shape:  returns (rows, ...); of a classifier (rows, classes + stretches * classes): the logits of each row,
+                followed by the contributions of its stretches if the export has them.
         Raises: any error of the runtime, unchanged.
 
         """
-        names, output = [spec.name for spec in self.manifest.inputs], self.manifest.outputs[0].name
+        names, outputs = ([spec.name for spec in specs] for specs in (self.manifest.inputs, self.manifest.outputs))
         if isinstance(self.manifest, ForecasterManifest):
             windows = np.frombuffer(bytearray().join(rows), np.float32)  # PyTorch warns about read-only arrays
             shape = (len(rows), *self.manifest.inputs[0].shape[1:])
-            return self.backend.run({names[0]: windows.reshape(shape)})[output]
-        return self.backend.run(dict(zip(names, pad_rows(rows, bucket), strict=True)))[output]
+            return self.backend.run({names[0]: windows.reshape(shape)})[outputs[0]]
+        computed = self.backend.run(dict(zip(names, pad_rows(rows, bucket), strict=True)))
+        if len(outputs) == 1:
+            return computed[outputs[0]]
+        return np.concatenate([computed[name].reshape(len(rows), -1) for name in outputs], axis=1)
 
     def run_head(self, a: Floats, b: Floats) -> Floats:
         """Logits (pairs,) of a matcher's head for vectors a and b (pairs, dim), computed in batches of HEAD_ROWS.
@@ -164,7 +168,8 @@ def _fitting(graph: Graph, golden: dict[str, Array], bucket: int) -> dict[str, A
         return golden
     rows, lengths = golden[names[0]], golden[names[1]]
     kept = lengths <= bucket
-    cut = {name: golden[name][kept] for name in (names[1], graph.outputs[0].name) if name in golden}
+    others = (names[1], *(spec.name for spec in graph.outputs))
+    cut = {name: golden[name][kept] for name in others if name in golden}
     return {names[0]: rows[kept, :bucket], **cut}
 
 
@@ -181,7 +186,7 @@ def _check_golden(
         first = (str(error) or type(error).__name__).splitlines()[0]
         raise BadExport(f"{place}: computing the golden inputs failed: {first}", "golden") from None
     for spec in graph.outputs:
-        distance = largest_error(outputs[spec.name], golden[spec.name])
+        distance = output_error(outputs[spec.name], golden[spec.name])
         if not distance <= tolerance:
             allowed = f"allowed {tolerance:.0e}"
             raise BadExport(f"{place}: {spec.name} is {distance:.2e} from its golden output; {allowed}", "golden")

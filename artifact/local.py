@@ -198,7 +198,8 @@ class Model:
         request = Texts(texts, manifest, on_overflow)
         keys = list(dict.fromkeys(request.keys))
         rows = [request.rows(key) for key in keys]
-        vectors = pool_each([len(part) for part in rows], self._compute([row for part in rows for row in part]))
+        computed = self._compute([row for part in rows for row in part])
+        vectors = pool_each([len(part) for part in rows], np.stack(computed))
         return request.vectors(dict(zip(keys, vectors, strict=True))), request.coverages
 
     def _scores(self, a: Floats, b: Floats) -> list[float]:
@@ -206,8 +207,8 @@ class Model:
         scores: list[float] = sigmoid(_finite(self._loaded.run_head(a, b))).tolist()
         return scores
 
-    def _compute(self, rows: Sequence[bytes]) -> Floats:
-        """Outputs (rows, ...). Rows of one bucket are batched; batches run concurrently."""
+    def _compute(self, rows: Sequence[bytes]) -> list[Floats]:
+        """Output of each row. Rows of one bucket are batched; batches run concurrently."""
         lengths = self._loaded.row_lengths
         buckets = defaultdict[int, list[int]](list)
         for index, row in enumerate(rows):
@@ -221,12 +222,12 @@ class Model:
         pool = self._pools.get(os.getpid()) or self._new_pool()
         computed = pool.map(lambda batch: self._loaded.run([rows[i] for i in batch[1]], batch[0]), batches)
         try:
-            outputs = np.concatenate(list(computed))
+            found = list(computed)
         except Exception as error:  # the runtimes' exceptions share no base class but Exception
             raise InferenceFailed("the backend failed on this input") from error
-        ordered = np.empty_like(outputs)
-        ordered[[index for _, indices in batches for index in indices]] = outputs
-        return _finite(ordered)
+        outputs = (output for part in found for output in _finite(part))
+        by_row = dict(zip((index for _, indices in batches for index in indices), outputs, strict=True))
+        return [by_row[index] for index in range(len(rows))]
 
     def _new_pool(self) -> ThreadPoolExecutor:
         pool = ThreadPoolExecutor(self._threads, thread_name_prefix="inference")

@@ -68,7 +68,7 @@ class Graph(_Part):
 
     files: tuple[ModelFile, ...] = Field(min_length=1)
     inputs: tuple[TensorSpec, ...] = Field(min_length=1)
-    outputs: tuple[TensorSpec]
+    outputs: tuple[TensorSpec, ...] = Field(min_length=1)
 
     def files_of(self, format: Format) -> dict[int, ModelFile]:
         """Files of one format, by bucket. Raises: BadExport if there is none."""
@@ -174,6 +174,18 @@ class _TextExport(_Export):
         return self
 
 
+class Stretches(_Part):
+    """Parts of a document whose contributions to the logits are the second output of a classifier.
+
+    The logits of a row are `base` plus the contributions of its stretches.
+    """
+
+    length: int = Field(gt=0)
+    """Number of bytes of a stretch; the last one of a row may be shorter."""
+    base: tuple[float, ...]
+    """Part of the logits that is the same for all documents, (classes,)."""
+
+
 class ClassifierManifest(_TextExport):
     """Documents -> labels."""
 
@@ -183,6 +195,20 @@ class ClassifierManifest(_TextExport):
     """Calibration temperature. The exported weights are already divided by it."""
     reliability: tuple[ReliabilityBin, ...] = ()
     """Mean score and accuracy on the test split, by score bin."""
+    stretches: Stretches | None = None
+    """None if the model returns logits only."""
+
+    @model_validator(mode="after")
+    def _check_stretches(self) -> Self:
+        shapes = tuple(spec.shape for spec in self.outputs[1:])
+        if self.stretches is None:
+            if shapes:
+                raise ValueError(f"a second output needs `stretches`; outputs has {1 + len(shapes)}")
+        elif len(shapes) != 1 or len(shapes[0]) != 3 or shapes[0][::2] != (-1, len(self.labels)):
+            raise ValueError(f"`stretches` need one output of shape (-1, any, {len(self.labels)}), not {shapes}")
+        elif len(self.stretches.base) != len(self.labels):
+            raise ValueError(f"{len(self.labels)} labels do not fit a base of {len(self.stretches.base)} numbers")
+        return self
 
     @model_validator(mode="after")
     def _check_labels(self) -> Self:
@@ -214,13 +240,14 @@ class MatcherManifest(_TextExport):
 
     @model_validator(mode="after")
     def _check_head(self) -> Self:
-        if len(self.outputs[0].shape) != 2 or self.outputs[0].shape[1] < 1:
-            raise ValueError(f"a matcher's output has shape (-1, dim), not {self.outputs[0].shape}")
+        if len(self.outputs) != 1 or len(self.outputs[0].shape) != 2 or self.outputs[0].shape[1] < 1:
+            found = ", ".join(str(spec.shape) for spec in self.outputs)
+            raise ValueError(f"a matcher's output has shape (-1, dim), not {found}")
         expected = ((-1, self.dim), (-1, self.dim))
         if (shapes := tuple(spec.shape for spec in self.head.inputs)) != expected:
             raise ValueError(f"the head's inputs have shapes {shapes}; vectors need {expected}")
-        if self.head.outputs[0].shape != (-1, 1):
-            raise ValueError(f"the head's output has shape (-1, 1), not {self.head.outputs[0].shape}")
+        if (outputs := tuple(spec.shape for spec in self.head.outputs)) != ((-1, 1),):
+            raise ValueError(f"the head's output has shape (-1, 1), not {', '.join(map(str, outputs))}")
         if {file.format for file in self.head.files} != {file.format for file in self.files}:
             raise ValueError("encoder and head must come in the same formats")
         if {file.bucket for file in self.head.files} != {self.dim}:
@@ -287,7 +314,7 @@ class ForecasterManifest(_Export):
         if self.min_observations > self.context_length:
             raise ValueError(f"min_observations {self.min_observations} must be at most {self.context_length}")
         expected = ((-1, self.context_length, count), (-1, self.horizon, count))
-        if (shapes := (self.inputs[0].shape, self.outputs[0].shape)) != expected or len(self.inputs) != 1:
+        if (shapes := tuple(spec.shape for spec in (*self.inputs, *self.outputs))) != expected:
             raise ValueError(f"input and output have shapes {shapes}; expected {expected}")
         if {file.bucket for file in self.files} != {self.context_length}:
             raise ValueError(f"the bucket must be {self.context_length}, the context length")

@@ -233,7 +233,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         default="windows",
         help="how documents longer than the model's length are read; default: %(default)s",
     )
-    parser.add_argument("--detail", action="store_true", help="add the scores of each window")
+    parser.add_argument(
+        "--detail", action="store_true", help="add the scores of each window and the contributions of each stretch"
+    )
     parser.add_argument(
         "--top", type=_positive, help="scores of a classification, or documents of a ranking, to return"
     )

@@ -34,6 +34,16 @@ def largest_error(got: Array, expected: Array) -> float:
     return float(np.abs(got - expected).max(initial=0.0) / max(1.0, np.abs(expected).max(initial=0.0)))
 
 
+def output_error(got: Array, expected: Array) -> float:
+    """`largest_error` of an output (rows, ...), or of one (rows, stretches, classes) that a shorter bucket has cut.
+
+    A row has zeros in the stretches that a shorter bucket lacks.
+    """
+    if got.ndim == expected.ndim == 3 and 0 < got.shape[1] < expected.shape[1]:
+        got = np.pad(got, ((0, 0), (0, expected.shape[1] - got.shape[1]), (0, 0)))
+    return largest_error(got, expected)
+
+
 def batches_at_once(device: Literal["cpu", "cuda"]) -> int:
     """Number of concurrent batches: on a CPU one per core, because the activations of small batches fit the cache."""
     return CUDA_BATCHES if device == "cuda" else cpu_count()

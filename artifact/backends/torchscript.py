@@ -18,7 +18,7 @@ class TorchScriptBackend:
             raise BadExport("device cuda: PyTorch finds no CUDA device", "backend")
         self.device: Literal["cpu", "cuda"] = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
         self._names = [spec.name for spec in graph.inputs]
-        self._output = graph.outputs[0].name
+        self._outputs = [spec.name for spec in graph.outputs]
         torch.set_num_threads(1)  # parallelism comes from concurrent batches
         try:
             modules = {path: torch.jit.load(path, map_location=self.device).eval() for path in set(files.values())}
@@ -30,5 +30,6 @@ class TorchScriptBackend:
         """Compute one batch, padded to one of the buckets."""
         tensors = [torch.from_numpy(inputs[name]).to(self.device) for name in self._names]
         with torch.inference_mode():
-            output = self._modules[inputs[self._names[0]].shape[1]](*tensors)
-        return {self._output: output.cpu().numpy()}
+            found = self._modules[inputs[self._names[0]].shape[1]](*tensors)
+        outputs = found if isinstance(found, tuple) else (found,)
+        return {name: output.cpu().numpy() for name, output in zip(self._outputs, outputs, strict=True)}

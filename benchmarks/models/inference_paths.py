@@ -97,7 +97,7 @@ def build(config: EncoderConfig, threads: int) -> list[Candidate]:
     torch.manual_seed(0)
     model = ByteClassifier(config, num_classes=2).eval()
     with tempfile.TemporaryDirectory() as folder:
-        source = ExportGraph("model", model, golden_documents(config.seq_len), "logits", (config.seq_len,))
+        source = ExportGraph("model", model, golden_documents(config.seq_len), ("logits",), (config.seq_len,))
         write_graph(source, eager(source), Path(folder))
         session = onnx_session(Path(folder) / "model.onnx", threads)
         scripted = torch.jit.load(Path(folder) / "model.ts")

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from artifact.backends import create_backend
-from artifact.backends.base import Device, largest_error
+from artifact.backends.base import Device, output_error
 from artifact.defaults import DEFAULTS, add_default
 from artifact.manifest import (
     MANIFEST,
@@ -37,7 +37,7 @@ from artifact.manifest import (
 from model.cli.arguments import add_held_out_arguments, add_shared_arguments, held_out
 from model.cli.results import print_results
 from model.errors import ExportMismatch, writing
-from model.tasks.base import FINGERPRINT, Arrays, ExportGraph, backend_run, module_runs, write_arrays
+from model.tasks.base import FINGERPRINT, Arrays, ExportGraph, backend_run, module_outputs, module_runs, write_arrays
 from model.training.plot import plot_reliability
 from model.training.trained import Trained, find_run, load_trained, unfinished
 
@@ -102,11 +102,11 @@ def _write_graphs(best: Trained, folder: Path) -> list[Graph]:
     golden: Arrays = {}
     graphs = []
     for source in best.task.graphs(best.model if best.final is None else best.final):
-        output = eager(source)
-        golden |= {**source.golden, source.output: output}
-        graphs.append(write_graph(source, output, folder))
+        outputs = eager(source)
+        golden |= {**source.golden, **outputs}
+        graphs.append(write_graph(source, outputs, folder))
         for bucket in source.buckets:
-            check_agreement(graphs[-1], folder, *fitting(source.golden, output, bucket))
+            check_agreement(graphs[-1], folder, *fitting(source.golden, outputs, bucket))
     write_arrays(folder / "golden.npz", golden)
     return graphs
 
@@ -126,20 +126,22 @@ def _publish(partial: Path, manifest: Manifest, versions: Path) -> Path:
             return folder
 
 
-def fitting(golden: Arrays, output: NDArray[np.float32], bucket: int) -> tuple[Arrays, NDArray[np.float32]]:
+def fitting(golden: Arrays, outputs: Arrays, bucket: int) -> tuple[Arrays, Arrays]:
     """Golden inputs and outputs of the rows that fit into a bucket, with the inputs cut to its length."""
     if "lengths" not in golden or golden["bytes"].shape[1] == bucket:
-        return golden, output
+        return golden, outputs
     kept = golden["lengths"] <= bucket
-    return {"bytes": golden["bytes"][kept, :bucket], "lengths": golden["lengths"][kept]}, output[kept]
+    inputs = {"bytes": golden["bytes"][kept, :bucket], "lengths": golden["lengths"][kept]}
+    return inputs, {name: output[kept] for name, output in outputs.items()}
 
 
-def eager(source: ExportGraph) -> NDArray[np.float32]:
-    """Output (B, ...) of the PyTorch module for the golden inputs."""
-    return module_runs([source], torch.device("cpu"))[0](source.golden)
+def eager(source: ExportGraph) -> Arrays:
+    """Outputs (B, ...) of the PyTorch module for the golden inputs, by name."""
+    found = module_outputs(source.module.eval().cpu(), list(source.golden.values()), torch.device("cpu"))
+    return dict(zip(source.outputs, found, strict=True))
 
 
-def write_graph(source: ExportGraph, output: NDArray[np.float32], folder: Path) -> Graph:
+def write_graph(source: ExportGraph, outputs: Arrays, folder: Path) -> Graph:
     """Write NAME.onnx (dynamic batch, embedded weights) and NAME.ts (traced, frozen); returns their description."""
     names = list(source.golden)
     example = tuple(torch.from_numpy(source.golden[name][:3]) for name in names)
@@ -159,7 +161,7 @@ def write_graph(source: ExportGraph, output: NDArray[np.float32], folder: Path) 
             example,
             dynamo=True,
             input_names=names,
-            output_names=[source.output],
+            output_names=list(source.outputs),
             dynamic_shapes=tuple({axis: dynamic[axis] for axis in dynamic if axis < t.ndim} for t in example),
             verbose=False,
         )
@@ -177,14 +179,17 @@ def write_graph(source: ExportGraph, output: NDArray[np.float32], folder: Path) 
             for format, path in paths.items()
             for bucket in source.buckets
         ),
-        inputs=tuple(_spec(name, source.golden[name], len(source.buckets) > 1) for name in names),
-        outputs=(_spec(source.output, output),),
+        inputs=tuple(_spec(name, source.golden[name], 2 if len(source.buckets) > 1 else 1) for name in names),
+        outputs=tuple(
+            _spec(name, outputs[name], outputs[name].ndim - 1 if len(source.buckets) > 1 else 1)
+            for name in source.outputs
+        ),
     )
 
 
-def _spec(name: str, array: NDArray[Any], is_dynamic: bool = False) -> TensorSpec:
-    """Describe a tensor. The batch axis is dynamic, and so are all others if `is_dynamic` (several buckets)."""
-    shape = (-1, *((-1,) * (array.ndim - 1) if is_dynamic else array.shape[1:]))
+def _spec(name: str, array: NDArray[Any], dynamic: int) -> TensorSpec:
+    """Describe a tensor whose first axes, `dynamic` of them, have any size."""
+    shape = (*(-1 for _ in array.shape[:dynamic]), *array.shape[dynamic:])
     return TensorSpec.model_validate({"name": name, "datatype": DATATYPES[str(array.dtype)], "shape": shape})
 
 
@@ -198,15 +203,16 @@ def _copy_without_debug_tables(script: io.BytesIO, path: Path) -> None:
     path.write_bytes(kept.getbuffer())
 
 
-def check_agreement(graph: Graph, folder: Path, golden: Arrays, expected: NDArray[np.float32]) -> None:
+def check_agreement(graph: Graph, folder: Path, golden: Arrays, expected: Arrays) -> None:
     """Compare every backend with eager PyTorch, as one batch and row by row. Raises: ExportMismatch."""
-    output = graph.outputs[0].name
+    count = len(next(iter(golden.values())))
     for format in SUFFIX:
         backend = create_backend(graph, folder, format=format, device="cpu")
-        together = backend.run(golden)[output]
-        alone = [backend.run({k: v[i : i + 1] for k, v in golden.items()})[output] for i in range(len(expected))]
-        for what, got in (("in one batch", together), ("row by row", np.concatenate(alone))):
-            error = largest_error(got, expected)
+        together = backend.run(golden)
+        rows = [backend.run({k: v[i : i + 1] for k, v in golden.items()}) for i in range(count)]
+        alone = {name: np.concatenate([row[name] for row in rows]) for name in expected}
+        for what, got in (("in one batch", together), ("row by row", alone)):
+            error = max(output_error(got[name], expected[name]) for name in expected)
             if not error <= TOLERANCE:
                 raise ExportMismatch(f"{format} {what} differs from eager by {error:.2e}; allowed {TOLERANCE}")
 

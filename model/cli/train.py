@@ -7,7 +7,7 @@ from model.cli.arguments import add_held_out_arguments, add_shared_arguments, he
 from model.config.recipes import choose_recipe, parse_override
 from model.config.run import RUNS, ClassificationRun
 from model.data.own import NO_FILES
-from model.data.own_recipe import OwnData, settings_for
+from model.data.own_recipe import LENGTHS, LONGEST_READ, OwnData, settings_for
 from model.errors import UserError
 from model.tasks.own_series import OwnSeries, settings_of_series
 from model.training.device import choose_device
@@ -30,6 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--group-column",
         default="",
         help="column of --data with groups of documents, such as authors, that are not split (default: no groups)",
+    )
+    parser.add_argument(
+        "--max-bytes",
+        type=int,
+        choices=LENGTHS,
+        metavar="BYTES",
+        help="bytes that a classifier of --data reads at once, a power of two from "
+        f"{LENGTHS[0]} to {LENGTHS[-1]} (default: by the lengths of the documents, up to {LONGEST_READ})",
     )
     parser.add_argument(
         "--unlabelled",
@@ -64,6 +72,8 @@ def run(args: argparse.Namespace) -> Path:
         raise UserError("--unlabelled needs --task text-classification and --data, the labelled documents")
     if args.group_column and (args.data is None or args.task != "text-classification"):
         raise UserError("--group-column needs --task text-classification and --data")
+    if args.max_bytes is not None and (args.data is None or args.task != "text-classification"):
+        raise UserError("--max-bytes needs --task text-classification and --data")
     if args.data is None:
         _refuse_own_options(args)
     else:
@@ -77,7 +87,13 @@ def run(args: argparse.Namespace) -> Path:
             settings = settings_of_series(series, dict(map(parse_override, args.set)))
         else:
             own = OwnData(
-                path, tuple(args.text_column or ()), args.label_column, args.group_column, files, args.unlabelled
+                path,
+                tuple(args.text_column or ()),
+                args.label_column,
+                args.group_column,
+                files,
+                args.unlabelled,
+                args.max_bytes,
             )
             settings = settings_for(args.task, own)
     recipe = choose_recipe(args.recipe, args.task, args.set, settings)

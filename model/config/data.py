@@ -16,7 +16,17 @@ class DocumentsConfig(Section):
     """Source and splits of labelled documents."""
 
     name: Literal[
-        "imdb", "20newsgroups", "20newsgroups-stripped", "listops", "listops-short", "cifar10-gray", "synthetic", "own"
+        "imdb",
+        "20newsgroups",
+        "20newsgroups-stripped",
+        "listops",
+        "listops-short",
+        "cifar10-gray",
+        "scotus",
+        "un-debate",
+        "un-debate-country",
+        "synthetic",
+        "own",
     ]
     """Data set, found in `--data-dir` or LONGDOC_DATA. `own` reads the file or folder given by --data."""
     validation_fraction: Fraction = 0.1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.config.data import DocumentsConfig
-from model.data import images, imdb, listops, newsgroups, own, synthetic
+from model.data import images, imdb, listops, long_documents, newsgroups, own, synthetic
 from model.data.own import NO_FILES, Columns, HeldOut, Row
 from model.errors import UserError
 
@@ -45,7 +45,7 @@ class DocumentSet:
 
 @dataclass(frozen=True)
 class _Source:
-    """A data set with a predefined test split."""
+    """A data set with a predefined test split; validation is split off from training."""
 
     read: Callable[[Path, str], list[tuple[bytes, int]]]
     labels: list[str]
@@ -61,6 +61,13 @@ _SOURCES = {
     "cifar10-gray": _Source(images.read, images.LABELS, images.TERMS),
     "synthetic": _Source(synthetic.read, synthetic.LABELS, synthetic.TERMS),
 }
+
+_SPLIT_SOURCES = {
+    "scotus": long_documents.SCOTUS,
+    "un-debate": long_documents.UN_DEBATE,
+    "un-debate-country": long_documents.UN_DEBATE_COUNTRY,
+}
+"""Data sets with predefined splits of training, validation and test, and with groups."""
 
 
 def load_training(config: DocumentsConfig, data_dir: Path, held_out: HeldOut = NO_FILES) -> DocumentSet:
@@ -80,6 +87,9 @@ def load_training(config: DocumentsConfig, data_dir: Path, held_out: HeldOut = N
             parts.notes,
             parts.fingerprint,
         )
+    if split_source := _SPLIT_SOURCES.get(config.name):
+        train, validation = (split_source.read(data_dir, split) for split in ("train", "validation"))
+        return DocumentSet(_documents(train), _documents(validation), split_source.labels)
     source = _SOURCES[config.name]
     in_test = {text for text, _ in source.read(data_dir, "test")}
     rows = source.read(data_dir, "train")
@@ -126,6 +136,9 @@ def load_test(config: DocumentsConfig, data_dir: Path, labels: list[str], held_o
         parts = _own(config, data_dir, held_out)
         check_labels(parts.labels, labels, data_dir)
         return _documents(parts.rows["test"])
+    if split_source := _SPLIT_SOURCES.get(config.name):
+        check_labels(split_source.labels, labels, data_dir)
+        return _documents(split_source.read(data_dir, "test"))
     source = _SOURCES[config.name]
     check_labels(source.labels, labels, data_dir)
     return _documents([(text, label, "") for text, label in source.read(data_dir, "test")])
@@ -139,7 +152,11 @@ def check_labels(found: list[str], expected: list[str], path: Path) -> None:
 
 def data_terms(name: str) -> tuple[str, bool]:
     """Terms of use of a data set, and whether they forbid commercial use."""
-    return ("Own data." if name == "own" else _SOURCES[name].terms), False
+    if name == "own":
+        return "Own data.", False
+    if split_source := _SPLIT_SOURCES.get(name):
+        return split_source.terms, split_source.non_commercial
+    return _SOURCES[name].terms, False
 
 
 def fingerprint(config: DocumentsConfig, path: Path) -> str:

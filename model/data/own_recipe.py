@@ -21,8 +21,10 @@ LABELLED_STEPS = 3_000
 FEWEST_LABELLED = 5_000
 """Number of labelled documents below which a classifier has no vector view, unless there are unlabelled documents."""
 MAX_EPOCHS = 20
+LENGTHS = tuple(256 << i for i in range(9))
+"""Numbers of bytes that a classifier can be told to read at once: 256 to 65,536."""
 LONGEST_READ = 4096
-"""Maximum bytes that the model reads at once; longer documents are split into windows."""
+"""Maximum bytes that the model reads at once unless told otherwise; longer documents are split into windows."""
 COVERED = 0.95
 """Fraction of the documents that should fit into one window."""
 BYTES_PER_TOKEN = 4
@@ -50,6 +52,8 @@ class OwnData:
     """Files of validation and test."""
     unlabelled: Path | None = None
     """File or folder of unlabelled documents."""
+    max_bytes: int | None = None
+    """Bytes that a classifier reads at once, one of LENGTHS; chosen from the lengths of the documents by default."""
 
 
 def settings_for(task: str, data: OwnData) -> Settings:
@@ -69,7 +73,9 @@ def _text_settings(data: OwnData, *, is_pairs: bool) -> Settings:
     rows = [row for row in found if row.label] or found  # rows without a label are ignored
     sizes = sorted(len(text) for row in rows for text in row.texts)
     wanted = sizes[min(len(sizes) - 1, int(COVERED * len(sizes)))]
-    length = next(size for size in (512, 1024, 2048, LONGEST_READ) if size >= min(wanted, LONGEST_READ))
+    length = data.max_bytes or next(
+        size for size in (512, 1024, 2048, LONGEST_READ) if size >= min(wanted, LONGEST_READ)
+    )
     training = max(1, _training_rows(rows, data.held_out))
     print(
         f"{len(rows)} rows, {sizes[len(sizes) // 2]:,} bytes in the median, {wanted:,} at {COVERED:.0%}: "

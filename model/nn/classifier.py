@@ -7,12 +7,15 @@ from model.config.encoder import EncoderConfig
 from model.config.models import ClassifierConfig
 from model.nn.encoder import ByteEncoder, masked_mean
 from model.nn.ngrams import NgramClassifier
+from model.nn.ops.integers import divide
 from model.nn.vectors import VectorClassifier
 from model.nn.vocabulary import Vocabulary
 from model.nn.words import WordHasher
 
 HEAD_DIM = 128
 """Hidden width of the head of `ByteClassifier`."""
+STRETCH_BYTES = 256
+"""Length of a stretch, the part of a document whose contribution `WordClassifier` returns; the last may be shorter."""
 
 
 class ByteClassifier(nn.Module):
@@ -79,7 +82,11 @@ class WordClassifier(nn.Module):
 
     a and b are `weights`. The words are found once, for both views. Without a vector view, b = 0.
 
-    Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns (B, classes).
+    The logits are the sum of `base`, the same for all documents, and the contributions of the document's stretches of
+    STRETCH_BYTES. A stretch of padding contributes zero.
+
+    Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns logits
+                (B, classes) and contributions (B, S, classes), S = N / STRETCH_BYTES, rounded up.
     Reference:  weights fitted on held-out data: stacked generalisation, Wolpert 1992, Neural Networks 5(2).
     """
 
@@ -94,15 +101,23 @@ class WordClassifier(nn.Module):
         self.vector_view = VectorClassifier(config.encoder, vectors, num_classes) if vectors else None
         self.register_buffer("weights", torch.ones(2))
 
-    def forward(self, document: Tensor, lengths: Tensor) -> Tensor:
-        """Classify (B, N) bytes -> (B, classes) logits."""
-        hashes, doc_index = self.words(document, lengths)
-        logits: Tensor = self.weights[0] * self.ngram_view(hashes, doc_index, document.shape[0])
-        if self.vector_view is None or self.vocabulary is None:
-            return logits
-        words = self.vocabulary(hashes[:, 0])
-        logits += self.weights[1] * self.vector_view(words, doc_index, lengths)
-        return logits
+    def forward(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Classify (B, N) bytes -> (B, classes) logits and (B, S, classes) contributions."""
+        hashes, doc_index, where = self.words(document, lengths)
+        stretch = divide(where, STRETCH_BYTES)
+        num_documents, num_stretches = document.shape[0], -(-document.shape[1] // STRETCH_BYTES)
+        of_ngrams = self.ngram_view(hashes, doc_index, stretch, (num_documents, num_stretches))
+        contributions = self.weights[0] * of_ngrams
+        if self.vector_view is not None and self.vocabulary is not None:
+            words = self.vocabulary(hashes[:, 0])
+            of_vectors = self.vector_view.contributions(words, doc_index, lengths, stretch, num_stretches)
+            contributions = contributions + self.weights[1] * of_vectors
+        return contributions.sum(dim=1) + self.base(), contributions
+
+    def base(self) -> Tensor:
+        """Part of the logits that is the same for all documents, (classes,)."""
+        base = self.weights[0] * self.ngram_view.bias
+        return base if self.vector_view is None else base + self.weights[1] * self.vector_view.head.bias
 
     @torch.no_grad()
     def quantise(self) -> None:

@@ -20,12 +20,16 @@ class NgramClassifier(nn.Module):
     s are the scales of the n-grams. An n-gram counts once per document, however often it occurs; n-grams outside the
     vocabulary do not count. Row h of the table holds s_h W_h and, in its last column, s_h^2.
 
-    Shape:      hashes (M, longest) int64 and doc_index (M,), as `WordHasher` returns them; num_documents, the number B
-                of documents; returns (B, classes).
+    The view returns W x as a sum over stretches of the document: each of the k occurrences of n-gram h contributes
+    x_h W_h / k to the stretch in which its last word ends.
+
+    Shape:      hashes (M, longest) int64 and doc_index (M,), as `WordHasher` returns them; stretch (M,) int64, the
+                stretch of its document in which each word ends; shape, the numbers B of documents and S of stretches
+                of each; returns (B, S, classes).
     Reference:  features: Wang and Manning 2012, "Baselines and Bigrams", sec. 2 (presence, scaled by evidence), with
                 inverse document frequencies and unit length as in TF-IDF; `model.tasks.ngrams` fits s, W and b.
                 Not in the S3Attention paper.
-    Note:       Every occurrence adds row / (number of occurrences), which avoids a sort of the n-grams.
+    Note:       A row is divided by the number of occurrences, which avoids a sort of the n-grams.
     """
 
     def __init__(self, num_ngrams: int, num_classes: int) -> None:
@@ -35,18 +39,20 @@ class NgramClassifier(nn.Module):
         self.table = nn.Parameter(torch.zeros(1 + num_ngrams, num_classes + 1), requires_grad=False)
         self.bias = nn.Parameter(torch.zeros(num_classes), requires_grad=False)
 
-    def forward(self, hashes: Tensor, doc_index: Tensor, num_documents: int) -> Tensor:
-        """Classify documents given as hashes of their n-grams -> (B, classes) logits."""
+    def forward(self, hashes: Tensor, doc_index: Tensor, stretch: Tensor, shape: tuple[int, int]) -> Tensor:
+        """Contributions (B, S, classes) to the logits, without the bias, of documents given as hashes of n-grams."""
+        num_documents, num_stretches = shape
         rows = self.vocabulary(hashes.flatten())  # (M longest,)
-        document = doc_index.unsqueeze(1).expand_as(hashes).flatten()
-        place = document * self.table.shape[0] + rows
+        place = (rows.reshape(hashes.shape) + (doc_index * self.table.shape[0]).unsqueeze(1)).flatten()
         dtype = self.bias.dtype
         zeros = torch.zeros(num_documents * self.table.shape[0], dtype=dtype, device=rows.device)
         occurrences = zeros.index_add(0, place, torch.ones_like(place, dtype=dtype))
         found = nn.functional.embedding(rows, self.table).to(dtype) / lookup(occurrences, place).unsqueeze(1)
-        empty = torch.zeros(num_documents, found.shape[1], dtype=dtype, device=rows.device)
-        summed = empty.index_add(0, document, found)
-        return summed[:, :-1] * torch.rsqrt(summed[:, -1:].clamp(min=SMALLEST)) + self.bias
+        empty = torch.zeros(num_documents * num_stretches, found.shape[1], dtype=dtype, device=rows.device)
+        target = (doc_index * num_stretches + stretch).unsqueeze(1).expand_as(hashes).flatten()
+        summed = torch.unflatten(empty.index_add(0, target, found), 0, shape)
+        squared_length = summed[:, :, -1:].sum(dim=1, keepdim=True)
+        return summed[:, :, :-1] * torch.rsqrt(squared_length.clamp(min=SMALLEST))
 
     @torch.no_grad()
     def fill(

@@ -22,6 +22,11 @@ class VectorClassifier(nn.Module):
     x_t = mean of the vectors of the words in token t;  z = blocks(drop(LN(x)));
     logits = W drop([mean_t LN(z_t); max_t LN(z_t)]) + b
 
+    `contributions` returns W [mean_t LN(z_t); max_t LN(z_t)] as a sum over stretches of the document. A token
+    contributes its part of the mean, and the maximum of each channel in which it is the highest token, the first one if
+    several are. Its stretch is the mean of those in which its words end, rounded down. The blocks mix tokens: a
+    contribution tells where the evidence is read out, not only where it is written.
+
     Unknown words are dropped; a token is a group of consecutive known words. A document with k known words has
     n = min(k, limit) tokens; the limit is its number of bytes / bytes_per_token, rounded up, and at most seq_len. Known
     word i, from 0 to k - 1, is in token floor(i n / k). All known words of a document are read, and its tokens do not
@@ -59,17 +64,37 @@ class VectorClassifier(nn.Module):
         """Classify documents given as ids of their words -> (B, classes) logits."""
         if self.training and self.word_dropout:
             words = words * (torch.rand(words.shape, device=words.device) >= self.word_dropout)
-        x, token_counts = self.embed(words, doc_index, lengths)
-        x = self.norm(self.blocks(self.dropout(self.input_norm(x)), token_counts))  # (B, T, C)
-        is_real = self.positions[: x.shape[1]] < token_counts.unsqueeze(1)  # (B, T)
+        x, token_counts, _ = self.embed(words, doc_index, lengths, torch.zeros_like(words))
+        x, is_real = self._encode(x, token_counts)
         highest = x.masked_fill(~is_real.unsqueeze(-1), -torch.inf).amax(dim=1)  # (B, C)
         pooled = torch.cat((masked_mean(x, token_counts), highest), dim=1)
         return self.head(self.pooled_dropout(pooled))  # type: ignore[no-any-return]
 
-    def embed(self, words: Tensor, doc_index: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Token vectors (B, T, C), padded, and the number of real tokens of each document (B,).
+    def contributions(
+        self, words: Tensor, doc_index: Tensor, lengths: Tensor, stretch: Tensor, num_stretches: int
+    ) -> Tensor:
+        """Contributions (B, num_stretches, classes) to the logits, without the bias.
 
-        A document without known words has one token, a zero vector.
+        `stretch` (M,) int64 is the stretch of its document in which each word ends.
+        """
+        x, token_counts, stretch_of_token = self.embed(words, doc_index, lengths, stretch)
+        x, is_real = self._encode(x, token_counts)
+        weight, channels = self.head.weight.T, x.shape[2]  # (2 C, classes)
+        share = is_real.to(x.dtype) / token_counts.unsqueeze(1)  # (B, T)
+        highest, token = x.masked_fill(~is_real.unsqueeze(-1), -torch.inf).max(dim=1)  # (B, C)
+        parts = torch.cat(
+            (x @ weight[:channels] * share.unsqueeze(-1), highest.unsqueeze(-1) * weight[channels:]), dim=1
+        )
+        stretch_of_part = torch.cat((stretch_of_token, stretch_of_token.gather(1, token)), dim=1)  # (B, T + C)
+        stretches = torch.arange(num_stretches, device=x.device).unsqueeze(1)
+        return (stretch_of_part.unsqueeze(1) == stretches).to(x.dtype) @ parts
+
+    def embed(
+        self, words: Tensor, doc_index: Tensor, lengths: Tensor, stretch: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Token vectors (B, T, C), padded; the number of real tokens of each document (B,); stretch of tokens (B, T).
+
+        A document without known words has one token, a zero vector in stretch 0.
         """
         is_known = (words > 0).long()  # (M,)
         known = torch.zeros_like(lengths, dtype=torch.long).index_add(0, doc_index, is_known)  # (B,)
@@ -85,10 +110,16 @@ class VectorClassifier(nn.Module):
             vectors = vectors.to(self.scale.dtype) * self.scale
         counted = is_known.to(vectors.dtype).unsqueeze(1)
         batch = lengths.shape[0]
-        empty = torch.zeros(batch * width, vectors.shape[1] + 1, dtype=vectors.dtype, device=vectors.device)
-        summed = empty.index_add(0, place, torch.cat((vectors * counted, counted), dim=1))
-        x = summed[:, :-1] / summed[:, -1:].clamp(min=1)
-        return torch.unflatten(x, 0, (batch, width)), token_counts
+        columns = torch.cat((vectors * counted, stretch.unsqueeze(1) * counted, counted), dim=1)
+        empty = torch.zeros(batch * width, columns.shape[1], dtype=vectors.dtype, device=vectors.device)
+        summed = empty.index_add(0, place, columns)
+        mean = torch.unflatten(summed[:, :-1] / summed[:, -1:].clamp(min=1), 0, (batch, width))
+        return mean[:, :, :-1], token_counts, mean[:, :, -1].floor()
+
+    def _encode(self, x: Tensor, token_counts: Tensor) -> tuple[Tensor, Tensor]:
+        """Token vectors (B, T, C) -> LN(z) (B, T, C), and which tokens are real (B, T)."""
+        x = self.norm(self.blocks(self.dropout(self.input_norm(x)), token_counts))
+        return x, self.positions[: x.shape[1]] < token_counts.unsqueeze(1)
 
     def _width(self, token_counts: Tensor) -> int:
         """Number of tokens to which the documents of a batch are padded."""

@@ -22,8 +22,9 @@ class WordHasher(nn.Module):
     character starts a new word. ASCII letters are lowercased, apostrophes are dropped.
 
     Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns hashes
-                (M, longest) int64, below 2^31, -1 if the n-gram would start before the document; and doc_index (M,),
-                the index of the document of each of the M words, ascending.
+                (M, longest) int64, below 2^31, -1 if the n-gram would start before the document; doc_index (M,), the
+                index of the document of each of the M words, ascending; and where (M,), the position in the document of
+                the last byte of each word.
     Reference:  polynomial hash modulo a Mersenne prime: Karp and Rabin 1987, "Efficient randomized pattern-matching
                 algorithms". Not in the S3Attention paper, which reads single bytes.
     Note:       The hash of a word is the difference of two prefix sums, so that all words are hashed in parallel.
@@ -60,8 +61,8 @@ class WordHasher(nn.Module):
         for name, tensor in tables.items():
             self.register_buffer(name, tensor, persistent=False)
 
-    def forward(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Hash the n-grams of (B, N) bytes -> hashes (M, longest) and doc_index (M,)."""
+    def forward(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Hash the n-grams of (B, N) bytes -> hashes (M, longest), doc_index (M,) and where (M,)."""
         code = document.long()
         is_part = lookup(self.is_part, code) & (self.positions[: document.shape[1]] < lengths.unsqueeze(1))  # (B, N)
         goes_on = nn.functional.pad(is_part & ~lookup(self.is_start, code), (0, 1))[:, 1:]
@@ -84,7 +85,7 @@ class WordHasher(nn.Module):
                 is_complete = _previous(is_complete) & follows
                 ngram = (_previous(ngram) * JOIN + word + n) % MODULUS
             hashes.append(torch.where(is_complete, ngram, -1))
-        return torch.stack(hashes, dim=1), doc_index
+        return torch.stack(hashes, dim=1), doc_index, where
 
 
 def _previous(x: Tensor) -> Tensor:

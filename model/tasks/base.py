@@ -25,7 +25,7 @@ Arrays = dict[str, NDArray[Any]]
 Facts = dict[str, Any]
 """Plain values that a model needs besides its recipe, such as labels or scaler; stored in checkpoints."""
 Run = Callable[[Mapping[str, NDArray[Any]]], NDArray[np.float32]]
-"""A function that computes one graph: inputs by name -> its output."""
+"""A function that computes one graph: inputs by name -> its first output."""
 
 
 FINGERPRINT = "data_sha256"
@@ -47,8 +47,8 @@ class ExportGraph:
     module: nn.Module
     golden: Arrays
     """Synthetic inputs, in the order of the module's arguments."""
-    output: str
-    """Name of the output."""
+    outputs: tuple[str, ...]
+    """Names of the outputs."""
     buckets: tuple[int, ...]
     """Supported lengths of the inputs' second axis, ascending; the golden inputs have the last."""
 
@@ -199,12 +199,16 @@ def module_runs(sources: Sequence[ExportGraph], device: torch.device) -> list[Ru
 
 
 def _module_run(module: nn.Module, names: Sequence[str], device: torch.device) -> Run:
-    def run(inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        with torch.inference_mode():
-            output: NDArray[np.float32] = module(*(torch.from_numpy(inputs[n]).to(device) for n in names)).cpu().numpy()
-            return output
+    return lambda inputs: module_outputs(module, [inputs[name] for name in names], device)[0]
 
-    return run
+
+def module_outputs(
+    module: nn.Module, inputs: Sequence[NDArray[Any]], device: torch.device
+) -> list[NDArray[np.float32]]:
+    """Outputs of a PyTorch module, which returns a tensor or a tuple of tensors."""
+    with torch.inference_mode():
+        outputs = module(*(torch.from_numpy(array).to(device) for array in inputs))
+        return [output.cpu().numpy() for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
 
 
 def backend_run(graph: Graph, folder: Path, device: Device) -> Run:

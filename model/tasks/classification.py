@@ -25,7 +25,7 @@ from model.data.documents import (
     load_training,
 )
 from model.errors import UserError
-from model.nn.classifier import ByteClassifier, WordClassifier
+from model.nn.classifier import STRETCH_BYTES, ByteClassifier, WordClassifier
 from model.tasks import tfidf
 from model.tasks.base import BASELINE, Batch, ExportGraph, Facts, Run, TextTask, module_runs
 from model.tasks.golden import golden_documents
@@ -200,7 +200,8 @@ class Classification(TextTask[ClassificationRun]):
         return f"{len(joined)} documents"
 
     def graphs(self, model: nn.Module) -> Sequence[ExportGraph]:
-        return [ExportGraph("model", model, golden_documents(self.length), "logits", self.config.model.buckets)]
+        outputs = ("logits", "contributions") if self.config.model.kind == "words" else ("logits",)
+        return [ExportGraph("model", model, golden_documents(self.length), outputs, self.config.model.buckets)]
 
     def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
         """Test metrics with all windows (the serving default); accuracy also with the first one, and on long texts."""
@@ -250,8 +251,14 @@ class Classification(TextTask[ClassificationRun]):
         return {key: tfidf.note(baseline.name, value) for key, value in values.items()}
 
     def manifest(self, runs: Sequence[Run], results: Sequence[Result], data_dir: Path, folder: Path) -> dict[str, Any]:
-        del runs, results, data_dir, folder
+        del runs, results, data_dir
+        stretches: dict[str, Any] | None = None
+        if self.config.model.kind == "words":
+            with np.load(folder / "golden.npz", allow_pickle=False) as golden:
+                base = golden["logits"] - golden["contributions"].sum(axis=1)
+            stretches = {"length": STRETCH_BYTES, "base": base.mean(axis=0, dtype=np.float64).tolist()}
         return {
+            "stretches": stretches,
             "labels": self.facts["labels"],
             "max_length": self.length,
             "window_overlap": self.overlap,

@@ -194,7 +194,7 @@ class Forecasting(Task[ForecastingRun]):
 
     def graphs(self, model: nn.Module) -> Sequence[ExportGraph]:
         golden = golden_windows(self.context, len(self.facts["channels"]))
-        return [ExportGraph("model", model, golden, "forecast", (self.context,))]
+        return [ExportGraph("model", model, golden, ("forecast",), (self.context,))]
 
     def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
         """MSE, MAE, MASE and coverage of the 80 % band on scaled data over all test windows, by horizon.

@@ -167,8 +167,8 @@ class Matching(TextTask[MatchingRun]):
         assert isinstance(model, Matcher)
         dim = self.config.model.encoder.dim
         return [
-            ExportGraph("model", model.encoder, golden_documents(self.length), "vectors", self.config.model.buckets),
-            ExportGraph("head", model.head, golden_vectors(dim), "logits", (dim,)),
+            ExportGraph("model", model.encoder, golden_documents(self.length), ("vectors",), self.config.model.buckets),
+            ExportGraph("head", model.head, golden_vectors(dim), ("logits",), (dim,)),
         ]
 
     def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:

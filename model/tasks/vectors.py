@@ -44,12 +44,15 @@ def hash_words(hasher: WordHasher, texts: Sequence[bytes]) -> Words:
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     found: dict[int, NDArray[np.int32]] = {}
     device = hasher.positions.device
-    for first in tqdm(range(0, len(order), BATCH), desc="words", unit="batch", leave=False, disable=None):
-        chosen = order[first : first + BATCH]
-        document, lengths = pad_rows([texts[i] for i in chosen], max(1, len(texts[chosen[-1]])))
-        hashes, doc_index = hasher(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
-        ends = np.searchsorted(doc_index.cpu().numpy(), np.arange(1, len(chosen)))
-        found |= dict(zip(chosen, np.split(hashes[:, 0].cpu().numpy().astype(np.int32), ends), strict=True))
+    size = sum(map(len, texts))
+    with tqdm(total=size, desc="words", unit="B", unit_scale=True, leave=False, disable=None) as bar:
+        for first in range(0, len(order), BATCH):
+            chosen = order[first : first + BATCH]
+            document, lengths = pad_rows([texts[i] for i in chosen], max(1, len(texts[chosen[-1]])))
+            hashes, doc_index, _ = hasher(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
+            ends = np.searchsorted(doc_index.cpu().numpy(), np.arange(1, len(chosen)))
+            found |= dict(zip(chosen, np.split(hashes[:, 0].cpu().numpy().astype(np.int32), ends), strict=True))
+            bar.update(int(lengths.sum()))
     values = [found[i] for i in range(len(texts))]
     return _joined(values, np.array([len(text) for text in texts], dtype=np.int32))
 

@@ -58,8 +58,8 @@ suspended machine), the clock jumps but the timer fires only once, so the pause 
 class Outcome:
     """Outputs and times of a request."""
 
-    outputs: Floats
-    """(rows, ...), in the order of the request's rows."""
+    outputs: list[Floats]
+    """Output of each row, in the order of the request's rows."""
     queue_s: float
     """Longest time that one of its rows was queued."""
     compute_s: float
@@ -354,12 +354,11 @@ class Batcher:
                 self._metrics.inference_error("non_finite")
                 request.future.set_exception(NonFiniteOutput("the model returned NaN or infinity for this input"))
                 continue
-            request.outputs[index] = outputs[position : position + 1]
+            request.outputs[index] = outputs[position]
             request.missing -= 1
             request.compute_s = max(request.compute_s, seconds)
             if not request.missing:
-                parts = [output for output in request.outputs if output is not None]
-                request.future.set_result(parts[0] if len(parts) == 1 else np.concatenate(parts))
+                request.future.set_result([output for output in request.outputs if output is not None])
 
     def _handle_failure(self, batch: _Batch, error: Exception) -> None:
         """Handle a failed batch: fail its only request, or retry each of its requests alone."""

@@ -50,7 +50,7 @@ class AcceptedRequest:
     """On the clock of the queue."""
     deadline: float
     """On the clock of the event loop."""
-    future: asyncio.Future[Floats]
+    future: asyncio.Future[list[Floats]]
     queue_s: float = 0.0
     compute_s: float = 0.0
 

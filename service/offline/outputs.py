@@ -36,7 +36,14 @@ PARTIAL = ".partial"
 """End of the name of a file that is being written."""
 STRING, FLOAT, BOOL = pyarrow.string(), pyarrow.float64(), pyarrow.bool_()
 COLUMNS: dict[Task, dict[str, Any]] = {
-    "classify": {"label": STRING, "score": FLOAT, "scores": STRING, "coverage": STRING, "windows": STRING},
+    "classify": {
+        "label": STRING,
+        "score": FLOAT,
+        "scores": STRING,
+        "coverage": STRING,
+        "windows": STRING,
+        "stretches": STRING,
+    },
     "score": {"score": FLOAT, "coverage": STRING},
     "rank": {"results": STRING},
     "forecast": {"forecast": STRING, "quantiles": STRING, "quantiles_reliable": BOOL, "coverage": STRING},

@@ -1,13 +1,16 @@
 """`POST /v1/classify`: labels of documents, which are sent as JSON, text, bytes or NDJSON."""
 
+from collections.abc import Sequence
+
 from starlette.responses import Response
 
+from artifact.manifest import ClassifierManifest
 from service.offload import count_items
 from service.routes.bulk import post_ndjson
 from service.tasks.classification import classify
 from service.wire.call import Call
 from service.wire.media import BINARY, JSON, NDJSON, TEXT
-from service.wire.requests import read_documents
+from service.wire.requests import read_documents, reserve_numbers
 from service.wire.route import TIMEOUT_HEADERS, Lines, Route
 from service.wire.schemas import BulkLine, BulkResult, ClassifyOptions, ClassifyRequest, ClassifyResponse
 
@@ -19,6 +22,8 @@ async def post_classify(call: Call) -> Response:
     """
     documents, options = await read_documents(call)
     model = call.models.classifier(options.model)
+    if options.detail:
+        reserve_numbers(call, _count_contributions(model.manifest, documents, options), "send fewer, or set top_k")
     work = classify(model, documents, on_overflow=options.on_overflow, deadline=call.deadline)
     labels, result_options = model.manifest.labels, options.result_options
     return await call.answer(
@@ -27,6 +32,13 @@ async def post_classify(call: Call) -> Response:
         lambda answers: {"results": [answer.as_json(labels, result_options) for answer in answers]},
         count_items(documents),
     )
+
+
+def _count_contributions(manifest: ClassifierManifest, documents: Sequence[bytes], options: ClassifyOptions) -> int:
+    """Contributions in a response with details; overlapping windows have up to twice as many."""
+    length = manifest.stretches.length if manifest.stretches else manifest.max_length
+    labels = len(manifest.labels) if options.top_k is None else min(options.top_k, len(manifest.labels))
+    return labels * sum(-(-len(document) // length) for document in documents)
 
 
 def _query_parameters() -> list[dict[str, object]]:

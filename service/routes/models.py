@@ -18,7 +18,7 @@ PUBLIC = {
     *("name", "version", "task", "labels", "min_length", "max_length", "window_overlap"),
     *("channels", "context_length", "horizon", "min_observations", "frequency"),
     *("calibration_source", "calibration_examples", "quantiles_reliable"),
-    *("temperature", "reliability"),
+    *("temperature", "reliability", "stretches"),
     *("results", "training", "data_terms", "non_commercial"),
 }
 """Fields of the manifest that are returned."""

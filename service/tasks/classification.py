@@ -35,9 +35,9 @@ async def classify(
     return answers, Timing(decode_s, outcome.queue_s, outcome.compute_s)
 
 
-def _answers(model: ServedClassifier, request: Documents, logits: Floats) -> list[Classification]:
+def _answers(model: ServedClassifier, request: Documents, outputs: Sequence[Floats]) -> list[Classification]:
     """Create the answer for each document; count the documents in the metrics."""
-    answers = list(request.answers(logits))
+    answers = list(request.answers(outputs))
     for answer in answers:
         model.metrics.count_document(answer.bytes_total, answer.bytes_used)
     return answers

@@ -62,6 +62,6 @@ def _windows(
     return windows
 
 
-def _answers(windows: Sequence[Series], outputs: Floats) -> list[Forecast]:
+def _answers(windows: Sequence[Series], outputs: Sequence[Floats]) -> list[Forecast]:
     """The forecast of each series."""
     return [window.answer(output) for window, output in zip(windows, outputs, strict=True)]

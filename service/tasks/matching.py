@@ -64,7 +64,8 @@ async def encode(
         chunk = _take_texts(new, CHUNK_ROWS)
         outcome = await model.batcher.infer([row for rows in chunk.values() for row in rows], deadline)
         queue_s, compute_s = max(queue_s, outcome.queue_s), compute_s + outcome.compute_s
-        for key, vector in zip(chunk, pool_each([len(rows) for rows in chunk.values()], outcome.outputs), strict=True):
+        vectors = pool_each([len(rows) for rows in chunk.values()], np.stack(outcome.outputs))
+        for key, vector in zip(chunk, vectors, strict=True):
             found[key] = vector
             model.cache.put(key, vector)
     await offload(count, _count, model, request.coverages)

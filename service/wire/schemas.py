@@ -46,7 +46,7 @@ class ClassifyOptions(_Request):
     on_overflow: OnOverflow = "windows"
     """How to read documents longer than the model reads: completely in windows, in part, or with an error."""
     detail: bool = False
-    """Whether to return the scores of each window."""
+    """Whether to return the scores of each window and the contributions of each stretch."""
 
     @property
     def result_options(self) -> Options:
@@ -96,6 +96,16 @@ class Window(BaseModel):
     scores: list[Score]
 
 
+class Stretch(BaseModel):
+    """Contribution of a part of a document, from byte `start` to `end`, to the document's logits."""
+
+    start: int
+    end: int
+    contributions: dict[str, float]
+    """By label, of the labels in `scores`. Their sum over all stretches, plus the label's `base` in `stretches` of the
+    model's description (0 if there is none), is the logit of the document, whose softmax is the score."""
+
+
 class ClassifyResult(BaseModel):
     """Result of one document."""
 
@@ -104,6 +114,7 @@ class ClassifyResult(BaseModel):
     scores: list[Score]
     coverage: Coverage
     windows: list[Window] | None = None
+    stretches: list[Stretch] | None = None
 
 
 class ClassifyResponse(BaseModel):
@@ -288,6 +299,7 @@ class BulkResult(BaseModel):
     scores: list[Score] | None = None
     coverage: Coverage | None = None
     windows: list[Window] | None = None
+    stretches: list[Stretch] | None = None
 
 
 class ModelLimits(BaseModel):

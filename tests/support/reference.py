@@ -10,6 +10,7 @@ of n-gram stem, words, both views of words, matcher and residual forecaster are 
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -201,16 +202,21 @@ def stem(document: bytes, state: State, config: StemConfig, num_tokens: int) -> 
 
 def words(document: bytes) -> list[bytes]:
     """Words of a document, in the form that is hashed."""
-    found: list[bytes] = []
+    return [word for word, _ in located_words(document)]
+
+
+def located_words(document: bytes) -> list[tuple[bytes, int]]:
+    """Words of a document, in the form that is hashed, and the position of the last byte of each."""
+    found: list[tuple[bytes, int]] = []
     is_open = False  # whether the next byte may continue the last word
-    for byte in document:
+    for position, byte in enumerate(document):
         letter = bytes([byte]).lower()
         is_letter = byte > 127 or letter.isalnum() or letter == b"'"
         if not is_letter and not 33 <= byte <= 126:  # a space or control character
             is_open = False
             continue
-        so_far = found.pop() if is_letter and is_open and byte < 0xE0 else b""
-        found.append(so_far + letter.replace(b"'", b""))
+        so_far = found.pop()[0] if is_letter and is_open and byte < 0xE0 else b""
+        found.append((so_far + letter.replace(b"'", b""), position))
         is_open = is_letter
     return found
 
@@ -254,23 +260,69 @@ def ngram_classifier(document: bytes, ngrams: Sequence[int], state: State, longe
     return logits
 
 
+def ngram_contributions(
+    document: bytes, ngrams: Sequence[int], state: State, longest: int, stretch_bytes: int
+) -> Array:
+    """Contributions (stretches, classes) of the n-gram view for one document."""
+    hashes = word_ngrams(document, longest)
+    counts = Counter(value for row in hashes for value in row)
+    known = {value: state["table"][1 + i] for i, value in enumerate(ngrams) if value in counts}
+    length = math.sqrt(sum(row[-1] for row in known.values()))
+    found = np.zeros((math.ceil(len(document) / stretch_bytes), len(state["bias"])))
+    for (_, end), values in zip(located_words(document), hashes, strict=True):
+        for value in values:
+            if value in known:
+                found[end // stretch_bytes] += known[value][:-1] / length / counts[value]
+    return found
+
+
+def vector_tokens(
+    words: list[int], length: int, state: State, config: EncoderConfig, bytes_per_token: int
+) -> tuple[Array, list[list[int]]]:
+    """Vectors (n, C) of the tokens of one document after the last norm, and the indices of the words of each token."""
+    known = [i for i, word in enumerate(words) if word]
+    count = max(1, min(len(known), math.ceil(length / bytes_per_token), config.seq_len))
+    groups: list[list[int]] = [[] for _ in range(count)]
+    for order, i in enumerate(known):
+        groups[order * count // len(known)].append(i)
+    zero = np.zeros_like(state["vectors"][0])
+    means = [sum((state["vectors"][words[i]] for i in group), zero) / max(1, len(group)) for group in groups]
+    x = layer_norm(np.array(means), below(state, "input_norm"))
+    for i in range(config.num_layers):
+        x = block(x, below(state, f"blocks.{i}"), config)
+    return layer_norm(x, below(state, "norm")), groups
+
+
 def vector_classifier(
     words: list[int], length: int, state: State, config: EncoderConfig, bytes_per_token: int
 ) -> Array:
     """Logits (classes,) of the vector view for one document of `length` bytes, given the ids of its words."""
-    known = [word for word in words if word]
-    count = max(1, min(len(known), math.ceil(length / bytes_per_token), config.seq_len))
-    groups: list[list[Array]] = [[] for _ in range(count)]
-    for i, word in enumerate(known):
-        groups[i * count // len(known)].append(state["vectors"][word])
-    zero = np.zeros_like(state["vectors"][0])
-    x = layer_norm(np.array([sum(group, zero) / max(1, len(group)) for group in groups]), below(state, "input_norm"))
-    for i in range(config.num_layers):
-        x = block(x, below(state, f"blocks.{i}"), config)
-    x = layer_norm(x, below(state, "norm"))
+    x, _ = vector_tokens(words, length, state, config, bytes_per_token)
     pooled = np.concatenate((x.mean(axis=0), x.max(axis=0)))
     logits: Array = linear(pooled[None], below(state, "head"))[0]
     return logits
+
+
+def vector_contributions(
+    words: list[int],
+    stretches: list[int],
+    length: int,
+    state: State,
+    config: EncoderConfig,
+    bytes_per_token: int,
+    num_stretches: int,
+) -> Array:
+    """Contributions (num_stretches, classes) of the vector view for one document, given the stretch of each word."""
+    x, groups = vector_tokens(words, length, state, config, bytes_per_token)
+    weight = state["head.weight"]
+    found = np.zeros((num_stretches, len(weight)))
+    for t, group in enumerate(groups):
+        stretch = sum(stretches[i] for i in group) // max(1, len(group))
+        found[stretch] += weight[:, : x.shape[1]] @ x[t] / len(x)
+        for channel in range(x.shape[1]):
+            if x[:, channel].argmax() == t:
+                found[stretch] += weight[:, x.shape[1] + channel] * x[t, channel]
+    return found
 
 
 def word_classifier(
@@ -286,6 +338,33 @@ def word_classifier(
         second = vector_classifier(ids, length, view, config.encoder, config.vector_view.bytes_per_token)
         logits = logits + state["weights"][1] * second
     return logits
+
+
+def word_contributions(
+    document: bytes,
+    ngrams: Sequence[int],
+    vocabulary: Sequence[int],
+    state: State,
+    config: ClassifierConfig,
+    stretch_bytes: int,
+) -> Array:
+    """Contributions (stretches, classes) of both views for one document; otherwise as `word_classifier`."""
+    view, longest = below(state, "ngram_view"), config.ngram_view.longest
+    found: Array = state["weights"][0] * ngram_contributions(document, ngrams, view, longest, stretch_bytes)
+    if config.vector_view is not None:
+        located = [(word_hash(word), end // stretch_bytes) for word, end in located_words(document)]
+        ids = [vocabulary.index(value) + 1 if value in vocabulary else 0 for value, _ in located]
+        second = vector_contributions(
+            ids,
+            [stretch for _, stretch in located],
+            len(document),
+            below(state, "vector_view"),
+            config.encoder,
+            config.vector_view.bytes_per_token,
+            len(found),
+        )
+        found = found + state["weights"][1] * second
+    return found
 
 
 def g_square(held: Sequence[int], documents: Sequence[int]) -> float:

@@ -24,6 +24,8 @@ from tests.support.paths import EXPORTS
 CLASSIFIER, MATCHER, FORECASTER = "imdb-s3", "aan", "ettm2"
 
 Raw = dict[str, Any]
+CONTRIBUTIONS: Raw = {"name": "contributions", "datatype": "FP32", "shape": [-1, -1, 2]}
+STRETCHES: Raw = {"length": 256, "base": [0.5, -0.5]}
 Arrays = dict[str, np.ndarray]
 
 
@@ -53,6 +55,11 @@ def matcher(tmp_path: Path) -> Path:
 @pytest.fixture
 def forecaster(tmp_path: Path) -> Path:
     return copy(FORECASTER, tmp_path)
+
+
+def add_contributions(raw: Raw, stretches: Raw) -> None:
+    raw["outputs"].append(CONTRIBUTIONS)
+    raw.update(stretches=stretches)
 
 
 def edit(folder: Path, change: Callable[[Raw], object]) -> None:
@@ -132,6 +139,7 @@ def test_other_schema_versions_are_rejected(tmp_path: Path, name: str, version: 
         (lambda raw: raw.update(inputs=raw["inputs"][:1]), "not UINT8"),
         (lambda raw: raw["outputs"][0].update(shape=[-1]), "(-1, dim), not (-1,)"),
         (lambda raw: raw["outputs"][0].update(shape=[-1, 0]), "(-1, dim), not (-1, 0)"),
+        (lambda raw: raw["outputs"].append(CONTRIBUTIONS), "(-1, dim), not (-1, 64), (-1, -1, 2)"),
         (lambda raw: raw["outputs"][0].update(shape=[-1, 5]), "vectors need ((-1, 5), (-1, 5))"),
         (lambda raw: raw.pop("head"), "head"),
         (lambda raw: raw["head"].update(files=[]), "head.files"),
@@ -207,6 +215,11 @@ def test_invalid_field_of_a_forecaster_is_rejected(
     ("change", "words"),
     [
         (lambda raw: raw.update(temperature=0), "temperature"),
+        (lambda raw: raw["outputs"].append(CONTRIBUTIONS), "a second output needs `stretches`"),
+        (lambda raw: raw.update(stretches=STRETCHES), "`stretches` need one output of shape (-1, any, 2)"),
+        (lambda raw: add_contributions(raw, {"length": 256, "base": [0]}), "2 labels do not fit a base of 1 numbers"),
+        (lambda raw: add_contributions(raw, {"length": 0, "base": [0, 0]}), "stretches.length"),
+        (lambda raw: add_contributions(raw, STRETCHES), "golden.npz has no tensor contributions"),
         (lambda raw: raw.update(temperature=-1.0), "temperature"),
         (lambda raw: raw.update(temperature=float("nan")), "temperature"),
         (lambda raw: raw.update(reliability=[{"score": 0.5}]), "reliability.0.accuracy"),

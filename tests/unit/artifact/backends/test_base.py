@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from artifact.backends import base
-from artifact.backends.base import CUDA_BATCHES, batches_at_once, largest_error
+from artifact.backends.base import CUDA_BATCHES, batches_at_once, largest_error, output_error
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,16 @@ def test_error_is_relative_to_the_largest_output(got: list[float], expected: lis
 def test_error_of_nan_is_infinite() -> None:
     assert largest_error(np.array([1]), np.array(["1"])) == np.inf
     assert largest_error(np.array([1]), np.array([1])) == np.inf
+
+
+def test_missing_stretches_of_an_output_count_as_zero() -> None:
+    expected = np.zeros((1, 3, 2), np.float32)
+    expected[:, 0] = 0.5
+    assert output_error(expected[:, :1], expected) == 0.0
+    expected[:, 2] = 0.25
+    assert output_error(expected[:, :1], expected) == 0.25
+    assert output_error(expected, expected[:, :1]) == np.inf
+    assert output_error(expected[:, :, 0], expected) == np.inf
 
 
 def test_number_of_concurrent_batches_depends_on_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,8 @@ def classifier(run: Path) -> ByteClassifier:
 
 
 def eager(classifier: ByteClassifier, inputs: Inputs) -> np.ndarray:
-    return model.cli.export.eager(ExportGraph("model", classifier, inputs, "logits", (inputs["bytes"].shape[1],)))
+    source = ExportGraph("model", classifier, inputs, ("logits",), (inputs["bytes"].shape[1],))
+    return model.cli.export.eager(source)["logits"]
 
 
 def random_documents(count: int, seq_len: int) -> Inputs:
@@ -205,19 +206,22 @@ def test_check_agreement_returns_the_measured_error(
 ) -> None:
     golden = golden_documents(manifest.max_length)
     logits = eager(classifier, golden)
-    model.cli.export.check_agreement(manifest, exported, golden, logits)
+    model.cli.export.check_agreement(manifest, exported, golden, {"logits": logits})
     tampered = logits.copy()
     tampered[3, 1] += 0.5
     error = largest_error(logits, tampered)
     with pytest.raises(ExportMismatch, match=rf"^onnx in one batch differs from eager by {error:.2e}; allowed 1e-05$"):
-        model.cli.export.check_agreement(manifest, exported, golden, tampered)
+        model.cli.export.check_agreement(manifest, exported, golden, {"logits": tampered})
 
 
 def test_export_that_disagrees_with_pytorch_is_rejected_and_leaves_no_files(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     right = model.cli.export.eager
-    monkeypatch.setattr(model.cli.export, "eager", lambda source: right(source) + np.float32(0.25))
+    shifted = {"logits": np.float32(0.25)}
+    monkeypatch.setattr(
+        model.cli.export, "eager", lambda source: {name: right(source)[name] + by for name, by in shifted.items()}
+    )
     assert call("export", run, "--out", tmp_path, "--device", "cpu") == 2
     assert re.search(
         r"(^|\r)error: onnx in one batch differs from eager by \d\.\d\de-0\d; allowed", capsys.readouterr().err

@@ -39,6 +39,8 @@ def test_graphs_have_the_operators_that_the_recipe_produces(name: str, tmp_path:
     task = task_of(from_stored(manifest["training"]["recipe"]))
     task.restore(facts_of(manifest))
     model = task.build().eval()
+    if isinstance(model, WordClassifier) and "stretches" not in manifest:
+        pytest.skip("exported before classifiers of words returned contributions")
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
             if tensor.is_floating_point():  # the exporter would remove the multiplication by ones of an untrained model

@@ -14,9 +14,10 @@ import artifact.loading
 import model.cli.export
 from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend, largest_error
-from artifact.documents import pad_rows
+from artifact.documents import OnOverflow, pad_rows
 from artifact.errors import BadExport
 from artifact.loading import load_export
+from artifact.local import Model
 from artifact.manifest import ClassifierManifest, Format, read_manifest, sha256_of
 from model.config.recipes import load_recipe
 from model.nn.classifier import WordClassifier
@@ -27,6 +28,7 @@ from model.tasks.golden import golden_documents
 from model.training import views
 from model.training.trained import load_trained
 from tests.support.commands import call, export, train
+from tests.support.stretches import check_stretches
 
 RECIPE = """
 name = "tiny"
@@ -71,6 +73,7 @@ rounds = [{}]
 num_words = 100
 """
 BUCKETS = (256, 512)
+OUTPUTS = ("logits", "contributions")
 FORMATS: tuple[Format, ...] = ("onnx", "torchscript")
 
 
@@ -115,7 +118,7 @@ Inputs = dict[str, np.ndarray]
 
 
 def eager(classifier: nn.Module, inputs: Inputs) -> np.ndarray:
-    return model.cli.export.eager(ExportGraph("model", classifier, inputs, "logits", BUCKETS))
+    return model.cli.export.eager(ExportGraph("model", classifier, inputs, OUTPUTS, BUCKETS))["logits"]
 
 
 def prose(count: int, bucket: int) -> Inputs:
@@ -142,7 +145,7 @@ def test_manifest_lists_a_file_for_each_bucket_and_format(exported: Path, manife
     assert sorted(found) == sorted((format, bucket, names[format]) for format in FORMATS for bucket in BUCKETS)
     assert all(file.sha256 == sha256_of(exported / file.path) for file in manifest.files)
     assert sorted(path.name for path in exported.iterdir()) == ["golden.npz", "manifest.json", *sorted(names.values())]
-    assert [spec.shape for spec in (*manifest.inputs, *manifest.outputs)] == [(-1, -1), (-1,), (-1, 2)]
+    assert [spec.shape for spec in (*manifest.inputs, *manifest.outputs)] == [(-1, -1), (-1,), (-1, 2), (-1, -1, 2)]
     assert manifest.max_length == BUCKETS[-1]
 
 
@@ -191,6 +194,36 @@ def test_answer_for_a_document_does_not_depend_on_its_batch(
 
 
 @pytest.mark.parametrize("format", FORMATS)
+def test_contributions_and_base_add_up_to_the_logits(
+    exported: Path, manifest: ClassifierManifest, format: Format
+) -> None:
+    backend = create_backend(manifest, exported, format=format, device="cpu")
+    assert manifest.stretches is not None
+    for bucket in BUCKETS:
+        outputs = backend.run(prose(9, bucket))
+        assert outputs["contributions"].shape == (9, bucket // manifest.stretches.length, 2)
+        assert outputs["contributions"].any()
+        total = outputs["contributions"].sum(axis=1) + np.array(manifest.stretches.base, np.float32)
+        assert np.abs(total - outputs["logits"]).max() < 1e-5
+
+
+@pytest.mark.parametrize("on_overflow", ["windows", "head", "tail", "head_tail"])
+@pytest.mark.parametrize("format", FORMATS)
+def test_stretches_of_an_answer_add_up_to_its_scores(
+    exported: Path, manifest: ClassifierManifest, format: Format, on_overflow: OnOverflow
+) -> None:
+    loaded = Model(load_export(exported, format=format, device="cpu"))
+    text = prose(3, 512)["bytes"][1].tobytes() * 5
+    documents = [text[:length] for length in (1, 255, 256, 257, 512, 513, 700, 2500)]
+    together = loaded.classify(documents, on_overflow=on_overflow, detail=True)
+    for document, answer in zip(documents, together, strict=True):
+        check_stretches(answer, manifest, len(document))
+        alone = loaded.classify(document, on_overflow=on_overflow, detail=True)
+        for ours, theirs in zip(alone["stretches"], answer["stretches"], strict=True):
+            assert ours["contributions"] == pytest.approx(theirs["contributions"], abs=1e-5)
+
+
+@pytest.mark.parametrize("format", FORMATS)
 def test_backend_rejects_a_length_that_is_no_bucket(
     exported: Path, manifest: ClassifierManifest, format: Format
 ) -> None:
@@ -232,7 +265,9 @@ def test_short_golden_row_is_checked_in_the_short_bucket_too(exported: Path, mon
 
             def run(inputs: Inputs) -> Inputs:
                 asked.append(inputs["bytes"].shape)
-                return {"logits": right(inputs)["logits"] + np.float32(0.01 * (inputs["bytes"].shape[1] == bucket))}
+                outputs = right(inputs)
+                outputs["logits"] = outputs["logits"] + np.float32(0.01 * (inputs["bytes"].shape[1] == bucket))
+                return outputs
 
             monkeypatch.setattr(backend, "run", run)
             return backend
@@ -269,9 +304,9 @@ def test_export_that_disagrees_in_the_short_bucket_only_is_rejected(
 ) -> None:
     right = model.cli.export.fitting
 
-    def shifted(golden: Inputs, output: np.ndarray, bucket: int) -> tuple[Inputs, np.ndarray]:
-        kept, expected = right(golden, output, bucket)
-        return kept, expected + np.float32(0.25 * (bucket == 256))
+    def shifted(golden: Inputs, outputs: Inputs, bucket: int) -> tuple[Inputs, Inputs]:
+        kept, expected = right(golden, outputs, bucket)
+        return kept, {**expected, "logits": expected["logits"] + np.float32(0.25 * (bucket == 256))}
 
     monkeypatch.setattr(model.cli.export, "fitting", shifted)
     assert call("export", run, "--out", tmp_path, "--device", "cpu") == 2

@@ -47,6 +47,23 @@ def test_options_of_own_data_need_data(
     assert capsys.readouterr().err.startswith(f"error: {message}")
 
 
+@pytest.mark.parametrize("task", ["text-matching", "forecasting", "text-classification"])
+def test_max_bytes_are_for_own_documents(task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = () if task == "text-classification" else ("--data", tmp_path / "rows.csv")
+    assert call("train", "--task", task, *data, "--max-bytes", 4096, "--runs", tmp_path, "--device", "cpu") == 2
+    assert capsys.readouterr().err == "error: --max-bytes needs --task text-classification and --data\n"
+
+
+@pytest.mark.parametrize("value", ["128", "5000", "131072", "many"])
+def test_max_bytes_are_a_power_of_two(value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--task", "text-classification", "--data", tmp_path / "rows.csv", "--max-bytes", value]
+    with pytest.raises(SystemExit, match="2"):
+        call("train", *arguments)
+    error = capsys.readouterr().err
+    assert value in error
+    assert value == "many" or "256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536" in error
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_train_on_unavailable_cuda_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("train", "synthetic", "--runs", tmp_path, "--device", "cuda") == 2

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,17 @@ def test_max_length_covers_most_documents(
     settings = settings_for("text-classification", documents(tmp_path, texts))
     assert f"{length:,} bytes are read at once" in capsys.readouterr().out
     assert settings["model.ngram_view.max_length"] == length
+
+
+@pytest.mark.parametrize("length", [256, 65_536])
+def test_max_bytes_of_the_user_replace_the_length_of_the_documents(
+    length: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = replace(with_unlabelled(tmp_path, 100, 900), max_bytes=length)
+    config = configured(data)
+    assert f"{length:,} bytes are read at once" in capsys.readouterr().out
+    assert (config.model.max_length, config.model.buckets[-1]) == (length, length)
+    assert config.model.encoder.seq_len == min(256, length // 4)
 
 
 @pytest.mark.parametrize(("count", "batch", "epochs"), [(10, 2, 20), (200, 10, 20), (4000, 64, 14), (50_000, 64, 2)])

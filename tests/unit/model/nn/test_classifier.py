@@ -145,7 +145,7 @@ def test_backends_agree(config: EncoderConfig, tmp_path: Path) -> None:
     """Eager, ONNX Runtime and TorchScript, in one batch and row by row, to 1e-5."""
     torch.manual_seed(0)
     model_ = ByteClassifier(changed(config, num_layers=1), 3).eval()
-    source = ExportGraph("model", model_, golden_documents(config.seq_len), "logits", (config.seq_len,))
+    source = ExportGraph("model", model_, golden_documents(config.seq_len), ("logits",), (config.seq_len,))
     output = model.cli.export.eager(source)
     with warnings.catch_warnings():
         graph = model.cli.export.write_graph(source, output, tmp_path)

@@ -16,7 +16,7 @@ from model.config.models import (
     VectorViewConfig,
 )
 from model.nn.attention.s3 import DENSE_LENGTH
-from model.nn.classifier import WordClassifier
+from model.nn.classifier import STRETCH_BYTES, WordClassifier
 from tests.support import reference
 from tests.support.configs import changed
 from tests.support.numerics import close, randomise, same
@@ -49,10 +49,15 @@ def random_model(config: ClassifierConfig, *texts: bytes) -> tuple[WordClassifie
     return model.requires_grad_(False), state
 
 
+def logits_of(model: WordClassifier, document: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    logits: torch.Tensor = model(document, lengths)[0]
+    return logits
+
+
 def expect_equal_to_reference(config: ClassifierConfig, *texts: bytes) -> None:
     model, state = random_model(config, *texts)
     ngrams, words = every_second_ngram(*texts), every_second_word(*texts)
-    for text, logits in zip(texts, model(*padded(*texts)), strict=True):
+    for text, logits in zip(texts, logits_of(model, *padded(*texts)), strict=True):
         assert close(logits, reference.word_classifier(text, ngrams, words, state, config))
 
 
@@ -72,11 +77,11 @@ def test_classifier_of_any_bytes_equals_reference(texts: list[bytes]) -> None:
 def test_each_view_has_its_weight(view: int, other: int) -> None:
     model, _ = random_model(SMALL, *TEXTS)
     model.weights.copy_(torch.tensor([1.0, 1.0]))
-    both = model(*padded(*TEXTS))
+    both = logits_of(model, *padded(*TEXTS))
     model.weights[other] = 0.0
-    alone = model(*padded(*TEXTS))
+    alone = logits_of(model, *padded(*TEXTS))
     model.weights[view], model.weights[other] = 2.0, 1.0
-    assert same(model(*padded(*TEXTS)), both + alone)
+    assert same(logits_of(model, *padded(*TEXTS)), both + alone)
     assert not same(alone, both)
 
 
@@ -129,11 +134,11 @@ def test_lengths_are_on_both_sides_of_the_dense_limit() -> None:
 @pytest.mark.parametrize("seq_len", SEQ_LENS)
 def test_logits_are_the_same_in_every_bucket(seq_len: int) -> None:
     model, texts = long_model(seq_len), edge_texts()
-    expected = model(*padded(*texts, length=BUCKETS[-1]))
+    expected = logits_of(model, *padded(*texts, length=BUCKETS[-1]))
     assert (expected.std(dim=0) > 1e-3).all()
     for bucket in BUCKETS:
         fitting = [i for i, text in enumerate(texts) if len(text) <= bucket]
-        assert same(model(*padded(*(texts[i] for i in fitting), length=bucket)), expected[fitting])
+        assert same(logits_of(model, *padded(*(texts[i] for i in fitting), length=bucket)), expected[fitting])
 
 
 @settings(max_examples=20)
@@ -142,29 +147,29 @@ def test_logits_are_the_same_at_any_padded_length(texts: list[bytes]) -> None:
     for config in (SMALL, ALONE):
         model, _ = random_model(config, *texts)
         longest = max(map(len, texts))
-        assert same(model(*padded(*texts, length=longest)), model(*padded(*texts)))
+        assert same(logits_of(model, *padded(*texts, length=longest)), logits_of(model, *padded(*texts)))
 
 
 @pytest.mark.parametrize("seq_len", SEQ_LENS)
 def test_logits_do_not_depend_on_the_rest_of_the_batch_or_on_padding(seq_len: int) -> None:
     model, texts = long_model(seq_len), edge_texts()
     document, lengths = padded(*texts, length=BUCKETS[-1])
-    together = model(document, lengths)
+    together = logits_of(model, document, lengths)
     dirty = torch.where(torch.arange(BUCKETS[-1]) < lengths[:, None], document, ord("a"))
     assert not torch.equal(dirty, document)
-    assert torch.equal(model(dirty, lengths), together)
+    assert torch.equal(logits_of(model, dirty, lengths), together)
     for text, logits in zip(texts[::4], together[::4], strict=True):
-        assert same(model(*padded(text, length=BUCKETS[-1]))[0], logits)
+        assert same(logits_of(model, *padded(text, length=BUCKETS[-1]))[0], logits)
 
 
 @CONFIGS
 def test_quantised_model_has_small_tables_and_answers_nearly_the_same(config: ClassifierConfig) -> None:
     model, _ = random_model(config, *TEXTS)
-    before = model(*padded(*TEXTS))
+    before = logits_of(model, *padded(*TEXTS))
     model.quantise()
     assert model.ngram_view.table.dtype == torch.float16
     assert model.vector_view is None or model.vector_view.vectors.dtype == torch.int8
-    after = model(*padded(*TEXTS))
+    after = logits_of(model, *padded(*TEXTS))
     assert not torch.equal(after, before)
     # int8 vectors have steps of 1/127 of the largest value; the blocks multiply their error.
     assert (after - before).abs().max() < 0.1 * before.abs().max()
@@ -173,9 +178,9 @@ def test_quantised_model_has_small_tables_and_answers_nearly_the_same(config: Cl
 @CONFIGS
 def test_temperature_divides_the_logits(config: ClassifierConfig) -> None:
     model, _ = random_model(config, *TEXTS)
-    before = model(*padded(*TEXTS))
+    before = logits_of(model, *padded(*TEXTS))
     model.divide_logits(2.5)
-    assert same(2.5 * model(*padded(*TEXTS)), before)
+    assert same(2.5 * logits_of(model, *padded(*TEXTS)), before)
 
 
 @CONFIGS
@@ -183,6 +188,69 @@ def test_reloaded_model_is_identical(config: ClassifierConfig) -> None:
     model, _ = random_model(config, *TEXTS)
     other = WordClassifier(config, CLASSES).double().eval()
     other.load_state_dict(model.state_dict())
-    first, second = (part(*padded(*TEXTS)).detach() for part in (model, other))
+    first, second = (logits_of(part, *padded(*TEXTS)).detach() for part in (model, other))
     # the other model has single-precision tables of the Fourier transform
     assert torch.allclose(first, second, rtol=0, atol=1e-5 * float(first.abs().max()))
+
+
+def expect_contributions_equal_to_reference(config: ClassifierConfig, *texts: bytes) -> None:
+    """Compare with stretches of 16 bytes, so that short documents have several."""
+    model, state = random_model(config, *texts)
+    ngrams, words = every_second_ngram(*texts), every_second_word(*texts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("model.nn.classifier.STRETCH_BYTES", 16)
+        logits, contributions = model(*padded(*texts))
+    assert same(contributions.sum(dim=1) + model.base(), logits)
+    assert contributions.shape == (len(texts), 3, CLASSES)
+    for text, found in zip(texts, contributions, strict=True):
+        expected = reference.word_contributions(text, ngrams, words, state, config, 16)
+        assert close(found[: len(expected)], expected)
+        assert not found[len(expected) :].any()
+
+
+@CONFIGS
+def test_contributions_equal_reference(config: ClassifierConfig) -> None:
+    expect_contributions_equal_to_reference(config, *TEXTS)
+
+
+@settings(max_examples=40)
+@given(Texts)
+def test_contributions_of_any_bytes_equal_reference(texts: list[bytes]) -> None:
+    expect_contributions_equal_to_reference(SMALL, *texts)
+    expect_contributions_equal_to_reference(ALONE, *texts)
+
+
+def test_first_token_contributes_a_maximum_that_several_tokens_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _ = random_model(SMALL, *TEXTS)
+    view = model.vector_view
+    assert view is not None
+    same_token, is_real = torch.ones(1, 4, ENCODER.dim, dtype=torch.float64), torch.ones(1, 4, dtype=torch.bool)
+    monkeypatch.setattr(view, "_encode", lambda *_: (same_token, is_real))
+    monkeypatch.setattr("model.nn.vectors.WIDTH_MULTIPLE", 4)
+    stretch = torch.tensor([0, 0, 1, 1])
+    found = view.contributions(torch.ones_like(stretch), torch.zeros_like(stretch), torch.tensor([48]), stretch, 2)[0]
+    mean, maximum = (part.sum(dim=1) for part in view.head.weight.chunk(2, dim=1))
+    assert same(found, torch.stack((mean / 2 + maximum, mean / 2)))
+
+
+@pytest.mark.parametrize("seq_len", SEQ_LENS)
+def test_contributions_do_not_depend_on_the_bucket_or_the_rest_of_the_batch(seq_len: int) -> None:
+    model, texts = long_model(seq_len), edge_texts()
+    together = model(*padded(*texts, length=BUCKETS[-1]))[1]
+    assert together.shape == (len(texts), BUCKETS[-1] // STRETCH_BYTES, CLASSES)
+    for text, expected in zip(texts, together, strict=True):
+        used = -(-len(text) // STRETCH_BYTES)
+        assert not expected[used:].any()
+        bucket = next(size for size in BUCKETS if len(text) <= size)
+        found = model(*padded(text, length=bucket))[1][0]
+        assert len(found) == bucket // STRETCH_BYTES
+        assert same(found, expected[: len(found)])
+
+
+@CONFIGS
+def test_temperature_divides_base_and_contributions(config: ClassifierConfig) -> None:
+    model, _ = random_model(config, *TEXTS)
+    base, contributions = model.base(), model(*padded(*TEXTS))[1]
+    model.divide_logits(2.5)
+    assert same(2.5 * model.base(), base)
+    assert same(2.5 * model(*padded(*TEXTS))[1], contributions)

@@ -13,7 +13,7 @@ from tests.support import reference
 from tests.support.numerics import close, randomise, same
 from tests.support.words import CLASSES, CONFIG, Texts, every_second_ngram
 
-Inputs = tuple[torch.Tensor, torch.Tensor, int]
+Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, tuple[int, int]]
 
 HALF, SMALLEST_STEP = 2.0**-11, 2.0**-25
 """Largest relative error of a half-precision number, and largest absolute error of one near zero."""
@@ -22,7 +22,8 @@ HALF, SMALLEST_STEP = 2.0**-11, 2.0**-25
 def inputs(texts: Sequence[bytes], longest: int = CONFIG.longest) -> Inputs:
     rows = [reference.word_ngrams(text, longest) for text in texts]
     hashes = torch.tensor([row for part in rows for row in part], dtype=torch.long).reshape(-1, longest)
-    return hashes, torch.repeat_interleave(torch.tensor([len(part) for part in rows])), len(texts)
+    doc_index = torch.repeat_interleave(torch.tensor([len(part) for part in rows]))
+    return hashes, doc_index, torch.zeros_like(doc_index), (len(texts), 1)
 
 
 def random_model(ngrams: list[int]) -> tuple[NgramClassifier, reference.State]:
@@ -46,8 +47,11 @@ def words_model(
 
 def logits_of(model: NgramClassifier, *texts: bytes) -> torch.Tensor:
     """Return the logits of documents whose n-grams are single words."""
-    logits: torch.Tensor = model(*inputs(texts, 1))
-    return logits
+    return logits_for(model, inputs(texts, 1))
+
+
+def logits_for(model: NgramClassifier, given: Inputs) -> torch.Tensor:
+    return torch.as_tensor(model(*given).sum(dim=1) + model.bias)
 
 
 WORDS = {b"one": (3.0, [1.0, -2.0, 0.5]), b"two": (4.0, [-1.0, 0.25, 2.0]), b"three": (0.5, [8.0, 0.0, -8.0])}
@@ -58,11 +62,11 @@ WORDS = {b"one": (3.0, [1.0, -2.0, 0.5]), b"two": (4.0, [-1.0, 0.25, 2.0]), b"th
 def test_classifier_equals_reference_alone_and_beside_others(texts: list[bytes]) -> None:
     ngrams = every_second_ngram(*texts)
     model, state = random_model(ngrams)
-    together = model(*inputs(texts))
+    together = logits_for(model, inputs(texts))
     assert together.shape == (len(texts), CLASSES)
     for text, logits in zip(texts, together, strict=True):
         assert close(logits, reference.ngram_classifier(text, ngrams, state, CONFIG.longest))
-        assert same(model(*inputs([text]))[0], logits)
+        assert same(logits_for(model, inputs([text]))[0], logits)
 
 
 def test_filled_classifier_gives_the_value_computed_by_hand() -> None:
@@ -137,10 +141,10 @@ def test_error_of_half_precision_is_bounded(texts: list[bytes], size: float) -> 
     ngrams = every_second_ngram(*texts)
     model, _ = random_model(ngrams)
     model.table.mul_(size)
-    expected, table = model(*inputs(texts)), model.table.numpy().copy()
+    expected, table = logits_for(model, inputs(texts)), model.table.numpy().copy()
     model.quantise()
     assert model.table.dtype == torch.float16
-    logits = model(*inputs(texts))
+    logits = logits_for(model, inputs(texts))
     assert logits.dtype == torch.float64
     for text, ours, theirs in zip(texts, logits, expected, strict=True):
         found = reference.ngram_set(text, CONFIG.longest)

@@ -329,7 +329,9 @@ def model_logits(fitted: Fitted, classes: int, texts: Sequence[bytes]) -> np.nda
     """Return logits (texts, classes) of a filled classifier in double precision."""
     model = NgramClassifier(CONFIG.num_ngrams, classes).double()
     fitted.fill(model)
-    logits: np.ndarray = model(*HASHER(*padded(*texts)), len(texts)).numpy()
+    hashes, doc_index, _ = HASHER(*padded(*texts))
+    contributions = model(hashes, doc_index, doc_index.new_zeros(len(doc_index)), (len(texts), 1))
+    logits: np.ndarray = (contributions.sum(dim=1) + model.bias).numpy()
     return logits
 
 

@@ -127,7 +127,7 @@ def refused(error: type[LongdocError], words: str) -> Iterator[None]:
 
 
 def values(outcome: Outcome) -> list[float]:
-    return [float(v) for v in outcome.outputs[:, 0]]
+    return [float(output[0]) for output in outcome.outputs]
 
 
 def test_queued_rows_become_one_batch() -> None:

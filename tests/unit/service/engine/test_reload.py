@@ -148,7 +148,7 @@ def refused(metrics: Metrics, model: str, reason: str) -> float:
 
 async def ask(engine: Engine, name: str = "a") -> float:
     outcome = await engine.models.classifier(name).batcher.infer([b"x"], asyncio.get_running_loop().time() + PATIENCE_S)
-    return float(outcome.outputs[0, 0])
+    return float(outcome.outputs[0][0])
 
 
 async def test_higher_version_is_served(exports: Exports, engine: Engine, reloader: Reloader, metrics: Metrics) -> None:
@@ -593,7 +593,7 @@ async def test_running_requests_of_a_removed_model_finish(engine: Engine, reload
         await reloader.check()
     assert served(engine) == {"b": 1}
     exports.backends[2].released.set()
-    assert (await asked).outputs.tolist() == [[2, 2]]
+    assert [output.tolist() for output in (await asked).outputs] == [[2, 2]]
 
 
 @pytest.mark.parametrize("is_empty", [True, False])

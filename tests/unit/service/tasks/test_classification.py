@@ -23,7 +23,7 @@ async def test_documents_are_answered_in_order() -> None:
         answers, timing = await classify(mood, documents, on_overflow="windows", deadline=soon())
         count = client.count("longdoc_documents_total", model="mood")
     assert [round(float(answer.scores[1]), 6) for answer in answers] == [0.6, 0.5, 0.333333]
-    assert [(answer.bytes_total, answer.bytes_used, len(answer.windows)) for answer in answers] == [
+    assert [(answer.bytes_total, answer.bytes_used, len(answer.rows)) for answer in answers] == [
         (3, 3, 1),
         (28, 28, 2),
         (1, 1, 1),

@@ -150,7 +150,7 @@ def test_backends_agree(name: str, tmp_path: Path) -> None:
     config = with_attention(EncoderConfig(seq_len=512, dim=32, num_layers=layers, ffn_dim=32), name)
     torch.manual_seed(0)
     classifier = ByteClassifier(config, 3).eval()
-    source = ExportGraph("model", classifier, golden_documents(512), "logits", (256, 512))
+    source = ExportGraph("model", classifier, golden_documents(512), ("logits",), (256, 512))
     output = model.cli.export.eager(source)
     with warnings.catch_warnings():
         graph = model.cli.export.write_graph(source, output, tmp_path)
