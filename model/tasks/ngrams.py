@@ -3,10 +3,9 @@
 Used by `model.training.views`.
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from artifact.documents import cut, pad_rows, take
 from model.config.models import NgramViewConfig
 from model.nn.ngrams import NgramClassifier
 from model.nn.words import WordHasher
+from model.tasks.regression import regressions
 from model.tasks.views import combine, combined, cross_entropies
 
 if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wait for
@@ -38,12 +38,6 @@ MAX_LOGITS = 120_000
 FIRST_STRENGTH = 10.0
 STRENGTHS = (1.0, 3.0, 30.0, 100.0)
 """Inverse regularisation C: the one with which features are compared, and the others that are tried afterwards."""
-MAX_ITERATIONS = 300
-TOLERANCE = 1e-5
-MAX_DENSE = 8_000
-"""Number of documents up to which the regression is fitted in the span of the documents."""
-BLOCK = 4_096
-"""Number of n-grams whose products are computed at once."""
 SMALLEST_SCALE = 1e-6
 """Scale below which an n-gram does not count: rounding errors of a scale of zero."""
 MISSING = -10.0
@@ -199,7 +193,8 @@ def g_squared(of_class: Floats, sizes: Floats) -> Floats:
 def fit(counted: Counted, labels: Labels, num_classes: int, config: NgramViewConfig, choice: Choice) -> Fitted:
     """Select the n-grams with the largest G^2 and fit the logistic regression on all documents."""
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)
-    return _fit(counted, counted.document_sets(), np.arange(len(labels)), labels, num_classes, config, choice)
+    sets, rows = counted.document_sets(), np.arange(len(labels))
+    return _fit(counted, sets, rows, labels, num_classes, config, choice, (choice.strength,))[0]
 
 
 def scaled_likelihood(logits: Floats, labels: Labels) -> float:
@@ -236,21 +231,25 @@ def choose(
         total=len(candidates) + len(STRENGTHS), desc="cross-validation", unit="setting", leave=False, disable=None
     ) as bar:
 
-        def value(choice: Choice) -> float:
-            logits, truth = [], []
+        def scores(candidate: Choice, strengths: Sequence[float]) -> list[float]:
+            logits: list[list[Floats]] = [[] for _ in strengths]
             for held_out in folds:
                 rest = np.setdiff1d(np.arange(len(labels)), held_out)
-                fitted = _fit(counted, sets, rest, labels, num_classes, config, choice)
-                columns = np.searchsorted(counted.hashes, fitted.hashes)
-                x = counted.features(columns, fitted.scales)[held_out]
-                logits.append(x @ fitted.weights + fitted.bias)
-                truth.append(labels[held_out])
-            bar.update()
-            return score(np.concatenate(logits), np.concatenate(truth))
+                views = _fit(counted, sets, rest, labels, num_classes, config, candidate, strengths)
+                columns = np.searchsorted(counted.hashes, views[0].hashes)
+                x = counted.features(columns, views[0].scales)[held_out]
+                for found, view in zip(logits, views, strict=True):
+                    found.append(x @ view.weights + view.bias)
+            bar.update(len(strengths))
+            truth = labels[np.concatenate(folds)]
+            return [score(np.concatenate(found), truth) for found in logits]
 
-        best = max(candidates, key=value)
-        others = [Choice(best.longest, best.scaling, strength) for strength in STRENGTHS]
-        return max((best, *others), key=value)
+        first = [scores(candidate, (FIRST_STRENGTH,))[0] for candidate in candidates]
+        best = candidates[int(np.argmax(first))]
+        others = scores(best, STRENGTHS)
+        if max(others) > max(first):
+            best = replace(best, strength=STRENGTHS[int(np.argmax(others))])
+        return best
 
 
 def _frequent(counted: Counted, limit: int) -> Counted:
@@ -284,8 +283,9 @@ def _fit(
     num_classes: int,
     config: NgramViewConfig,
     choice: Choice,
-) -> Fitted:
-    """Fit on the documents `rows`; `sets` are the document sets of `counted`."""
+    strengths: Sequence[float],
+) -> list[Fitted]:
+    """Fit on the documents `rows` with each of the strengths; `sets` are the document sets of `counted`."""
     one_hot = np.eye(num_classes)[labels[rows]]
     present = np.flatnonzero(one_hot.any(0))
     of_class, sizes = np.asarray(sets[rows].T @ one_hot[:, present]), one_hot[:, present].sum(0)
@@ -296,49 +296,13 @@ def _fit(
     scales = SCALES[choice.scaling](of_class[columns], sizes)
     scales[scales < SMALLEST_SCALE] = 0
     x = counted.features(columns, scales)[rows]
-    weights, bias = np.zeros((len(columns), num_classes)), np.full(num_classes, MISSING)
-    bias[present] = np.log(sizes / sizes.sum())
+    fitted = []
     if len(present) > 1 and x.count_nonzero():
-        weights[:, present], bias[present] = _regression(x, labels[rows], choice.strength)
-    return Fitted(counted.hashes[columns], scales, weights, bias)
-
-
-def _regression(x: "csr_matrix", labels: Labels, strength: float) -> tuple[Floats, Floats]:
-    """Logistic regression: weights (features, classes) and bias (classes,) of the classes in `labels`, ascending.
-
-    The weights are combinations of the documents' features. For few documents, the regression is therefore fitted on
-    the documents' coordinates in an orthonormal basis of their span, which gives the same weights faster.
-    """
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
-    coordinates: Any = x
-    is_dense = x.shape[0] <= min(MAX_DENSE, x.shape[1])
-    if is_dense:
-        squares, vectors = np.linalg.eigh(_products(x))
-        is_positive = squares > squares[-1] * 1e-10
-        lengths, vectors = np.sqrt(squares[is_positive]), vectors[:, is_positive]
-        coordinates = vectors * lengths
-    regression = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS, tol=TOLERANCE)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations bounds the time
-        regression.fit(coordinates, labels)
-    weights, bias = regression.coef_.T, regression.intercept_
-    if is_dense:  # the basis is x.T @ (vectors / lengths)
-        weights = x.T @ ((vectors / lengths) @ weights)
-    if len(bias) == 1:  # two classes: one logit, half for each
-        weights, bias = np.concatenate((-weights, weights), axis=1) / 2, np.array([-bias[0], bias[0]]) / 2
-    return weights, bias
-
-
-def _products(x: "csr_matrix") -> Floats:
-    """Inner products of all documents, (documents, documents).
-
-    In dense blocks, because the sparse product takes minutes if thousands of n-grams are in most documents.
-    """
-    products = np.zeros((x.shape[0], x.shape[0]))
-    columns = x.tocsc()
-    for first in range(0, x.shape[1], BLOCK):
-        block = columns[:, first : first + BLOCK].toarray()
-        products += block @ block.T
-    return products
+        found = regressions(x, labels[rows], strengths)
+    else:
+        found = [(np.zeros((len(columns), len(present))), np.log(sizes / sizes.sum()))] * len(strengths)
+    for weights_present, bias_present in found:
+        weights, bias = np.zeros((len(columns), num_classes)), np.full(num_classes, MISSING)
+        weights[:, present], bias[present] = weights_present, bias_present
+        fitted.append(Fitted(counted.hashes[columns], scales, weights, bias))
+    return fitted

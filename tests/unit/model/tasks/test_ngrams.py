@@ -11,14 +11,13 @@ from artifact.documents import cut, take
 from model.config.models import NgramViewConfig
 from model.nn.ngrams import NgramClassifier
 from model.nn.words import WordHasher
-from model.tasks import ngrams
+from model.tasks import ngrams, regression
 from model.tasks.classification import accuracy
 from model.tasks.ngrams import (
     FIRST_STRENGTH,
     MISSING,
     SCALES,
     STRENGTHS,
-    TOLERANCE,
     Choice,
     Counted,
     Fitted,
@@ -30,6 +29,7 @@ from model.tasks.ngrams import (
     inverse_document_frequency,
     scaled_likelihood,
 )
+from model.tasks.regression import TOLERANCE
 from model.tasks.views import cross_entropies
 from tests.support import reference
 from tests.support.configs import changed
@@ -258,7 +258,7 @@ def test_fitted_weights_minimise_the_regularised_loss(
 
     With two classes, the weight of the difference between the logits is regularised.
     """
-    monkeypatch.setattr(ngrams, "MAX_DENSE", max_dense)
+    monkeypatch.setattr(regression, "MAX_DENSE", max_dense)
     texts, labels = corpus(40, classes)
     counted, fitted = fitted_of(texts, labels, classes, changed_choice(strength=strength))
     x = counted.features(np.searchsorted(counted.hashes, fitted.hashes), fitted.scales).toarray()
@@ -281,7 +281,7 @@ def test_coordinates_of_documents_give_the_same_weights(classes: int, monkeypatc
     texts[9] = texts[12]
     counted, dense = fitted_of(texts, labels, classes)
     assert len(dense.hashes) > len(texts)
-    monkeypatch.setattr(ngrams, "MAX_DENSE", 0)
+    monkeypatch.setattr(regression, "MAX_DENSE", 0)
     _, sparse = fitted_of(texts, labels, classes)
     assert dense.hashes.tolist() == sparse.hashes.tolist()
     size = np.abs(sparse.weights).max()
@@ -361,14 +361,15 @@ def test_mean_over_windows_of_the_filled_classifier_gives_the_logits_of_the_fit(
 
 
 class Recorder:
-    """A score that records the logits and labels it gets; it returns 1 in some calls and 0 in all others."""
+    """A score that records the logits and labels it gets; it returns 1, 2, ... in some calls and 0 in all others."""
 
     def __init__(self, *best: int) -> None:
         self.best, self.calls = best, list[tuple[np.ndarray, np.ndarray]]()
 
     def __call__(self, logits: np.ndarray, labels: np.ndarray) -> float:
         self.calls.append((logits, labels))
-        return float(len(self.calls) - 1 in self.best)
+        number = len(self.calls) - 1
+        return 1.0 + self.best.index(number) if number in self.best else 0.0
 
 
 NUM_CANDIDATES = LONGEST * len(SCALES)
@@ -405,11 +406,12 @@ def test_features_with_the_best_score_are_chosen_and_then_the_strength(
 ) -> None:
     texts, labels = corpus(20, 2)
     counted = counted_of(texts)
-    # After the candidates, the best one is measured again, then the other strengths.
-    for again, strength in enumerate((FIRST_STRENGTH, *STRENGTHS)):
-        score = Recorder(candidate, NUM_CANDIDATES + again)
+    score = Recorder(candidate)
+    assert choose(counted, labels, 2, CONFIG, score) == Choice(*expected, FIRST_STRENGTH)
+    for number, strength in enumerate(STRENGTHS):
+        score = Recorder(candidate, NUM_CANDIDATES + number)
         assert choose(counted, labels, 2, CONFIG, score) == Choice(*expected, strength)
-        assert len(score.calls) == NUM_CANDIDATES + 1 + len(STRENGTHS)
+        assert len(score.calls) == NUM_CANDIDATES + len(STRENGTHS)
 
 
 def test_score_does_not_depend_on_the_scale_of_the_logits() -> None:

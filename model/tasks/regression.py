@@ -1,0 +1,76 @@
+"""Logistic regression on sparse features of documents."""
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wait for
+    from scipy.sparse import csr_matrix
+
+MAX_ITERATIONS = 300
+TOLERANCE = 1e-5
+MAX_DENSE = 8_000
+"""Number of documents up to which the regression is fitted in the span of the documents."""
+BLOCK = 4_096
+"""Number of features whose products are computed at once."""
+FREQUENT = 0.05
+"""Share of the documents above which the sparse product of a feature takes longer than the dense one."""
+
+Floats = NDArray[np.float64]
+
+
+def regressions(x: "csr_matrix", labels: NDArray[np.int64], strengths: Sequence[float]) -> list[tuple[Floats, Floats]]:
+    """Fit a multinomial logistic regression for each inverse regularisation C in `strengths`.
+
+    Returns: weights (features, classes) and bias (classes,) of each; the classes are those in `labels`, ascending.
+
+    Args:
+        x: features (documents, features).
+        labels: classes (documents,), at least two different ones.
+        strengths: values of C. What does not depend on C is computed once.
+
+    The weights are combinations of the documents' features. For few documents, the regression is therefore fitted on
+    the documents' coordinates in an orthonormal basis of their span, which gives the same weights faster.
+
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    coordinates: Any = x
+    is_dense = x.shape[0] <= min(MAX_DENSE, x.shape[1])
+    if is_dense:
+        squares, vectors = np.linalg.eigh(_products(x))
+        is_positive = squares > squares[-1] * 1e-10
+        lengths, vectors = np.sqrt(squares[is_positive]), vectors[:, is_positive]
+        coordinates = vectors * lengths
+    fitted = []
+    for strength in strengths:
+        regression = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS, tol=TOLERANCE)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations bounds the time
+            regression.fit(coordinates, labels)
+        weights, bias = regression.coef_.T, regression.intercept_
+        if is_dense:  # the basis is x.T @ (vectors / lengths)
+            weights = x.T @ ((vectors / lengths) @ weights)
+        if len(bias) == 1:  # two classes: one logit, half for each
+            weights, bias = np.concatenate((-weights, weights), axis=1) / 2, np.array([-bias[0], bias[0]]) / 2
+        fitted.append((weights, bias))
+    return fitted
+
+
+def _products(x: "csr_matrix") -> Floats:
+    """Inner products of all documents, (documents, documents).
+
+    In dense blocks for features in many documents: with thousands of them, the sparse product takes minutes.
+    """
+    columns = x.tocsc()
+    is_frequent = np.diff(columns.indptr) > FREQUENT * x.shape[0]
+    rare, frequent = columns[:, ~is_frequent].tocsr(), columns[:, is_frequent]
+    products: Floats = (rare @ rare.T).toarray()
+    for first in range(0, frequent.shape[1], BLOCK):
+        block = frequent[:, first : first + BLOCK].toarray()
+        products += block @ block.T
+    return products
