@@ -96,7 +96,7 @@ class WordClassifier(nn.Module):
         super().__init__()
         ngrams, vectors = config.ngram_view, config.vector_view
         self.words = WordHasher(ngrams.longest, config.max_length)
-        self.ngram_view = NgramClassifier(ngrams.num_ngrams, num_classes)
+        self.ngram_view = NgramClassifier(ngrams.num_ngrams, num_classes, sublinear=ngrams.sublinear)
         self.vocabulary = Vocabulary(vectors.vectors.num_words) if vectors else None
         self.vector_view = VectorClassifier(config.encoder, vectors, num_classes) if vectors else None
         self.register_buffer("weights", torch.ones(2))

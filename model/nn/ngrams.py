@@ -15,10 +15,11 @@ SMALLEST = 1e-12
 class NgramClassifier(nn.Module):
     """Linear classifier over the set of a document's word n-grams.
 
-    logits = W x + b,  x_h = s_h / sqrt(sum over the document's n-grams g of s_g^2)
+    logits = W x + b,  x_h = f_h s_h / sqrt(sum over the document's n-grams g of (f_g s_g)^2)
 
-    s are the scales of the n-grams. An n-gram counts once per document, however often it occurs; n-grams outside the
-    vocabulary do not count. Row h of the table holds s_h W_h and, in its last column, s_h^2.
+    s are the scales of the n-grams. An n-gram that occurs k times in the document has f_h = 1, or with `sublinear`
+    f_h = 1 + log k; n-grams outside the vocabulary do not count. Row h of the table holds s_h W_h and, in its last
+    column, s_h^2.
 
     The view returns W x as a sum over stretches of the document: each of the k occurrences of n-gram h contributes
     x_h W_h / k to the stretch in which its last word ends.
@@ -27,13 +28,14 @@ class NgramClassifier(nn.Module):
                 stretch of its document in which each word ends; shape, the numbers B of documents and S of stretches
                 of each; returns (B, S, classes).
     Reference:  features: Wang and Manning 2012, "Baselines and Bigrams", sec. 2 (presence, scaled by evidence), with
-                inverse document frequencies and unit length as in TF-IDF; `model.tasks.ngrams` fits s, W and b.
-                Not in the S3Attention paper.
+                inverse document frequencies, sublinear counts and unit length as in TF-IDF; `model.tasks.ngrams` fits s,
+                W and b. Not in the S3Attention paper.
     Note:       A row is divided by the number of occurrences, which avoids a sort of the n-grams.
     """
 
-    def __init__(self, num_ngrams: int, num_classes: int) -> None:
+    def __init__(self, num_ngrams: int, num_classes: int, *, sublinear: bool = False) -> None:
         super().__init__()
+        self.sublinear = sublinear
         self.vocabulary = Vocabulary(num_ngrams)
         # Row 0 (no n-gram) stays zero.
         self.table = nn.Parameter(torch.zeros(1 + num_ngrams, num_classes + 1), requires_grad=False)
@@ -47,7 +49,11 @@ class NgramClassifier(nn.Module):
         dtype = self.bias.dtype
         zeros = torch.zeros(num_documents * self.table.shape[0], dtype=dtype, device=rows.device)
         occurrences = zeros.index_add(0, place, torch.ones_like(place, dtype=dtype))
-        found = nn.functional.embedding(rows, self.table).to(dtype) / lookup(occurrences, place).unsqueeze(1)
+        counts = lookup(occurrences, place).unsqueeze(1)
+        found = nn.functional.embedding(rows, self.table).to(dtype) / counts
+        if self.sublinear:
+            factors = 1 + torch.log(counts)
+            found = torch.cat((found[:, :-1], found[:, -1:] * factors), dim=1) * factors
         empty = torch.zeros(num_documents * num_stretches, found.shape[1], dtype=dtype, device=rows.device)
         target = (doc_index * num_stretches + stretch).unsqueeze(1).expand_as(hashes).flatten()
         summed = torch.unflatten(empty.index_add(0, target, found), 0, shape)

@@ -36,8 +36,9 @@ HELD_OUT = 1_000
 MAX_LOGITS = 120_000
 """Maximum number of documents times classes in cross-validation; of more documents, a random sample is used."""
 FIRST_STRENGTH = 10.0
-STRENGTHS = (1.0, 3.0, 30.0, 100.0)
-"""Inverse regularisation C: the one with which features are compared, and the others that are tried afterwards."""
+STRENGTHS = (1.0, 3.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0)
+"""Inverse regularisation C: the one with which features are compared, and the others that are tried afterwards, up to
+the recipe's limit."""
 SMALLEST_SCALE = 1e-6
 """Scale below which an n-gram does not count: rounding errors of a scale of zero."""
 MISSING = -10.0
@@ -79,22 +80,27 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Counted:
-    """The sets of n-grams of documents, window by window."""
+    """The n-grams of documents, window by window."""
 
     hashes: NDArray[np.int64]
     """Hash of each n-gram, (R,), ascending."""
     lengths: NDArray[np.int64]
     """Length in words of each n-gram, (R,)."""
     windows: "csr_matrix"
-    """1 for each n-gram of each window, (windows, R)."""
+    """Number of occurrences of each n-gram in each window, (windows, R)."""
     means: "csr_matrix"
     """1 / number of windows, for each window of each document, (documents, windows)."""
 
-    def features(self, chosen: NDArray[np.int64], scales: Floats) -> "csr_matrix":
-        """Features (documents, chosen): mean over a document's windows of the scaled set at unit length."""
+    def features(self, chosen: NDArray[np.int64], scales: Floats, *, sublinear: bool) -> "csr_matrix":
+        """Features (documents, chosen): mean over a document's windows of the scaled n-grams at unit length.
+
+        An n-gram that occurs k times in a window counts once, or with `sublinear` 1 + log k times.
+        """
         from scipy.sparse import diags
 
-        found = self.windows[:, chosen] @ diags(scales)
+        counts = self.windows[:, chosen]
+        counts.data = 1 + np.log(counts.data.astype(np.float64)) if sublinear else np.ones(len(counts.data))
+        found = counts @ diags(scales)
         norms = np.sqrt(np.asarray(found.power(2).sum(1)).ravel())
         return (self.means @ diags(1 / np.maximum(norms, SMALLEST_SCALE)) @ found).tocsr()
 
@@ -121,8 +127,8 @@ def count(hasher: WordHasher, texts: Sequence[bytes], max_length: int, overlap: 
 
     spans = [cut(len(text), max_length, overlap, "windows") for text in texts]
     windows = [take(text, part) for text, parts in zip(texts, spans, strict=True) for part in parts]
-    keys = [np.unique(part) for part in _keys(hasher, windows)]
-    found = np.concatenate(keys) if keys else np.zeros(0, dtype=np.int64)
+    keys = [np.unique(part, return_counts=True) for part in _keys(hasher, windows)]
+    found, counts = (np.concatenate([part[i] for part in keys] or [np.zeros(0, dtype=np.int64)]) for i in (0, 1))
     del keys
     if not len(found):
         raise ValueError("no document contains a word")
@@ -130,14 +136,13 @@ def count(hasher: WordHasher, texts: Sequence[bytes], max_length: int, overlap: 
     rows, length = found >> 35, (found >> 31) & 15
     lengths = np.zeros(len(hashes), dtype=np.int64)
     lengths[columns] = length
-    sets = csr_matrix((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=(len(windows), len(hashes)))
-    sets.data[:] = 1  # two n-grams of a window may have the same hash
+    occurrences = csr_matrix((counts.astype(np.float32), (rows, columns)), shape=(len(windows), len(hashes)))
     sizes = np.array([len(parts) for parts in spans])
     document = np.repeat(np.arange(len(texts)), sizes)
     means = csr_matrix(
         (1 / sizes[document], (document, np.arange(len(windows)))), shape=(len(texts), len(windows)), dtype=np.float64
     )
-    return Counted(hashes, lengths, sets, means)
+    return Counted(hashes, lengths, occurrences, means)
 
 
 def _keys(hasher: WordHasher, windows: Sequence[bytes]) -> Iterator[NDArray[np.int64]]:
@@ -227,8 +232,9 @@ def choose(
     candidates = [
         Choice(longest, scaling, FIRST_STRENGTH) for longest in range(1, config.longest + 1) for scaling in SCALES
     ]
+    strengths = [strength for strength in STRENGTHS if strength <= config.max_strength]
     with tqdm(
-        total=len(candidates) + len(STRENGTHS), desc="cross-validation", unit="setting", leave=False, disable=None
+        total=len(candidates) + len(strengths), desc="cross-validation", unit="setting", leave=False, disable=None
     ) as bar:
 
         def scores(candidate: Choice, strengths: Sequence[float]) -> list[float]:
@@ -237,7 +243,7 @@ def choose(
                 rest = np.setdiff1d(np.arange(len(labels)), held_out)
                 views = _fit(counted, sets, rest, labels, num_classes, config, candidate, strengths)
                 columns = np.searchsorted(counted.hashes, views[0].hashes)
-                x = counted.features(columns, views[0].scales)[held_out]
+                x = counted.features(columns, views[0].scales, sublinear=config.sublinear)[held_out]
                 for found, view in zip(logits, views, strict=True):
                     found.append(x @ view.weights + view.bias)
             bar.update(len(strengths))
@@ -246,9 +252,9 @@ def choose(
 
         first = [scores(candidate, (FIRST_STRENGTH,))[0] for candidate in candidates]
         best = candidates[int(np.argmax(first))]
-        others = scores(best, STRENGTHS)
+        others = scores(best, strengths)
         if max(others) > max(first):
-            best = replace(best, strength=STRENGTHS[int(np.argmax(others))])
+            best = replace(best, strength=strengths[int(np.argmax(others))])
         return best
 
 
@@ -256,7 +262,7 @@ def _frequent(counted: Counted, limit: int) -> Counted:
     """Only the n-grams in the most windows, at most `limit`."""
     if len(counted.hashes) <= limit:
         return counted
-    frequency = np.asarray(counted.windows.sum(0)).ravel()
+    frequency = counted.windows.getnnz(axis=0)
     return counted.of_ngrams(np.sort(np.argsort(-frequency, kind="stable")[:limit]))
 
 
@@ -295,7 +301,7 @@ def _fit(
     columns = np.sort(order[informative[order] >= 0])
     scales = SCALES[choice.scaling](of_class[columns], sizes)
     scales[scales < SMALLEST_SCALE] = 0
-    x = counted.features(columns, scales)[rows]
+    x = counted.features(columns, scales, sublinear=config.sublinear)[rows]
     fitted = []
     if len(present) > 1 and x.count_nonzero():
         found = regressions(x, labels[rows], strengths)

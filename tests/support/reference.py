@@ -249,30 +249,40 @@ def ngram_set(document: bytes, longest: int) -> set[int]:
     return {value for row in word_ngrams(document, longest) for value in row if value != -1}
 
 
-def ngram_classifier(document: bytes, ngrams: Sequence[int], state: State, longest: int) -> Array:
+def ngram_factors(document: bytes, longest: int, *, sublinear: bool) -> dict[int, float]:
+    """For each n-gram of a document, by its hash, how often it counts."""
+    counts = Counter(value for row in word_ngrams(document, longest) for value in row if value != -1)
+    return {value: 1 + math.log(count) if sublinear else 1.0 for value, count in counts.items()}
+
+
+def ngram_classifier(
+    document: bytes, ngrams: Sequence[int], state: State, longest: int, *, sublinear: bool = False
+) -> Array:
     """Logits (classes,) of the n-gram view for one document; row 1 + i of the table belongs to ngrams[i]."""
-    rows = [state["table"][1 + i] for i, value in enumerate(ngrams) if value in ngram_set(document, longest)]
-    scales = [math.sqrt(row[-1]) for row in rows]
-    length = math.sqrt(sum(scale**2 for scale in scales))
+    factors = ngram_factors(document, longest, sublinear=sublinear)
+    known = [(factors[value], state["table"][1 + i]) for i, value in enumerate(ngrams) if value in factors]
+    length = math.sqrt(sum((factor * math.sqrt(row[-1])) ** 2 for factor, row in known))
     logits: Array = np.array(state["bias"])
-    for row, scale in zip(rows, scales, strict=True):
-        logits = logits + row[:-1] / scale * (scale / length)
+    for factor, row in known:
+        scale = math.sqrt(row[-1])
+        logits = logits + row[:-1] / scale * (factor * scale / length)
     return logits
 
 
 def ngram_contributions(
-    document: bytes, ngrams: Sequence[int], state: State, longest: int, stretch_bytes: int
+    document: bytes, ngrams: Sequence[int], state: State, longest: int, stretch_bytes: int, *, sublinear: bool = False
 ) -> Array:
     """Contributions (stretches, classes) of the n-gram view for one document."""
     hashes = word_ngrams(document, longest)
     counts = Counter(value for row in hashes for value in row)
     known = {value: state["table"][1 + i] for i, value in enumerate(ngrams) if value in counts}
-    length = math.sqrt(sum(row[-1] for row in known.values()))
+    factors = ngram_factors(document, longest, sublinear=sublinear)
+    length = math.sqrt(sum(factors[value] ** 2 * row[-1] for value, row in known.items()))
     found = np.zeros((math.ceil(len(document) / stretch_bytes), len(state["bias"])))
     for (_, end), values in zip(located_words(document), hashes, strict=True):
         for value in values:
             if value in known:
-                found[end // stretch_bytes] += known[value][:-1] / length / counts[value]
+                found[end // stretch_bytes] += known[value][:-1] * factors[value] / length / counts[value]
     return found
 
 
@@ -329,7 +339,8 @@ def word_classifier(
     document: bytes, ngrams: Sequence[int], vocabulary: Sequence[int], state: State, config: ClassifierConfig
 ) -> Array:
     """Logits (classes,) of both views for one document; ngrams and vocabulary are the hashes of their rows from 1."""
-    first = ngram_classifier(document, ngrams, below(state, "ngram_view"), config.ngram_view.longest)
+    view, ngram_view = below(state, "ngram_view"), config.ngram_view
+    first = ngram_classifier(document, ngrams, view, ngram_view.longest, sublinear=ngram_view.sublinear)
     logits: Array = state["weights"][0] * first
     if config.vector_view is not None:
         hashes = [word_hash(word) for word in words(document)]
@@ -349,8 +360,9 @@ def word_contributions(
     stretch_bytes: int,
 ) -> Array:
     """Contributions (stretches, classes) of both views for one document; otherwise as `word_classifier`."""
-    view, longest = below(state, "ngram_view"), config.ngram_view.longest
-    found: Array = state["weights"][0] * ngram_contributions(document, ngrams, view, longest, stretch_bytes)
+    view, longest, sublinear = below(state, "ngram_view"), config.ngram_view.longest, config.ngram_view.sublinear
+    first = ngram_contributions(document, ngrams, view, longest, stretch_bytes, sublinear=sublinear)
+    found: Array = state["weights"][0] * first
     if config.vector_view is not None:
         located = [(word_hash(word), end // stretch_bytes) for word, end in located_words(document)]
         ids = [vocabulary.index(value) + 1 if value in vocabulary else 0 for value, _ in located]

@@ -26,7 +26,10 @@ from tests.unit.model.nn.test_vectors import ENCODER
 VECTOR_VIEW = VectorViewConfig(vectors=VectorsConfig(num_words=200), rounds=(RoundConfig(),))
 SMALL = ClassifierConfig(kind="words", encoder=ENCODER, ngram_view=CONFIG, vector_view=VECTOR_VIEW)
 ALONE = changed(SMALL, vector_view=None)
-CONFIGS = pytest.mark.parametrize("config", [SMALL, ALONE], ids=["both views", "without vector view"])
+SUBLINEAR = changed(ALONE, ngram_view=changed(CONFIG, sublinear=True))
+CONFIGS = pytest.mark.parametrize(
+    "config", [SMALL, ALONE, SUBLINEAR], ids=["both views", "without vector view", "sublinear"]
+)
 
 TEXTS = (
     b"a",
@@ -218,6 +221,7 @@ def test_contributions_equal_reference(config: ClassifierConfig) -> None:
 def test_contributions_of_any_bytes_equal_reference(texts: list[bytes]) -> None:
     expect_contributions_equal_to_reference(SMALL, *texts)
     expect_contributions_equal_to_reference(ALONE, *texts)
+    expect_contributions_equal_to_reference(SUBLINEAR, *texts)
 
 
 def test_first_token_contributes_a_maximum_that_several_tokens_have(monkeypatch: pytest.MonkeyPatch) -> None:

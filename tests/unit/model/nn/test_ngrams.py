@@ -1,5 +1,6 @@
 """The linear classifier over word n-grams, compared with a reference."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,18 +27,21 @@ def inputs(texts: Sequence[bytes], longest: int = CONFIG.longest) -> Inputs:
     return hashes, doc_index, torch.zeros_like(doc_index), (len(texts), 1)
 
 
-def random_model(ngrams: list[int]) -> tuple[NgramClassifier, reference.State]:
+def random_model(ngrams: list[int], *, sublinear: bool = False) -> tuple[NgramClassifier, reference.State]:
     """Return a classifier with random weights in double precision that knows these n-grams."""
-    model = NgramClassifier(CONFIG.num_ngrams, CLASSES)
+    model = NgramClassifier(CONFIG.num_ngrams, CLASSES, sublinear=sublinear)
     model.vocabulary.fill(np.array(ngrams, dtype=np.int64))
     return model, randomise(model)
 
 
 def words_model(
-    words: dict[bytes, tuple[float, list[float]]], bias: Sequence[float] = (0.5, -0.25, 0.0)
+    words: dict[bytes, tuple[float, list[float]]],
+    bias: Sequence[float] = (0.5, -0.25, 0.0),
+    *,
+    sublinear: bool = False,
 ) -> NgramClassifier:
     """Return a classifier of single words, with the scale and the weights of each, in double precision."""
-    model = NgramClassifier(CONFIG.num_ngrams, CLASSES).double()
+    model = NgramClassifier(CONFIG.num_ngrams, CLASSES, sublinear=sublinear).double()
     hashes = np.array([reference.word_hash(word) for word in words], dtype=np.int64)
     scales = np.array([scale for scale, _ in words.values()])
     weights = np.array([weights for _, weights in words.values()]).reshape(-1, CLASSES)
@@ -58,14 +62,14 @@ WORDS = {b"one": (3.0, [1.0, -2.0, 0.5]), b"two": (4.0, [-1.0, 0.25, 2.0]), b"th
 
 
 @settings(max_examples=100)
-@given(Texts)
-def test_classifier_equals_reference_alone_and_beside_others(texts: list[bytes]) -> None:
+@given(Texts, st.booleans())
+def test_classifier_equals_reference_alone_and_beside_others(texts: list[bytes], sublinear: bool) -> None:
     ngrams = every_second_ngram(*texts)
-    model, state = random_model(ngrams)
+    model, state = random_model(ngrams, sublinear=sublinear)
     together = logits_for(model, inputs(texts))
     assert together.shape == (len(texts), CLASSES)
     for text, logits in zip(texts, together, strict=True):
-        assert close(logits, reference.ngram_classifier(text, ngrams, state, CONFIG.longest))
+        assert close(logits, reference.ngram_classifier(text, ngrams, state, CONFIG.longest, sublinear=sublinear))
         assert same(logits_for(model, inputs([text]))[0], logits)
 
 
@@ -91,6 +95,19 @@ def test_repeated_ngrams_count_once_and_in_any_order() -> None:
     expected = logits_of(model, b"one two three")[0]
     for text in (b"three two one", b"two one two three two", b"one " * 50 + b"two three three"):
         assert same(logits_of(model, text)[0], expected)
+
+
+def test_sublinear_counts_give_the_value_computed_by_hand() -> None:
+    model = words_model(WORDS, sublinear=True)
+    twice = 3.0 * (1 + math.log(2))
+    length = (twice**2 + 4.0**2) ** 0.5
+    expected = [
+        (twice * 1.0 - 4.0 * 1.0) / length + 0.5,
+        (-twice * 2.0 + 4.0 * 0.25) / length - 0.25,
+        (twice * 0.5 + 4.0 * 2.0) / length,
+    ]
+    assert close(logits_of(model, b"one two one")[0], np.array(expected))
+    assert same(logits_of(model, b"one two"), logits_of(words_model(WORDS), b"one two"))
 
 
 def test_scales_matter_only_relative_to_each_other() -> None:

@@ -1,6 +1,7 @@
 """The fit of the n-gram view: counting, scales, selection, regression, and the choice of hyperparameters."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -66,9 +67,9 @@ def expect_sets(found: Counted, windows: Sequence[bytes]) -> None:
     """Check the n-grams of all windows against the reference."""
     assert found.windows.shape == (len(windows), len(found.hashes))
     assert (np.diff(found.hashes) > 0).all()
-    assert set(found.windows.data.tolist()) == {1.0}
     for row, window in zip(found.windows, windows, strict=True):
-        assert set(found.hashes[row.indices].tolist()) == reference.ngram_set(window, LONGEST)
+        expected = Counter(value for ngrams in reference.word_ngrams(window, LONGEST) for value in ngrams if value >= 0)
+        assert dict(zip(found.hashes[row.indices].tolist(), row.data.tolist(), strict=True)) == expected
     lengths = {
         value: n
         for window in windows
@@ -126,11 +127,22 @@ def test_features_equal_the_values_computed_by_hand() -> None:
     scales = np.array([3.0, 4.0])
     # The last document has two windows, "one two" and "two", after spaces.
     expected = [[0.6, 0.8], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.3, 0.9]]
-    assert found.features(columns, scales).toarray() == pytest.approx(np.array(expected), rel=1e-12)
+    assert found.features(columns, scales, sublinear=False).toarray() == pytest.approx(np.array(expected), rel=1e-12)
     restricted = found.of_ngrams(columns)
     assert restricted.hashes.tolist() == [reference.word_hash(word) for word in words]
     assert restricted.lengths.tolist() == [1, 1]
-    assert restricted.features(np.array([0, 1]), scales).toarray() == pytest.approx(np.array(expected), rel=1e-12)
+    features = restricted.features(np.array([0, 1]), scales, sublinear=False)
+    assert features.toarray() == pytest.approx(np.array(expected), rel=1e-12)
+
+
+def test_sublinear_features_equal_the_values_computed_by_hand() -> None:
+    found = counted_of([b"one two one", b"two", b"one two           two"], 11, 1)
+    columns = np.array([found.hashes.tolist().index(reference.word_hash(word)) for word in (b"one", b"two")])
+    twice = 3.0 * (1 + math.log(2))
+    length = math.hypot(twice, 4.0)
+    expected = np.array([[twice / length, 4.0 / length], [0.0, 1.0], [0.3, 0.9]])
+    features = found.features(columns, np.array([3.0, 4.0]), sublinear=True)
+    assert features.toarray() == pytest.approx(expected, rel=1e-12)
 
 
 def test_some_documents_have_the_features_they_have_among_all() -> None:
@@ -141,7 +153,8 @@ def test_some_documents_have_the_features_they_have_among_all() -> None:
     assert part.means.shape == (4, sum(len(windows_of(texts[i], LENGTH, 6)) for i in rows))
     columns = np.arange(len(found.hashes))
     scales = np.linspace(0.5, 2.0, len(columns))
-    assert part.features(columns, scales).toarray() == pytest.approx(found.features(columns, scales)[rows].toarray())
+    ours, all_rows = (counted.features(columns, scales, sublinear=True) for counted in (part, found))
+    assert ours.toarray() == pytest.approx(all_rows[rows].toarray())
     assert np.array_equal(part.document_sets().toarray(), found.document_sets()[rows].toarray())
 
 
@@ -206,11 +219,12 @@ def fitted_of(
     return counted, fit(counted, labels, classes, config, choice)
 
 
-def logits_of(counted: Counted, fitted: Fitted) -> np.ndarray:
+def logits_of(counted: Counted, fitted: Fitted, *, sublinear: bool = False) -> np.ndarray:
     """Return logits (documents, classes) of the counted documents."""
     columns = np.searchsorted(counted.hashes, fitted.hashes)
     assert counted.hashes[columns].tolist() == fitted.hashes.tolist()
-    logits: np.ndarray = counted.features(columns, fitted.scales) @ fitted.weights + fitted.bias
+    features = counted.features(columns, fitted.scales, sublinear=sublinear)
+    logits: np.ndarray = features @ fitted.weights + fitted.bias
     return logits
 
 
@@ -261,7 +275,8 @@ def test_fitted_weights_minimise_the_regularised_loss(
     monkeypatch.setattr(regression, "MAX_DENSE", max_dense)
     texts, labels = corpus(40, classes)
     counted, fitted = fitted_of(texts, labels, classes, changed_choice(strength=strength))
-    x = counted.features(np.searchsorted(counted.hashes, fitted.hashes), fitted.scales).toarray()
+    columns = np.searchsorted(counted.hashes, fitted.hashes)
+    x = counted.features(columns, fitted.scales, sublinear=False).toarray()
     error = reference.softmax(x @ fitted.weights + fitted.bias) - np.eye(classes)[labels]
     weights = fitted.weights if classes > 2 else np.diff(fitted.weights, axis=1)
     slope = strength * x.T @ (error if classes > 2 else error[:, 1:]) + weights
@@ -325,9 +340,9 @@ def test_fit_is_deterministic() -> None:
 # The fitted classifier
 
 
-def model_logits(fitted: Fitted, classes: int, texts: Sequence[bytes]) -> np.ndarray:
+def model_logits(fitted: Fitted, classes: int, texts: Sequence[bytes], *, sublinear: bool = False) -> np.ndarray:
     """Return logits (texts, classes) of a filled classifier in double precision."""
-    model = NgramClassifier(CONFIG.num_ngrams, classes).double()
+    model = NgramClassifier(CONFIG.num_ngrams, classes, sublinear=sublinear).double()
     fitted.fill(model)
     hashes, doc_index, _ = HASHER(*padded(*texts))
     contributions = model(hashes, doc_index, doc_index.new_zeros(len(doc_index)), (len(texts), 1))
@@ -335,16 +350,20 @@ def model_logits(fitted: Fitted, classes: int, texts: Sequence[bytes]) -> np.nda
     return logits
 
 
+@pytest.mark.parametrize("sublinear", [False, True])
 @pytest.mark.parametrize("scaling", SCALES)
 @pytest.mark.parametrize("classes", [2, 3])
-def test_filled_classifier_gives_the_logits_of_the_fit(scaling: str, classes: int) -> None:
-    texts, labels = corpus(50, classes)
+def test_filled_classifier_gives_the_logits_of_the_fit(scaling: str, classes: int, sublinear: bool) -> None:
+    texts, labels = corpus(50, classes, words=8)
     texts[3] = b" "
     assert max(map(len, texts)) <= LENGTH
-    counted, fitted = fitted_of(texts, labels, classes, changed_choice(scaling=scaling), changed(CONFIG, num_ngrams=60))
-    expected = logits_of(counted, fitted)
+    config = changed(CONFIG, num_ngrams=60, sublinear=sublinear)
+    counted, fitted = fitted_of(texts, labels, classes, changed_choice(scaling=scaling), config)
+    expected = logits_of(counted, fitted, sublinear=sublinear)
     assert np.abs(expected).max() > 1.0
-    assert model_logits(fitted, classes, texts) == pytest.approx(expected, rel=1e-11, abs=1e-11)
+    assert (np.abs(expected - logits_of(counted, fitted)).max() > 0.01) == sublinear
+    found = model_logits(fitted, classes, texts, sublinear=sublinear)
+    assert found == pytest.approx(expected, rel=1e-11, abs=1e-11)
 
 
 def test_mean_over_windows_of_the_filled_classifier_gives_the_logits_of_the_fit() -> None:
@@ -408,10 +427,13 @@ def test_features_with_the_best_score_are_chosen_and_then_the_strength(
     counted = counted_of(texts)
     score = Recorder(candidate)
     assert choose(counted, labels, 2, CONFIG, score) == Choice(*expected, FIRST_STRENGTH)
-    for number, strength in enumerate(STRENGTHS):
-        score = Recorder(candidate, NUM_CANDIDATES + number)
-        assert choose(counted, labels, 2, CONFIG, score) == Choice(*expected, strength)
-        assert len(score.calls) == NUM_CANDIDATES + len(STRENGTHS)
+    for limit in (30.0, 1_000.0):
+        strengths = [strength for strength in STRENGTHS if strength <= limit]
+        for number, strength in enumerate(strengths):
+            score = Recorder(candidate, NUM_CANDIDATES + number)
+            config = changed(CONFIG, max_strength=limit)
+            assert choose(counted, labels, 2, config, score) == Choice(*expected, strength)
+            assert len(score.calls) == NUM_CANDIDATES + len(strengths)
 
 
 def test_score_does_not_depend_on_the_scale_of_the_logits() -> None:
