@@ -28,8 +28,8 @@ class NgramClassifier(nn.Module):
                 stretch of its document in which each word ends; shape, the numbers B of documents and S of stretches
                 of each; returns (B, S, classes).
     Reference:  features: Wang and Manning 2012, "Baselines and Bigrams", sec. 2 (presence, scaled by evidence), with
-                inverse document frequencies, sublinear counts and unit length as in TF-IDF; `model.tasks.ngrams` fits s,
-                W and b. Not in the S3Attention paper.
+                inverse document frequencies, sublinear counts and unit length as in TF-IDF; `model.tasks.ngrams` fits
+                s, W and b. Not in the S3Attention paper.
     Note:       A row is divided by the number of occurrences, which avoids a sort of the n-grams.
     """
 
