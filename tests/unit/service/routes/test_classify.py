@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.models import answer, classifier, matcher, serving
+from service.wire import requests
+from tests.support.models import answer, backend_of, classifier, matcher, serving
 from tests.support.problems import check_problem
 
 
@@ -46,6 +47,21 @@ async def test_body_may_be_a_document_with_options_in_the_query(kind: str) -> No
         "version": 1,
         "results": [{**POSITIVE[0], "scores": POSITIVE[:1], "coverage": whole(4)}],
     }
+
+
+async def test_too_many_contributions_are_refused_before_they_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of two documents of 28 bytes has two windows of 16, and each window contributes to two labels."""
+    monkeypatch.setattr(requests, "MAX_NUMBERS", 7)
+    body = {"inputs": [28 * "+"] * 2}
+    async with serving(model := classifier()) as client:
+        refused = await client.post("/v1/classify", json={**body, "detail": True})
+        assert backend_of(model).batches == []
+        allowed = [
+            await client.post("/v1/classify", json={**body, **more}) for more in ({}, {"detail": True, "top_k": 1})
+        ]
+    problem = check_problem(refused, 413, "payload_too_large")
+    assert problem["detail"] == "the response would have 8 numbers; at most 7 are allowed: send fewer, or set top_k"
+    assert [response.status_code for response in allowed] == [200, 200]
 
 
 async def test_long_document_is_read_in_windows() -> None:
