@@ -12,7 +12,8 @@ LONGEST_BATCH_S = 0.03
 class CostModel:
     """Two kinds of running means: time to compute a row, for each bucket, and estimated time of an interactive request.
 
-    A mean is 0 before its first measurement.
+    The time of a bucket without a measurement is that of the nearest measured bucket, scaled by length; 0 if no bucket
+    has been measured.
     """
 
     def __init__(self) -> None:
@@ -31,7 +32,11 @@ class CostModel:
 
     def row_seconds(self, bucket: int) -> float:
         """Estimated time of one row."""
-        return self._row_seconds.get(bucket, 0.0)
+        measured = self._row_seconds
+        if bucket in measured or not measured:
+            return measured.get(bucket, 0.0)
+        nearest = min(measured, key=lambda other: max(other, bucket) / min(other, bucket))
+        return measured[nearest] * bucket / nearest
 
     def seconds(self, rows: Mapping[int, int]) -> float:
         """Estimated time of rows on one slot; `rows` maps buckets to numbers of rows."""

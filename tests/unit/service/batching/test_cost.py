@@ -25,7 +25,21 @@ def test_buckets_are_measured_separately_and_added_up() -> None:
     cost = CostModel()
     cost.record_batch(8, 1.0)
     cost.record_batch(16, 3.0)
-    assert cost.seconds({8: 2, 16: 1, 32: 5}) == 5.0
+    assert cost.seconds({8: 2, 16: 1}) == 5.0
+
+
+@pytest.mark.parametrize(("bucket", "row_seconds"), [(8, 1.0), (16, 2.0), (64, 12.0), (256, 48.0), (1024, 192.0)])
+def test_bucket_without_a_measurement_costs_as_much_per_byte_as_the_nearest(bucket: int, row_seconds: float) -> None:
+    cost = CostModel()
+    cost.record_batch(8, 1.0)
+    cost.record_batch(128, 24.0)
+    assert cost.row_seconds(bucket) == row_seconds
+
+
+def test_first_batch_of_a_long_bucket_is_limited_before_its_first_measurement() -> None:
+    cost = CostModel()
+    cost.record_batch(256, LONGEST_BATCH_S / 128)
+    assert [cost.max_rows(256 * times) for times in (1, 64, 128, 256)] == [128, 2, 1, 1]
 
 
 def test_mean_cost_follows_the_cost_of_requests() -> None:
