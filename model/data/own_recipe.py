@@ -100,6 +100,8 @@ def _text_settings(data: OwnData, *, is_pairs: bool) -> Settings:
             "training.epochs": epochs,
         }
     settings |= {"data.group_column": data.group_column, "model.ngram_view.max_length": length}
+    if length > LONGEST_READ:  # as in the recipes of long documents
+        settings |= {"model.ngram_view.sublinear": True, "model.ngram_view.max_strength": 3_000.0}
     texts = [row.texts[0] for row in rows]
     if data.unlabelled is not None:
         unlabelled = {row.texts[0] for row in own.read(data.unlabelled, Columns(columns))}

@@ -48,7 +48,7 @@ def test_max_length_covers_most_documents(
     assert settings["model.ngram_view.max_length"] == length
 
 
-@pytest.mark.parametrize("length", [256, 65_536])
+@pytest.mark.parametrize("length", [256, 4096, 8192, 65_536])
 def test_max_bytes_of_the_user_replace_the_length_of_the_documents(
     length: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -57,6 +57,8 @@ def test_max_bytes_of_the_user_replace_the_length_of_the_documents(
     assert f"{length:,} bytes are read at once" in capsys.readouterr().out
     assert (config.model.max_length, config.model.buckets[-1]) == (length, length)
     assert config.model.encoder.seq_len == min(256, length // 4)
+    ngrams = config.model.ngram_view
+    assert (ngrams.sublinear, ngrams.max_strength) == ((True, 3_000.0) if length > 4096 else (False, 100.0))
 
 
 @pytest.mark.parametrize(("count", "batch", "epochs"), [(10, 2, 20), (200, 10, 20), (4000, 64, 14), (50_000, 64, 2)])
