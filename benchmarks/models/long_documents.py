@@ -95,7 +95,7 @@ def tfidf(name: str, part: str, data_dir: Path) -> Data:
 
 
 def parts_of(text: bytes, part: str) -> list[str]:
-    """What is read of a document, in windows that do not overlap."""
+    """What is read of a document: its head, or all of it in as few windows as possible, as a service cuts it."""
     windows = cut(len(text), LENGTHS[part], 0, "head" if part == "head" else "windows")
     return [take(text, spans).decode(errors="replace") for spans in windows]
 
