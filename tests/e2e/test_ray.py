@@ -3,7 +3,6 @@
 import contextlib
 import json
 import re
-import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -173,7 +172,7 @@ def test_example_serves_each_group_of_models_behind_its_prefix(tmp_path: Path, p
                 check_pages(client, plain)
                 assert {sample.labels["model"] for sample in metrics_of(url)["longdoc_model_ready"]} == set(models)
         assert answer_of(series, REQUESTS["text"])[0] == 422, "no classifier is in this group"
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         process.wait(STOPPED_S)
 
 
