@@ -1,10 +1,11 @@
 """Files of a batch and their parts."""
 
+import csv
 import gzip
 import json
 import lzma
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow
@@ -20,6 +21,14 @@ TEXT = (Field("text"),)
 RANK = (Field("query"), Field("documents", "a list of strings"))
 SERIES = (Field("series", "a series"),)
 EXPECTED = "expected a {} with a string `text`; use --text-column for other names"
+
+
+@pytest.fixture(autouse=True)
+def _usual_cells() -> Iterator[None]:
+    """Restore the csv module's limit, which reading a file sets for the whole process."""
+    previous = csv.field_size_limit()
+    yield
+    csv.field_size_limit(previous)
 
 
 def parts_of(path: Path, fields: tuple[Field, ...] = TEXT) -> list[Part]:
