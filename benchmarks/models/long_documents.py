@@ -3,7 +3,7 @@
 TF-IDF of words and bigrams with logistic regression (scikit-learn, extra `train`), and the recipes `scotus` and
 `un-debate`, on documents of up to 65,536 bytes. All are fitted on the training split only; C of TF-IDF is chosen on
 validation, that of the recipes by cross-validation on the training split. No fit has a random part. Each result is
-recorded when it is there; a restarted benchmark continues.
+recorded as soon as it is measured; a restarted benchmark continues.
 """
 
 import argparse
@@ -182,7 +182,8 @@ def report(record: Record) -> str:
     sizes = ", ".join(f"{name} {len(next(iter(found.values()))['correct']):,}" for name, found in by_set(record))
     return (
         "Accuracy in %; all models are fitted on the training split. Differences are those of the same test documents, "
-        f"in points, ± their standard error. Test documents: {sizes}.\n\n{table(columns, rows)}\n"
+        f"in points, ± their standard error. Times include the choice of C. Test documents: {sizes}.\n\n"
+        f"{table(columns, rows)}\n"
         f"Revisions: {', '.join(sorted({found['revision'] for found in record.data['results']}))}.\n"
     )
 

@@ -42,8 +42,8 @@ class NgramViewConfig(Section):
     num_ngrams: Annotated[int, allowed(lambda value: 1 <= value <= 2**18, "in 1..2^18")] = 65_536
     """Number of n-grams, the most informative ones. The graph needs 4 bytes for each n-gram and document of a batch."""
     sublinear: bool = False
-    """Whether an n-gram that occurs k times in a row counts 1 + log k times, not once: for long documents."""
-    max_strength: Positive = 100.0
+    """Whether an n-gram that occurs k times in a document counts 1 + log k times instead of once: for long texts."""
+    max_strength: Annotated[float, allowed(lambda value: value >= 10, "at least 10")] = 100.0
     """Largest inverse regularisation C that cross-validation tries."""
     max_length: Count = 4096
     """Maximum number of bytes per row."""
