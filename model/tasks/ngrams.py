@@ -62,6 +62,8 @@ class Choice:
     """Key of SCALES."""
     strength: float
     """Inverse regularisation C."""
+    discount: bool = False
+    """Whether the n-grams of a document's own group count less in training (`Counted.features`)."""
 
 
 @dataclass(frozen=True)
@@ -90,19 +92,53 @@ class Counted:
     """Number of occurrences of each n-gram in each window, (windows, R)."""
     means: "csr_matrix"
     """1 / number of windows, for each window of each document, (documents, windows)."""
+    groups: NDArray[np.int64]
+    """Group of each document, (documents,); without groups, each document is one."""
 
-    def features(self, chosen: NDArray[np.int64], scales: Floats, *, sublinear: bool) -> "csr_matrix":
+    @property
+    def has_groups(self) -> bool:
+        """Whether there are groups of several documents."""
+        return len(np.unique(self.groups)) < len(self.groups)
+
+    def features(
+        self, chosen: NDArray[np.int64], scales: Floats, *, sublinear: bool, discount: bool = False
+    ) -> "csr_matrix":
         """Features (documents, chosen): mean over a document's windows of the scaled n-grams at unit length.
 
         An n-gram that occurs k times in a window counts once, or with `sublinear` 1 + log k times.
+
+        With `discount`, this is multiplied by the square of the share of the n-gram's documents that are not in the
+        document's group. A document of a new group lacks the n-grams that are peculiar to one group, such as the name
+        of a country; so should those that the model learns from.
         """
         from scipy.sparse import diags
 
         counts = self.windows[:, chosen]
         counts.data = 1 + np.log(counts.data.astype(np.float64)) if sublinear else np.ones(len(counts.data))
+        if discount:
+            self._discount(counts)
         found = counts @ diags(scales)
         norms = np.sqrt(np.asarray(found.power(2).sum(1)).ravel())
         return (self.means @ diags(1 / np.maximum(norms, SMALLEST_SCALE)) @ found).tocsr()
+
+    def _discount(self, counts: "csr_matrix") -> None:
+        """Multiply the counts (windows, R) by the squared shares of documents in other groups."""
+        from scipy.sparse import csr_matrix
+
+        names, group = np.unique(self.groups, return_inverse=True)
+        present = (self.means @ counts).tocsr()
+        present.data[:] = 1
+        documents = np.arange(len(group))
+        of_group = csr_matrix((np.ones(len(group)), (group, documents)), shape=(len(names), len(group))) @ present
+        total = np.maximum(np.asarray(of_group.sum(0)).ravel(), 1)
+        owner = self.means.tocoo()
+        group_of_window = np.empty(counts.shape[0], dtype=np.int64)
+        group_of_window[owner.col] = group[owner.row]
+        for number in range(len(names)):
+            outside = (1 - of_group[number].toarray().ravel() / total) ** 2
+            for window in np.flatnonzero(group_of_window == number):
+                entries = slice(counts.indptr[window], counts.indptr[window + 1])
+                counts.data[entries] *= outside[counts.indices[entries]]
 
     def document_sets(self) -> "csr_matrix":
         """1 for each n-gram of each document, (documents, R)."""
@@ -114,15 +150,22 @@ class Counted:
         """Only some of the documents."""
         means = self.means[rows]
         windows = np.flatnonzero(np.asarray(means.sum(0)).ravel())
-        return Counted(self.hashes, self.lengths, self.windows[windows], means[:, windows])
+        return Counted(self.hashes, self.lengths, self.windows[windows], means[:, windows], self.groups[rows])
 
     def of_ngrams(self, columns: NDArray[np.int64]) -> "Counted":
         """Only some of the n-grams."""
-        return Counted(self.hashes[columns], self.lengths[columns], self.windows[:, columns], self.means)
+        return replace(
+            self, hashes=self.hashes[columns], lengths=self.lengths[columns], windows=self.windows[:, columns]
+        )
 
 
-def count(hasher: WordHasher, texts: Sequence[bytes], max_length: int, overlap: int) -> Counted:
-    """Find the n-grams of all windows of the documents. Raises: ValueError if no document contains a word."""
+def count(
+    hasher: WordHasher, texts: Sequence[bytes], max_length: int, overlap: int, groups: Sequence[str] = ()
+) -> Counted:
+    """Find the n-grams of all windows of the documents. Raises: ValueError if no document contains a word.
+
+    `groups` holds the group of each document, if the data has groups.
+    """
     from scipy.sparse import csr_matrix
 
     spans = [cut(len(text), max_length, overlap, "windows") for text in texts]
@@ -142,7 +185,8 @@ def count(hasher: WordHasher, texts: Sequence[bytes], max_length: int, overlap: 
     means = csr_matrix(
         (1 / sizes[document], (document, np.arange(len(windows)))), shape=(len(texts), len(windows)), dtype=np.float64
     )
-    return Counted(hashes, lengths, occurrences, means)
+    group = np.unique(groups, return_inverse=True)[1] if groups else np.arange(len(texts))
+    return Counted(hashes, lengths, occurrences, means, group)
 
 
 def _keys(hasher: WordHasher, windows: Sequence[bytes]) -> Iterator[NDArray[np.int64]]:
@@ -214,27 +258,28 @@ def choose(
     num_classes: int,
     config: NgramViewConfig,
     score: Score = scaled_likelihood,
-    groups: Sequence[str] = (),
 ) -> Choice:
     """Choose the hyperparameters with the highest score on held-out documents.
 
     N-grams are selected and scaled without the held-out documents: their labels would make rare n-grams look better
-    than they are. First lengths and scales are compared, then strengths.
-
-    `groups` holds the group of each document, if the data has groups: those of a group are held out together.
+    than they are. The documents of a group are held out together. First lengths and scales are compared, then whether
+    to discount the n-grams of a document's own group, if there are groups, and then strengths.
     """
     if len(labels) > (limit := MAX_LOGITS // num_classes):
         chosen = np.sort(np.random.default_rng(0).permutation(len(labels))[:limit])
         counted, labels = counted.of_documents(chosen), labels[chosen]
-        groups = [groups[i] for i in chosen] if groups else ()
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)
-    sets, folds = counted.document_sets(), _folds(labels, groups)
+    sets, folds = counted.document_sets(), _folds(labels, counted.groups)
     candidates = [
         Choice(longest, scaling, FIRST_STRENGTH) for longest in range(1, config.longest + 1) for scaling in SCALES
     ]
     others = [strength for strength in STRENGTHS if strength <= config.max_strength]
     with tqdm(
-        total=len(candidates) + len(others), desc="cross-validation", unit="setting", leave=False, disable=None
+        total=len(candidates) + counted.has_groups + len(others),
+        desc="cross-validation",
+        unit="setting",
+        leave=False,
+        disable=None,
     ) as bar:
 
         def scores(candidate: Choice, strengths: Sequence[float]) -> list[float]:
@@ -243,7 +288,8 @@ def choose(
                 rest = np.setdiff1d(np.arange(len(labels)), held_out)
                 views = _fit(counted, sets, rest, labels, num_classes, config, candidate, strengths)
                 columns = np.searchsorted(counted.hashes, views[0].hashes)
-                x = counted.features(columns, views[0].scales, sublinear=config.sublinear)[held_out]
+                tested = counted.of_documents(held_out)
+                x = tested.features(columns, views[0].scales, sublinear=config.sublinear)
                 for found, view in zip(logits, views, strict=True):
                     found.append(x @ view.weights + view.bias)
             bar.update(len(strengths))
@@ -252,6 +298,10 @@ def choose(
 
         first = [scores(candidate, (FIRST_STRENGTH,))[0] for candidate in candidates]
         best = candidates[int(np.argmax(first))]
+        if counted.has_groups:
+            candidates.append(replace(best, discount=True))
+            first.append(scores(candidates[-1], (FIRST_STRENGTH,))[0])
+            best = candidates[int(np.argmax(first))]
         second = scores(best, others)
         return replace(best, strength=others[int(np.argmax(second))]) if max(second) > max(first) else best
 
@@ -264,12 +314,12 @@ def _frequent(counted: Counted, limit: int) -> Counted:
     return counted.of_ngrams(np.sort(np.argsort(-frequency, kind="stable")[:limit]))
 
 
-def _folds(labels: Labels, groups: Sequence[str]) -> list[NDArray[np.int64]]:
+def _folds(labels: Labels, groups: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Held-out documents of each fold, with the classes spread evenly; stops after HELD_OUT documents.
 
-    Each group, or each document without groups, is in one fold.
+    Each group is in one fold.
     """
-    unit = np.unique(groups, return_inverse=True)[1] if groups else np.arange(len(labels))
+    unit = np.unique(groups, return_inverse=True)[1]
     label_of_unit = np.zeros(unit.max() + 1, dtype=np.int64)
     label_of_unit[unit] = labels  # of a group with several labels, the last one's
     place = np.empty(len(label_of_unit), dtype=np.int64)
@@ -299,7 +349,8 @@ def _fit(
     columns = np.sort(order[informative[order] >= 0])
     scales = SCALES[choice.scaling](of_class[columns], sizes)
     scales[scales < SMALLEST_SCALE] = 0
-    x = counted.features(columns, scales, sublinear=config.sublinear)[rows]
+    read = counted.of_documents(rows)
+    x = read.features(columns, scales, sublinear=config.sublinear, discount=choice.discount)
     fitted = []
     if len(present) > 1 and x.count_nonzero():
         found = regressions(x, labels[rows], strengths)

@@ -149,7 +149,7 @@ class ViewTraining:
         model = self._build()
         checkpoint.load_weights(model, state, self.folder / "best.pt")
         documents, choice = self.task.data.train, Choice(**facts[NGRAMS])
-        counted, labels, _ = self._count(documents)
+        counted, labels = self._count(documents)
         self._fit(counted, labels, choice).fill(model.ngram_view)
         checkpoint.save(self.folder / FINAL, self.config, progress, facts, {"model": model.state_dict()})
         print(f"{self.folder / FINAL}: n-gram view fitted on all {joined}")
@@ -170,18 +170,21 @@ class ViewTraining:
             self.seconds += float(stored["seconds"])
             self.examples_per_second = float(stored["examples_per_second"])
             self.peak_memory_bytes = max(self.peak_memory_bytes, int(stored["peak_memory_bytes"]))
-            choice = Choice(int(stored["longest"]), str(stored["scaling"]), float(stored["strength"]))
+            choice = Choice(
+                **{field.name: stored[field.name].item() for field in fields(Choice) if field.name in stored}
+            )
             return Fitted(*(stored[field.name] for field in fields(Fitted))), choice
 
     def _fitted_ngrams(self, documents: Documents) -> dict[str, Any]:
         """Choose the hyperparameters of the n-gram view and fit it; returns both, and what the fit took."""
         started = time.perf_counter()
-        counted, labels, groups = self._count(documents)
-        choice = choose(counted, labels, len(self.task.facts["labels"]), self.config.model.ngram_view, groups=groups)
+        counted, labels = self._count(documents)
+        choice = choose(counted, labels, len(self.task.facts["labels"]), self.config.model.ngram_view)
         fitted = self._fit(counted, labels, choice)
         print(
             f"n-gram view, chosen by cross-validation: n-grams of up to {choice.longest} words, "
             f"scales {choice.scaling}, C = {choice.strength:g}"
+            f"{', n-grams of the own group discounted' if choice.discount else ''}"
         )
         seconds = time.perf_counter() - started
         return {
@@ -200,19 +203,19 @@ class ViewTraining:
                 np.savez(file, allow_pickle=False, **arrays)
             partial.replace(path)
 
-    def _count(self, documents: Documents) -> tuple[Counted, NDArray[np.int64], list[str]]:
-        """N-grams, labels and groups of the documents, or of a sample if there are many. Raises: UserError."""
+    def _count(self, documents: Documents) -> tuple[Counted, NDArray[np.int64]]:
+        """N-grams and labels of the documents, or of a sample if there are many. Raises: UserError."""
         chosen = sample(list(map(len, documents.texts)), MAX_DOCUMENTS, MAX_BYTES)
         hasher = WordHasher(self.config.model.ngram_view.longest, self.task.length)
         texts = [documents.texts[i] for i in chosen]
         if len(texts) < len(documents):
             print(f"n-gram view: fitted on a random {len(texts):,} of {len(documents):,} documents")
+        groups = [documents.groups[i] for i in chosen] if documents.groups else []
         try:
-            counted = count(hasher, texts, self.task.length, self.task.overlap)
+            counted = count(hasher, texts, self.task.length, self.task.overlap, groups)
         except ValueError as error:
             raise UserError(f"training documents: {error}") from None
-        groups = [documents.groups[i] for i in chosen] if documents.groups else []
-        return counted, np.array([documents.labels[i] for i in chosen]), groups
+        return counted, np.array([documents.labels[i] for i in chosen])
 
     def _fit(self, counted: Counted, labels: NDArray[np.int64], choice: Choice) -> Fitted:
         return fit(counted, labels, len(self.task.facts["labels"]), self.config.model.ngram_view, choice)

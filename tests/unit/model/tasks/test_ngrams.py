@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
+from hypothesis.strategies import integers
 
 from artifact.documents import cut, take
 from model.config.models import NgramViewConfig
@@ -43,8 +44,10 @@ CHOICE = Choice(longest=2, scaling="idf-evidence", strength=10.0)
 Labels = np.ndarray
 
 
-def counted_of(texts: Sequence[bytes], max_length: int = LENGTH, overlap: int = 6) -> Counted:
-    return count(HASHER, texts, max_length, overlap)
+def counted_of(
+    texts: Sequence[bytes], max_length: int = LENGTH, overlap: int = 6, groups: Sequence[str] = ()
+) -> Counted:
+    return count(HASHER, texts, max_length, overlap, groups)
 
 
 def windows_of(text: bytes, max_length: int, overlap: int) -> list[bytes]:
@@ -128,11 +131,45 @@ def test_features_equal_the_values_computed_by_hand() -> None:
     # The last document has two windows, "one two" and "two", after spaces.
     expected = [[0.6, 0.8], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.3, 0.9]]
     assert found.features(columns, scales, sublinear=False).toarray() == pytest.approx(np.array(expected), rel=1e-12)
+
     restricted = found.of_ngrams(columns)
     assert restricted.hashes.tolist() == [reference.word_hash(word) for word in words]
     assert restricted.lengths.tolist() == [1, 1]
     features = restricted.features(np.array([0, 1]), scales, sublinear=False)
     assert features.toarray() == pytest.approx(np.array(expected), rel=1e-12)
+
+
+@pytest.mark.parametrize("sublinear", [False, True])
+@settings(max_examples=50, deadline=None)
+@given(texts=Texts, seed=integers(0, 2**16))
+def test_discounted_features_equal_reference(texts: list[bytes], seed: int, sublinear: bool) -> None:
+    assume(any(reference.words(text) for text in texts))
+    generator = np.random.default_rng(seed)
+    groups = [str(group) for group in generator.integers(0, 3, len(texts))]
+    found = counted_of(texts, 16, 4, groups)
+    columns = np.flatnonzero(generator.random(len(found.hashes)) < 0.7)
+    scales = generator.uniform(0.5, 2, len(columns))
+    sets = [
+        {n for window in windows_of(text, 16, 4) for row in reference.word_ngrams(window, LONGEST) for n in row}
+        for text in texts
+    ]
+    expected = np.zeros((len(texts), len(columns)))
+    for document, (text, group) in enumerate(zip(texts, groups, strict=True)):
+        windows = windows_of(text, 16, 4)
+        for window in windows:
+            counts = Counter(n for row in reference.word_ngrams(window, LONGEST) for n in row)
+            values = np.zeros(len(columns))
+            for place, column in enumerate(columns):
+                ngram = int(found.hashes[column])
+                if not counts[ngram]:
+                    continue
+                others = [other != group for other, ngrams in zip(groups, sets, strict=True) if ngram in ngrams]
+                times = 1 + math.log(counts[ngram]) if sublinear else 1
+                values[place] = times * (sum(others) / len(others)) ** 2 * scales[place]
+            if values.any():
+                expected[document] += values / math.sqrt((values**2).sum()) / len(windows)
+    features = found.features(columns, scales, sublinear=sublinear, discount=True)
+    assert features.toarray() == pytest.approx(expected, abs=1e-12)
 
 
 def test_sublinear_features_equal_the_values_computed_by_hand() -> None:
@@ -468,13 +505,51 @@ def test_documents_of_a_group_are_held_out_together() -> None:
     texts = [f"common word{group} word{group}".encode() for group in groups]
     labels = np.array([int(group) % 2 for group in groups])
     score = Recorder()
-    choose(counted_of(texts), labels, 2, CONFIG, score, groups)
+    choose(counted_of(texts, groups=groups), labels, 2, CONFIG, score)
     for logits, truth in score.calls:
         assert len(truth) == 48
         assert (logits.argmax(1) == truth).mean() <= 0.5
     score = Recorder()
     choose(counted_of(texts), labels, 2, CONFIG, score)
     assert all((logits.argmax(1) == truth).all() for logits, truth in score.calls)
+
+
+def grouped(groups: int, documents: int) -> tuple[list[bytes], Labels, list[str]]:
+    """Return documents with the name of their group, and a word of their class in every third one."""
+    names = [str(i % groups) for i in range(groups * documents)]
+    labels = np.array([int(name) % 2 for name in names])
+    kinds = [b"left", b"right"]
+    texts = [
+        f"group{name} number{i} ".encode() + (kinds[label] if i // groups % 3 == 0 else b"common")
+        for i, (name, label) in enumerate(zip(names, labels, strict=True))
+    ]
+    return texts, labels, names
+
+
+def test_ngrams_of_the_own_group_are_discounted_if_new_groups_are_then_told_apart_better() -> None:
+    texts, labels, names = grouped(10, 6)
+    with_groups, without = counted_of(texts, groups=names), counted_of(texts)
+    assert choose(with_groups, labels, 2, CONFIG).discount
+    assert not choose(without, labels, 2, CONFIG).discount
+    assert not choose(counted_of(texts, groups=[str(i) for i in range(60)]), labels, 2, CONFIG).discount
+    known, discounted = (
+        fit(with_groups, labels, 2, CONFIG, Choice(1, "idf", 10.0, discount)) for discount in (False, True)
+    )
+
+    def weight(fitted: Fitted, word: bytes) -> float:
+        return float(np.abs(fitted.weights[fitted.hashes == reference.word_hash(word)]).max())
+
+    assert weight(known, b"group3") > 0.5 * weight(known, b"left")
+    assert weight(discounted, b"group3") < 1e-6 < weight(discounted, b"left")
+
+
+@pytest.mark.parametrize("expected", [False, True])
+def test_discount_with_the_best_score_is_chosen_before_the_strength(expected: bool) -> None:
+    texts, labels = corpus(20, 2)
+    counted = counted_of(texts, groups=[str(i // 2) for i in range(20)])
+    score = Recorder(NUM_CANDIDATES if expected else 3, NUM_CANDIDATES + 2)
+    choice = choose(counted, labels, 2, CONFIG, score)
+    assert choice == Choice(*((1, "idf") if expected else (2, "idf-evidence")), STRENGTHS[1], expected)
 
 
 def test_choice_is_made_on_a_limited_number_of_documents(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def test_every_stage_is_recorded(trained: Path) -> None:
 def test_hyperparameters_of_the_ngram_view_are_stored(trained: Path) -> None:
     choice = Choice(**facts_of(trained)["ngram_view"])
     with np.load(trained / "ngram-view.npz") as stored:
-        assert Choice(int(stored["longest"]), str(stored["scaling"]), float(stored["strength"])) == choice
+        assert {name: stored[name].item() for name in asdict(choice)} == asdict(choice)
         table = state_of(trained)["ngram_view.table"].numpy()
         count = len(stored["hashes"])
         assert table[1 : 1 + count, -1] == pytest.approx(stored["scales"] ** 2)
