@@ -56,7 +56,7 @@ class WordHasher(nn.Module):
             "is_start": is_mark | (code >= LEADING),  # the byte starts a new word, even within letters
             "powers": _powers(BASE, max_length),
             "inverses": _powers(pow(BASE, -1, MODULUS), max_length),
-            "positions": torch.arange(max_length),
+            "positions": torch.arange(max_length, dtype=torch.int32),
         }
         for name, tensor in tables.items():
             self.register_buffer(name, tensor, persistent=False)
@@ -71,13 +71,13 @@ class WordHasher(nn.Module):
 
         value = lookup(self.value, code) * is_part  # (B, N)
         exponent = (value > 0).long().cumsum(1)
-        sums = (value * lookup(self.powers, exponent) % MODULUS).cumsum(1)
+        sums = (value * lookup(self.powers, exponent).long() % MODULUS).cumsum(1)
         at = doc_index * document.shape[1] + where
         end_sum, end_exponent = lookup(sums.flatten(), at), lookup(exponent.flatten(), at)  # (M,)
         # (M,): whether the previous word is in the same document
         follows = nn.functional.pad(doc_index[1:] == doc_index[:-1], (1, 0))
         start_sum, start_exponent = _previous(end_sum) * follows, _previous(end_exponent) * follows
-        word = (end_sum - start_sum) % MODULUS * lookup(self.inverses, start_exponent) % MODULUS
+        word = (end_sum - start_sum) % MODULUS * lookup(self.inverses, start_exponent).long() % MODULUS
 
         ngram, is_complete, hashes = word, torch.ones_like(follows), []
         for n in range(1, self.longest + 1):
@@ -94,8 +94,8 @@ def _previous(x: Tensor) -> Tensor:
 
 
 def _powers(base: int, count: int) -> Tensor:
-    """Powers 0 ... count of `base` modulo MODULUS, shape (count + 1,)."""
+    """Powers 0 ... count of `base` modulo MODULUS, (count + 1,) int32."""
     powers = [1]
     for _ in range(count):
         powers.append(powers[-1] * base % MODULUS)
-    return torch.tensor(powers)
+    return torch.tensor(powers, dtype=torch.int32)
