@@ -8,6 +8,8 @@ class TrainingConfig(Section):
 
     epochs: Count
     batch_size: Count
+    batches_per_step: Count = 1
+    """Number of batches whose gradients are averaged in one step, which takes less memory than one larger batch."""
     learning_rate: Positive
     examples_per_epoch: CountOrZero = 0
     """Number of examples drawn per epoch; 0 uses all."""

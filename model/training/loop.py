@@ -6,7 +6,7 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +45,8 @@ class Trainer:
         self.job = job
         self.progress = progress
         self.step_seconds = list[float]()
-        self.steps_per_epoch = job.task.examples_per_epoch // training.batch_size
+        self.examples_per_step = training.batch_size * training.batches_per_step
+        self.steps_per_epoch = job.task.examples_per_epoch // self.examples_per_step
         self.optimiser = torch.optim.AdamW(
             parameter_groups(job.model, training.learning_rate), weight_decay=training.weight_decay, fused=True
         )
@@ -79,18 +80,17 @@ class Trainer:
 
     def fit(self, epochs: int) -> None:
         """Train the first epochs of the schedule without validation and checkpoints."""
-        batch_size = self.job.config.training.batch_size
         self.job.model.train()
         for epoch in range(epochs):
             with tqdm(
-                total=self.steps_per_epoch * batch_size,
+                total=self.steps_per_epoch * self.examples_per_step,
                 desc=f"final fit, epoch {epoch + 1}/{epochs}",
                 unit=self.job.task.unit,
                 disable=None,
             ) as bar:
-                for batch in self.job.task.batches(epoch):
-                    self._step(batch)
-                    bar.update(batch_size)
+                for batches in self._batches(epoch):
+                    self._step(batches)
+                    bar.update(self.examples_per_step)
 
     def _is_stuck(self) -> bool:
         """Whether the last `patience` epochs did not improve on the best value before them."""
@@ -116,25 +116,24 @@ class Trainer:
         """Run the rest of the current epoch, validate, record and save."""
         job, progress = self.job, self.progress
         job.model.train()
-        batch_size = job.config.training.batch_size
         with tqdm(
-            total=self.steps_per_epoch * batch_size,
-            initial=progress.step * batch_size,
+            total=self.steps_per_epoch * self.examples_per_step,
+            initial=progress.step * self.examples_per_step,
             desc=f"epoch {progress.epoch + 1}/{job.config.training.epochs}",
             unit=job.task.unit,
             disable=None,
         ) as bar:
-            for index, batch in enumerate(job.task.batches(progress.epoch)):
+            for index, batches in enumerate(self._batches(progress.epoch)):
                 if index < progress.step:
                     continue
                 started = time.perf_counter()
                 with defer_interrupt():
-                    progress.loss_sum += self._step(batch)
+                    progress.loss_sum += self._step(batches)
                     progress.step += 1
                     seconds = time.perf_counter() - started
                     progress.seconds += seconds
                 self._print_estimate(seconds)
-                bar.update(batch_size)
+                bar.update(self.examples_per_step)
                 bar.set_postfix(loss=f"{progress.loss_sum / progress.step:.4f}", refresh=False)
         job.model.eval()
         value = job.task.validate(job.model, job.device)
@@ -163,7 +162,7 @@ class Trainer:
         progress.peak_memory_bytes = max(progress.peak_memory_bytes, peak_memory_bytes(job.device))
         loss = progress.loss_sum / progress.step
         progress.epoch, progress.step, progress.loss_sum = progress.epoch + 1, 0, 0.0
-        examples = progress.epoch * self.steps_per_epoch * job.config.training.batch_size
+        examples = progress.epoch * self.steps_per_epoch * self.examples_per_step
         progress.history.append(
             {
                 "epoch": progress.epoch,
@@ -183,17 +182,25 @@ class Trainer:
             path.write_text(lines)
         tqdm.write(f"epoch {progress.epoch}: training loss {loss:.4f}, validation {job.task.metric} {value:.4f}")
 
-    def _step(self, batch: Batch) -> float:
-        """Run one optimiser step; returns the loss."""
-        on_device = tuple(tensor.to(self.job.device, non_blocking=True) for tensor in batch)
-        with torch.autocast(self.job.device.type, torch.bfloat16, enabled=self.job.device.type == "cuda"):
-            loss = self.job.task.loss(self.job.model, on_device)
+    def _batches(self, epoch: int) -> Iterator[tuple[Batch, ...]]:
+        """Yield the batches of each step; a last step with fewer batches is dropped."""
+        batches = iter(self.job.task.batches(epoch))
+        return zip(*[batches] * self.job.config.training.batches_per_step, strict=False)
+
+    def _step(self, batches: Sequence[Batch]) -> float:
+        """Run one optimiser step with the mean gradient of the batches; returns their mean loss."""
+        device, total = self.job.device, 0.0
         self.optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        for batch in batches:
+            on_device = tuple(tensor.to(device, non_blocking=True) for tensor in batch)
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                loss = self.job.task.loss(self.job.model, on_device) / len(batches)
+            loss.backward()
+            total += float(loss.detach())
         nn.utils.clip_grad_norm_(self.job.model.parameters(), self.job.config.training.max_grad_norm)
         self.optimiser.step()
         self.schedule.step()
-        return float(loss.detach())
+        return total
 
     def _save(self, name: str) -> None:
         """Write a checkpoint of the current state to the run folder."""

@@ -62,10 +62,11 @@ def train(request: Request) -> Path:
         task.restore(facts)
     task.load(request.data)
     is_of_words = isinstance(task, Classification) and task.config.model.kind == "words"
-    if not is_of_words and task.examples_per_epoch < config.training.batch_size:
+    needed = config.training.batch_size * config.training.batches_per_step
+    if not is_of_words and task.examples_per_epoch < needed:
         raise UserError(
-            f"an epoch has fewer than {config.training.batch_size} examples, one batch; lower "
-            "training.batch_size or raise training.examples_per_epoch"
+            f"an epoch has fewer than {needed} examples, one step; lower training.batch_size or "
+            "training.batches_per_step, or raise training.examples_per_epoch"
         )
     summary, *notes = task.describe().splitlines()
     print("\n".join((f"{summary}, on {device}", *notes)))

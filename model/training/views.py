@@ -85,9 +85,12 @@ class ViewTraining:
         self.labels = np.array(task.data.validation.labels)
         self.seconds, self.peak_memory_bytes, self.examples_per_second = 0.0, 0, 0.0
         self.history: list[dict[str, Any]] = []
-        size, documents = config.training.batch_size, len(task.data.train) + len(unlabelled)
-        if self.vector_config.rounds and documents < size:
-            raise UserError(f"training.batch_size must be at most {documents}, the number of documents, not {size}")
+        training, documents = config.training, len(task.data.train) + len(unlabelled)
+        if self.vector_config.rounds and documents < (needed := training.batch_size * training.batches_per_step):
+            raise UserError(
+                "training.batch_size times training.batches_per_step must be at most "
+                f"{documents}, the number of documents, not {needed}"
+            )
 
     def __call__(self, progress: Progress) -> Progress:
         """Train all stages and write best.pt and metrics.jsonl.

@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from model.config.recipes import find_recipe, load_recipe
 from model.nn.forecaster import ResidualForecaster
 from model.nn.matcher import Matcher
 from model.tasks import task_of
-from model.training.loop import defer_interrupt, duration, parameter_groups, peak_memory_bytes
-from tests.support.commands import train
+from model.tasks.base import Batch, Learner
+from model.training.checkpoint import Progress
+from model.training.loop import Job, Trainer, defer_interrupt, duration, parameter_groups, peak_memory_bytes
+from tests.support.commands import call, train
 
 
 @pytest.mark.parametrize("recipe", ["synthetic", "synthetic-pairs", "synthetic-series"])
@@ -49,6 +52,57 @@ def test_duration_is_expected_after_the_first_steps(tmp_path: Path, capsys: pyte
     train("synthetic", tmp_path, "training.epochs=2")
     told = re.findall(r"^about .+ to train 2 epochs at most, plus validation$", capsys.readouterr().out, re.MULTILINE)
     assert len(told) == 1
+
+
+class Regression(Learner):
+    """Linear regression on 21 rows, the same ones in the same order in each epoch."""
+
+    metric, unit, facts = "loss", "row", {}
+
+    def __init__(self, batch_size: int) -> None:
+        self.batch_size, self.generator = batch_size, torch.Generator().manual_seed(0)
+        self.rows = torch.randn(21, 4, generator=self.generator)
+
+    @property
+    def examples_per_epoch(self) -> int:
+        return 21 // self.batch_size * self.batch_size
+
+    def batches(self, epoch: int) -> Iterator[Batch]:
+        del epoch
+        for first in range(0, self.examples_per_epoch, self.batch_size):
+            yield (self.rows[first : first + self.batch_size],)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        error: Tensor = model(batch[0][:, :3]) - batch[0][:, 3:]
+        return (error**2).mean()
+
+    def validate(self, model: nn.Module, device: torch.device) -> float:
+        return float(self.loss(model, (self.rows.to(device),)).detach())
+
+
+@pytest.mark.parametrize(("batch_size", "batches_per_step"), [(5, 2), (2, 5), (1, 10)])
+def test_batches_of_a_step_count_like_one_batch(batch_size: int, batches_per_step: int, tmp_path: Path) -> None:
+    def trained(size: int, number: int) -> tuple[Progress, Tensor]:
+        settings = [f"training.batch_size={size}", f"training.batches_per_step={number}", "training.epochs=2"]
+        config = load_recipe(find_recipe("synthetic"), settings)
+        torch.manual_seed(0)
+        model = nn.Linear(3, 1).double()
+        task = Regression(size)
+        task.rows = task.rows.double()
+        trainer = Trainer(Job(config, task, model, tmp_path, torch.device("cpu")), Progress())
+        assert trainer.steps_per_epoch == 2
+        return trainer(), model.weight.detach()
+
+    (progress, weight), (expected_progress, expected) = trained(batch_size, batches_per_step), trained(10, 1)
+    assert weight.numpy() == pytest.approx(expected.numpy(), rel=1e-12)
+    for record, other in zip(progress.history, expected_progress.history, strict=True):
+        assert record["training_loss"] == pytest.approx(other["training_loss"], rel=1e-12)
+
+
+def test_epoch_without_a_whole_step_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ("--set", "training.batch_size=64", "--set", "training.batches_per_step=1000")
+    assert call("train", "synthetic", "--runs", tmp_path, *settings) == 2
+    assert "an epoch has fewer than 64000 examples, one step" in capsys.readouterr().err
 
 
 @pytest.fixture

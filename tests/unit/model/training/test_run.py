@@ -196,6 +196,7 @@ def test_resumed_training_equals_uninterrupted_training(
     ("recipe", "settings"),
     [
         ("synthetic-pairs", ["training.batch_size=64", "model.encoder.dropout.hidden=0.2"]),
+        ("synthetic-pairs", ["training.batch_size=16", "training.batches_per_step=3"]),
         ("synthetic-series", ["training.examples_per_epoch=80", "model.encoder.dropout.hidden=0.2"]),
     ],
 )

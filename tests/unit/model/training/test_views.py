@@ -460,7 +460,7 @@ def test_batch_larger_than_all_documents_is_an_error(tmp_path: Path, capsys: pyt
     labelled, unlabelled = own_files(tmp_path)
     batch = ("--set", "training.batch_size=249")
     assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled, *batch) == 2
-    assert "training.batch_size must be at most 248, the number of documents, not 249" in capsys.readouterr().err
+    assert "training.batches_per_step must be at most 248, the number of documents, not 249" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
