@@ -100,6 +100,8 @@ class Training(_Part):
     """Git revision of the training code."""
     data_sha256: Sha256 | None = None
     """Fingerprint of the user's data, to recognise the data when it is evaluated again; None for a public data set."""
+    ngram_view: dict[str, Any] | None = None
+    """What training chose for the n-gram view of a classifier of words; None for other models and older exports."""
 
 
 class Result(_Part):

@@ -38,6 +38,7 @@ from model.cli.arguments import add_held_out_arguments, add_shared_arguments, he
 from model.cli.results import print_results
 from model.errors import ExportMismatch, writing
 from model.tasks.base import FINGERPRINT, Arrays, ExportGraph, backend_run, module_outputs, module_runs, write_arrays
+from model.tasks.classification import NGRAMS
 from model.training.plot import plot_reliability
 from model.training.trained import Trained, find_run, load_trained, unfinished
 
@@ -255,6 +256,7 @@ def _manifest(
                 "validation": {"metric": task.metric, "value": round(progress.best or 0.0, 4)},
                 "revision": progress.revision,
                 "data_sha256": task.facts.get(FINGERPRINT),
+                "ngram_view": task.facts.get(NGRAMS),
             },
             "results": [result.model_dump() for result in results],
             "data_terms": terms,

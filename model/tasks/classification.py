@@ -110,7 +110,8 @@ class Classification(TextTask[ClassificationRun]):
             return ByteClassifier(config.encoder, num_classes)
         longest = self.facts.get(NGRAMS, {}).get("longest", config.ngram_view.longest)
         changes: dict[str, Any] = {"ngram_view": config.ngram_view.model_copy(update={"longest": longest})}
-        if not self.facts.get(HAS_VECTOR_VIEW, True):
+        has_rounds = config.vector_view is not None and bool(config.vector_view.rounds)
+        if not self.facts.get(HAS_VECTOR_VIEW, has_rounds):
             changes["vector_view"] = None
         return WordClassifier(config.model_copy(update=changes), num_classes)
 

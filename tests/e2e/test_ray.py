@@ -166,7 +166,10 @@ def test_example_serves_each_group_of_models_behind_its_prefix(tmp_path: Path, p
     with served(tmp_path / "log", "ray.serve.scripts", "run", str(config), ready=ready) as process:
         for url, name in ((text, "text"), (text, "rank"), (series, "forecast"), (text, "not JSON")):
             check_same(url, plain.url, name)
-        for url, models in ((text, ["aan", "imdb-s3", "scotus", "un-debate"]), (series, ["ettm2", "exchange", "ili", "weather"])):
+        for url, models in (
+            (text, ["aan", "imdb-s3", "scotus", "un-debate"]),
+            (series, ["ettm2", "exchange", "ili", "weather"]),
+        ):
             with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
                 assert [model["name"] for model in client.get("/v1/models").json()["models"]] == models
                 check_pages(client, plain)

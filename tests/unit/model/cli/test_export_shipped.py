@@ -16,6 +16,7 @@ from model.config.stored import from_stored
 from model.nn.classifier import WordClassifier
 from model.nn.matcher import Matcher
 from model.tasks import task_of
+from model.tasks.classification import NGRAMS
 from tests.support.paths import EXPORTS
 
 SHIPPED = sorted(path.name for path in EXPORTS.iterdir() if path.is_dir())
@@ -28,7 +29,9 @@ def operators(path: Path) -> Counter[str]:
 
 
 def facts_of(manifest: dict[str, Any]) -> dict[str, Any]:
-    return {key: manifest[key] for key in ("labels", "channels", "mean", "scale", "frequency") if key in manifest}
+    facts = {key: manifest[key] for key in ("labels", "channels", "mean", "scale", "frequency") if key in manifest}
+    chosen = manifest["training"].get("ngram_view")
+    return facts | ({NGRAMS: chosen} if chosen is not None else {})
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
