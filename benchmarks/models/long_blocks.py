@@ -306,9 +306,11 @@ def gain(found: Sequence[Data]) -> str:
 
 def draw(record: Record, path: Path) -> None:
     """Chart with one panel per data set: accuracy of both views by block, and of the n-gram view."""
-    figure, panels = chart.figure((10, 3), len(SETS))
-    for axes, name in zip(panels, SETS, strict=True):
-        found = [row for row in record.data["results"] if row["documents"] == name]
+    results = record.data["results"]
+    names = [name for name in SETS if any(row["documents"] == name for row in results)]
+    figure, panels = chart.figure((6 * len(names), 3), len(names))
+    for axes, name in zip(panels, names, strict=True):
+        found = [row for row in results if row["documents"] == name]
         for place, block in enumerate(BLOCKS):
             values = [100 * correct(row).mean() for row in found if row["block"] == block]
             axes.plot(values, [place] * len(values), "o")
