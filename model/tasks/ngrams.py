@@ -262,8 +262,8 @@ def choose(
     """Choose the hyperparameters with the highest score on held-out documents.
 
     N-grams are selected and scaled without the held-out documents: their labels would make rare n-grams look better
-    than they are. The documents of a group are held out together. First lengths and scales are compared, then whether
-    to discount the n-grams of a document's own group, if there are groups, and then strengths.
+    than they are. The documents of a group are held out together. If there are groups, training with and without a
+    discount is compared first, on the longest n-grams; then lengths and scales, and then strengths.
     """
     if len(labels) > (limit := MAX_LOGITS // num_classes):
         chosen = np.sort(np.random.default_rng(0).permutation(len(labels))[:limit])
@@ -296,14 +296,19 @@ def choose(
             truth = labels[np.concatenate(folds)]
             return [score(np.concatenate(found), truth) for found in logits]
 
-        first = [scores(candidate, (FIRST_STRENGTH,))[0] for candidate in candidates]
-        best = candidates[int(np.argmax(first))]
+        def best_of(candidates: Sequence[Choice]) -> Choice:
+            for candidate in candidates:
+                if candidate not in compared:
+                    (compared[candidate],) = scores(candidate, (FIRST_STRENGTH,))
+            return max(candidates, key=lambda candidate: compared[candidate])
+
+        compared: dict[Choice, float] = {}
         if counted.has_groups:
-            candidates.append(replace(best, discount=True))
-            first.append(scores(candidates[-1], (FIRST_STRENGTH,))[0])
-            best = candidates[int(np.argmax(first))]
+            discount = best_of([candidates[-1], replace(candidates[-1], discount=True)]).discount
+            candidates = [replace(candidate, discount=discount) for candidate in candidates]
+        best = best_of(candidates)
         second = scores(best, others)
-        return replace(best, strength=others[int(np.argmax(second))]) if max(second) > max(first) else best
+        return replace(best, strength=others[int(np.argmax(second))]) if max(second) > compared[best] else best
 
 
 def _frequent(counted: Counted, limit: int) -> Counted:

@@ -543,13 +543,13 @@ def test_ngrams_of_the_own_group_are_discounted_if_new_groups_are_then_told_apar
     assert weight(discounted, b"group3") < 1e-6 < weight(discounted, b"left")
 
 
-@pytest.mark.parametrize("expected", [False, True])
-def test_discount_with_the_best_score_is_chosen_before_the_strength(expected: bool) -> None:
+@pytest.mark.parametrize("discount", [False, True])
+def test_discount_is_chosen_before_lengths_scales_and_strengths(discount: bool) -> None:
     texts, labels = corpus(20, 2)
     counted = counted_of(texts, groups=[str(i // 2) for i in range(20)])
-    score = Recorder(NUM_CANDIDATES if expected else 3, NUM_CANDIDATES + 2)
-    choice = choose(counted, labels, 2, CONFIG, score)
-    assert choice == Choice(*((1, "idf") if expected else (2, "idf-evidence")), STRENGTHS[1], expected)
+    score = Recorder(int(discount), 4, NUM_CANDIDATES + 2)
+    assert choose(counted, labels, 2, CONFIG, score) == Choice(2, "idf", STRENGTHS[1], discount)
+    assert len(score.calls) == NUM_CANDIDATES + 1 + sum(strength <= CONFIG.max_strength for strength in STRENGTHS)
 
 
 def test_choice_is_made_on_a_limited_number_of_documents(monkeypatch: pytest.MonkeyPatch) -> None:
