@@ -13,7 +13,7 @@ from artifact.provenance import git_revision
 from benchmarks.lib import provenance, record
 from benchmarks.lib.record import RESULTS, Data, Record
 
-FOLDER_OPTIONS = ("out", "data_dir", "runs")
+FOLDER_OPTIONS = ("out", "data_dir", "runs", "exports")
 """Options that only name folders and do not affect the results; left out of the record."""
 
 

@@ -29,8 +29,15 @@ class Server:
 
     def rss_mib(self) -> float:
         """Resident memory of the process in MiB."""
+        return self._memory_mib("VmRSS")
+
+    def peak_rss_mib(self) -> float:
+        """Maximum resident memory of the process so far in MiB."""
+        return self._memory_mib("VmHWM")
+
+    def _memory_mib(self, field: str) -> float:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        found = re.search(rf"{field}:\s+(\d+) kB", status)
         return int(found[1]) / 1024 if found else float("nan")
 
     def stop(self) -> int:
