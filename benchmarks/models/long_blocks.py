@@ -53,7 +53,7 @@ SETTINGS = (
     f"model.encoder.seq_len={TOKENS}",
     "model.vector_view.bytes_per_token=64",
     "training.epochs=8",
-    "training.batch_size=32",
+    f"training.batch_size={BATCH}",
     "training.learning_rate=1e-3",
 )
 BLOCKS = {
@@ -80,7 +80,10 @@ class Inputs:
 
 
 class TokenClassifier(VectorClassifier):
-    """The vector view after its embedding: tokens (B, T, C) and numbers of tokens (B,) -> logits (B, classes)."""
+    """The vector view after its embedding: tokens (B, T, C) and numbers of tokens (B,) -> logits (B, classes).
+
+    `forward` has a third argument, which it ignores, as the base class has three.
+    """
 
     def forward(self, tokens: Tensor, counts: Tensor, _: Tensor) -> Tensor:
         """Classify documents given as tokens."""
@@ -240,7 +243,7 @@ def train(key: Data, inputs: Inputs, runs: Path) -> Data:
     torch.manual_seed(key["seed"])
     no_words = view.model_copy(update={"vectors": view.vectors.model_copy(update={"num_words": 1})})
     model = TokenClassifier(config.model.encoder, no_words, inputs.ngrams["test"].shape[1])
-    model.vectors.requires_grad_(False)  # PyTorch's own signature
+    model.vectors.requires_grad_(False)
     model.set_dropout(DROPOUT, POOLED_DROPOUT, 0.0)
     task = TokenTask(inputs, key["seed"])
     folder = runs / f"{key['documents']}-{key['block'].replace(' ', '-')}-{key['seed']}"

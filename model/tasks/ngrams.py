@@ -63,7 +63,7 @@ class Choice:
     strength: float
     """Inverse regularisation C."""
     discount: bool = False
-    """Whether the n-grams of a document's own group count less in training (`Counted.features`)."""
+    """Whether training discounts n-grams that are frequent in a document's own group (`Counted.features`)."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ class Counted:
 
         An n-gram that occurs k times in a window counts once, or with `sublinear` 1 + log k times.
 
-        With `discount`, this is multiplied by the square of the share of the n-gram's documents that are not in the
-        document's group. A document of a new group lacks the n-grams that are peculiar to one group, such as the name
-        of a country; so should those that the model learns from.
+        With `discount`, the count is multiplied by the squared share of the n-gram's documents that are in other groups
+        than the document. A document of a new group lacks the n-grams that only one group has, such as a name; the
+        model has to learn from the others. Not in a paper that we know.
         """
         from scipy.sparse import diags
 
