@@ -382,8 +382,9 @@ class Replica:
         self._tasks = deque[tuple[float, Callable[[], None]]]()
         self._is_working = False
         self._pending = 0
+        slots = Slots(self)
         self.batcher = Batcher(
-            _compute, costs.buckets, pool.limits, Slots(self), metrics.of("simulated"), clock=lambda: float(env.now)
+            _compute, costs.buckets, pool.limits, slots, slots, metrics.of("simulated"), clock=lambda: float(env.now)
         )
 
     def draw_batch_s(self, bucket: int, rows: int) -> float:

@@ -26,7 +26,9 @@ class Limits:
     queue_bytes: int
     """Maximum queued bytes."""
     slots: int
-    """Batches computed concurrently."""
+    """Batches computed concurrently in each lane."""
+    short_bytes: int = 4096
+    """Maximum bytes of a short request, which is computed in the foreground."""
 
 
 class Rejection(NamedTuple):
@@ -39,20 +41,36 @@ class Rejection(NamedTuple):
 
 
 class Admission:
-    """Rejects requests that do not fit into the queue or are estimated to miss their deadline."""
+    """Rejects requests that do not fit into the queues or are estimated to miss their deadline.
 
-    def __init__(self, queue: FairQueue, cost: CostModel, limits: Limits) -> None:
-        self._queue = queue
+    Args:
+        foreground: queue of the foreground.
+        background: queue of the background.
+        cost: measured times.
+        limits: of both queues together.
+
+    """
+
+    def __init__(self, foreground: FairQueue, background: FairQueue, cost: CostModel, limits: Limits) -> None:
+        self._foreground, self._background = foreground, background
         self._cost = cost
         self._limits = limits
 
     def rejection(
-        self, priority: PriorityClass, left_s: float, rows: int, size: int, seconds: float, entering: int = 0
+        self,
+        queue: FairQueue,
+        priority: PriorityClass,
+        left_s: float,
+        rows: int,
+        size: int,
+        seconds: float,
+        entering: int = 0,
     ) -> Rejection | None:
         """Why a request is rejected; None if it is admitted.
 
         Args:
-            priority: class of the request.
+            queue: of the request.
+            priority: class of the request in the queue.
             left_s: seconds until its deadline.
             rows: of the request.
             size: of the rows, in bytes.
@@ -60,12 +78,13 @@ class Admission:
             entering: admitted requests that are not in the queue yet.
 
         """
-        queue, limits = self._queue, self._limits
-        if not queue.waiting_rows and not entering:
+        both, limits = (self._foreground, self._background), self._limits
+        waiting_rows = sum(queue.waiting_rows for queue in both)
+        if not waiting_rows and not entering:
             return None
-        if queue.waiting_rows + rows > limits.queue_rows or queue.waiting_bytes + size > limits.queue_bytes:
-            return Rejection("overloaded", Overloaded(f"{queue.waiting_rows} rows wait already", self.retry_after_s()))
-        wait_s = self._wait_s(priority, seconds)
+        if waiting_rows + rows > limits.queue_rows or sum(q.waiting_bytes for q in both) + size > limits.queue_bytes:
+            return Rejection("overloaded", Overloaded(f"{waiting_rows} rows wait already", self.retry_after_s()))
+        wait_s = self._wait_s(queue, priority, seconds)
         if wait_s > SAFETY_FACTOR * left_s:
             message = f"the wait would be about {wait_s:.1f} s, and the deadline is in {max(0.0, left_s):.1f} s"
             return Rejection("too_late", Overloaded(message, self.retry_after_s()))
@@ -79,25 +98,31 @@ class Admission:
             entering: admitted requests that are not in the queue yet; each is assumed to cost the average.
 
         """
-        if not self._queue.waiting_rows and entering < self._limits.slots:
+        if not self._foreground.waiting_rows and entering < self._limits.slots:
             return None
         requests = entering + 1
         seconds = requests * self._cost.request_seconds
         # Rows and their sizes are not known: each request counts as one row, and all of them together as one byte.
-        return self.rejection(self._queue.interactive, left_s, requests, 1, seconds, entering)
+        return self.rejection(self._foreground, self._foreground.interactive, left_s, requests, 1, seconds, entering)
 
     def retry_after_s(self) -> int:
-        """Seconds until the current queue is computed, estimated from the measured time per row."""
-        queue, cost = self._queue, self._cost
-        seconds = cost.seconds(queue.interactive.waiting) + cost.seconds(queue.bulk.waiting)
+        """Seconds until the current queues are computed, estimated from the measured time per row."""
+        seconds = self._seconds(self._foreground) + self._seconds(self._background)
         return max(1, min(LONGEST_RETRY_S, math.ceil(seconds / self._limits.slots)))
 
-    def _wait_s(self, priority: PriorityClass, seconds: float) -> float:
+    def _seconds(self, queue: FairQueue) -> float:
+        """Estimated time of all rows of a queue on one slot."""
+        return self._cost.seconds(queue.interactive.waiting) + self._cost.seconds(queue.bulk.waiting)
+
+    def _wait_s(self, queue: FairQueue, priority: PriorityClass, seconds: float) -> float:
         """Estimated time until a request is computed whose rows take `seconds` on one slot.
 
-        The queued rows of its class are computed first. Meanwhile, the other class gets its share of the slots.
+        The queued rows of its class are computed first. Meanwhile, the other class gets its share of the slots. The
+        background also waits for the foreground; the measured time of its rows includes how long they were interrupted.
         """
-        other = self._queue.interactive if priority is self._queue.bulk else self._queue.bulk
+        other = queue.interactive if priority is queue.bulk else queue.bulk
         own_s = self._cost.seconds(priority.waiting) + seconds
         other_s = min(self._cost.seconds(other.waiting), own_s * other.weight / priority.weight)
+        if queue is self._background:
+            other_s += self._seconds(self._foreground)
         return (own_s + other_s) / self._limits.slots

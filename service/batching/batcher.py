@@ -3,24 +3,26 @@
 - A row is one input of the model, such as a window of a document.
 - A bucket is a row length that the model can compute. A row is padded to the next bucket; a batch has one bucket.
 - A slot computes one batch at a time.
+- A lane is a queue with its slots: the foreground for short requests, the background for the others
+  (`service.batching.lane`).
 
-There is no batching delay: as soon as a slot is free, it computes the rows that are queued. Rows that arrive while all
-slots are busy form the next batches. The time per row of each bucket is measured continuously. A request that would
-miss its deadline is rejected at once, and a queued row that can no longer meet its deadline is not computed.
+There is no batching delay: as soon as a slot is free, it computes the rows that are queued in its lane. Rows that
+arrive while all slots are busy form the next batches. The time per row of each bucket is measured continuously. A
+request that would miss its deadline is rejected at once, and a queued row that can no longer meet its deadline is not
+computed.
 
 Invariants, each a property test in tests/unit/service/batching/test_batcher.py:
 - every accepted request ends exactly once: with outputs, an error, or the cancellation of its caller;
 - queued rows and bytes never exceed the limits, except that an empty queue accepts a request of any size;
-- rows of one priority class and bucket are computed in order of arrival;
+- rows of one lane, priority class and bucket are computed in order of arrival;
 - a request that is cancelled, late or failed does not affect the other requests of its batch;
-- while interactive requests arrive, bulk requests do not take the last free slot.
+- requests in the foreground never wait for slots of the background.
 """
 
 import asyncio
 import logging
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -33,7 +35,8 @@ from artifact.errors import InferenceFailed, NonFiniteOutput
 from artifact.loading import Floats
 from service.batching.admission import Admission, Limits, Rejection
 from service.batching.cost import CostModel
-from service.batching.queue import AcceptedRequest, Entry, FairQueue, PriorityClass
+from service.batching.lane import Batch, Lane
+from service.batching.queue import AcceptedRequest, Entry, FairQueue
 from service.errors import DeadlineExceeded, NotReady, ShuttingDown
 from service.metrics import ModelMetrics
 
@@ -44,9 +47,6 @@ Run = Callable[[Sequence[bytes], int], Floats]
 
 BULK_ROWS = 32
 """Requests with more rows are bulk requests, with a lower weight than interactive ones."""
-MIN_TIMER_S = 0.001
-"""Minimum delay of a timer. A timer may fire early (in uvloop by up to 0.5 ms) and is then set again for the rest.
-Without a minimum, this rest would be so short that the timer would fire many times."""
 STUCK_S = 60.0
 """Time after which a batch counts as stuck; longer than the default deadline."""
 TICK_S = 1.0
@@ -66,19 +66,6 @@ class Outcome:
     """Time of its longest batch."""
 
 
-@dataclass(eq=False)
-class _Batch:
-    """Rows of one bucket that are computed together."""
-
-    bucket: int
-    entries: list[Entry]
-    priority: PriorityClass
-    started: float = 0.0
-    ticks: int = 0
-    """Ticks since it started."""
-    watchdog: asyncio.TimerHandle | None = None
-
-
 class Batcher:
     """Queue and slots of one model; used only from the event loop.
 
@@ -86,7 +73,8 @@ class Batcher:
         run: computes one batch.
         buckets: row lengths that `run` can compute, ascending.
         limits: limits of the queue and of batches.
-        executor: at least `limits.slots` threads for `run`.
+        foreground: at least `limits.slots` threads for `run`.
+        background: as many threads for batches of the background.
         metrics: metrics of the model.
         on_crash: called when the backend has crashed.
         clock: returns seconds, to measure times; called from several threads.
@@ -98,7 +86,8 @@ class Batcher:
         run: Run,
         buckets: Sequence[int],
         limits: Limits,
-        executor: Executor,
+        foreground: Executor,
+        background: Executor,
         metrics: ModelMetrics,
         on_crash: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
@@ -106,28 +95,26 @@ class Batcher:
         self._run = run
         self._buckets = tuple(buckets)
         self._limits = limits
-        self._executor = executor
         self._metrics = metrics
         self._on_crash = on_crash
         self._clock = clock
-        self._queue = FairQueue(limits.slots, clock)
+        self._foreground, self._background = self._lanes = [
+            Lane(FairQueue(), threads, limits.slots) for threads in (foreground, background)
+        ]
         self._cost = CostModel()
-        self._admission = Admission(self._queue, self._cost, limits)
-        self._retries: deque[_Batch] = deque()
+        self._admission = Admission(self._foreground.queue, self._background.queue, self._cost, limits)
         self._requests: set[AcceptedRequest] = set()
-        self._free_slots = limits.slots
-        self._bulk_timer: asyncio.TimerHandle | None = None
         self._closed = self._failed = False
 
     @property
     def waiting_rows(self) -> int:
         """Queued rows."""
-        return self._queue.waiting_rows
+        return sum(lane.queue.waiting_rows for lane in self._lanes)
 
     @property
     def waiting_bytes(self) -> int:
         """Bytes of the queued rows."""
-        return self._queue.waiting_bytes
+        return sum(lane.queue.waiting_bytes for lane in self._lanes)
 
     @property
     def batch_rows(self) -> int:
@@ -142,7 +129,7 @@ class Batcher:
     @property
     def is_computing(self) -> bool:
         """Whether a batch is being computed."""
-        return self._free_slots < self._limits.slots
+        return any(lane.free_slots < lane.slots for lane in self._lanes)
 
     @property
     def is_idle(self) -> bool:
@@ -176,17 +163,19 @@ class Batcher:
 
         """
         loop = asyncio.get_running_loop()
-        request = self._admit(rows, deadline, loop, bulk=bulk or len(rows) > BULK_ROWS)
+        bulk = bulk or len(rows) > BULK_ROWS
+        lane = self._foreground if self._is_short(rows) and not bulk else self._background
+        request = self._admit(lane, rows, deadline, loop, bulk=bulk)
         timer = loop.call_at(deadline, self._expire, request)
         try:
-            self._dispatch()
+            self._dispatch(lane)
             outputs = await request.future
         except asyncio.CancelledError:
             self._metrics.cancelled("queue" if request.waiting_rows else "compute")
             raise
         finally:
             timer.cancel()
-            self._queue.forget(request)
+            lane.queue.forget(request)
             self._requests.discard(request)
         return Outcome(outputs, request.queue_s, request.compute_s)
 
@@ -208,44 +197,48 @@ class Batcher:
             return Rejection("shutting_down", ShuttingDown("the server is shutting down; retry on another one"))
         return None
 
+    def _is_short(self, rows: Sequence[bytes]) -> bool:
+        """Whether a request is short; for a model that takes long rows only, a single row is."""
+        return sum(map(len, rows)) <= max(self._limits.short_bytes, self._buckets[0])
+
     def _admit(
-        self, rows: list[bytes], deadline: float, loop: asyncio.AbstractEventLoop, *, bulk: bool
+        self, lane: Lane, rows: list[bytes], deadline: float, loop: asyncio.AbstractEventLoop, *, bulk: bool
     ) -> AcceptedRequest:
         """Queue a request. Raises: Overloaded, ShuttingDown, NotReady."""
-        priority = self._queue.bulk if bulk else self._queue.interactive
+        priority = lane.queue.bulk if bulk else lane.queue.interactive
         buckets = [next(b for b in self._buckets if len(row) <= b) for row in rows]
         request = AcceptedRequest(rows, buckets, priority, self._clock(), deadline, loop.create_future())
         seconds = self._cost.seconds(request.waiting)
         rejection = self._unavailable() or self._admission.rejection(
-            priority, deadline - loop.time(), request.waiting_rows, request.waiting_bytes, seconds
+            lane.queue, priority, deadline - loop.time(), request.waiting_rows, request.waiting_bytes, seconds
         )
         if rejection is not None:
             self._metrics.rejected(rejection.reason)
             raise rejection.error
-        self._queue.add(request)
+        lane.queue.add(request)
         self._requests.add(request)
         if not bulk:
             self._cost.record_request(seconds)
         return request
 
-    def _dispatch(self) -> None:
-        """Start batches while there are free slots and rows."""
+    def _dispatch(self, lane: Lane) -> None:
+        """Start batches of a lane while it has free slots and rows."""
         loop = asyncio.get_running_loop()
-        while self._free_slots and not self._failed and (batch := self._next_retry() or self._next_batch(loop.time())):
-            self._free_slots -= 1
-            batch.priority.running += 1
+        while lane.free_slots and not self._failed:
+            if (batch := self._next_retry(lane) or self._next_batch(lane, loop.time())) is None:
+                break
+            lane.free_slots -= 1
             rows = [request.rows[index] for _, request, index in batch.entries]
             self._metrics.batch_size.observe(len(rows))
             self._metrics.batch_padding.observe(1 - sum(map(len, rows)) / (batch.bucket * len(rows)))
             batch.started = self._clock()
             try:
-                running = loop.run_in_executor(self._executor, self._compute, rows, batch.bucket)
+                running = loop.run_in_executor(lane.executor, self._compute, rows, batch.bucket)
             except RuntimeError as error:  # the executor was shut down or cannot start a thread
                 self._crash(error)
                 return
             batch.watchdog = loop.call_later(TICK_S, self._tick, batch)
             running.add_done_callback(lambda done, b=batch: self._finish(b, done))  # type: ignore[misc]
-        self._schedule_bulk(loop)
 
     def _compute(self, rows: Sequence[bytes], bucket: int) -> tuple[Floats, float]:
         """Compute a batch; return its outputs and when it ended.
@@ -255,7 +248,7 @@ class Batcher:
         outputs = self._run(rows, bucket)
         return outputs, self._clock()
 
-    def _tick(self, batch: _Batch) -> None:
+    def _tick(self, batch: Batch) -> None:
         """Count the time of a batch; treat one that is stuck as a crash."""
         batch.ticks += 1
         if batch.ticks * TICK_S >= STUCK_S:
@@ -263,60 +256,48 @@ class Batcher:
         else:
             batch.watchdog = asyncio.get_running_loop().call_later(TICK_S, self._tick, batch)
 
-    def _schedule_bulk(self, loop: asyncio.AbstractEventLoop) -> None:
-        """If bulk requests are queued and a slot is free, dispatch again when they may use every slot."""
-        if self._bulk_timer is None and self._free_slots and not self._failed and self._queue.bulk.first() is not None:
-            delay_s = max(MIN_TIMER_S, self._queue.restricted_for_s())
-            self._bulk_timer = loop.call_later(delay_s, self._dispatch_bulk)
-
-    def _dispatch_bulk(self) -> None:
-        self._bulk_timer = None
-        self._dispatch()
-
-    def _next_retry(self) -> _Batch | None:
+    def _next_retry(self, lane: Lane) -> Batch | None:
         """The next request of a failed batch, to be computed alone; None if there is none."""
-        while self._retries:
-            batch = self._retries.popleft()
+        while lane.retries:
+            batch = lane.retries.popleft()
             if not batch.entries[0][1].future.done():
                 return batch
         return None
 
-    def _next_batch(self, now: float) -> _Batch | None:
+    def _next_batch(self, lane: Lane, now: float) -> Batch | None:
         """Take the next batch from the queue: rows of one priority class and bucket, earliest first."""
-        while (found := self._queue.next()) is not None:
+        while (found := lane.queue.next()) is not None:
             priority, bucket = found
             entries = priority.buckets[bucket]
-            limit = self._max_rows(priority, bucket)
-            batch = _Batch(bucket, [], priority)
-            # If all slots are free, rows are computed even if the estimate says that they will be late. Only a new
+            limit = self._max_rows(bucket)
+            batch = Batch(lane, priority, bucket, [])
+            # If all slots of the lane are free, rows are computed even if they are estimated to be late. Only a new
             # measurement corrects the estimate; otherwise one slow batch could make the model reject every row.
-            earliest_end = now + self._cost.row_seconds(bucket) if self._free_slots < self._limits.slots else -math.inf
+            earliest_end = now + self._cost.row_seconds(bucket) if lane.free_slots < lane.slots else -math.inf
             while entries and len(batch.entries) < limit:
                 entry = entries.popleft()
                 request = entry[1]
                 if request.future.done():
                     continue
-                self._queue.uncount(entry, bucket)
+                lane.queue.uncount(entry, bucket)
                 if request.deadline < earliest_end:  # it would be late, and would delay the next rows
                     self._fail_late(request, "in the queue")
                     continue
                 request.queue_s = max(request.queue_s, self._clock() - request.arrived)
                 batch.entries.append(entry)
             if batch.entries:
-                self._queue.charge(priority, bucket * len(batch.entries))
+                lane.queue.charge(priority, bucket * len(batch.entries))
                 self._metrics.batch_closed("full" if len(batch.entries) == limit else "drained")
                 return batch
         return None
 
-    def _max_rows(self, priority: PriorityClass, bucket: int) -> int:
+    def _max_rows(self, bucket: int) -> int:
         """Maximum rows of the next batch."""
-        batch_rows = 1 if self._queue.is_restricted(priority) else self._limits.batch_rows
-        return int(min(batch_rows * (self._buckets[-1] // bucket), self._cost.max_rows(bucket)))
+        return int(min(self._limits.batch_rows * (self._buckets[-1] // bucket), self._cost.max_rows(bucket)))
 
-    def _finish(self, batch: _Batch, done: asyncio.Future[tuple[Floats, float]]) -> None:
+    def _finish(self, batch: Batch, done: asyncio.Future[tuple[Floats, float]]) -> None:
         """Handle the end of a batch, and start the next one."""
-        self._free_slots += 1
-        batch.priority.running -= 1
+        batch.lane.free_slots += 1
         if batch.watchdog is not None:
             batch.watchdog.cancel()
         entries = batch.entries
@@ -331,9 +312,9 @@ class Batcher:
             self._handle_failure(batch, error)
         else:
             self._crash(error)
-        self._dispatch()
+        self._dispatch(batch.lane)
 
-    def _succeed(self, batch: _Batch, outputs: Floats, ended: float) -> None:
+    def _succeed(self, batch: Batch, outputs: Floats, ended: float) -> None:
         """Record the time of a batch that finished at `ended`, and deliver its outputs."""
         entries = batch.entries
         if len(outputs) != len(entries):
@@ -360,11 +341,11 @@ class Batcher:
             if not request.missing:
                 request.future.set_result([output for output in request.outputs if output is not None])
 
-    def _handle_failure(self, batch: _Batch, error: Exception) -> None:
+    def _handle_failure(self, batch: Batch, error: Exception) -> None:
         """Handle a failed batch: fail its only request, or retry each of its requests alone."""
         groups = list(_by_request(batch.entries))
         if len(groups) > 1:
-            self._retries.extend(_Batch(batch.bucket, entries, batch.priority) for entries in groups)
+            batch.lane.retries.extend(Batch(batch.lane, batch.priority, batch.bucket, entries) for entries in groups)
             return
         log.error("the backend failed on a batch of %d rows", len(batch.entries), exc_info=error)
         request = batch.entries[0][1]

@@ -1,17 +1,13 @@
-"""The queue of a model: rows of two priority classes, which share the slots by weighted fair queuing."""
+"""A queue of rows of two priority classes, which share the slots by weighted fair queuing."""
 
 import asyncio
-import math
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from artifact.loading import Floats
 
 INTERACTIVE_WEIGHT, BULK_WEIGHT = 4, 1
 """Shares of the slots' time while both classes have rows waiting."""
-ACTIVE_S = 1.0
-"""Seconds after an interactive request during which bulk requests keep one slot free and use short batches."""
 
 
 @dataclass
@@ -24,8 +20,6 @@ class PriorityClass:
     """Number of queued rows whose request has not ended, by bucket."""
     virtual_time: float = 0.0
     """Bytes computed, padding included, divided by the weight. The class with the smallest value runs next."""
-    running: int = 0
-    """Batches being computed."""
 
     def first(self) -> tuple[int, int] | None:
         """Arrival number and bucket of the earliest row whose request has not ended."""
@@ -67,22 +61,13 @@ Entry = tuple[int, AcceptedRequest, int]
 
 
 class FairQueue:
-    """Queued rows of all requests; first in, first out within a class and bucket.
+    """Queued rows of all requests; first in, first out within a class and bucket."""
 
-    Args:
-        slots: batches that may run concurrently.
-        clock: returns seconds.
-
-    """
-
-    def __init__(self, slots: int, clock: Callable[[], float]) -> None:
+    def __init__(self) -> None:
         self.interactive, self.bulk = PriorityClass(INTERACTIVE_WEIGHT), PriorityClass(BULK_WEIGHT)
         self.waiting_rows = 0
         self.waiting_bytes = 0
-        self._slots = slots
-        self._clock = clock
         self._arrivals = 0
-        self._last_interactive = -math.inf
         self._virtual_time = 0.0
         """Virtual time of the class of the last batch, before that batch."""
 
@@ -97,17 +82,14 @@ class FairQueue:
         priority.waiting.update(request.waiting)
         self.waiting_rows += request.waiting_rows
         self.waiting_bytes += request.waiting_bytes
-        if priority is self.interactive:
-            self._last_interactive = request.arrived
 
     def next(self) -> tuple[PriorityClass, int] | None:
-        """Class and bucket of the next batch: the class with the smallest virtual time among those that may run."""
-        waiting = []
-        for priority in (self.interactive, self.bulk):
-            if (head := priority.first()) is not None and not (
-                self.is_restricted(priority) and self._slots > 1 and priority.running >= self._slots - 1
-            ):
-                waiting.append((priority.virtual_time, head, priority))
+        """Class and bucket of the next batch: the class with the smallest virtual time among those with rows."""
+        waiting = [
+            (priority.virtual_time, head, priority)
+            for priority in (self.interactive, self.bulk)
+            if (head := priority.first()) is not None
+        ]
         if not waiting:
             return None
         _, (_, bucket), priority = min(waiting, key=lambda item: item[:2])
@@ -133,14 +115,6 @@ class FairQueue:
         self.waiting_bytes -= request.waiting_bytes
         request.waiting_bytes = 0
         request.rows, request.outputs = [], []
-
-    def is_restricted(self, priority: PriorityClass) -> bool:
-        """Whether a class has to keep a slot free for interactive requests, and its batches short."""
-        return priority is self.bulk and self._clock() < self._last_interactive + ACTIVE_S
-
-    def restricted_for_s(self) -> float:
-        """Seconds until bulk requests may use every slot."""
-        return self._last_interactive + ACTIVE_S - self._clock()
 
     def _account(self, request: AcceptedRequest, bucket: int, rows: int) -> None:
         """Add to the counts of waiting rows; a negative number subtracts."""

@@ -14,6 +14,7 @@ from artifact.loading import LoadedModel
 from artifact.manifest import ClassifierManifest, ForecasterManifest
 from service.batching.admission import Limits, Rejection
 from service.batching.batcher import Batcher
+from service.batching.lane import background_threads
 from service.engine.cache import EncodingCache
 from service.engine.selection import DEFAULT_SETTINGS, Default, Models, check_task, unknown_defaults
 from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
@@ -26,9 +27,10 @@ log = logging.getLogger(__name__)
 class Engine:
     """The models that a process serves; used only from the event loop.
 
-    Each version of a model has its own queue. All versions share one thread pool with a thread per slot. A GPU has a
-    fixed number of slots. A CPU has one slot per core, divided among the workers; each batch is computed by one thread
-    and is small, so that its activations fit into the CPU's caches.
+    Each version of a model has its own queues. All versions share two pools of threads, for the foreground and the
+    background, each with a thread per slot. A GPU has a fixed number of slots. A CPU has one slot per core, divided
+    among the workers; each batch is computed by one thread and is small, so that its activations fit into the CPU's
+    caches.
 
     Args:
         models: served from the start.
@@ -51,7 +53,8 @@ class Engine:
         is_cuda = any(model.backend.device == "cuda" for model in models)
         device: Literal["cpu", "cuda"] = "cuda" if is_cuda else "cpu"
         slots = batches_at_once(device) if is_cuda else max(1, batches_at_once(device) // settings.workers)
-        self._executor = ThreadPoolExecutor(slots, thread_name_prefix="inference")
+        self._foreground = ThreadPoolExecutor(slots, thread_name_prefix="foreground")
+        self._background = background_threads(slots)
         self._limits = Limits(
             batch_rows=settings.max_batch_rows or BATCH_ROWS[device],
             queue_rows=settings.max_queue_rows,
@@ -144,7 +147,15 @@ class Engine:
     def _create_served(self, model: LoadedModel) -> ServedModel:
         """Create the served model of a loaded one, with its batcher; publish its metrics."""
         manifest, model_metrics = model.manifest, self._metrics.of(model.manifest.name)
-        batcher = Batcher(model.run, model.row_lengths, self._limits, self._executor, model_metrics, self.crashed.set)
+        batcher = Batcher(
+            model.run,
+            model.row_lengths,
+            self._limits,
+            self._foreground,
+            self._background,
+            model_metrics,
+            self.crashed.set,
+        )
         model_metrics.watch_queue(
             lambda: batcher.waiting_rows, lambda: batcher.waiting_bytes, batcher.oldest_age_s, lambda: batcher.is_ready
         )
@@ -159,7 +170,7 @@ class Engine:
             return ServedForecaster(manifest, batcher, model_metrics, model.calibration)
         cache = EncodingCache(self._settings.max_cache_bytes, model_metrics)
         model_metrics.watch_cache(lambda: cache.size)
-        return ServedMatcher(manifest, batcher, model_metrics, cache, model, self._executor)
+        return ServedMatcher(manifest, batcher, model_metrics, cache, model, self._foreground)
 
     @property
     def is_ready(self) -> bool:
@@ -221,5 +232,6 @@ class Engine:
         return [model.batcher for model in (*self._removed, *self.models.served)]
 
     def close(self) -> None:
-        """Shut the thread pool down without waiting for batches that are being computed."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        """Shut the threads down without waiting for batches that are being computed."""
+        for threads in (self._foreground, self._background):
+            threads.shutdown(wait=False, cancel_futures=True)

@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import httpx
@@ -134,6 +135,24 @@ def test_request_that_outlasts_the_drain_gets_503(start_controlled: Callable[...
     assert [answer.status for answer in answers] == [503] * 8
     assert all("retry-after" in answer.headers for answer in answers)
     assert "Traceback" not in server.text()
+
+
+@pytest.mark.parametrize("name", ["imdb-s3", "scotus"])
+def test_short_document_does_not_wait_for_long_ones(controlled: ControlledServer, name: str) -> None:
+    """`imdb-s3` reads a long document in windows, `scotus` as one row."""
+    parameters, long = {"model": name}, cpu_count() + 3
+    with ThreadPoolExecutor(long) as threads, controlled.client() as client:
+
+        def ask(length: int) -> int:
+            body = repeated(length)
+            return client.post("/v1/classify", params=parameters, content=body, headers=TEXT).status_code
+
+        with controlled.held("background"):
+            answers = [threads.submit(ask, 60_000) for _ in range(long)]
+            controlled.wait_for(long, "longdoc_requests_in_flight", model=name)
+            assert ask(1000) == 200
+            assert not any(answer.done() for answer in answers)
+        assert [answer.result() for answer in answers] == [200] * long
 
 
 @pytest.mark.parametrize("backend", ["onnx", "torchscript"])

@@ -3,7 +3,7 @@
 `tests.support.server.ControlledServer` runs it as `python -m tests.support.controlled DESCRIPTOR [FLAGS]`. Each line on
 the socket DESCRIPTOR is a command; the reply is sent once the command has taken effect:
 
-- `hold`: batches that start from now on wait;
+- `hold LANE...`: batches in these lanes that start from now on wait;
 - `release`: they continue;
 - `advance SECONDS`: the clock of the event loop jumps ahead, and timers that are due fire.
 
@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 from unittest.mock import patch
 
 import uvloop
@@ -25,6 +25,7 @@ from artifact.loading import Floats, LoadedModel
 from service import server
 from service.__main__ import main
 from service.batching import batcher, cost
+from tests.support.server import Lane
 from tests.support.waiting import PATIENCE_S
 
 STUCK_S = 3600.0
@@ -33,6 +34,8 @@ TICK_S = 900.0
 """Unit in which that time is counted: a jump of the clock counts as one tick at most."""
 DEADLINE_S = 36_000.0
 """Longer than STUCK_S: a stuck batch fails its requests before their deadline."""
+LANES = get_args(Lane)
+"""How the names of the threads that compute batches begin."""
 LAST_REQUESTS_S = 60.0
 """Time for the first request on a connection that was accepted just before listening ended."""
 FAULTS: dict[bytes, type[BaseException]] = {
@@ -61,8 +64,8 @@ class Control:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        self._gate = threading.Event()
-        self._gate.set()
+        self._gates = {lane: threading.Event() for lane in LANES}
+        self._release()
         self._loop: ControlledLoop | None = None
 
     def new_event_loop(self) -> ControlledLoop:
@@ -74,7 +77,8 @@ class Control:
         """Wrap the function that computes batches: batches wait at the gate and raise the fault that they contain."""
 
         def controlled_run(model: LoadedModel, rows: Sequence[bytes], bucket: int) -> Floats:
-            self._gate.wait()
+            lane = next(lane for lane in LANES if threading.current_thread().name.startswith(lane))
+            self._gates[lane].wait()
             for text, fault in FAULTS.items():
                 if any(text in row for row in rows):
                     raise fault
@@ -85,8 +89,8 @@ class Control:
     def obey(self) -> None:
         """Carry out commands until the socket closes, then release all batches."""
         commands: dict[str, Callable[..., None]] = {
-            "hold": self._gate.clear,
-            "release": self._gate.set,
+            "hold": self._hold,
+            "release": self._release,
             "advance": self._advance,
         }
         try:
@@ -96,7 +100,15 @@ class Control:
                     commands[command](*arguments)
                     self._channel.sendall(b"done\n")
         finally:
-            self._gate.set()
+            self._release()
+
+    def _hold(self, *lanes: str) -> None:
+        for lane in lanes:
+            self._gates[lane].clear()
+
+    def _release(self) -> None:
+        for gate in self._gates.values():
+            gate.set()
 
     def _advance(self, seconds: str) -> None:
         loop = self._loop

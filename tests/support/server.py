@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from signal import Signals
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
@@ -18,6 +18,7 @@ from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.wire import Wire, request
 
+Lane = Literal["foreground", "background"]
 SERVICE = ("-m", "service")
 UNLIMITED = httpx.Limits(max_connections=None, max_keepalive_connections=None)
 
@@ -164,18 +165,18 @@ class ControlledServer(Server):
             program = ("-m", "tests.support.controlled", str(theirs.fileno()))
             super().__init__(log, *flags, program=program, variables=variables, descriptors=[theirs.fileno()])
 
-    def hold(self) -> None:
-        """Block batches that start from now on."""
-        self._command("hold")
+    def hold(self, *lanes: Lane) -> None:
+        """Block batches that start from now on; in all lanes if none is named."""
+        self._command(" ".join(("hold", *(lanes or get_args(Lane)))))
 
     def release(self) -> None:
         """Unblock the batches."""
         self._command("release")
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Block batches that start inside the context."""
-        self.hold()
+    def held(self, *lanes: Lane) -> Iterator[None]:
+        """Block batches that start inside the context, as `hold`."""
+        self.hold(*lanes)
         try:
             yield
         finally:

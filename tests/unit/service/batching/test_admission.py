@@ -7,7 +7,7 @@ import pytest
 
 from service.batching.admission import LONGEST_RETRY_S, SAFETY_FACTOR, Admission, Limits
 from service.batching.cost import CostModel
-from service.batching.queue import AcceptedRequest, FairQueue, PriorityClass
+from service.batching.queue import AcceptedRequest, FairQueue
 from service.errors import Overloaded
 
 BUCKET = 8
@@ -18,23 +18,28 @@ class Waiting:
     """A queue of rows that cost a second each, and its admission."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.queue = FairQueue(LIMITS.slots, lambda: 0.0)
+        self.foreground, self.background = FairQueue(), FairQueue()
         self.cost = CostModel()
         self.cost.record_batch(BUCKET, 1.0)
-        self.admission = Admission(self.queue, self.cost, LIMITS)
+        self.admission = Admission(self.foreground, self.background, self.cost, LIMITS)
         self._loop = loop
 
-    def put(self, rows: int, size: int = 1, priority: PriorityClass | None = None) -> None:
-        content = [size * b"x"] * rows
-        waiting = priority or self.queue.interactive
-        self.queue.add(AcceptedRequest(content, [BUCKET] * rows, waiting, 0.0, 1e9, self._loop.create_future()))
+    def put(self, rows: int, size: int = 1, *, bulk: bool = False, background: bool = False) -> None:
+        content, queue = [size * b"x"] * rows, self._queue(background)
+        priority = queue.bulk if bulk else queue.interactive
+        queue.add(AcceptedRequest(content, [BUCKET] * rows, priority, 0.0, 1e9, self._loop.create_future()))
 
     def reason(
-        self, rows: int = 1, size: int = 1, left_s: float = 1000.0, priority: PriorityClass | None = None
+        self, rows: int = 1, size: int = 1, left_s: float = 1000.0, *, bulk: bool = False, background: bool = False
     ) -> str | None:
-        rejection = self.admission.rejection(priority or self.queue.interactive, left_s, rows, size, 1.0 * rows)
+        queue = self._queue(background)
+        priority = queue.bulk if bulk else queue.interactive
+        rejection = self.admission.rejection(queue, priority, left_s, rows, size, 1.0 * rows)
         assert rejection is None or isinstance(rejection.error, Overloaded)
         return rejection and rejection.reason
+
+    def _queue(self, background: bool) -> FairQueue:
+        return self.background if background else self.foreground
 
 
 @pytest.fixture
@@ -68,12 +73,31 @@ def test_request_that_would_miss_its_deadline_is_rejected(waiting: Waiting) -> N
 def test_queued_rows_of_the_other_priority_count_by_their_share(waiting: Waiting) -> None:
     """The share of interactive rows is four fifths: while 2 s of them are computed, 0.5 s of bulk rows are too."""
     waiting.put(1)
-    waiting.put(8, priority=waiting.queue.bulk)
+    waiting.put(8, bulk=True)
     interactive = (2.0 + 0.5) / 2 / SAFETY_FACTOR
     assert (waiting.reason(left_s=interactive), waiting.reason(left_s=interactive - 0.01)) == (None, "too_late")
     bulk = (9.0 + 1.0) / 2 / SAFETY_FACTOR
     for left_s, reason in ((bulk, None), (bulk - 0.01, "too_late")):
-        assert waiting.reason(left_s=left_s, priority=waiting.queue.bulk) == reason
+        assert waiting.reason(left_s=left_s, bulk=True) == reason
+
+
+def test_limits_hold_for_both_queues_together(waiting: Waiting) -> None:
+    waiting.put(4, size=10)
+    waiting.put(5, size=10, background=True)
+    for background in (False, True):
+        assert waiting.reason(rows=1, background=background) is None
+        assert waiting.reason(rows=2, background=background) == "overloaded"
+        assert waiting.reason(size=11, background=background) == "overloaded"
+
+
+def test_background_waits_for_the_foreground_and_not_the_reverse(waiting: Waiting) -> None:
+    waiting.put(2)
+    waiting.put(4, background=True)
+    foreground, background = (2 + 1) / 2 / SAFETY_FACTOR, (2 + 4 + 1) / 2 / SAFETY_FACTOR
+    assert (waiting.reason(left_s=foreground), waiting.reason(left_s=foreground - 0.01)) == (None, "too_late")
+    for left_s, reason in ((background, None), (background - 0.01, "too_late")):
+        assert waiting.reason(left_s=left_s, background=True) == reason
+    assert waiting.admission.retry_after_s() == 3
 
 
 def test_unread_request_is_accepted_if_the_queue_is_empty_and_a_slot_free(waiting: Waiting) -> None:
@@ -99,10 +123,10 @@ def test_unread_request_waits_behind_admitted_requests(waiting: Waiting) -> None
 @pytest.mark.parametrize(("rows", "seconds"), [(0, 1), (1, 1), (5, 3), (10, 5), (1000, LONGEST_RETRY_S)])
 def test_retry_after_is_the_time_to_compute_the_queue(waiting: Waiting, rows: int, seconds: int) -> None:
     waiting.put(rows - rows // 2)
-    waiting.put(rows // 2, priority=waiting.queue.bulk)
+    waiting.put(rows // 2, bulk=True)
     assert waiting.admission.retry_after_s() == seconds
     if rows == 10:
-        rejection = waiting.admission.rejection(waiting.queue.interactive, 1000.0, 1, 1, 1.0)
+        rejection = waiting.admission.rejection(waiting.foreground, waiting.foreground.interactive, 1000.0, 1, 1, 1.0)
         assert rejection is not None
         assert isinstance(rejection.error, Overloaded)
         assert rejection.error.retry_after_s == seconds

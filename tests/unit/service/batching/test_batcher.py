@@ -8,7 +8,7 @@ import selectors
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
@@ -19,7 +19,6 @@ from artifact.errors import InferenceFailed, LongdocError, NonFiniteOutput
 from artifact.loading import Floats
 from service.batching.admission import Limits
 from service.batching.batcher import BULK_ROWS, STUCK_S, Batcher, Outcome
-from service.batching.queue import ACTIVE_S
 from service.errors import DeadlineExceeded, NotReady, Overloaded, ShuttingDown
 from service.metrics import Metrics
 from service.statistics import Duration
@@ -67,17 +66,29 @@ class ClockLoop(asyncio.SelectorEventLoop):
         await settle()
 
 
+Name = Literal["foreground", "background"]
+
+
 class ManualExecutor(Executor):
-    """Keeps jobs until `finish`."""
+    """Keeps the jobs of both lanes until `finish`."""
 
     def __init__(self) -> None:
         self.jobs: list[tuple[Future[Any], Callable[[], Any]]] = []
         self.batches: list[list[bytes]] = []
         self.running: list[list[bytes]] = []
         """Rows of the unfinished jobs."""
+        self.lanes: list[Name] = []
+        """Lane of each batch."""
+        self.running_lanes: list[Name] = []
+        """Lane of each unfinished job."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return self.add("foreground", function, *args, **kwargs)
+
+    def add(self, lane: Name, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
+        self.lanes.append(lane)
+        self.running_lanes.append(lane)
         self.jobs.append((future, lambda: function(*args, **kwargs)))
         self.batches.append(list(args[0]))
         self.running.append(list(args[0]))
@@ -86,7 +97,7 @@ class ManualExecutor(Executor):
     async def finish(self, index: int = 0, stall_s: float = 0.0) -> None:
         """Finish a job; the event loop is blocked for `stall_s` before it notices."""
         future, job = self.jobs.pop(index)
-        del self.running[index]
+        del self.running[index], self.running_lanes[index]
         future.set_running_or_notify_cancel()
         try:
             future.set_result(job())
@@ -95,6 +106,16 @@ class ManualExecutor(Executor):
         if stall_s:
             clock_loop().clock.now += stall_s
         await settle()
+
+
+class Background(Executor):
+    """The threads of the background of a `ManualExecutor`."""
+
+    def __init__(self, executor: ManualExecutor) -> None:
+        self._executor = executor
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return self._executor.add("background", function, *args, **kwargs)
 
 
 def clock_loop() -> ClockLoop:
@@ -111,7 +132,8 @@ def simulate(scenario: Callable[[Batcher, ManualExecutor], Coroutine[Any, Any, N
     with asyncio.Runner(loop_factory=ClockLoop) as runner:
         executor = ManualExecutor()
         allowed = Limits(**{"batch_rows": 4, "queue_rows": 8, "queue_bytes": 1000, "slots": 1, **limits})
-        batcher = Batcher(run, [4, 16], allowed, executor, Metrics().of("m"), clock=runner.get_loop().time)
+        threads = executor, Background(executor)
+        batcher = Batcher(run, [4, 16], allowed, *threads, Metrics().of("m"), clock=runner.get_loop().time)
         runner.run(scenario(batcher, executor))
 
 
@@ -179,7 +201,7 @@ def test_row_is_computed_in_the_smallest_bucket_that_fits(length: int, bucket: i
             computed.append(bucket)
             return run(rows, bucket)
 
-        batcher = Batcher(note, [4, 16], Limits(4, 8, 1000, 1), executor, metrics.of("m"))
+        batcher = Batcher(note, [4, 16], Limits(4, 8, 1000, 1), executor, executor, metrics.of("m"))
         task = ask(batcher, b"x" * length)
         await settle()
         await executor.finish()
@@ -281,7 +303,7 @@ def test_failed_batch_is_computed_again_request_by_request() -> None:
 
     with asyncio.Runner(loop_factory=ClockLoop) as runner:
         executor = ManualExecutor()
-        batcher = Batcher(run, [16], Limits(4, 8, 1000, 1), executor, Metrics().of("m"))
+        batcher = Batcher(run, [16], Limits(4, 8, 1000, 1), executor, executor, Metrics().of("m"))
         runner.run(scenario(batcher, executor))
 
 
@@ -303,7 +325,7 @@ def test_computed_batches_are_counted_with_their_time() -> None:
 
     with asyncio.Runner(loop_factory=ClockLoop) as runner:
         executor, bound = ManualExecutor(), Metrics().of("m")
-        batcher = Batcher(run, [16], Limits(4, 8, 1000, 1), executor, bound, clock=runner.get_loop().time)
+        batcher = Batcher(run, [16], Limits(4, 8, 1000, 1), executor, executor, bound, clock=runner.get_loop().time)
         assert batcher.batch_rows == 4
         runner.run(scenario(batcher, executor))
     assert bound.statistics.batches == {1: Duration(1, 4 * unit_s), 2: Duration(1, 2 * unit_s)}
@@ -327,7 +349,8 @@ def test_non_finite_output_fails_only_its_request() -> None:
 def test_wrong_number_of_outputs_is_a_failure() -> None:
     async def scenario() -> None:
         executor = ManualExecutor()
-        batcher = Batcher(lambda rows, _: run(rows, 16)[1:], [16], Limits(4, 8, 1000, 1), executor, Metrics().of("m"))
+        limits = Limits(4, 8, 1000, 1)
+        batcher = Batcher(lambda rows, _: run(rows, 16)[1:], [16], limits, executor, executor, Metrics().of("m"))
         task = ask(batcher, b"1", b"2")
         await settle()
         await executor.finish()
@@ -343,7 +366,7 @@ def test_crash_fails_everything_and_ends_readiness() -> None:
 
     async def scenario() -> None:
         executor = ManualExecutor()
-        batcher = Batcher(crash, [16], Limits(1, 8, 1000, 1), executor, Metrics().of("m"))
+        batcher = Batcher(crash, [16], Limits(1, 8, 1000, 1), executor, executor, Metrics().of("m"))
         tasks = [ask(batcher, b"1"), ask(batcher, b"2")]
         await settle()
         assert batcher.is_ready
@@ -364,7 +387,7 @@ def test_executor_that_was_shut_down_is_a_crash() -> None:
             raise RuntimeError("cannot schedule new futures after shutdown")
 
     async def scenario() -> None:
-        batcher = Batcher(run, [16], Limits(1, 8, 1000, 1), Gone(), Metrics().of("m"))
+        batcher = Batcher(run, [16], Limits(1, 8, 1000, 1), Gone(), Gone(), Metrics().of("m"))
         with refused(NotReady, "failed"):
             await batcher.infer([b"1"], asyncio.get_running_loop().time() + 1)
         assert not batcher.is_ready
@@ -392,39 +415,18 @@ def test_drain_rejects_new_requests_and_waits_for_the_others() -> None:
 
 def test_interactive_and_bulk_rows_share_by_weight() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        tasks = [ask(batcher, *[b"bulk"] * (BULK_ROWS + 8))]
+        tasks = [ask(batcher, *[b"bulk row"] * (BULK_ROWS + 8))]
         await settle()
-        tasks += [ask(batcher, b"one") for _ in range(32)]
+        tasks += [ask(batcher, b"single row") for _ in range(32)]
         await settle()
         while executor.jobs:
             await executor.finish()
         kinds = [batch[0].decode() for batch in executor.batches]
-        assert kinds[:11] == ["bulk", *["one"] * 4, "bulk", *["one"] * 4, "bulk"], "4 to 1"
-        assert len(kinds) == 18
+        assert kinds[:11] == ["bulk row", *["single row"] * 4, "bulk row", *["single row"] * 4, "bulk row"]
+        assert len(kinds) == BULK_ROWS + 8 + 32
         await asyncio.gather(*tasks)
 
-    simulate(scenario, batch_rows=1, queue_rows=1000)
-
-
-@pytest.mark.parametrize("before", [0.0, 4e-16, 1e-12, 1e-9, 1e-4])
-def test_early_timer_does_not_fire_in_a_loop(before: float) -> None:
-    """Event loops may fire timers early, by up to the resolution of their clock."""
-
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        clock = clock_loop().clock
-        clock.now = 1.3
-        tasks = [ask(batcher, b"one"), *(ask(batcher, b"bulk", bulk=True) for _ in range(2))]
-        await settle()
-        await executor.finish()
-        assert executor.running == [[b"bulk"]], "bulk keeps a slot free"
-        clock.now = 1.3 + ACTIVE_S - before
-        await asyncio.sleep(0.01)
-        assert executor.running == [[b"bulk"], [b"bulk"]]
-        while executor.jobs:
-            await executor.finish()
-        await asyncio.gather(*tasks)
-
-    simulate(scenario, slots=2, batch_rows=1)
+    simulate(scenario, batch_rows=1, queue_rows=1000, short_bytes=0)
 
 
 Script = list[tuple[str, int, list[bytes]]]
@@ -436,14 +438,9 @@ ACTIONS = st.tuples(st.sampled_from(["ask", "bulk", "finish", "finish", "cancel"
 async def play(script: Script, slots: int, batcher: Batcher, executor: ManualExecutor) -> list[Asked]:
     """Play a script, and check the invariants after each action."""
     requests: list[Asked] = []
-    has_bulk, asked_at = False, -ACTIVE_S
     for action, number, rows in script:
         if action in ("ask", "bulk"):
             requests.append((rows, ask(batcher, *rows, within=float(number), bulk=action == "bulk")))
-            if action == "bulk":
-                has_bulk = True
-            else:
-                asked_at = asyncio.get_running_loop().time()
         elif action == "finish" and executor.jobs:
             await executor.finish(number % len(executor.jobs))
         elif action == "cancel" and requests:
@@ -451,12 +448,11 @@ async def play(script: Script, slots: int, batcher: Batcher, executor: ManualExe
         elif action == "wait":
             await asyncio.sleep(number / 10)
         await settle()
-        assert len(executor.jobs) <= slots
+        running = [executor.running_lanes.count(lane) for lane in ("foreground", "background")]
+        assert max(running) <= slots
         assert batcher.waiting_rows <= max([8, *(len(asked) for asked, _ in requests)])
         assert batcher.waiting_bytes <= max([60, *(sum(map(len, asked)) for asked, _ in requests)])
-        is_asked = asyncio.get_running_loop().time() < asked_at + ACTIVE_S
-        kept = int(slots > 1 and has_bulk and is_asked)  # bulk keeps one slot free
-        assert not batcher.waiting_rows or len(executor.jobs) >= slots - kept, "rows wait although a slot is free"
+        assert not batcher.waiting_rows or max(running) == slots, "rows wait although all slots are free"
     return requests
 
 
@@ -491,7 +487,7 @@ def test_every_request_ends_exactly_once(script: Script, slots: int) -> None:
         for rows, task in requests:
             check_end(rows, task)
 
-    simulate(scenario, slots=slots, queue_bytes=60)
+    simulate(scenario, slots=slots, queue_bytes=60, short_bytes=0)
 
 
 def test_batch_dropped_by_a_closing_executor_fails_its_requests() -> None:
@@ -507,8 +503,11 @@ def test_batch_dropped_by_a_closing_executor_fails_its_requests() -> None:
 
 
 @settings(max_examples=100)
-@given(st.lists(st.tuples(st.sampled_from(["ask", "ask", "finish", "cancel"]), st.integers(0, 9)), max_size=40))
-def test_rows_of_one_bucket_are_computed_in_order_of_arrival(script: list[tuple[str, int]]) -> None:
+@given(
+    st.lists(st.tuples(st.sampled_from(["ask", "ask", "finish", "cancel"]), st.integers(0, 9)), max_size=40),
+    st.sampled_from([0, 4096]),
+)
+def test_rows_of_one_bucket_are_computed_in_order_of_arrival(script: list[tuple[str, int]], short_bytes: int) -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         tasks: list[asyncio.Task[Outcome]] = []
         for action, number in script:
@@ -525,12 +524,15 @@ def test_rows_of_one_bucket_are_computed_in_order_of_arrival(script: list[tuple[
         while executor.jobs:
             await executor.finish()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for is_long in (False, True):
-            computed = [row for batch in executor.batches for row in batch if (len(row) > 4) is is_long]
+        for lane, is_long in itertools.product(("foreground", "background"), (False, True)):
+            batches = [
+                rows for rows, its_lane in zip(executor.batches, executor.lanes, strict=True) if its_lane == lane
+            ]
+            computed = [row for batch in batches for row in batch if (len(row) > 4) is is_long]
             assert computed == sorted(computed)
         assert all(len({len(row) > 4 for row in batch}) == 1 for batch in executor.batches)
 
-    simulate(scenario, queue_rows=1000)
+    simulate(scenario, queue_rows=1000, short_bytes=short_bytes)
 
 
 def test_priority_that_was_alone_gets_only_its_share_afterwards() -> None:
@@ -538,7 +540,7 @@ def test_priority_that_was_alone_gets_only_its_share_afterwards() -> None:
 
     async def alone(batcher: Batcher, executor: ManualExecutor, *, bulk: bool) -> None:
         for _ in range(200):
-            task = asyncio.create_task(batcher.infer([b"past"], math.inf, bulk=bulk))
+            task = asyncio.create_task(batcher.infer([b"past row"], math.inf, bulk=bulk))
             await settle()
             await executor.finish()
             await task
@@ -546,7 +548,7 @@ def test_priority_that_was_alone_gets_only_its_share_afterwards() -> None:
 
     async def scenario(batcher: Batcher, executor: ManualExecutor, *, past: bool, first: bool) -> None:
         await alone(batcher, executor, bulk=past)
-        tasks = [asyncio.create_task(batcher.infer([b"busy"], math.inf, bulk=first))]
+        tasks = [asyncio.create_task(batcher.infer([b"busy row"], math.inf, bulk=first))]
         await settle()
         for bulk in (first, not first):
             name = b"bulk row" if bulk else b"interactive row"
@@ -559,7 +561,7 @@ def test_priority_that_was_alone_gets_only_its_share_afterwards() -> None:
         await asyncio.gather(*tasks)
 
     for past, first in itertools.product((False, True), repeat=2):
-        simulate(functools.partial(scenario, past=past, first=first), batch_rows=1, queue_rows=1000)
+        simulate(functools.partial(scenario, past=past, first=first), batch_rows=1, queue_rows=1000, short_bytes=0)
 
 
 def test_one_slow_batch_does_not_block_later_requests() -> None:
@@ -636,32 +638,66 @@ def test_queued_row_that_cannot_meet_its_deadline_is_not_computed() -> None:
     simulate(scenario, slots=2)
 
 
-@settings(max_examples=100)
-@given(st.lists(st.tuples(st.sampled_from(["one", "bulk", "bulk", "finish", "wait"]), st.integers(0, 9)), max_size=60),
-       st.integers(2, 4))  # fmt: skip
-def test_bulk_keeps_a_slot_free_while_interactive_requests_arrive(script: list[tuple[str, int]], slots: int) -> None:
+@pytest.mark.parametrize(
+    ("rows", "bulk", "lane"),
+    [
+        ([b"1234"], False, "foreground"),
+        ([b"12", b"34"], False, "foreground"),
+        ([b"12", b"345"], False, "background"),
+        ([b"12345"], False, "background"),
+        ([b"1"], True, "background"),
+        ([b"1"] * (BULK_ROWS + 1), False, "background"),
+    ],
+)
+def test_long_and_bulk_requests_are_computed_in_the_background(rows: list[bytes], bulk: bool, lane: Name) -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        loop = asyncio.get_running_loop()
-        tasks, last, before = [], -math.inf, 0
-        for action, number in script:
-            if action == "finish" and executor.jobs:
-                await executor.finish(number % len(executor.jobs))
-            elif action == "wait":
-                await asyncio.sleep(number / 10)
-            elif action in ("one", "bulk"):
-                tasks.append(ask(batcher, action.encode(), within=math.inf, bulk=action == "bulk"))
-                last = loop.time() if action == "one" else last
-            await settle()
-            bulk = sum(rows[0] == b"bulk" for rows in executor.running)
-            if loop.time() < last + ACTIVE_S:
-                assert bulk <= max(before, slots - 1), "bulk uses the last slot"
-            before = bulk
+        task = ask(batcher, *rows, bulk=bulk)
+        await settle()
+        while executor.jobs:
+            await executor.finish()
+        await task
+        assert set(executor.lanes) == {lane}
+
+    simulate(scenario, short_bytes=0, queue_rows=100)
+
+
+def test_single_row_is_short_if_the_model_takes_long_rows_only() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks = [ask(batcher, b"1234"), ask(batcher, b"1234", b"5")]
+        await settle()
+        assert executor.running_lanes == ["foreground", "background"]
         while executor.jobs:
             await executor.finish()
         await asyncio.gather(*tasks)
-        assert all(len(set(rows)) == 1 for rows in executor.batches), "a batch mixes the priorities"
 
-    simulate(scenario, slots=slots, queue_rows=1000)
+    simulate(scenario, short_bytes=3)
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.sampled_from(["short", "long", "bulk", "finish"]), st.integers(0, 9)), max_size=60),
+       st.integers(1, 3))  # fmt: skip
+def test_foreground_never_waits_for_the_background(script: list[tuple[str, int]], slots: int) -> None:
+    rows = {"short": b"1", "long": b"long request", "bulk": b"2"}
+    kinds: dict[Name, list[str]] = {"foreground": ["short"], "background": ["long", "bulk"]}
+
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks = {name: list[asyncio.Task[Outcome]]() for name in rows}
+        for action, number in script:
+            if action == "finish" and executor.jobs:
+                await executor.finish(number % len(executor.jobs))
+            elif action in rows:
+                tasks[action].append(ask(batcher, rows[action], within=math.inf, bulk=action == "bulk"))
+            await settle()
+            for lane, names in kinds.items():
+                unfinished = sum(not task.done() for name in names for task in tasks[name])
+                running = list(itertools.compress(executor.running, (it == lane for it in executor.running_lanes)))
+                assert len(running) == slots or sum(map(len, running)) == unfinished
+        while executor.jobs:
+            await executor.finish()
+        await asyncio.gather(*itertools.chain.from_iterable(tasks.values()))
+        assert all(len(set(batch)) == 1 for batch in executor.batches), "a batch mixes lanes or priorities"
+
+    simulate(scenario, slots=slots, batch_rows=1, queue_rows=1000, queue_bytes=10_000, short_bytes=0)
 
 
 def bulk_request(batcher: Batcher) -> asyncio.Task[Outcome]:
@@ -685,7 +721,7 @@ def test_neither_priority_starves(slots: int) -> None:
             await executor.finish()
         await asyncio.gather(*tasks)
 
-    simulate(scenario, slots=slots, batch_rows=1, queue_rows=1000, queue_bytes=100_000)
+    simulate(scenario, slots=slots, batch_rows=1, queue_rows=1000, queue_bytes=100_000, short_bytes=0)
 
 
 def test_stuck_batch_is_a_crash() -> None:
@@ -694,7 +730,14 @@ def test_stuck_batch_is_a_crash() -> None:
     async def scenario(_: Batcher, executor: ManualExecutor) -> None:
         limits, clock = Limits(1, 8, 1000, 2), asyncio.get_running_loop().time
         batcher = Batcher(
-            run, [16], limits, executor, Metrics().of("m"), on_crash=lambda: crashes.append(clock()), clock=clock
+            run,
+            [16],
+            limits,
+            executor,
+            executor,
+            Metrics().of("m"),
+            on_crash=lambda: crashes.append(clock()),
+            clock=clock,
         )
         stuck, waiting = [ask(batcher, b"1"), ask(batcher, b"2")], ask(batcher, b"3", within=2 * STUCK_S)
         late = ask(batcher, b"4", within=STUCK_S / 2)

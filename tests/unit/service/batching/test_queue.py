@@ -6,17 +6,9 @@ from typing import Literal
 
 import pytest
 
-from service.batching.queue import ACTIVE_S, BULK_WEIGHT, INTERACTIVE_WEIGHT, AcceptedRequest, FairQueue
+from service.batching.queue import BULK_WEIGHT, INTERACTIVE_WEIGHT, AcceptedRequest, FairQueue
 
 SHORT, LONG = 8, 16
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -28,12 +20,11 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 class Queue(FairQueue):
-    """A queue with a clock that creates the requests itself."""
+    """A queue that creates the requests itself."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, slots: int = 1) -> None:
-        self.clock = Clock()
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        super().__init__(slots, self.clock)
+        super().__init__()
 
     def put(self, *rows: bytes, priority: Literal["interactive", "bulk"] = "interactive") -> AcceptedRequest:
         """Add a request, each row in the shortest bucket that it fits."""
@@ -41,7 +32,7 @@ class Queue(FairQueue):
             list(rows),
             [SHORT if len(row) <= SHORT else LONG for row in rows],
             self.bulk if priority == "bulk" else self.interactive,
-            self.clock.now,
+            0.0,
             1e9,
             self._loop.create_future(),
         )
@@ -106,21 +97,3 @@ def test_idle_priority_gets_no_credit(loop: asyncio.AbstractEventLoop) -> None:
     for _ in range(50):
         queue.put(b"b", priority="bulk")
     assert [queue.pop() for _ in range(10)].count(b"b") <= 2
-
-
-def test_bulk_keeps_a_slot_free_while_interactive_requests_arrive(loop: asyncio.AbstractEventLoop) -> None:
-    queue = Queue(loop, slots=2)
-    queue.put(b"i")
-    queue.put(b"b", priority="bulk")
-    queue.put(b"c", priority="bulk")
-    assert queue.pop() == b"i"
-    assert queue.is_restricted(queue.bulk)
-    assert not queue.is_restricted(queue.interactive)
-    assert queue.pop() == b"b"
-    queue.bulk.running = 1
-    assert queue.pop() is None
-    queue.clock.now += ACTIVE_S / 4
-    assert queue.restricted_for_s() == pytest.approx(0.75 * ACTIVE_S)
-    queue.clock.now += ACTIVE_S
-    assert not queue.is_restricted(queue.bulk)
-    assert queue.pop() == b"c"
