@@ -1,21 +1,32 @@
 """Lanes: two queues of a model, each with slots and threads of its own.
 
-Short requests are computed in the foreground; long ones and bulk requests are computed in the background, by threads
-whose priority in the operating system is lower. A document of 65,536 bytes takes a hundred times as long as one of 256.
-The short one does not wait for it: the operating system interrupts the long one. The background uses all of the
+Short requests are computed in the foreground, long ones and bulk requests in the background. A document of 65,536 bytes
+takes a hundred times as long as one of 256, which does not wait for it: while short requests arrive, the priority of
+background threads in the operating system is lower, so that it interrupts them. The background uses all of the
 processor time that the foreground leaves.
 """
 
 import asyncio
+import math
 import os
 import sys
 import threading
+import time
 from collections import deque
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
+
+from typing_extensions import override
 
 from service.batching.queue import Entry, FairQueue, PriorityClass
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+ACTIVE_S = 1.0
+"""Seconds after a batch of the foreground during which the priority of the background is lower."""
 NICENESS = 10
 """Added to the niceness of background threads. They get a tenth of a core for which foreground threads compete."""
 MAX_NICENESS = 19
@@ -52,9 +63,51 @@ class Lane:
         self.free_slots = self.slots
 
 
-def background_threads(slots: int) -> ThreadPoolExecutor:
-    """Threads of lower priority. Only Linux has priorities of single threads; elsewhere they are like all others."""
-    return ThreadPoolExecutor(slots, thread_name_prefix="background", initializer=_lower_priority)
+class BackgroundThreads(Executor):
+    """Threads for the background; used only from the event loop.
+
+    Their priority is lower while short requests arrive. Without them it is not: it would let the event loop, which can
+    reject thousands of requests a second, take the time of the batches. A thread cannot raise its priority again, so
+    that there are two pools. Only Linux has priorities of single threads.
+
+    Args:
+        slots: threads of each pool.
+        clock: returns seconds.
+
+    """
+
+    def __init__(self, slots: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lower_until = -math.inf
+        self._normal = ThreadPoolExecutor(slots, "background")
+        self._lower = ThreadPoolExecutor(slots, "background-lower", initializer=_lower_priority)
+
+    def yield_to_foreground(self) -> None:
+        """Lower the priority of the batches that start within ACTIVE_S."""
+        self._lower_until = self._clock() + ACTIVE_S
+
+    @override
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        pool = self._lower if self._clock() < self._lower_until else self._normal
+        return pool.submit(fn, *args, **kwargs)
+
+    @override
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        for pool in (self._normal, self._lower):
+            pool.shutdown(wait, cancel_futures=cancel_futures)
+
+
+class ForegroundThreads(ThreadPoolExecutor):
+    """Threads for the foreground, to which the background yields; used only from the event loop."""
+
+    def __init__(self, slots: int, background: BackgroundThreads) -> None:
+        super().__init__(slots, "foreground")
+        self._background = background
+
+    @override
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        self._background.yield_to_foreground()
+        return super().submit(fn, *args, **kwargs)
 
 
 def _lower_priority() -> None:

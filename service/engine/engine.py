@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Literal
 
@@ -14,7 +13,7 @@ from artifact.loading import LoadedModel
 from artifact.manifest import ClassifierManifest, ForecasterManifest
 from service.batching.admission import Limits, Rejection
 from service.batching.batcher import Batcher
-from service.batching.lane import background_threads
+from service.batching.lane import BackgroundThreads, ForegroundThreads
 from service.engine.cache import EncodingCache
 from service.engine.selection import DEFAULT_SETTINGS, Default, Models, check_task, unknown_defaults
 from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
@@ -27,10 +26,9 @@ log = logging.getLogger(__name__)
 class Engine:
     """The models that a process serves; used only from the event loop.
 
-    Each version of a model has its own queues. All versions share two pools of threads, for the foreground and the
-    background, each with a thread per slot. A GPU has a fixed number of slots. A CPU has one slot per core, divided
-    among the workers; each batch is computed by one thread and is small, so that its activations fit into the CPU's
-    caches.
+    Each version of a model has its own queues. All versions share the threads, one for each slot of each lane. A GPU
+    has a fixed number of slots. A CPU has one slot per core, divided among the workers; each batch is computed by one
+    thread and is small, so that its activations fit into the CPU's caches.
 
     Args:
         models: served from the start.
@@ -53,8 +51,8 @@ class Engine:
         is_cuda = any(model.backend.device == "cuda" for model in models)
         device: Literal["cpu", "cuda"] = "cuda" if is_cuda else "cpu"
         slots = batches_at_once(device) if is_cuda else max(1, batches_at_once(device) // settings.workers)
-        self._foreground = ThreadPoolExecutor(slots, thread_name_prefix="foreground")
-        self._background = background_threads(slots)
+        self._background = BackgroundThreads(slots)
+        self._foreground = ForegroundThreads(slots, self._background)
         self._limits = Limits(
             batch_rows=settings.max_batch_rows or BATCH_ROWS[device],
             queue_rows=settings.max_queue_rows,
