@@ -1,9 +1,8 @@
 """Lanes: two queues of a model, each with slots and threads of its own.
 
-Short requests are computed in the foreground, long ones and bulk requests in the background. A document of 65,536 bytes
-takes a hundred times as long as one of 256, which does not wait for it: while short requests arrive, the priority of
-background threads in the operating system is lower, so that it interrupts them. The background uses all of the
-processor time that the foreground leaves.
+Short requests are computed in the foreground, long ones and bulk requests in the background, so that a document of 256
+bytes does not wait for one of 65,536. While short requests arrive, background threads have a lower priority, and the
+operating system interrupts them for the foreground. The background uses all of the processor time that is left.
 """
 
 import asyncio

@@ -452,7 +452,7 @@ async def play(script: Script, slots: int, batcher: Batcher, executor: ManualExe
         assert max(running) <= slots
         assert batcher.waiting_rows <= max([8, *(len(asked) for asked, _ in requests)])
         assert batcher.waiting_bytes <= max([60, *(sum(map(len, asked)) for asked, _ in requests)])
-        assert not batcher.waiting_rows or max(running) == slots, "rows wait although all slots are free"
+        assert not batcher.waiting_rows or max(running) == slots, "rows wait although no lane is full"
     return requests
 
 
