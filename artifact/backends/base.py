@@ -11,8 +11,8 @@ from artifact.cores import cpu_count
 Device = Literal["auto", "cpu", "cuda"]
 BATCH_ROWS = {"cpu": 16, "cuda": 64}
 """Maximum rows of a batch in the longest bucket, by device; batches of shorter rows hold more."""
-CUDA_BATCHES = 2
-"""Concurrent batches on CUDA: one is computed while the next one is copied."""
+CUDA_BATCHES = 1
+"""Concurrent batches on CUDA; see `artifact.backends.onnx`."""
 Array = NDArray[Any]
 Tensors = Mapping[str, Array]
 

@@ -1,6 +1,8 @@
 """Default backend: ONNX Runtime on CPU or CUDA."""
 
 import os
+import threading
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +18,11 @@ from artifact.manifest import Graph
 
 
 class OnnxBackend:
-    """One session per file; buckets may share a file. `InferenceSession.run` is thread-safe and releases the GIL."""
+    """One session per file; buckets may share a file. `run` releases the GIL.
+
+    On CUDA, the batches of a model are computed one after another: with concurrent runs of one session, ONNX Runtime
+    fails with illegal memory accesses, after which the process can no longer use the device.
+    """
 
     def __init__(self, files: dict[int, Path], graph: Graph, *, device: Device) -> None:
         self.device = _device(device)
@@ -30,6 +36,7 @@ class OnnxBackend:
             if device == "cuda":
                 raise BadExport("device cuda: ONNX Runtime finds no usable CUDA device or driver", "backend")
             self.device = "cpu"
+        self._turn: AbstractContextManager[Any] = threading.Lock() if self.device == "cuda" else nullcontext()
 
     def _load(self, path: Path) -> Any:
         refuse_external_data(path)
@@ -41,7 +48,8 @@ class OnnxBackend:
         # Batch sizes vary; the arena would grow and never return memory.
         options.enable_cpu_mem_arena = False
         options.log_severity_level = 3
-        cuda: Any = ("CUDAExecutionProvider", {"cudnn_conv_algo_search": "HEURISTIC"})
+        # TF32 would round the inputs of matrix products to 11 bits, and the golden outputs would not match.
+        cuda: Any = ("CUDAExecutionProvider", {"cudnn_conv_algo_search": "HEURISTIC", "use_tf32": "0"})
         providers = [cuda, "CPUExecutionProvider"] if self.device == "cuda" else ["CPUExecutionProvider"]
         # On a CPU, the fused kernel of a sum and its LayerNorm is slower than its parts.
         slow = ["SkipLayerNormFusion"] if self.device == "cpu" else []
@@ -53,7 +61,9 @@ class OnnxBackend:
     def run(self, inputs: Tensors) -> dict[str, Array]:
         """Compute one batch, padded to one of the buckets."""
         session = self._sessions[inputs[self._input].shape[1]]
-        return dict(zip(self._outputs, session.run(self._outputs, dict(inputs)), strict=True))
+        with self._turn:
+            outputs = session.run(self._outputs, dict(inputs))
+        return dict(zip(self._outputs, outputs, strict=True))
 
 
 def _device(device: Device) -> Literal["cpu", "cuda"]:

@@ -24,6 +24,8 @@ class TorchScriptBackend:
             modules = {path: torch.jit.load(path, map_location=self.device).eval() for path in set(files.values())}
         except RuntimeError as error:
             raise BadExport(f"a TorchScript file cannot be loaded: {str(error).splitlines()[0]}", "backend") from None
+        for module in modules.values():
+            _use_device(module, self.device)
         self._modules = {bucket: modules[path] for bucket, path in files.items()}
 
     def run(self, inputs: Tensors) -> dict[str, Array]:
@@ -33,3 +35,10 @@ class TorchScriptBackend:
             found = self._modules[inputs[self._names[0]].shape[1]](*tensors)
         outputs = found if isinstance(found, tuple) else (found,)
         return {name: output.cpu().numpy() for name, output in zip(self._outputs, outputs, strict=True)}
+
+
+def _use_device(module: torch.jit.ScriptModule, device: str) -> None:
+    """Create the tensors of a traced graph on `device`: tracing stored the device of the example, the CPU."""
+    for node in module.graph.findAllNodes("prim::Constant"):  # type: ignore[attr-defined]
+        if node.outputsAt(0).type().kind() == "DeviceObjType":
+            node.s_("value", device)

@@ -48,7 +48,7 @@ class NgramStem(nn.Module):
         rows, value = [], letters
         for n in range(1, config.longest + 1):
             if n > 1:  # hash of bytes i-n+1 ... i from that of bytes i-n+1 ... i-1
-                value = nn.functional.pad(value, (1, 0))[:, :-1]
+                value = torch.cat((torch.zeros_like(value[:, :1]), value[:, :-1]), dim=1)
                 value = (value * BASE + letters) % MODULUS
             if n >= config.shortest:
                 spread = (value * HASH_MULTIPLIER + n * BASE) % 2**32

@@ -97,7 +97,8 @@ class VectorClassifier(nn.Module):
         A document without known words has one token, a zero vector in stretch 0.
         """
         is_known = (words > 0).long()  # (M,)
-        known = torch.zeros_like(lengths, dtype=torch.long).index_add(0, doc_index, is_known)  # (B,)
+        # Counted in float32, which is exact up to 2^24: ONNX Runtime adds no integers by index on CUDA.
+        known = torch.zeros_like(lengths, dtype=torch.float).index_add(0, doc_index, is_known.float()).long()  # (B,)
         limit = divide(lengths.long() + self.bytes_per_token - 1, self.bytes_per_token)
         token_counts = torch.minimum(known, limit).clamp(min=1, max=self.positions.shape[0])  # (B,)
         width = self._width(token_counts)

@@ -65,7 +65,8 @@ class WordHasher(nn.Module):
         """Hash the n-grams of (B, N) bytes -> hashes (M, longest), doc_index (M,) and where (M,)."""
         code = document.long()
         is_part = lookup(self.is_part, code) & (self.positions[: document.shape[1]] < lengths.unsqueeze(1))  # (B, N)
-        goes_on = nn.functional.pad(is_part & ~lookup(self.is_start, code), (0, 1))[:, 1:]
+        within = is_part & ~lookup(self.is_start, code)  # (B, N)
+        goes_on = torch.cat((within[:, 1:], torch.zeros_like(within[:, :1])), dim=1)
         ends = (is_part & ~(goes_on & ~lookup(self.is_mark, code))).nonzero()  # (M, 2)
         doc_index, where = ends.unbind(1)
 
@@ -75,7 +76,8 @@ class WordHasher(nn.Module):
         at = doc_index * document.shape[1] + where
         end_sum, end_exponent = lookup(sums.flatten(), at), lookup(exponent.flatten(), at)  # (M,)
         # (M,): whether the previous word is in the same document
-        follows = nn.functional.pad(doc_index[1:] == doc_index[:-1], (1, 0))
+        is_same = doc_index[1:] == doc_index[:-1]
+        follows = torch.cat((is_same.new_zeros(1), is_same))
         start_sum, start_exponent = _previous(end_sum) * follows, _previous(end_exponent) * follows
         word = (end_sum - start_sum) % MODULUS * lookup(self.inverses, start_exponent).long() % MODULUS
 
@@ -89,8 +91,11 @@ class WordHasher(nn.Module):
 
 
 def _previous(x: Tensor) -> Tensor:
-    """Shift by one: the previous element, zero for the first."""
-    return nn.functional.pad(x[:-1], (1, 0))
+    """Shift by one: the previous element, zero for the first.
+
+    ONNX: Concat, because ONNX Runtime pads no integers on CUDA.
+    """
+    return torch.cat((x.new_zeros(1), x[:-1]))
 
 
 def _powers(base: int, count: int) -> Tensor:

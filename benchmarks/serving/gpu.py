@@ -1,0 +1,299 @@
+"""`python -m benchmarks.serving.gpu`: the exports on a GPU beside a CPU, alone and behind HTTP. At most nine minutes.
+
+Needs the extra `gpu`. Measures: every export on both devices, by bucket and rows in a batch, with the error against the
+golden outputs and the operators that ONNX Runtime leaves to the CPU; the service with 1 to 256 clients; the paper's
+encoder in ONNX Runtime and PyTorch. `--device cpu` rehearses it on a machine without a GPU.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from artifact.backends.base import Device
+from artifact.errors import BadExport
+from artifact.loading import LoadedModel, find_exports, load_export
+from artifact.manifest import ForecasterManifest, Format
+from benchmarks.lib import chart
+from benchmarks.lib.benchmark import Benchmark
+from benchmarks.lib.load import closed_loop, post, run
+from benchmarks.lib.record import Data, Record
+from benchmarks.lib.servers import PACKAGES, TEXT, document, server
+from benchmarks.lib.table import table
+from benchmarks.serving.gpu_paths import PATHS
+
+EXPORTS = Path("exports")
+ROWS = (1, 16, 64)
+NEW_SIZES = (3, 5, 7, 11, 13)
+"""Numbers of rows that were not computed before."""
+CLIENTS = (1, 4, 16, 64, 256)
+DOCUMENTS = ((256, "imdb-s3"), (4096, "imdb-s3"), (65_536, "scotus"))
+"""Bytes of a document, and the model that classifies it."""
+WORKERS = (1, 4)
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the command-line options."""
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="default: %(default)s")
+    parser.add_argument("--seconds", type=float, default=2, help="duration of each load (default: %(default)s)")
+    parser.add_argument("--batch-seconds", type=float, default=0.3, help="of each batch size (default: %(default)s)")
+    parser.add_argument("--compile-seconds", type=float, default=60, help="limit of each path of the paper's encoder")
+
+
+def measure(args: argparse.Namespace) -> Iterator[Data]:
+    """Results after each part: models, service, paths."""
+    data: Data = {"device": device_name(args.device), "models": []}
+    for folder in find_exports(EXPORTS):
+        data["models"].append(measure_model(folder, args.device, args.batch_seconds))
+        yield data
+    data["service"] = []
+    for device in sorted({args.device, "cpu"}):
+        for workers in WORKERS:
+            data["service"] += measure_service(device, workers, args.seconds)
+            yield data
+    data["paths"] = []
+    with tempfile.TemporaryDirectory() as shared:
+        for path in PATHS:
+            data["paths"] += measure_path(path, args.device, shared, args.compile_seconds)
+            yield data
+
+
+def device_name(device: str) -> str:
+    """Name, memory and driver of the GPU; `none` in a rehearsal."""
+    if device == "cpu":
+        return "none"
+    command = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def measure_model(folder: Path, device: Device, seconds: float) -> Data:
+    """One export on a device and on one core of the CPU."""
+    found: Data = {
+        "model": f"{folder.parent.name}@{folder.name}",
+        "left_to_cpu": operators_on_cpu(folder / "model.onnx", device),
+        "load_s": {},
+        "failures": {},
+        "batches": [],
+    }
+    models: dict[str, LoadedModel] = {}
+    formats: tuple[Format, ...] = ("onnx", "torchscript")
+    for format in formats:
+        try:  # verifies the golden outputs
+            models[f"{format}, {device}"] = model = load_export(folder, format=format, device=device)
+            found["load_s"][format] = round(model.load_seconds, 3)
+        except BadExport as error:
+            found["failures"][format] = str(error)
+    models["onnx, cpu"] = load_export(folder, device="cpu")
+    for name, model in models.items():
+        lengths = model.row_lengths
+        for bucket in sorted({lengths[0], lengths[-1]}):
+            for rows in ROWS:
+                batch = partial(model.run, example_rows(model, bucket, rows), bucket)
+                found["batches"].append({"on": name, "bucket": bucket, "rows": rows, "ms": median_ms(batch, seconds)})
+    onnx = models.get(f"onnx, {device}", models["onnx, cpu"])
+    found["first_ms"], found["again_ms"] = new_sizes(onnx)
+    return found
+
+
+def operators_on_cpu(path: Path, device: Device) -> dict[str, int]:
+    """Operators of the nodes that ONNX Runtime leaves to the CPU, with their number; empty in a rehearsal."""
+    if device == "cpu":
+        return {}
+    settings = onnxruntime.SessionOptions()
+    settings.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    session = onnxruntime.InferenceSession(path, settings, providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
+    left = Counter[str]()
+    for part in session.get_provider_graph_assignment_info():
+        if part.ep_name == "CPUExecutionProvider":
+            left.update(node.op_type for node in part.get_nodes())
+    return dict(left.most_common())
+
+
+def example_rows(model: LoadedModel, bucket: int, rows: int) -> list[bytes]:
+    """Full-length rows of a model: documents, or random windows of a series."""
+    if isinstance(model.manifest, ForecasterManifest):
+        generator = np.random.default_rng(0)
+        return [generator.standard_normal(bucket // 4).astype(np.float32).tobytes() for _ in range(rows)]
+    return [document(bucket)] * rows
+
+
+def median_ms(batch: partial[Any], seconds: float) -> float:
+    """Median milliseconds of a batch; at least three are computed after one that is not measured."""
+    batch()
+    found, until = list[float](), time.perf_counter() + seconds
+    while len(found) < 3 or time.perf_counter() < until:
+        started = time.perf_counter()
+        batch()
+        found.append(time.perf_counter() - started)
+    return round(1000 * float(np.median(found)), 4)
+
+
+def new_sizes(model: LoadedModel) -> tuple[list[float], list[float]]:
+    """Milliseconds of batches of numbers of rows that are new to the runtime, and of the same batches again."""
+    bucket = model.row_lengths[-1]
+    first, again = list[float](), list[float]()
+    for rows in NEW_SIZES:
+        batch = example_rows(model, bucket, rows)
+        for found in (first, again):
+            started = time.perf_counter()
+            model.run(batch, bucket)
+            found.append(round(1000 * (time.perf_counter() - started), 3))
+    return first, again
+
+
+def measure_service(device: str, workers: int, seconds: float) -> list[Data]:
+    """The service with increasing numbers of clients, each of which sends its next document when it has an answer."""
+    command = ["-m", "service", "--port", "0", "--device", device, "--workers", str(workers)]
+    found = []
+    with server(command) as target:
+        for length, model in DOCUMENTS:
+            request = [post(f"{target.url}/v1/classify?model={model}", document(length), TEXT)]
+            run(closed_loop(target.url, request, connections=4 * workers, seconds=seconds / 2))  # warm-up
+            for clients in CLIENTS:
+                outcome = run(closed_loop(target.url, request, connections=clients, seconds=seconds))
+                found.append(
+                    {
+                        "device": device,
+                        "workers": workers,
+                        "bytes": length,
+                        "clients": clients,
+                        "documents_per_second": round(outcome.throughput, 1),
+                        "statuses": outcome.statuses(),
+                        "latency_ms": outcome.percentiles_ms(),
+                    }
+                )
+    return found
+
+
+def measure_path(path: str, device: str, folder: str, limit_s: float) -> list[Data]:
+    """The paper's encoder by one path, in a process of its own: a failure of one runtime must not end the others."""
+    command = [sys.executable, "-m", "benchmarks.serving.gpu_paths", path, "--device", device, "--folder", folder]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        return [{"path": path, "failure": f"no result in {limit_s:g} s"}]
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not lines:
+        return [{"path": path, "failure": (done.stderr.splitlines() or ["no output"])[-1][:300]}]
+    return [json.loads(line) for line in lines]
+
+
+def report(record: Record) -> str:
+    """Report with a table for each part."""
+    data, device = record.data, record.settings["device"]
+    cores = record.hardware["cores"]
+    parts = [f"GPU: {data['device']}. The service on the CPU uses {cores} cores.", "## Exports", models(data, device)]
+    if data.get("service"):
+        parts += ["## Service", service(data["service"])]
+    if data.get("paths"):
+        parts += ["## The paper's encoder", paths(data["paths"])]
+    return "\n\n".join(parts)
+
+
+def models(data: Data, device: str) -> str:
+    """Milliseconds per batch of each export, and what the runtime leaves to the CPU."""
+    rows = []
+    for model in data["models"]:
+        times = {(one["on"], one["bucket"], one["rows"]): one["ms"] for one in model["batches"]}
+        for bucket in sorted({one["bucket"] for one in model["batches"]}):
+            cells = [model["model"], f"{bucket:,}"]
+            for on in (f"onnx, {device}", f"torchscript, {device}", "onnx, cpu"):
+                cells += [f"{times[on, bucket, count]:.2f}" if (on, bucket, count) in times else "-" for count in ROWS]
+            on_device, on_cpu = (times.get((on, bucket, ROWS[-1])) for on in (f"onnx, {device}", "onnx, cpu"))
+            cells.append(f"{on_cpu / on_device:.1f} x" if on_device and on_cpu else "-")
+            rows.append(cells)
+    heads = ["export", "bytes of a row"]
+    for where in ("ONNX", "TorchScript", "CPU core"):
+        heads += [f"{where}, {count}" for count in ROWS]
+    left = [
+        f"- {model['model']}: {', '.join(f'{name} {count}' for name, count in model['left_to_cpu'].items()) or 'none'}"
+        for model in data["models"]
+    ]
+    first, again = (f"{np.median([model[key] for model in data['models']]):.1f}" for key in ("first_ms", "again_ms"))
+    failures = [f"- {m['model']}, {name}: {text}" for m in data["models"] for name, text in m["failures"].items()]
+    text = (
+        "Milliseconds per batch of 1, 16 and 64 rows: ONNX Runtime and TorchScript on the GPU, ONNX Runtime on one "
+        "core. All agree with the golden outputs to 1e-5.\n\n"
+        f"{table([*heads, 'core / GPU, 64'], rows)}\n"
+        f"The first batch with a new number of rows takes {first} ms, the second one {again} ms (medians).\n\n"
+        "Operators that ONNX Runtime leaves to the CPU:\n\n" + "\n".join(left)
+    )
+    return text + ("\n\nFailed:\n\n" + "\n".join(failures) if failures else "")
+
+
+def service(cases: Sequence[Data]) -> str:
+    """Documents per second and latency of the service."""
+    rows = [
+        [
+            case["device"],
+            str(case["workers"]),
+            f"{case['bytes']:,}",
+            str(case["clients"]),
+            f"{case['documents_per_second']:.0f}",
+            *([f"{case['latency_ms'][q]:.1f}" for q in (50, 99)] if case["latency_ms"] else ["-", "-"]),
+            str(sum(count for status, count in case["statuses"].items() if status != "200")),
+        ]
+        for case in (json.loads(json.dumps(case)) for case in cases)
+    ]
+    heads = ["device", "workers", "bytes", "clients", "documents/s", "p50 ms", "p99 ms", "refused"]
+    return table(heads, rows) + "\nThe load runs on the same machine, in one process."
+
+
+def paths(found: Sequence[Data]) -> str:
+    """Milliseconds per batch of the paper's encoder."""
+    rows = []
+    for one in found:
+        if "failure" in one:
+            rows.append([one["path"], "", f"failed: {one['failure']}", "", ""])
+            continue
+        speed = f"{1000 * one['rows'] / one['ms']:.0f}"
+        rows.append([one["path"], str(one["rows"]), f"{one['ms']:.2f}", speed, f"{one['error']:.0e}"])
+    return (
+        "The paper's classifier with random weights, documents of 4,096 bytes. Error: the largest difference to "
+        "float32 on the CPU, over the largest logit.\n\n"
+        f"{table(['path', 'rows', 'ms', 'documents/s', 'error'], rows)}"
+    )
+
+
+def draw(record: Record, path: Path) -> None:
+    """Throughput of the service against the number of clients, one panel for each length."""
+    cases = record.data.get("service", [])
+    figure, panels = chart.figure((10, 3.4), columns=len(DOCUMENTS))
+    for (length, model), axes in zip(DOCUMENTS, panels, strict=True):
+        for device, workers in sorted({(case["device"], case["workers"]) for case in cases}):
+            chosen = [c for c in cases if (c["device"], c["workers"], c["bytes"]) == (device, workers, length)]
+            label = f"{device}, {workers} worker{'s' if workers > 1 else ''}"
+            axes.plot(
+                [c["clients"] for c in chosen], [c["documents_per_second"] for c in chosen], marker="o", label=label
+            )
+        axes.set(xscale="log", xlabel="clients", title=f"{length:,} bytes ({model})", ylim=(0, None))
+        axes.set_xticks(CLIENTS, [str(clients) for clients in CLIENTS])
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("documents/s")
+    panels[0].legend(fontsize=8)
+    chart.save(figure, path)
+
+
+BENCHMARK = Benchmark(
+    program="benchmarks.serving.gpu",
+    title="GPU",
+    description=__doc__,
+    options=options,
+    measure=measure,
+    report=report,
+    chart=draw,
+    packages=tuple(name for name in PACKAGES if name != "onnxruntime"),
+)
+
+if __name__ == "__main__":
+    BENCHMARK.main()
