@@ -1,12 +1,17 @@
 """The ONNX Runtime backend: files, buckets, devices."""
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 
+from artifact.backends import onnx as backend_onnx
+from artifact.backends.base import Tensors
 from artifact.backends.onnx import OnnxBackend
 from artifact.errors import BadExport
 from artifact.manifest import Graph, read_manifest, version_folder
@@ -80,15 +85,29 @@ class Session:
     """A session of a runtime that reports CUDA even if the machine has none."""
 
     found: tuple[str, ...] = tuple(PROVIDERS)
+    cuda: dict[str, str]
+    """Options of the last session's CUDA provider."""
+    has_overlapped = False
+    _running = threading.Semaphore(1)
 
-    def __init__(self, path: Path, options: object, providers: list[object], disabled_optimizers: list[str]) -> None:
+    def __init__(self, path: Path, options: object, providers: list[Any], disabled_optimizers: list[str]) -> None:
         del path, options
         assert disabled_optimizers == []
-        assert providers[-1] == PROVIDERS[1]
-        assert len(providers) == 2
+        assert providers[1:] == PROVIDERS[1:]
+        name, type(self).cuda = providers[0]
+        assert name == PROVIDERS[0]
 
     def get_providers(self) -> list[str]:
         return list(self.found)
+
+    def run(self, names: list[str], inputs: dict[str, object]) -> list[object]:
+        del names
+        if not self._running.acquire(blocking=False):
+            type(self).has_overlapped = True
+            return [inputs]
+        threading.Event().wait(0.01)
+        self._running.release()
+        return [inputs]
 
 
 @pytest.fixture
@@ -107,6 +126,39 @@ def test_auto_uses_cuda_if_it_works(graph: Graph, files: dict[int, Path], monkey
     assert OnnxBackend(files, graph, device="auto").device == "cpu"
     with pytest.raises(BadExport, match="ONNX Runtime finds no usable CUDA device or driver"):
         OnnxBackend(files, graph, device="cuda")
+
+
+@pytest.mark.usefixtures("_cuda")
+def test_batches_on_cuda_are_computed_one_after_another(graph: Graph, files: dict[int, Path]) -> None:
+    backend = OnnxBackend(files, graph, device="cuda")
+    inputs: Tensors = {"bytes": np.zeros((1, 256), np.uint8), "lengths": np.zeros(1, np.int32)}
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: backend.run(inputs), range(8)))
+    assert not Session.has_overlapped
+
+
+@pytest.mark.usefixtures("_cuda")
+def test_cuda_computes_in_full_precision(graph: Graph, files: dict[int, Path]) -> None:
+    OnnxBackend(files, graph, device="cuda")
+    assert Session.cuda["use_tf32"] == "0"
+
+
+def test_sessions_share_one_arena(graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    OnnxBackend(files, graph, device="cpu")
+    created = list[object]()
+    monkeypatch.setattr(onnxruntime, "create_and_register_allocator", lambda *given: created.append(given))
+    shared = OnnxBackend(files, graph, device="cpu")
+    assert created == []
+    backend_onnx._share_arena.cache_clear()
+    OnnxBackend(files, graph, device="cpu")
+    assert len(created) == 1
+    entry = "session.use_env_allocators"
+    assert all(session.get_session_options().get_session_config_entry(entry) == "1" for session in sessions(shared))
+
+
+def sessions(backend: OnnxBackend) -> list[Any]:
+    """The sessions of a backend."""
+    return list(backend._sessions.values())
 
 
 def test_telemetry_of_the_runtime_is_off() -> None:
