@@ -23,7 +23,9 @@ COPY --chmod=644 LICENSE .
 COPY --chmod=755 artifact artifact
 COPY --chmod=755 service service
 COPY --chmod=755 exports exports
-# No bytecode: the root file system may be read-only. No telemetry: ONNX Runtime 1.29 and later sends events to
+# Otherwise every start would compile them.
+RUN python -m compileall -q --invalidation-mode unchecked-hash artifact service
+# No bytecode at run time: the root file system may be read-only. No telemetry: ONNX Runtime 1.29 and later sends events to
 # Microsoft by default. The health check below needs the port as a variable.
 ENV PATH=/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \

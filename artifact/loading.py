@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -148,9 +148,8 @@ def load_export(folder: Path, *, format: Format = "onnx", device: Device = "auto
             backend = create_backend(graph, folder, format=format, device=device)
         except BadExport as error:
             raise BadExport(f"{place}: {error}", error.reason) from None
-        for bucket in sorted(graph.files_of(format)):
-            fitting = _fitting(graph, golden, bucket)
-            _check_golden(graph, backend, fitting, manifest.tolerance, f"{place}: {manifest.golden.path}")
+        for rows in _golden_batches(graph, golden, sorted(graph.files_of(format))):
+            _check_golden(graph, backend, rows, manifest.tolerance, f"{place}: {manifest.golden.path}")
         backends.append(backend)
     head = backends[1] if isinstance(manifest, MatcherManifest) else None
     calibration = _read_calibration(manifest, folder) if isinstance(manifest, ForecasterManifest) else None
@@ -161,16 +160,31 @@ def load_export(folder: Path, *, format: Format = "onnx", device: Device = "auto
     return LoadedModel(manifest, backends[0], format, seconds, head, calibration)
 
 
-def _fitting(graph: Graph, golden: dict[str, Array], bucket: int) -> dict[str, Array]:
-    """Golden tensors of the rows that fit into a bucket, cut to its length (bytes, or time steps of a forecaster)."""
+def _golden_batches(graph: Graph, golden: dict[str, Array], buckets: Sequence[int]) -> Iterator[dict[str, Array]]:
+    """Yield the golden tensors to compute in each bucket, cut to its length.
+
+    Each row is computed in the bucket that would serve it, the shortest one that it fits. In a bucket that would serve
+    none of them, the longest row that fits is computed, so that every bucket is checked and warmed up.
+
+    Args:
+        graph: graph with these buckets.
+        golden: golden tensors of the export.
+        buckets: lengths of the buckets, ascending (bytes, or time steps of a forecaster).
+
+    """
     names = [spec.name for spec in graph.inputs]
-    if any(name not in golden for name in names) or golden[names[0]].ndim < 2 or golden[names[0]].shape[1] <= bucket:
-        return golden
+    if len(buckets) == 1 or any(name not in golden for name in names):
+        yield golden
+        return
     rows, lengths = golden[names[0]], golden[names[1]]
-    kept = lengths <= bucket
-    others = (names[1], *(spec.name for spec in graph.outputs))
-    cut = {name: golden[name][kept] for name in others if name in golden}
-    return {names[0]: rows[kept, :bucket], **cut}
+    shorter = 0
+    for bucket in buckets:
+        kept = (shorter < lengths) & (lengths <= bucket)
+        if not kept.any():
+            kept = lengths == lengths.max(where=lengths <= bucket, initial=0)
+        others = (names[1], *(spec.name for spec in graph.outputs))
+        yield {names[0]: rows[kept, :bucket], **{name: golden[name][kept] for name in others if name in golden}}
+        shorter = bucket
 
 
 def _check_golden(
@@ -180,6 +194,8 @@ def _check_golden(
     names = [spec.name for spec in (*graph.inputs, *graph.outputs)]
     if missing := [name for name in names if name not in golden]:
         raise BadExport(f"{place} has no tensor {missing[0]}", "golden")
+    if golden[names[0]].size == 0:
+        raise BadExport(f"{place} has no row for one of the buckets", "golden")
     try:
         outputs = backend.run({spec.name: golden[spec.name] for spec in graph.inputs})
     except Exception as error:  # any error of the runtime means that the export cannot be served

@@ -1,13 +1,25 @@
-"""Generates the OpenAPI document from the route table."""
+"""Generates the OpenAPI document from the route table, and serves it with FastAPI's documentation pages.
+
+Only `service.app` imports this module, when the first page is requested.
+"""
 
 import http
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from fastapi import FastAPI
 from fastapi.encoders import jsonable_encoder
+from fastapi.routing import APIRoute
+from fastapi_offline import FastAPIOffline
 from pydantic import TypeAdapter
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
+from artifact import __version__
+from service.settings import Settings
+from service.wire.call import path_of
+from service.wire.errors import failure
 from service.wire.media import NDJSON
 from service.wire.route import VARIABLE, Lines, Route, Table
 
@@ -21,7 +33,49 @@ SECURITY = {
 }
 
 
-def document_routes(app: FastAPI, table: Table, *, has_keys: bool) -> None:
+def create_api(settings: Settings, table: Table) -> FastAPI:
+    """Create the FastAPI application: the documentation pages, with all routes. `/docs` works offline."""
+    api: FastAPI = FastAPIOffline(
+        title="longdoc-serve",
+        version=__version__,
+        description="Labels and pair scores of long documents, from their raw bytes; forecasts of multivariate series.",
+        redirect_slashes=False,
+    )
+    for page in api.routes:
+        if isinstance(page, APIRoute) and page.methods is not None:  # Starlette's own routes allow HEAD already
+            page.methods.add("HEAD")
+    for route in table.routes:
+        api.add_api_route(
+            route.path,
+            _endpoint(route),
+            methods=[route.method],
+            response_class=Response,
+        )
+
+    def write_error(request: Request, error: Exception) -> Response:
+        path = path_of(request.scope)
+        failed = failure(error, path)
+        if failed.status == 405:
+            failed.headers["Allow"] = "GET, HEAD"
+        return table.dialect(path).answer(failed)
+
+    for kind in (HTTPException, Exception):
+        api.add_exception_handler(kind, write_error)
+    _document_routes(api, table, has_keys=bool(settings.api_keys))
+    return api
+
+
+def _endpoint(route: Route) -> Callable[[], None]:
+    """An endpoint with the name and docstring of a route's handler, which `Application` calls itself."""
+
+    def endpoint() -> None:
+        raise NotImplementedError
+
+    endpoint.__name__, endpoint.__doc__ = route.handler.__name__, route.handler.__doc__
+    return endpoint
+
+
+def _document_routes(app: FastAPI, table: Table, *, has_keys: bool) -> None:
     """Complete the OpenAPI document of an application.
 
     Args:

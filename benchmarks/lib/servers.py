@@ -72,7 +72,7 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
     while not (found := re.search(r"(?:listening|running) on (http://\S+)", log.read_text(), re.IGNORECASE)):
         if process.poll() is not None or time.monotonic() > until:
             raise RuntimeError(f"the server did not start:\n{log.read_text()[-2000:]}")
-        time.sleep(0.05)
+        time.sleep(0.01)
     return found[1]
 
 

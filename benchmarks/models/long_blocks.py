@@ -2,9 +2,9 @@
 
 Needs the runs of `benchmarks.models.long_documents`. A document of up to 65,536 bytes becomes at most 256 tokens, the
 means of the word2vec vectors of consecutive words, which stay as they are. A block over the tokens learns from the
-labels: S3Attention, a convolution of equal cost, softmax attention, or none. Its logits are added to those of the
-n-gram view, with weights fitted on validation. Each result is recorded as soon as it is measured; a restarted benchmark
-continues.
+labels: S3Attention, a convolution of equal cost, softmax attention, or none. S3Attention also learns from a random part
+of each document in each epoch. The logits of a block are added to those of the n-gram view, with weights fitted on
+validation. Each result is recorded as soon as it is measured; a restarted benchmark continues.
 """
 
 import argparse
@@ -61,9 +61,12 @@ BLOCKS = {
     "convolution": CONVOLUTION,
     "softmax attention": ('model.encoder.attention="softmax"', "model.encoder.options={}"),
     "S3Attention": (),
+    (PARTS := "S3Attention, random parts"): (),
 }
 """Overrides of each block. The convolution has as many products as S3Attention."""
 DROPOUT, POOLED_DROPOUT = 0.1, 0.2
+SHORTEST_PART = 0.5
+"""Minimum length of a random part of a document, as a fraction of its tokens."""
 
 Splits = dict[str, Documents]
 
@@ -94,12 +97,19 @@ class TokenClassifier(VectorClassifier):
 
 
 class TokenTask(Learner):
-    """Training on the labels of documents that are given as tokens."""
+    """Training on the labels of documents that are given as tokens.
+
+    Args:
+        inputs: documents of all splits.
+        seed: seed of the order and of the parts of the documents.
+        has_parts: whether each epoch reads another random part of each document instead of all of it.
+
+    """
 
     unit, metric = "doc", "accuracy"
 
-    def __init__(self, inputs: Inputs, seed: int) -> None:
-        self.inputs, self.seed, self.facts = inputs, seed, {}
+    def __init__(self, inputs: Inputs, seed: int, *, has_parts: bool = False) -> None:
+        self.inputs, self.seed, self.has_parts, self.facts = inputs, seed, has_parts, {}
 
     @property
     def examples_per_epoch(self) -> int:
@@ -109,11 +119,12 @@ class TokenTask(Learner):
     def batches(self, epoch: int) -> Iterator[Batch]:
         """Yield shuffled batches: tokens (B, T, C), their numbers (B,), labels (B,)."""
         tokens, labels = self.inputs.tokens["train"], self.inputs.labels["train"]
-        order = list(range(len(labels)))
-        random.Random(f"{self.seed}-{epoch}").shuffle(order)
+        order, generator = list(range(len(labels))), random.Random(f"{self.seed}-{epoch}")
+        generator.shuffle(order)
         for first in range(0, self.examples_per_epoch, BATCH):
             chosen = order[first : first + BATCH]
-            yield *padded([tokens[i] for i in chosen]), torch.from_numpy(labels[chosen])
+            rows = [part_of(tokens[i], generator) if self.has_parts else tokens[i] for i in chosen]
+            yield *padded(rows), torch.from_numpy(labels[chosen])
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Cross-entropy."""
@@ -133,6 +144,13 @@ class TokenTask(Learner):
                 rows, counts = padded(tokens[first : first + BATCH])
                 parts.append(model(rows, counts, counts).numpy())
         return np.concatenate(parts)
+
+
+def part_of(tokens: Tensor, generator: random.Random) -> Tensor:
+    """A random part of a document's tokens (T, C), of at least SHORTEST_PART of them."""
+    count = generator.randint(math.ceil(SHORTEST_PART * len(tokens)), len(tokens))
+    start = generator.randint(0, len(tokens) - count)
+    return tokens[start : start + count]
 
 
 def padded(tokens: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -245,8 +263,8 @@ def train(key: Data, inputs: Inputs, runs: Path) -> Data:
     model = TokenClassifier(config.model.encoder, no_words, inputs.ngrams["test"].shape[1])
     model.vectors.requires_grad_(False)
     model.set_dropout(DROPOUT, POOLED_DROPOUT, 0.0)
-    task = TokenTask(inputs, key["seed"])
-    folder = runs / f"{key['documents']}-{key['block'].replace(' ', '-')}-{key['seed']}"
+    task = TokenTask(inputs, key["seed"], has_parts=key["block"] == PARTS)
+    folder = runs / f"{key['documents']}-{key['block'].replace(', ', '-').replace(' ', '-')}-{key['seed']}"
     folder.mkdir(parents=True, exist_ok=True)
     progress = Trainer(Job(config, task, model, folder, torch.device("cpu")), Progress())()
     checkpoint.load_weights(model, checkpoint.load(folder / "best.pt")[3], folder / "best.pt")

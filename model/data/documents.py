@@ -206,6 +206,8 @@ def _split_off(config: DocumentsConfig, pool: list[Row], missing: list[str]) -> 
     first: dict[bytes, Row] = {}
     for row in pool:
         first.setdefault(row.texts[0], row)
+    if not missing:
+        return dict.fromkeys(first, "train")
     unit_of = {text: row.group.encode() or text for text, row in first.items()}
     labels = _most_frequent({text: row.label for text, row in first.items()}, unit_of)
     fractions = {"validation": config.validation_fraction, "test": config.test_fraction}

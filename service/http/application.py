@@ -8,10 +8,10 @@ import re
 import time
 from collections.abc import Callable
 
-from fastapi import FastAPI
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from artifact.errors import LongdocError
 from service.engine.engine import Engine
@@ -52,10 +52,10 @@ class Application:
 
     It calls the routes of the table directly. FastAPI's routing and validation would take more time than all other
     steps together and are not needed, because the routes read and validate requests themselves. FastAPI generates the
-    OpenAPI document and handles all other paths: its documentation pages, 404 and 405.
+    OpenAPI document and serves its documentation pages.
 
     Args:
-        api: FastAPI application with all routes.
+        pages: the documentation pages.
         table: the routes.
         engine: the models.
         reloader: loads and unloads models.
@@ -67,7 +67,7 @@ class Application:
 
     def __init__(
         self,
-        api: FastAPI,
+        pages: ASGIApp,
         table: Table,
         *,
         engine: Engine,
@@ -76,8 +76,8 @@ class Application:
         settings: Settings,
         metrics: Metrics,
     ) -> None:
-        self.api = api
         self.table = table
+        self._pages = pages
         self._engine = engine
         self._reloader = reloader
         self._parser = parser
@@ -129,8 +129,8 @@ class Application:
             sender.status = DISCONNECTED
             clear_tracebacks(error)
         except Exception as error:
-            if not isinstance(error, LongdocError):
-                log.exception("%s %s failed", scope["method"], _path_of_route(match, scope) or "unmatched")
+            if not isinstance(error, LongdocError | HTTPException):
+                log.exception("%s %s failed", scope["method"], self._template(match, scope) or "unmatched")
             if sender.has_started and not sender.has_ended:
                 raise  # the server closes the connection, so that the client notices the incomplete response
             await self._fail(error, call, sender)
@@ -138,7 +138,7 @@ class Application:
         finally:
             body.release()
             state.inference = call.inference
-            state.route = _path_of_route(match, scope)
+            state.route = self._template(match, scope)
             counted_method = scope["method"] if scope["method"] in COUNTED_METHODS else "other"
             self._metrics.http_requests.labels(state.route or "unmatched", counted_method, sender.status).inc()
             request_id.reset(id_token)
@@ -147,18 +147,29 @@ class Application:
     async def _respond(
         self, match: RouteMatch | None, ndjson_handler: Handler | None, call: Call, sender: "_ResponseSender"
     ) -> None:
-        """Check origin and key, then call the route, or FastAPI if there is none."""
+        """Check origin and key, then call the route or a page. Raises: HTTPException if there is none."""
         scope, receive, headers = call.request.scope, call.request.receive, call.request.headers
         if scope["method"] == "POST":
             self._origins.check(headers)
         if match is None or match.route.needs_key:
             self._keys.check(path_of(scope), headers)
         if match is None:
-            await self.api(scope, receive, sender)
+            if not _is_page(path_of(scope)):
+                methods = self.table.methods(path_of(scope))
+                raise HTTPException(405, headers={"Allow": ", ".join(methods)}) if methods else HTTPException(404)
+            await self._pages(scope, receive, sender)
             return
         response = await (ndjson_handler or match.route.handler)(call)
         call.body.hold_response(len(getattr(response, "body", b"")))
         await response(scope, receive, sender)
+
+    def _template(self, match: RouteMatch | None, scope: Scope) -> str | None:
+        """Path template of the route or page, such as `/models/{name}`, or None: few values, as metric labels need."""
+        if match is not None:
+            return match.route.path
+        if (route := scope.get("route")) is not None:  # a page
+            return getattr(route, "path", None)
+        return self.table.template(path_of(scope))
 
     async def _fail(self, error: Exception, call: Call, sender: "_ResponseSender") -> None:
         """Send an error, unless a response has started."""
@@ -258,6 +269,6 @@ def _request_id(given: str) -> str:
     return given if REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
 
 
-def _path_of_route(match: RouteMatch | None, scope: Scope) -> str | None:
-    """Path template of the matching route, such as `/models/{name}`, or None: few values, as metric labels need."""
-    return match.route.path if match is not None else getattr(scope.get("route"), "path", None)
+def _is_page(path: str) -> bool:
+    """Whether a path is one of FastAPI's documentation pages, or a script or style that they load."""
+    return path in PAGES or path.startswith(PAGE_ASSETS)

@@ -1,7 +1,8 @@
 """`POST /v1/classify` with NDJSON: one document per line; the response has one line per document, in order.
 
-The upload may have any length. The number of pending lines is limited: at the limit, the next line is read only after
-the response to an earlier one has been sent. An invalid line gets an error in its place; other lines are not affected.
+The upload may have any length. The number of pending lines is limited, and so are their bytes: at the limit, the next
+line is read only after the response to an earlier one has been sent. An invalid line gets an error in its place; other
+lines are not affected.
 """
 
 import asyncio
@@ -27,7 +28,8 @@ from service.errors import (
     ShuttingDown,
     clear_tracebacks,
 )
-from service.tasks.classification import classify
+from service.offload import count_items, offload
+from service.tasks.classification import classify, max_detail_bytes
 from service.wire.call import Call, model_fields
 from service.wire.disconnect import CancelOnDisconnect
 from service.wire.errors import failure, problem
@@ -48,7 +50,7 @@ log = logging.getLogger(__name__)
 MAX_PENDING_LINES = 64
 """Maximum number of lines whose response has not been sent: enough to fill the batches of every slot."""
 MAX_PENDING_BYTES = 8 * 2**20
-"""Maximum total size of these lines; a longer line is allowed if it is the only one."""
+"""Maximum total size of these lines and of the details in their answers; one line alone may have more."""
 BLANK_LINES = re.compile(rb"\n(?:[ \t\r\v\f]*+\n)++")
 """Blank lines after a line. A small compressed body can contain millions; handling each one would take seconds."""
 RETRY_S = 0.1
@@ -125,11 +127,12 @@ class BulkResponse(Response):
         index = 0
         try:
             async for line in self._split():
+                size = len(line) + self._answer_bytes(line)
                 while self._pending_lines and (
-                    self._pending_lines >= MAX_PENDING_LINES or self._pending_bytes + len(line) > MAX_PENDING_BYTES
+                    self._pending_lines >= MAX_PENDING_LINES or self._pending_bytes + size > MAX_PENDING_BYTES
                 ):
                     await self._wait_for_room()
-                self._add(self._answer(index, line), len(line))
+                self._add(self._answer(index, line), size)
                 index += 1
         except LongdocError as error:  # no further line is read
             self._add(self._reject(index, error), 0)
@@ -139,9 +142,16 @@ class BulkResponse(Response):
             pass
         raise ClientDisconnect
 
+    def _answer_bytes(self, line: bytes) -> int:
+        """Maximum bytes of the details in the answer to a line. Its document is not longer than the line."""
+        size = min(len(line), self._settings.max_document_bytes)
+        return max_detail_bytes(self._model.manifest, size, self._options)
+
     def _add(self, work: Any, size: int) -> None:
+        """Start a task that answers a line; `size` is the number of bytes that the line and its answer hold."""
         self._pending_lines += 1
         self._pending_bytes += size
+        self._count_held(0)
         self._answers.put_nowait((asyncio.create_task(work), size))
 
     async def _wait_for_room(self) -> None:
@@ -149,7 +159,7 @@ class BulkResponse(Response):
         await self._has_room.wait()
 
     def _count_held(self, partial_bytes: int) -> None:
-        """Count the bytes held in memory: those of pending lines, and `partial_bytes` of an incomplete line."""
+        """Count the bytes held: those of pending lines and their answers, and `partial_bytes` of an incomplete line."""
         self._partial_bytes = partial_bytes
         self._body.hold(self._pending_bytes + partial_bytes)
 
@@ -247,7 +257,7 @@ class BulkResponse(Response):
 
     async def _classify(self, document: bytes) -> dict[str, Any]:
         """Classify one document; retries while the queue is full."""
-        loop, options = asyncio.get_running_loop(), self._options
+        loop, options, count = asyncio.get_running_loop(), self._options, count_items([document])
         deadline = loop.time() + self._settings.deadline_s
         while True:
             try:
@@ -261,7 +271,7 @@ class BulkResponse(Response):
             else:
                 self._model.metrics.queue_seconds.observe(timing.queue)
                 self._model.metrics.compute_seconds.observe(timing.compute)
-                return answer.as_json(self._model.manifest.labels, options)
+                return await offload(count, answer.as_json, self._model.manifest.labels, options)
 
 
 class _ParsedLine(NamedTuple):

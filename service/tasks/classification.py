@@ -3,12 +3,36 @@
 import time
 from collections.abc import Sequence
 
-from artifact.classification import Classification, Documents
-from artifact.documents import OnOverflow
+import orjson
+
+from artifact.classification import Classification, Documents, Options
+from artifact.documents import OnOverflow, cut
 from artifact.loading import Floats
+from artifact.manifest import ClassifierManifest
 from service.engine.served import ServedClassifier
 from service.offload import count_items, offload
 from service.tasks.timing import Timing
+
+NUMBER_BYTES = 24
+"""Maximum bytes of a number of 64 bits in JSON."""
+
+
+def max_detail_bytes(manifest: ClassifierManifest, size: int, options: Options) -> int:
+    """Maximum bytes of the windows and stretches in the answer to a document of `size` bytes; 0 without `detail`."""
+    if not options.detail:
+        return 0
+    lengths = sorted((len(orjson.dumps(label)) for label in manifest.labels), reverse=True)[: options.top_k]
+    names, numbers = sum(lengths), NUMBER_BYTES * len(lengths)
+    stretch_bytes = len('{"start":,"end":,"contributions":{}},') + 2 * NUMBER_BYTES
+    stretch_bytes += names + numbers + len(":,") * len(lengths)
+    window_bytes = len('{"start":,"end":,"scores":[]},') + 2 * NUMBER_BYTES
+    window_bytes += names + numbers + len('{"label":,"score":},') * len(lengths)
+    rows, length = 1, min(size, manifest.max_length)
+    if options.on_overflow == "windows":
+        rows = len(cut(size, manifest.max_length, manifest.window_overlap, "windows"))
+    stretches = rows * -(-length // (manifest.stretches.length if manifest.stretches else manifest.max_length))
+    windows = rows + 1  # `head_tail` reads two parts in one row
+    return windows * window_bytes + stretches * stretch_bytes + len('"windows":[],"stretches":[],')
 
 
 async def classify(

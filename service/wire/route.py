@@ -127,6 +127,11 @@ class Table:
         """Methods that a path answers, sorted."""
         return [method for method in METHODS if self.find(method, path) is not None]
 
+    def template(self, path: str) -> str | None:
+        """The path of the routes that match a path with any method; None if there are none."""
+        matches = (self.find(method, path) for method in METHODS)
+        return next((match.route.path for match in matches if match is not None), None)
+
     def dialect(self, path: str) -> Dialect:
         """Error format of a path, even if no route matches."""
         for method in ("POST", "GET"):

@@ -305,6 +305,35 @@ def test_upload_ends_with_shutting_down_when_the_server_stops(
     assert "Traceback" not in server.text()
 
 
+@pytest.mark.parametrize("detail", [False, True])
+def test_details_of_answers_count_as_held_before_they_are_computed(
+    start_controlled: Callable[..., ControlledServer], detail: bool
+) -> None:
+    """The lines alone fit into the limit; with the details of their answers, other requests are rejected."""
+    server = start_controlled("--drain-delay-s", "0", "--models", "un-debate", "--max-held-bytes", str(2**20))
+    count = 20
+    lines = chunked(jsonl(*[{"text": document(30_000).decode()}] * count))
+    path = f"/v1/classify?detail={str(detail).lower()}"
+
+    def refusal() -> int:
+        """Post a body that is invalid; return the status."""
+        return server.post("/v1/classify", content=b"{", headers={"content-type": "application/json"}).status_code
+
+    with Wire(server.url) as wire:
+        with server.held():
+            wire.send(request(path, None, content_type="application/x-ndjson", transfer_encoding="chunked"), lines)
+            wait_until(lambda: server.metric("longdoc_queue_depth"))
+            if detail:
+                wait_until(lambda: refusal() == 429)
+            assert refusal() == (429 if detail else 400)
+        wire.send(LAST_CHUNK)
+        assert wire.head()[0] == 200
+        answers = parsed(b"".join(wire.chunks()))
+    assert codes(answers) == ["ok"] * count
+    assert all(("stretches" in answer) == detail for answer in answers)
+    wait_until(lambda: refusal() == 400)
+
+
 def test_server_stops_reading_from_a_client_that_reads_no_answers(server: Server) -> None:
     """Unread lines stay in the client's buffers; the server holds only a few lines."""
     lines = chunked(jsonl({"id": "x" * 256, "text": "x"}) * 1000)  # long answers fill the buffers soon

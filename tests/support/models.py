@@ -23,11 +23,11 @@ from artifact.backends.base import Array, Tensors
 from artifact.loading import LoadedModel
 from artifact.manifest import ClassifierManifest, ForecasterManifest, MatcherManifest
 from artifact.series import Calibration
-from service.app import create_api
 from service.engine.engine import Engine
 from service.engine.reload import Reloader
 from service.http.application import Application
 from service.metrics import Metrics
+from service.openapi import create_api
 from service.parser import Parser
 from service.settings import Settings
 from service.table import TABLE

@@ -279,17 +279,17 @@ def test_wrong_golden_output_of_a_classifier_is_rejected(classifier: Path, row: 
     check_refusal(classifier, "golden", "logits is ", "from its golden output; allowed 1e-05")
 
 
-def test_golden_rows_are_computed_in_every_bucket_that_they_fit(
+def test_each_golden_row_is_computed_once_and_every_bucket_computes_one(
     classifier: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shapes = []
+    computed = []
 
     def create(*arguments: Any, **options: Any) -> InferenceBackend:
         backend = create_backend(*arguments, **options)
         right = backend.run
 
         def run(inputs: Tensors) -> Arrays:
-            shapes.append((inputs["bytes"].shape, int(inputs["lengths"].max())))
+            computed.append((inputs["bytes"].shape[1], inputs["lengths"].tolist()))
             return right(inputs)
 
         monkeypatch.setattr(backend, "run", run)
@@ -297,11 +297,21 @@ def test_golden_rows_are_computed_in_every_bucket_that_they_fit(
 
     monkeypatch.setattr(artifact.loading, "create_backend", create)
     load_export(classifier, device="cpu")
-    with np.load(classifier / "golden.npz") as archive:
-        lengths = archive["lengths"]
-    buckets = [256, 512, 1024, 2048, 4096]
-    assert [shape for shape, _ in shapes] == [(int((lengths <= bucket).sum()), bucket) for bucket in buckets]
-    assert all(longest <= shape[1] for shape, longest in shapes)
+    assert computed == [
+        (256, [1, 2, 17]),
+        (512, [17]),
+        (1024, [17]),
+        (2048, [2048]),
+        (4096, [2049, 4095, 4096, 4096]),
+    ]
+
+
+def test_bucket_that_no_golden_row_fits_is_rejected(classifier: Path) -> None:
+    def change(arrays: Arrays) -> Arrays:
+        return {**arrays, "lengths": np.maximum(arrays["lengths"], 300)}
+
+    rewrite(classifier, "golden.npz", change)
+    check_refusal(classifier, "golden", "golden.npz has no row for one of the buckets")
 
 
 def spoiled(arrays: Arrays) -> Arrays:

@@ -1,10 +1,14 @@
 """The FastAPI application: routes, methods, pages."""
 
+import asyncio
+import subprocess
+import sys
+
 import httpx
 import pytest
 from starlette.responses import Response
 
-from service.app import create_api
+from service.openapi import create_api
 from service.routes import operations
 from service.settings import Settings
 from service.table import TABLE
@@ -12,6 +16,7 @@ from service.wire.call import Call
 from service.wire.responses import json_response
 from service.wire.route import Route, Table
 from tests.support.applications import application
+from tests.support.paths import ROOT
 from tests.support.problems import check_problem
 
 
@@ -75,6 +80,21 @@ async def test_unknown_path_is_a_problem_and_not_a_redirect(path: str) -> None:
         check_problem(await client.get(path), 404, "not_found")
 
 
+def test_service_starts_without_fastapi() -> None:
+    code = "import sys, service.__main__; print('fastapi' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "False\n"
+
+
+async def test_pages_that_are_requested_at_once_are_all_answered() -> None:
+    async with client_of(*ROUTES) as client:
+        first, second = await asyncio.gather(client.get("/openapi.json"), client.get("/openapi.json"))
+        third = await client.post("/openapi.json")
+    assert first.json() == second.json() == create_api(Settings(), Table(ROUTES)).openapi()
+    check_problem(third, 405, "method_not_allowed")
+    assert third.headers["allow"] == "GET, HEAD"
+
+
 async def test_docs_pages_load_no_external_resources() -> None:
     async with client_of(*ROUTES) as client:
         page = await client.get("/docs")
@@ -91,6 +111,6 @@ def test_routes_are_described_by_their_handlers() -> None:
 
 
 def test_every_route_of_the_service_is_in_the_document() -> None:
-    paths = create_api(Settings()).openapi()["paths"]
+    paths = create_api(Settings(), TABLE).openapi()["paths"]
     routes = {(route.path, route.method.lower()) for route in TABLE.routes}
     assert {(path, method) for path in paths for method in paths[path]} == routes

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from service.app import create_api
+from service.openapi import create_api
 from service.settings import Settings
 from service.wire.errors import NATIVE, Dialect
 from service.wire.media import JSON, NDJSON, TEXT

@@ -1,5 +1,6 @@
 """The benchmark of blocks over long documents: batches of tokens, blocks and the report."""
 
+import random
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from benchmarks.models.long_blocks import (
     draw,
     gain,
     padded,
+    part_of,
     report,
     spread,
     train,
@@ -71,6 +73,25 @@ def test_epoch_has_each_document_once_in_another_order() -> None:
         assert labels.bincount().tolist() == [16] * 4
         orders.append(torch.cat(found).tolist())
     assert orders[0] == orders[2] != orders[1]
+
+
+def test_parts_are_consecutive_tokens_of_any_length_from_the_shortest() -> None:
+    tokens, generator = torch.arange(5.0).unsqueeze(1), random.Random(0)
+    found = {tuple(part_of(tokens, generator).flatten().tolist()) for _ in range(200)}
+    assert found == {tuple(range(start, start + count)) for count in (3, 4, 5) for start in range(6 - count)}
+
+
+def test_epochs_read_other_parts_of_the_same_documents() -> None:
+    inputs = inputs_of(4, 8)
+    whole, parts = TokenTask(inputs, 0), TokenTask(inputs, 0, has_parts=True)
+    read = []
+    for epoch in (0, 1, 0):
+        pairs = list(zip(whole.batches(epoch), parts.batches(epoch), strict=True))
+        assert all(torch.equal(labels, same) for (*_, labels), (*_, same) in pairs)
+        assert all((2 * fewer >= counts).all() and (fewer <= counts).all() for (_, counts, _), (_, fewer, _) in pairs)
+        read.append(sum(int(counts.sum()) for _, (_, counts, _) in pairs))
+        assert read[-1] < sum(map(len, inputs.tokens["train"]))
+    assert read[0] == read[2]
 
 
 def test_block_is_trained_and_combined(tmp_path: Path) -> None:

@@ -418,6 +418,13 @@ def test_label_without_enough_groups_is_an_error(write: Write) -> None:
         splits_of(path, group_column="author")
 
 
+def test_label_that_is_rare_in_every_group_is_accepted_with_given_splits(write: Write) -> None:
+    path = write("a.csv", grouped(4, 5, lambda group, i: "xy"[i % 5 == group % 3]))
+    held_out = HeldOut(*(write(f"{name}.csv", f"text,label\n{name},x\n") for name in ("validation", "test")))
+    parts = splits_of(path, held_out, group_column="author")
+    assert {name: len(texts) for name, texts in parts.items()} == {"train": 20, "validation": 1, "test": 1}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

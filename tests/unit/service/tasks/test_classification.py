@@ -2,13 +2,48 @@
 
 import asyncio
 
+import numpy as np
+import orjson
 import pytest
 
+from artifact.classification import Documents, Options
+from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
+from artifact.manifest import ClassifierManifest, read_manifest, version_folder
 from service.errors import DeadlineExceeded
-from service.tasks.classification import classify
+from service.tasks.classification import classify, max_detail_bytes
 from tests.support.models import backend_of, classifier, serving
+from tests.support.paths import EXPORTS
 from tests.support.waiting import PATIENCE_S
+
+
+@pytest.fixture(scope="module", params=["un-debate", "imdb-s3"])
+def manifest(request: pytest.FixtureRequest) -> ClassifierManifest:
+    """A manifest with stretches, and one without."""
+    found = read_manifest(version_folder(EXPORTS / request.param))
+    assert isinstance(found, ClassifierManifest)
+    return found
+
+
+@pytest.mark.parametrize("top_k", [None, 1])
+@pytest.mark.parametrize("on_overflow", ["windows", "head", "tail", "head_tail"])
+@pytest.mark.parametrize("size", [1, 256, 257, 4096, 5000, 65_536, 100_000, 200_000])
+def test_details_have_at_most_the_predicted_bytes(
+    manifest: ClassifierManifest, top_k: int | None, on_overflow: OnOverflow, size: int
+) -> None:
+    request = Documents([bytes(size)], manifest, on_overflow)
+    classes = len(manifest.labels)
+    count = classes * (1 if manifest.stretches is None else 1 + manifest.max_length // manifest.stretches.length)
+    outputs = np.random.default_rng(0).normal(scale=1e-6, size=(len(request.rows), count)).astype(np.float32)
+    (answer,) = request.answers([*outputs])
+    plain, detailed = (
+        len(orjson.dumps(answer.as_json(manifest.labels, Options(top_k, on_overflow, detail=detail))))
+        for detail in (False, True)
+    )
+    most = max_detail_bytes(manifest, size, Options(top_k, on_overflow, detail=True))
+    assert detailed - plain <= most
+    assert most <= 2 * (detailed - plain) + 500
+    assert max_detail_bytes(manifest, size, Options(top_k, on_overflow)) == 0
 
 
 def soon() -> float:

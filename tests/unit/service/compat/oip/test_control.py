@@ -15,8 +15,8 @@ import pytest
 import service.engine.folder
 from artifact.errors import BadExport
 from artifact.loading import FoundVersions, LoadedModel
-from service.app import create_api
 from service.compat.oip.control import ROUTES
+from service.openapi import create_api
 from service.settings import Settings
 from service.wire.route import Route, Table
 from tests.support.models import ServingClient, answer, classifier, matcher, serving

@@ -1,0 +1,49 @@
+"""A run on a few made-up arguments, and the report of made-up results."""
+
+import json
+import lzma
+from pathlib import Path
+
+from benchmarks.models import own_length
+from model.data.long_documents import SCOTUS, SPLITS
+from tests.support.records import expect_in_report, made_up
+
+WORDS = {0: "police arrest", 5: "state powers"}
+"""What arguments of a label are about."""
+
+
+def write_arguments(folder: Path) -> None:
+    """Write arguments of two labels; one of them is the most frequent in no term."""
+    rows = [
+        {
+            "split": split,
+            "term": 10 * place + number % 3,
+            "label": (label := 5 * (number % 4 == 0)),
+            "text": f"Argument {number} of {split} about {WORDS[label]}. ",
+        }
+        for place, split in enumerate(SPLITS)
+        for number in range(24)
+    ]
+    (folder / SCOTUS.file).write_bytes(lzma.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+
+
+def test_documents_of_a_set_are_written_learned_and_classified(tmp_path: Path) -> None:
+    write_arguments(tmp_path)
+    found = own_length.measure_length("scotus", 4096, tmp_path / "runs", tmp_path)
+    assert (found["documents"], found["bytes"], found["correct"]) == ("scotus", 4096, "1" * 24)
+    assert min(found["seconds"], found["peak_mib"]) > 0
+    rows = [json.loads(line) for line in (tmp_path / "runs/scotus-4096/documents.jsonl").read_text().splitlines()]
+    assert len(rows) == 72
+    assert rows[0] == {
+        "text": "Argument 0 of train about state powers. ",
+        "label": "Federalism",
+        "split": "train",
+        "group": "0",
+    }
+
+
+def test_report_has_the_difference_of_the_same_documents(tmp_path: Path) -> None:
+    shared = {"documents": "scotus", "revision": "abc", "seconds": 61.2, "peak_mib": 2048.4}
+    runs = [{**shared, "bytes": 4096, "correct": "0110"}, {**shared, "bytes": 65536, "correct": "1110"}]
+    lines = ["| scotus | 4,096 | 50.0 | | 61 | 2,048 |", "| scotus | 65,536 | 75.0 | +25.0 ± 25.0 | 61 | 2,048 |"]
+    expect_in_report(own_length.BENCHMARK, made_up({"runs": runs}), lines, tmp_path)
