@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
     """Results after each part: models, service, paths."""
-    data: Data = {"device": device_name(args.device), "models": []}
+    runtimes = {"ONNX Runtime": onnxruntime.__version__, "PyTorch": version("torch")}
+    data: Data = {"device": device_name(args.device), "runtimes": runtimes, "models": []}
     for folder in find_exports(EXPORTS):
         data["models"].append(measure_model(folder, args.device, args.batch_seconds))
         yield data
@@ -192,7 +194,9 @@ def report(record: Record) -> str:
     """Report with a table for each part."""
     data, device = record.data, record.settings["device"]
     cores = record.hardware["cores"]
-    parts = [f"GPU: {data['device']}. The service on the CPU uses {cores} cores.", "## Exports", models(data, device)]
+    runtimes = ", ".join(f"{name} {number}" for name, number in data["runtimes"].items())
+    used = f"GPU: {data['device']}. {runtimes}. The service on the CPU uses {cores} cores."
+    parts = [used, "## Exports", models(data, device)]
     if data.get("service"):
         parts += ["## Service", service(data["service"])]
     if data.get("paths"):

@@ -35,6 +35,7 @@ from artifact.manifest import (
     sha256_of,
 )
 from model.cli.arguments import add_held_out_arguments, add_shared_arguments, held_out
+from model.cli.operators import check_operators
 from model.cli.results import print_results
 from model.errors import ExportMismatch, writing
 from model.tasks.base import FINGERPRINT, Arrays, ExportGraph, backend_run, module_outputs, module_runs, write_arrays
@@ -98,7 +99,7 @@ def run(args: argparse.Namespace) -> Path:
 def _write_graphs(best: Trained, folder: Path) -> list[Graph]:
     """Write golden.npz and all graphs, and check each on every backend; returns the descriptions of the graphs.
 
-    Raises: ExportMismatch, OSError.
+    Raises: ExportMismatch; UserError if CUDA does not compute an operator; OSError.
     """
     golden: Arrays = {}
     graphs = []
@@ -106,6 +107,7 @@ def _write_graphs(best: Trained, folder: Path) -> list[Graph]:
         outputs = eager(source)
         golden |= {**source.golden, **outputs}
         graphs.append(write_graph(source, outputs, folder))
+        check_operators(folder / f"{source.name}.onnx")
         for bucket in source.buckets:
             check_agreement(graphs[-1], folder, *fitting(source.golden, outputs, bucket))
     write_arrays(folder / "golden.npz", golden)

@@ -11,8 +11,8 @@ import onnxruntime
 import pytest
 
 from artifact.backends import onnx as backend_onnx
-from artifact.backends.base import Tensors
-from artifact.backends.onnx import OnnxBackend
+from artifact.backends.base import Array, Tensors
+from artifact.backends.onnx import OnnxBackend, padded_rows
 from artifact.errors import BadExport
 from artifact.manifest import Graph, read_manifest, version_folder
 from tests.support.paths import EXPORTS
@@ -88,6 +88,8 @@ class Session:
     cuda: dict[str, str]
     """Options of the last session's CUDA provider."""
     has_overlapped = False
+    shape: tuple[int, ...] = ()
+    """Shape of the rows of the last batch."""
     _running = threading.Semaphore(1)
 
     def __init__(self, path: Path, options: object, providers: list[Any], disabled_optimizers: list[str]) -> None:
@@ -100,14 +102,16 @@ class Session:
     def get_providers(self) -> list[str]:
         return list(self.found)
 
-    def run(self, names: list[str], inputs: dict[str, object]) -> list[object]:
-        del names
-        if not self._running.acquire(blocking=False):
+    def run(self, names: list[str], inputs: Tensors) -> list[Array]:
+        """Return the lengths as logits."""
+        assert names == ["logits"]
+        if self._running.acquire(blocking=False):
+            threading.Event().wait(0.01)
+            self._running.release()
+        else:
             type(self).has_overlapped = True
-            return [inputs]
-        threading.Event().wait(0.01)
-        self._running.release()
-        return [inputs]
+        type(self).shape = inputs["bytes"].shape
+        return [inputs["lengths"].astype(np.float32).reshape(-1, 1)]
 
 
 @pytest.fixture
@@ -135,6 +139,26 @@ def test_batches_on_cuda_are_computed_one_after_another(graph: Graph, files: dic
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda _: backend.run(inputs), range(8)))
     assert not Session.has_overlapped
+
+
+@pytest.mark.usefixtures("_cuda")
+@pytest.mark.parametrize(("count", "bucket", "padded"), [(1, 256, 64), (64, 256, 64), (3, 4096, 64), (65, 512, 128)])
+def test_batches_on_cuda_are_padded_to_few_sizes(
+    graph: Graph, files: dict[int, Path], count: int, bucket: int, padded: int
+) -> None:
+    backend = OnnxBackend(files, graph, device="cuda")
+    lengths = np.arange(1, 1 + count, dtype=np.int32)
+    found = backend.run({"bytes": np.ones((count, bucket), np.uint8), "lengths": lengths})
+    assert Session.shape == (padded, bucket)
+    assert found["logits"].ravel().tolist() == lengths.tolist()
+
+
+@pytest.mark.parametrize(
+    ("count", "row_bytes", "padded"),
+    [(1, 65_536, 4), (5, 65_536, 8), (1, 1 << 20, 1), (3, 1 << 20, 4), (256, 128, 256), (257, 128, 512)],
+)
+def test_padding_of_long_rows_is_bounded(count: int, row_bytes: int, padded: int) -> None:
+    assert padded_rows(count, row_bytes) == padded
 
 
 @pytest.mark.usefixtures("_cuda")

@@ -1,0 +1,104 @@
+"""The benchmark of GPUs: measurements on a CPU, and the report."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from artifact.manifest import version_folder
+from benchmarks.lib.record import Data, Record
+from benchmarks.serving import gpu, gpu_paths
+from tests.support.paths import EXPORTS
+from tests.support.records import expect_in_report
+
+MODEL: Data = {
+    "model": "documents@2",
+    "left_to_cpu": {"Concat": 2, "Shape": 1},
+    "load_s": {"onnx": 1.0},
+    "failures": {"torchscript": "documents/2: no module"},
+    "batches": [
+        {"on": on, "bucket": 256, "rows": rows, "ms": ms * rows}
+        for on, ms in (("onnx, cuda", 1.0), ("onnx, cpu", 5.0))
+        for rows in gpu.ROWS
+    ],
+    "first_ms": [7.0, 9.0],
+    "again_ms": [1.0, 2.0],
+}
+CASE: Data = {
+    "device": "cuda",
+    "workers": 1,
+    "bytes": 256,
+    "clients": 4,
+    "documents_per_second": 800.0,
+    "statuses": {"200": 790, "429": 3},
+    "latency_ms": [float(q) for q in range(101)],
+}
+PATHS: list[Data] = [
+    {"path": "fast", "rows": 64, "ms": 8.0, "error": 2e-6},
+    {"path": "broken", "failure": "no compiler"},
+]
+
+
+def test_report_shows_the_measurements(tmp_path: Path) -> None:
+    data = {
+        "device": "a card",
+        "runtimes": {"runtime": "1.0"},
+        "models": [MODEL],
+        "service": [CASE, {**CASE, "device": "cpu", "latency_ms": []}],
+        "paths": PATHS,
+    }
+    measured = Record("gpu", "", "", "2026-01-31", "", {"cpu": "abacus", "cores": 16}, {}, {"device": "cuda"}, data)
+    expected = [
+        "GPU: a card. runtime 1.0. The service on the CPU uses 16 cores.",
+        "| documents@2 | 256 | 1.00 | 16.00 | 64.00 | - | - | - | 5.00 | 80.00 | 320.00 | 5.0 x |",
+        "takes 8.0 ms, the second one 1.5 ms",
+        "- documents@2: Concat 2, Shape 1",
+        "- documents@2, torchscript: documents/2: no module",
+        "| cuda | 1 | 256 | 4 | 800 | 50.0 | 99.0 | 3 |",
+        "| cpu | 1 | 256 | 4 | 800 | - | - | 3 |",
+        "| fast | 64 | 8.00 | 8000 | 2e-06 |",
+        "| broken | | failed: no compiler | | |",
+    ]
+    expect_in_report(gpu.BENCHMARK, measured, expected, tmp_path)
+
+
+def test_export_is_measured_in_both_formats() -> None:
+    found = gpu.measure_model(version_folder(EXPORTS / "ili"), "cpu", seconds=0.0)
+    assert found["failures"] == {}
+    assert {one["on"] for one in found["batches"]} == {"onnx, cpu", "torchscript, cpu"}
+    assert [one["rows"] for one in found["batches"]] == [1, 16, 64] * 2
+    assert all(one["ms"] > 0 for one in found["batches"])
+    assert len(found["first_ms"]) == len(found["again_ms"]) == len(gpu.NEW_SIZES)
+
+
+def test_operators_left_to_the_cpu_are_not_asked_of_a_machine_without_a_gpu() -> None:
+    assert gpu.operators_on_cpu(version_folder(EXPORTS / "ili") / "model.onnx", "cpu") == {}
+    assert gpu.device_name("cpu") == "none"
+
+
+@pytest.mark.parametrize("path", [path for path in gpu_paths.PATHS if not path.startswith("torch.compile")])
+def test_path_of_the_papers_encoder_is_measured(
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    path: str,
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "paths"
+    folder.mkdir(exist_ok=True)
+    monkeypatch.setattr(gpu_paths, "ROWS", (1, 2))
+    monkeypatch.setattr(gpu_paths, "SECONDS", 0.0)
+    arguments = ["gpu_paths", path, "--device", "cpu", "--folder", str(folder), "--length", "128"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    gpu_paths.main()
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["rows"] for one in found] == [1, 2]
+    assert all(one["path"] == path and one["error"] < (1e-2 if "float16" in path else 1e-5) for one in found)
+
+
+def test_path_without_a_result_is_recorded(tmp_path: Path) -> None:
+    found = gpu.measure_path("no such path", "cpu", str(tmp_path), limit_s=60)
+    assert found[0]["path"] == "no such path"
+    assert "invalid choice" in found[0]["failure"]
+    found = gpu.measure_path(gpu_paths.PATHS[0], "cpu", str(tmp_path), limit_s=0.01)
+    assert found == [{"path": gpu_paths.PATHS[0], "failure": "no result in 0.01 s"}]
