@@ -201,6 +201,14 @@ class ClassifierManifest(_TextExport):
     """None if the model returns logits only."""
 
     @model_validator(mode="after")
+    def _check_labels(self) -> Self:
+        if self.outputs[0].shape != (-1, len(self.labels)):
+            raise ValueError(f"{len(self.labels)} labels do not fit outputs of shape {self.outputs[0].shape}")
+        if len(set(self.labels)) != len(self.labels):
+            raise ValueError("labels must differ")
+        return self
+
+    @model_validator(mode="after")
     def _check_stretches(self) -> Self:
         shapes = tuple(spec.shape for spec in self.outputs[1:])
         if self.stretches is None:
@@ -210,14 +218,6 @@ class ClassifierManifest(_TextExport):
             raise ValueError(f"`stretches` need one output of shape (-1, any, {len(self.labels)}), not {shapes}")
         elif len(self.stretches.base) != len(self.labels):
             raise ValueError(f"{len(self.labels)} labels do not fit a base of {len(self.stretches.base)} numbers")
-        return self
-
-    @model_validator(mode="after")
-    def _check_labels(self) -> Self:
-        if self.outputs[0].shape != (-1, len(self.labels)):
-            raise ValueError(f"{len(self.labels)} labels do not fit outputs of shape {self.outputs[0].shape}")
-        if len(set(self.labels)) != len(self.labels):
-            raise ValueError("labels must differ")
         return self
 
 

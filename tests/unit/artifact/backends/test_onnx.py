@@ -40,7 +40,7 @@ def test_batch_of_each_bucket_is_computed(graph: Graph, files: dict[int, Path]) 
         rows = np.zeros((2, bucket), np.uint8)
         rows[:, : len(TEXT)] = np.frombuffer(TEXT, np.uint8)
         outputs = backend.run({"bytes": rows, "lengths": np.array([len(TEXT), 20], np.int32)})
-        assert list(outputs) == ["logits"]
+        assert list(outputs) == ["logits", "contributions"]
         assert outputs["logits"].shape == (2, 2)
         found.append(outputs["logits"])
     assert backend.device == "cpu"
@@ -103,15 +103,14 @@ class Session:
         return list(self.found)
 
     def run(self, names: list[str], inputs: Tensors) -> list[Array]:
-        """Return the lengths as logits."""
-        assert names == ["logits"]
+        """Return the lengths as every output."""
         if self._running.acquire(blocking=False):
             threading.Event().wait(0.01)
             self._running.release()
         else:
             type(self).has_overlapped = True
         type(self).shape = inputs["bytes"].shape
-        return [inputs["lengths"].astype(np.float32).reshape(-1, 1)]
+        return [inputs["lengths"].astype(np.float32).reshape(-1, 1) for _ in names]
 
 
 @pytest.fixture
