@@ -106,16 +106,14 @@ class VectorClassifier(nn.Module):
         order = is_known.cumsum(0) - is_known - lookup(before, doc_index)  # (M,): known words earlier in the document
         token = divide(order * lookup(token_counts, doc_index), lookup(known.clamp(min=1), doc_index))  # (M,)
         place = doc_index * width + token.clamp(max=width - 1)  # an unknown word at the end adds zero to the last token
-        vectors = nn.functional.embedding(words, self.vectors)  # (M, C)
-        if vectors.dtype != self.scale.dtype:  # int8
-            vectors = vectors.to(self.scale.dtype) * self.scale
+        vectors = nn.functional.embedding(words, self.vectors, padding_idx=0).to(self.scale.dtype)  # (M, C)
         counted = is_known.to(vectors.dtype).unsqueeze(1)
         batch = lengths.shape[0]
-        columns = torch.cat((vectors * counted, stretch.unsqueeze(1) * counted, counted), dim=1)
+        columns = torch.cat((vectors, stretch.unsqueeze(1) * counted, counted), dim=1)
         empty = torch.zeros(batch * width, columns.shape[1], dtype=vectors.dtype, device=vectors.device)
         summed = empty.index_add(0, place, columns)
         mean = torch.unflatten(summed[:, :-1] / summed[:, -1:].clamp(min=1), 0, (batch, width))
-        return mean[:, :, :-1], token_counts, mean[:, :, -1].floor()
+        return mean[:, :, :-1] * self.scale, token_counts, mean[:, :, -1].floor()
 
     def _encode(self, x: Tensor, token_counts: Tensor) -> tuple[Tensor, Tensor]:
         """Token vectors (B, T, C) -> LN(z) (B, T, C), and which tokens are real (B, T)."""
