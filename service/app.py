@@ -17,6 +17,7 @@ from service.http.application import Application
 from service.metrics import Metrics
 from service.openapi import document_routes
 from service.parser import Parser
+from service.routes import page
 from service.settings import Settings
 from service.table import TABLE
 from service.wire.call import path_of
@@ -33,16 +34,21 @@ def create_app(
 
 
 def create_api(settings: Settings, table: Table = TABLE) -> FastAPI:
-    """Create the FastAPI application: documentation of the routes, and error handlers. `/docs` works offline."""
+    """Create the FastAPI application: documentation of the routes, files of the page, and error handlers.
+
+    `/docs` works offline.
+    """
     api: FastAPI = FastAPIOffline(
         title="longdoc-serve",
         version=__version__,
         description="Labels and pair scores of long documents, from their raw bytes; forecasts of multivariate series.",
         redirect_slashes=False,
     )
-    for page in api.routes:
-        if isinstance(page, APIRoute) and page.methods is not None:  # Starlette's own routes allow HEAD already
-            page.methods.add("HEAD")
+    for document in api.routes:
+        if isinstance(document, APIRoute) and document.methods is not None:  # Starlette's own routes allow HEAD already
+            document.methods.add("HEAD")
+    if settings.page:
+        api.add_route(f"{page.ASSETS}{{name}}", page.assets(), include_in_schema=False)  # type: ignore[arg-type]  # an app
     for route in table.routes:
         api.add_api_route(
             route.path,

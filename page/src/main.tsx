@@ -1,0 +1,9 @@
+import { render } from 'preact'
+import 'uplot/dist/uPlot.min.css'
+import './style.css'
+import { App } from './app'
+import { startPolling } from './metrics'
+
+const root = document.getElementById('page')
+if (root) render(<App />, root)
+startPolling()
