@@ -5,7 +5,7 @@ import { type Answer, ask, hasKey, onKey, Problem, setKey } from './api'
 import { Classify } from './classify'
 import { Forecast } from './forecast'
 import { LiveTab } from './live'
-import { useLive } from './metrics'
+import { useLive, watch } from './metrics'
 import type { ModelList } from './models'
 import { ModelsTab } from './models-tab'
 import { Rank } from './rank'
@@ -37,6 +37,7 @@ export function App() {
   }, [])
   useEffect(() => {
     document.title = `${TITLES[tab]} · longdoc-serve`
+    watch(tab === 'live' || tab === 'models')
   }, [tab])
 
   const select = (name: Tab) => {
@@ -127,13 +128,14 @@ function useModels(): { list: ModelList | null; problem: Problem | null } {
       (error: unknown) => setProblem(error instanceof Problem ? error : new Problem('The page failed', String(error))),
     )
   }, [])
+  const isGone = isUp === false
   useEffect(() => onKey(load), [load])
   useEffect(() => {
-    if (isUp === false) return
+    if (isGone) return
     load()
     const timer = setInterval(load, 60_000)
     return () => clearInterval(timer)
-  }, [isUp, load])
+  }, [isGone, load])
   return { list, problem }
 }
 

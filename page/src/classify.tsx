@@ -147,7 +147,7 @@ function Result(props: { data: ClassifyResult; bytes: Uint8Array; children: Comp
                 <button
                   type="button"
                   aria-pressed={score.label === shown}
-                  aria-label={`${score.label}, ${percent(score.score)}: show what speaks for it`}
+                  title={`Show what speaks for ${score.label}`}
                   onClick={() => setLabel(score.label)}
                 >
                   <span class="name">{score.label}</span>

@@ -65,11 +65,16 @@ and the sentence would have ended three years ago.
 
 Thank you, counsel. The case is submitted.`
 
+/** Join the lines of each paragraph. */
+function unwrap(text: string): string {
+  return text.replace(/(?<!\n)\n(?!\n)/g, ' ')
+}
+
 export const EXAMPLES: Example[] = [
-  { name: 'a film review', model: 'imdb-s3', text: () => REVIEW },
+  { name: 'a film review', model: 'imdb-s3', text: () => unwrap(REVIEW) },
   { name: 'a festival diary of 100 KB', model: 'imdb-s3', text: diary },
-  { name: 'a speech to the United Nations', model: 'un-debate', text: () => SPEECH },
-  { name: 'an argument in court', model: 'scotus', text: () => ARGUMENT },
+  { name: 'a speech to the United Nations', model: 'un-debate', text: () => unwrap(SPEECH) },
+  { name: 'an argument in court', model: 'scotus', text: () => unwrap(ARGUMENT) },
 ]
 
 export const QUERY = `Phrase-based statistical machine translation with lattice reordering. We extend a phrase-based translation decoder so that it reads word lattices. The lattice holds several orders of the source words, weighted by a source-side language model over part-of-speech tags. On German to English newspaper text the translation score improves by 0.7 BLEU over a decoder with distance-based reordering.`

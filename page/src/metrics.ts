@@ -7,7 +7,9 @@ import { send } from './api'
 export const KEPT_S = 300
 /** Rates and quantiles are those of the last seconds before each point. */
 const RATE_S = 10
-const INTERVAL_S = 2
+/** Seconds between two samples: while they are shown or the service is gone, and otherwise. */
+const OFTEN_S = 2
+const SELDOM_S = 10
 
 /** Values of the metrics at one time. */
 export interface Sample {
@@ -32,6 +34,7 @@ export interface Live {
 
 let live: Live = { samples: [], isUp: null }
 let timer: ReturnType<typeof setTimeout> | undefined
+let isWatched = false
 const listeners = new Set<(live: Live) => void>()
 
 const LINE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/
@@ -52,7 +55,8 @@ export function parse(text: string): Series[] {
   return found
 }
 
-async function poll(): Promise<void> {
+/** Ask for metrics now, and then at intervals; hidden pages do not ask. */
+export async function poll(): Promise<void> {
   clearTimeout(timer)
   if (!document.hidden) {
     try {
@@ -64,7 +68,8 @@ async function poll(): Promise<void> {
       publish({ ...live, isUp: false })
     }
   }
-  timer = setTimeout(poll, INTERVAL_S * 1000)
+  clearTimeout(timer)
+  timer = setTimeout(poll, 1000 * (isWatched || live.isUp === false ? OFTEN_S : SELDOM_S))
 }
 
 function publish(next: Live): void {
@@ -72,12 +77,11 @@ function publish(next: Live): void {
   for (const listener of listeners) listener(live)
 }
 
-/** Start to ask for metrics; hidden pages do not ask. */
-export function startPolling(): void {
-  document.addEventListener('visibilitychange', () => {
-    if (!document.hidden) void poll()
-  })
-  void poll()
+/** Say whether the metrics are shown. */
+export function watch(isShown: boolean): void {
+  const isNew = isShown && !isWatched
+  isWatched = isShown
+  if (isNew) void poll()
 }
 
 /** The metrics; the component is rendered again when they change. */

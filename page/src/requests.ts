@@ -2,6 +2,7 @@
 
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks'
 import { type Answer, type ApiRequest, ask, Problem } from './api'
+import { poll } from './metrics'
 
 export interface RequestState<T> {
   isRunning: boolean
@@ -51,6 +52,7 @@ export function useRequest<T>(): Runner<T> {
       } catch (error) {
         if (signal.aborted) return null
         const problem = error instanceof Problem ? error : new Problem('The page failed', String(error))
+        if (problem.status === 0) void poll()
         const wait = problem.status === 429 || problem.status === 503 ? problem.retryAfter : null
         setState({ ...NOTHING, problem, retryIn: wait })
         if (wait === null) return null

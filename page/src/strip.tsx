@@ -14,6 +14,8 @@ interface Props {
 
 /** Number of passages that are listed for and against the label. */
 const LISTED = 3
+/** Space above the part that the text is scrolled to. */
+const MARGIN_PX = 24
 
 export function Evidence({ parts, kind, label, result }: Props) {
   const [active, setActive] = useState(0)
@@ -40,8 +42,9 @@ export function Evidence({ parts, kind, label, result }: Props) {
     setActive(index)
     const box = reader.current
     const span = box?.children[index]
-    if (box && span instanceof HTMLElement)
-      box.scrollTo({ top: span.offsetTop - box.offsetTop - 24, behavior: 'smooth' })
+    if (!box || !(span instanceof HTMLElement)) return
+    box.scrollTop = span.offsetTop - MARGIN_PX
+    box.scrollIntoView({ block: 'nearest' })
   }
   useEffect(() => {
     const span = reader.current?.children[active]
@@ -103,7 +106,6 @@ export function Evidence({ parts, kind, label, result }: Props) {
           <p class="excerpt">{quote(part, 300)}</p>
         </div>
       )}
-      {parts.length > 2 && <Strongest parts={parts} label={label} rival={rival} onChoose={scrollTo} />}
       <section
         class="reader"
         tabIndex={0}
@@ -117,6 +119,7 @@ export function Evidence({ parts, kind, label, result }: Props) {
       >
         {text}
       </section>
+      {parts.length > 2 && <Strongest parts={parts} label={label} rival={rival} onChoose={scrollTo} />}
     </div>
   )
 }
@@ -283,7 +286,7 @@ function visible(box: HTMLElement): [number, number] {
   const spans = box.children
   const bottomOf = (index: number) => {
     const span = spans[index] as HTMLElement
-    return span.offsetTop - box.offsetTop + span.offsetHeight
+    return span.offsetTop + span.offsetHeight
   }
   const find = (offset: number) => {
     let low = 0
