@@ -86,7 +86,7 @@ test-ray: .venv/dev/.installed .venv/ray/.installed  ## serve and compute batche
 test-page: .venv/dev/.installed page/node_modules/.package-lock.json  ## use the web page in a browser; needs Node, installs Chromium
 	@for name in chromium chromium-browser google-chrome; do command -v $$name && exit; done || \
 		{ apt-get update && apt-get install --yes --no-install-recommends chromium; }
-	$(DEV)/python -m pytest -m page
+	$(DEV)/python -m pytest -m page $(SIDE_BY_SIDE)
 
 page: page/node_modules/.package-lock.json  ## build the web page from page/ into service/page/; needs Node
 	npm run --prefix page build

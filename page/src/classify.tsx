@@ -9,7 +9,7 @@ import { choices, idOf, type ModelList } from './models'
 import { type ClassifyResult, coverageText, decode, kindOf, partsOf } from './parts'
 import { useRequest } from './requests'
 import { Evidence } from './strip'
-import { AnsweredBy, ChooseFile, CopyRequest, Drop, Failure, ModelSelect, onSubmitKey, Select } from './ui'
+import { AnswerCard, AnsweredBy, ChooseFile, CopyRequest, Drop, Failure, ModelSelect, onSubmitKey, Select } from './ui'
 
 interface Response {
   model: string
@@ -112,10 +112,12 @@ export function Classify({ list }: { list: ModelList | null }) {
       </Drop>
       <Failure of={runner} />
       {runner.answer && runner.request && (
-        <Result data={runner.answer.data.results[0]} bytes={sent}>
-          <AnsweredBy answer={runner.answer} />
-          <CopyRequest request={runner.request} />
-        </Result>
+        <AnswerCard answer={runner.answer}>
+          <Result data={runner.answer.data.results[0]} bytes={sent}>
+            <AnsweredBy answer={runner.answer} />
+            <CopyRequest request={runner.request} />
+          </Result>
+        </AnswerCard>
       )}
     </>
   )
@@ -130,7 +132,7 @@ function Result(props: { data: ClassifyResult; bytes: Uint8Array; children: Comp
   const parts = useMemo(() => partsOf(data, shown, bytes), [data, shown, bytes])
   const scores = isLong ? data.scores : data.scores.slice(0, LISTED)
   return (
-    <div class="card result">
+    <>
       <div class="verdict">
         <div>
           <p class="kicker">Label</p>
@@ -168,7 +170,7 @@ function Result(props: { data: ClassifyResult; bytes: Uint8Array; children: Comp
       </div>
       <h3 class="kicker">Which part decided</h3>
       <Evidence parts={parts} kind={kindOf(data)} label={shown} result={data} />
-    </div>
+    </>
   )
 }
 

@@ -8,7 +8,7 @@ import { count, number, plural, size, time } from './format'
 import { choices, type Forecaster, idOf, type ModelList } from './models'
 import { useRequest } from './requests'
 import * as example from './series-example'
-import { AnsweredBy, ChooseFile, CopyRequest, Drop, Failure, ModelSelect, onSubmitKey, save } from './ui'
+import { AnswerCard, AnsweredBy, ChooseFile, CopyRequest, Drop, Failure, ModelSelect, onSubmitKey, save } from './ui'
 
 interface Response {
   model: string
@@ -169,11 +169,11 @@ export function Forecast({ list, isShown }: { list: ModelList | null; isShown: b
       </Drop>
       <Failure of={runner} />
       {runner.answer && runner.request && asked && (
-        <div class="card result">
+        <AnswerCard answer={runner.answer}>
           <Answered data={runner.answer.data} asked={asked} isShown={isShown} />
           <AnsweredBy answer={runner.answer} />
           <CopyRequest request={runner.request} />
-        </div>
+        </AnswerCard>
       )}
     </>
   )

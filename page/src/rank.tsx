@@ -7,7 +7,7 @@ import { percent, plural, size } from './format'
 import { choices, idOf, type ModelList } from './models'
 import type { Coverage } from './parts'
 import { useRequest } from './requests'
-import { AnsweredBy, ChooseFile, CopyRequest, Drop, Failure, ModelSelect, onSubmitKey } from './ui'
+import { AnswerCard, AnsweredBy, ChooseFile, CopyRequest, Drop, Failure, ModelSelect, onSubmitKey } from './ui'
 
 interface Response {
   model: string
@@ -143,7 +143,7 @@ export function Rank({ list }: { list: ModelList | null }) {
       </Drop>
       <Failure of={runner} />
       {runner.answer && runner.request && (
-        <div class="card result">
+        <AnswerCard answer={runner.answer}>
           <p class="summary" aria-live="polite">
             {plural(sent.length, 'document')}, best first.{' '}
             {knownText(runner.answer.data.results.filter(({ cached }) => cached).length, sent.length)}
@@ -169,7 +169,7 @@ export function Rank({ list }: { list: ModelList | null }) {
           </ol>
           <AnsweredBy answer={runner.answer} />
           <CopyRequest request={runner.request} />
-        </div>
+        </AnswerCard>
       )}
     </>
   )

@@ -50,6 +50,9 @@ export function ModelSelect(props: {
   )
 }
 
+/** Pixels of a new answer that have to be in sight. */
+const SEEN_PX = 240
+
 /** An error with its countdown, or nothing. */
 export function Failure({ of }: { of: Pick<Runner<unknown>, 'problem' | 'retryIn' | 'cancel'> }) {
   const { problem, retryIn, cancel } = of
@@ -67,6 +70,20 @@ export function Failure({ of }: { of: Pick<Runner<unknown>, 'problem' | 'retryIn
           </button>
         </p>
       )}
+    </div>
+  )
+}
+
+/** A card with an answer; the page scrolls to a new one that is out of sight. */
+export function AnswerCard({ answer, children }: { answer: unknown; children: ComponentChildren }) {
+  const card = useRef<HTMLDivElement>(null)
+  useEffect(() => {
+    if (answer && card.current && card.current.getBoundingClientRect().top > innerHeight - SEEN_PX)
+      card.current.scrollIntoView({ block: 'start' })
+  }, [answer])
+  return (
+    <div class="card result" ref={card}>
+      {children}
     </div>
   )
 }

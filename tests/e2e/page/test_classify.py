@@ -169,6 +169,21 @@ def test_copied_commands_give_the_same_answer(shown: Visit, server: Server, tmp_
         assert printed["results"][0] == expected
 
 
+def test_document_that_is_too_long_for_a_command_is_saved(shown: Visit, tmp_path: Path) -> None:
+    page = shown.page
+    text = "A délightful film. " * 8000
+    classify(page, text)
+    expect(page.locator(".result h2")).to_be_visible()
+    curl, python = shown.copied("Copy as curl"), shown.copied("Copy as Python")
+    assert len(curl + python) < 1000
+    with page.expect_download() as downloading:
+        page.get_by_role("button", name="Save document.txt").click()
+    downloading.value.save_as(tmp_path / "document.txt")
+    first, second = run_curl(curl, tmp_path), run_python(python, tmp_path)
+    assert first == second
+    assert first["results"][0]["coverage"]["bytes_total"] == len(text.encode())
+
+
 def test_empty_document_is_not_sent(shown: Visit) -> None:
     shown.page.get_by_role("button", name="Classify").click()
     expect(shown.page.get_by_role("alert")).to_contain_text("There is no document")

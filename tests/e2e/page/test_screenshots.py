@@ -34,10 +34,10 @@ SCHEMES = ("light", "dark")
 LOAD_S = 60.0
 
 
-def take(open_page: Callable[..., Visit], url: str, folder: Path) -> list[Path]:
-    """Write a picture of every tab and return the files."""
+def take(open_page: Callable[..., Visit], url: str, folder: Path) -> dict[Path, int]:
+    """Write a picture of every tab; return the files, and where the answer begins in each."""
     folder.mkdir(exist_ok=True)
-    found = []
+    found = {}
     for size, options in SIZES.items():
         for scheme in SCHEMES:
             visit = open_page(url, color_scheme=scheme, reduced_motion="reduce", **options)
@@ -45,8 +45,10 @@ def take(open_page: Callable[..., Visit], url: str, folder: Path) -> list[Path]:
                 page = show(visit, tab)
                 page.mouse.move(0, 0)
                 page.evaluate("scrollTo(0, 0)")
-                found.append(folder / f"{tab.lower()}-{size}-{scheme}.png")
-                page.screenshot(path=found[-1], full_page=True, animations="disabled")
+                answer = page.get_by_role("tabpanel").locator(".card").last.bounding_box()
+                path = folder / f"{tab.lower()}-{size}-{scheme}.png"
+                found[path] = round(answer["y"]) if answer else 0
+                page.screenshot(path=path, full_page=True, animations="disabled")
     return found
 
 
@@ -89,7 +91,7 @@ class Load:
 
 
 def document(browser: Browser, server: Server) -> None:
-    """Write the pictures of the documentation: the top of each tab, after LOAD_S of load."""
+    """Write the pictures of the documentation, after LOAD_S of load: the top of each tab; on a phone, the answer."""
     visits: list[Visit] = []
 
     def open_page(url: str, **options: object) -> Visit:
@@ -101,12 +103,11 @@ def document(browser: Browser, server: Server) -> None:
     with Load(server):
         pictures = take(open_page, f"{server.url}/", FOLDER)
     DOCUMENTED.mkdir(exist_ok=True)
-    for picture in pictures:
+    for picture, answer in pictures.items():
         with Image.open(picture) as image:
-            height = min(image.height, round(image.width * (0.9 if "desktop" in picture.name else 2)))
-            top = image.convert("RGB").crop((0, 0, image.width, height))
-            scale = 0.625 if "desktop" in picture.name else 0.75
-            small = top.resize((round(top.width * scale), round(top.height * scale)), Image.Resampling.LANCZOS)
+            first, height, scale = (0, 1152, 0.625) if "desktop" in picture.name else (answer - 16, 780, 0.75)
+            part = image.convert("RGB").crop((0, first, image.width, min(image.height, first + height)))
+            small = part.resize((round(part.width * scale), round(part.height * scale)), Image.Resampling.LANCZOS)
             small.save(DOCUMENTED / f"{picture.stem}.webp", quality=32, method=6)
 
 
