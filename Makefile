@@ -14,7 +14,7 @@ LOCKED := --require-hashes --only-binary :all:
 # One process per core. Tests of a module stay in one process, because its fixtures train and export models.
 SIDE_BY_SIDE := --numprocesses auto --dist loadscope --no-loadscope-reorder
 
-.PHONY: help run env test test-slow test-docker test-kserve test-ray check lock audit train export bench bench-peers docker
+.PHONY: help run env test test-slow test-docker test-kserve test-ray test-page page check lock audit train export bench bench-peers docker
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -58,13 +58,17 @@ help:  ## list the commands
 	$(RAY)/python -m pip install --quiet --editable '.[cpu,ray]' 'moto[s3,server]>=5,<6'  # moto: an object store for tests
 	touch $@
 
+page/node_modules/.package-lock.json: page/package-lock.json
+	npm ci --prefix page --no-fund --no-audit --loglevel error
+	touch $@
+
 run: .venv/serve/.installed  ## serve exports/ on http://127.0.0.1:8000, on CPU, without torch
 	exec $(SERVE)/python -m service --device cpu
 
 env: .venv/dev/.installed  ## install everything for training and tests into .venv/dev
 
 test: .venv/dev/.installed  ## run the tests but those below; COVERAGE=1 also fails if coverage is too low
-	$(DEV)/python -m pytest -m "not docker and not kserve and not ray and not slow" $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov)
+	$(DEV)/python -m pytest -m "not docker and not kserve and not page and not ray and not slow" $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov)
 
 test-slow: .venv/dev/.installed .venv/ray/.installed  ## run the slow tests: soak, fuzzed requests, uploads of 1 GB, a million rows; an hour
 	$(DEV)/python -m pytest -m slow
@@ -77,6 +81,15 @@ test-kserve: .venv/dev/.installed .venv/kserve/.installed  ## ask a server with 
 
 test-ray: .venv/dev/.installed .venv/ray/.installed  ## serve and compute batches on Ray clusters, and kill nodes; ten minutes
 	$(DEV)/python -m pytest -m "ray and not slow"
+
+# The browser is Debian's package, because its own downloads may be out of reach.
+test-page: .venv/dev/.installed page/node_modules/.package-lock.json  ## use the web page in a browser; needs Node, installs Chromium
+	@for name in chromium chromium-browser google-chrome; do command -v $$name && exit; done || \
+		{ apt-get update && apt-get install --yes --no-install-recommends chromium; }
+	$(DEV)/python -m pytest -m page $(SIDE_BY_SIDE)
+
+page: page/node_modules/.package-lock.json  ## build the web page from page/ into service/page/; needs Node
+	npm run --prefix page build
 
 check: .venv/dev/.installed  ## format, lint, types, import rules
 	$(DEV)/ruff format --check

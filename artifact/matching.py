@@ -60,6 +60,8 @@ class Ranking:
     query: Coverage
     scores: list[float]
     documents: list[Coverage]
+    cached: list[bool] | None = None
+    """Whether the vector of each document was known before; None if nothing is cached."""
 
     def best(self, top_n: int | None) -> list[int]:
         """Indices of the best scores, best first; ties keep the order of the request."""
@@ -72,6 +74,7 @@ class Ranking:
                 "index": index,
                 "score": self.scores[index],
                 "coverage": self.documents[index].as_json(on_overflow),
+                **({} if self.cached is None else {"cached": self.cached[index]}),
             }
             for index in self.best(top_n)
         ]

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.engine.engine import Engine
@@ -9,6 +10,7 @@ from service.engine.reload import Reloader
 from service.http.application import Application
 from service.metrics import Metrics
 from service.parser import Parser
+from service.routes import page
 from service.settings import Settings
 from service.table import TABLE
 from service.wire.route import Table
@@ -30,9 +32,10 @@ def create_app(
 
 
 class _Pages:
-    """The documentation pages, created in a thread at the first request for one.
+    """The files of the web page, and FastAPI's documentation pages.
 
-    Importing FastAPI and generating the OpenAPI document would take an eighth of the time of a start.
+    FastAPI is imported and its application created in a thread at the first request for a documentation page; at the
+    start of the service, this would take an eighth of the time.
     """
 
     def __init__(self, settings: Settings, table: Table) -> None:
@@ -41,6 +44,10 @@ class _Pages:
         self._api: ASGIApp | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._settings.page and page.FILES.matches(scope)[0] is Match.FULL:
+            scope["route"] = page.FILES
+            await page.FILES.app(scope, receive, send)
+            return
         if self._api is None:
             self._api = await asyncio.to_thread(self._create)
         await self._api(scope, receive, send)

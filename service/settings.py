@@ -84,6 +84,8 @@ class Settings(BaseSettings):
     """Time for requests in flight to finish after the socket is closed."""
     reload_s: float = Field(default=2.0, ge=0)
     """Interval between checks of `exports` for changes; 0 disables them."""
+    page: bool = True
+    """Serve a web page at `/`; without it, `/` leads to `/docs`."""
     log_format: Literal["text", "json"] = "text"
     """Format of the log on standard error."""
     otlp_endpoint: AnyHttpUrl | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from service.compat import kserve, kserve_v1, openai
 from service.compat.oip import config, control, infer, metadata, repository, statistics
 from service.compat.tei import embed, info, root, scores
-from service.routes import classify, forecast, matching, models, operations
+from service.routes import classify, forecast, matching, models, operations, page
 from service.wire.route import Route, Table
 
 TAGS: Mapping[str, Sequence[Route]] = {
@@ -14,6 +14,7 @@ TAGS: Mapping[str, Sequence[Route]] = {
     "Score and rank documents": matching.ROUTES,
     "Forecast time series": forecast.ROUTES,
     "Models": models.ROUTES,
+    "Operations": (*metadata.HEALTH, *operations.ROUTES, *page.ROUTES),
     "Open Inference Protocol (Triton, KServe v2)": (
         *metadata.ROUTES,
         *infer.ROUTES,
@@ -26,7 +27,6 @@ TAGS: Mapping[str, Sequence[Route]] = {
     "KServe time series": kserve.ROUTES,
     "OpenAI embeddings": openai.ROUTES,
     "text-embeddings-inference": (*info.ROUTES, *scores.ROUTES, *embed.ROUTES, *root.ROUTES),
-    "Health and metrics": (*metadata.HEALTH, *operations.ROUTES),
 }
 """Routes by group of the OpenAPI document."""
 

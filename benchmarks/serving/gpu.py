@@ -31,7 +31,6 @@ from benchmarks.lib.load import closed_loop, post, run
 from benchmarks.lib.record import Data, Record
 from benchmarks.lib.servers import PACKAGES, TEXT, document, server
 from benchmarks.lib.table import table
-from benchmarks.serving.gpu_paths import PATHS
 
 EXPORTS = Path("exports")
 ROWS = (1, 16, 64)
@@ -41,6 +40,16 @@ CLIENTS = (1, 4, 16, 64, 256)
 DOCUMENTS = ((256, "imdb-s3"), (4096, "imdb-s3"), (65_536, "scotus"))
 """Bytes of a document, and the model that classifies it."""
 WORKERS = (1, 4)
+PATHS = (
+    "ONNX Runtime",
+    "ONNX Runtime, CUDA graph",
+    "ONNX Runtime, float16",
+    "ONNX Runtime, TF32",
+    "PyTorch",
+    "torch.compile",
+    "torch.compile, bfloat16",
+)
+"""How the paper's encoder is computed (`benchmarks.models.gpu_paths`)."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -179,7 +188,7 @@ def measure_service(device: str, workers: int, seconds: float) -> list[Data]:
 
 def measure_path(path: str, device: str, folder: str, limit_s: float) -> list[Data]:
     """The paper's encoder by one path, in a process of its own: a failure of one runtime must not end the others."""
-    command = [sys.executable, "-m", "benchmarks.serving.gpu_paths", path, "--device", device, "--folder", folder]
+    command = [sys.executable, "-m", "benchmarks.models.gpu_paths", path, "--device", device, "--folder", folder]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
     except subprocess.TimeoutExpired:

@@ -25,6 +25,7 @@ from service.http.state import state_of
 from service.log import request_id, trace_id, trace_of
 from service.metrics import Metrics
 from service.parser import Parser
+from service.routes.page import ASSETS
 from service.settings import Settings
 from service.wire.body import Body, HeldBodies
 from service.wire.call import Call, path_of
@@ -39,8 +40,8 @@ COUNTED_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "O
 """Values of the label `method` in metrics; any other method counts as `other`."""
 PAGES = frozenset({"/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
 """Documentation pages of FastAPI. They need no key, because a browser cannot send one when it opens a page."""
-PAGE_ASSETS = ("/static-offline-docs/",)
-"""Path prefixes of the scripts and styles that these pages load."""
+OPEN_FOLDERS = ("/static-offline-docs/", ASSETS)
+"""Path prefixes of the scripts and styles that these pages and the page at `/` load."""
 CHUNK_BYTES = 64 * 1024
 """Maximum bytes per ASGI message of a response. Chunks that wait for a slow client count as held bytes."""
 DISCONNECTED = 499
@@ -55,7 +56,7 @@ class Application:
     OpenAPI document and serves its documentation pages.
 
     Args:
-        pages: the documentation pages.
+        pages: the documentation pages, and the files that pages load.
         table: the routes.
         engine: the models.
         reloader: loads and unloads models.
@@ -83,7 +84,7 @@ class Application:
         self._parser = parser
         self._settings = settings
         self._metrics = metrics
-        self._keys = Keys(settings.api_keys, table.open_paths | PAGES, PAGE_ASSETS)
+        self._keys = Keys(settings.api_keys, table.open_paths | PAGES, OPEN_FOLDERS)
         self._origins = Origins(settings.cors_origins)
         self._cors = Cors(settings.cors_origins)
         self._admission = HeadAdmission(engine, table, self._keys, settings.deadline_s)
@@ -270,5 +271,5 @@ def _request_id(given: str) -> str:
 
 
 def _is_page(path: str) -> bool:
-    """Whether a path is one of FastAPI's documentation pages, or a script or style that they load."""
-    return path in PAGES or path.startswith(PAGE_ASSETS)
+    """Whether a path is one of FastAPI's documentation pages, or a file that a page loads."""
+    return path in PAGES or path.startswith(OPEN_FOLDERS)

@@ -5,6 +5,7 @@ Each distinct text is encoded once; vectors of texts seen before come from the m
 
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,17 @@ CHUNK_ROWS = 512
 """Rows encoded before their vectors are cached: a ranking that missed its deadline can be retried from there."""
 
 
+class Encodings(NamedTuple):
+    """Vectors of texts, with what is known about each text."""
+
+    vectors: Floats
+    """(texts, dim)"""
+    coverages: list[Coverage]
+    cached: list[bool]
+    """Whether the vector was in the cache."""
+    timing: Timing
+
+
 async def score(
     model: ServedMatcher, pairs: Sequence[tuple[Text, Text]], *, on_overflow: OnOverflow, deadline: float
 ) -> tuple[list[ScoredPair], Timing]:
@@ -27,7 +39,7 @@ async def score(
     Raises: InvalidInput naming the document; as `Batcher.infer`.
     """
     texts = [text for pair in pairs for text in pair]
-    vectors, coverages, timing = await encode(model, texts, on_overflow=on_overflow, deadline=deadline)
+    vectors, coverages, _, timing = await encode(model, texts, on_overflow=on_overflow, deadline=deadline)
     scores = await model.score(vectors[0::2], vectors[1::2], deadline)
     return list(map(ScoredPair, scores, coverages[0::2], coverages[1::2])), timing
 
@@ -39,16 +51,15 @@ async def rank(
 
     Raises: InvalidInput naming the document; as `Batcher.infer`.
     """
-    vectors, coverages, timing = await encode(model, [query, *documents], on_overflow=on_overflow, deadline=deadline)
+    texts = [query, *documents]
+    vectors, coverages, cached, timing = await encode(model, texts, on_overflow=on_overflow, deadline=deadline)
     queries = np.repeat(vectors[:1], len(documents), axis=0)
     scores = await model.score(queries, vectors[1:], deadline)
-    return Ranking(coverages[0], scores, coverages[1:]), timing
+    return Ranking(coverages[0], scores, coverages[1:], cached[1:]), timing
 
 
-async def encode(
-    model: ServedMatcher, texts: Sequence[Text], *, on_overflow: OnOverflow, deadline: float
-) -> tuple[Floats, list[Coverage], Timing]:
-    """Vectors (texts, dim) of documents of any length: the mean of their rows' vectors.
+async def encode(model: ServedMatcher, texts: Sequence[Text], *, on_overflow: OnOverflow, deadline: float) -> Encodings:
+    """Vectors of documents of any length: the mean of their rows' vectors.
 
     Raises: InvalidInput naming the document; as `Batcher.infer`.
     """
@@ -57,6 +68,7 @@ async def encode(
     request = await offload(count, Texts, texts, model.manifest, on_overflow)
     distinct = dict.fromkeys(request.keys)
     found = model.cache.find(distinct)
+    cached = [key in found for key in request.keys]
     new = await offload(count, lambda: {key: request.rows(key) for key in distinct if key not in found})
     decode_s = time.perf_counter() - started
     queue_s = compute_s = 0.0
@@ -69,7 +81,7 @@ async def encode(
             found[key] = vector
             model.cache.put(key, vector)
     await offload(count, _count, model, request.coverages)
-    return request.vectors(found), request.coverages, Timing(decode_s, queue_s, compute_s)
+    return Encodings(request.vectors(found), request.coverages, cached, Timing(decode_s, queue_s, compute_s))
 
 
 def _count(model: ServedMatcher, coverages: Sequence[Coverage]) -> None:

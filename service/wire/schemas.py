@@ -175,11 +175,15 @@ class RankRequest(_Request):
 
 
 class RankedDocument(BaseModel):
-    """Result of one document; `index` is its position in the request."""
+    """Result of one document; `index` is its position in the request.
+
+    `cached` tells whether the document was encoded before the request, so that its encoding came from the cache.
+    """
 
     index: int
     score: float
     coverage: Coverage
+    cached: bool
     document: str | None = None
 
 

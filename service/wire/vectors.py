@@ -61,7 +61,7 @@ async def encode_texts(
     check_vectors(call, served.manifest, len(given), dimensions)
     texts = await offload(len(given), read_texts, call, place, given)
     work = encode(served, texts, on_overflow=on_overflow, deadline=call.deadline)
-    vectors, coverages, timing = await call.run(served, work)
+    vectors, coverages, _, timing = await call.run(served, work)
     return EncodedTexts(served, vectors, coverages, timing)
 
 

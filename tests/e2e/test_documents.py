@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -58,8 +58,17 @@ def test_make_targets_and_recipes_of_parsed_blocks_exist() -> None:
                 assert (ROOT / "model" / "recipes" / f"{words[4]}.toml").is_file(), line
 
 
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server whose answers do not depend on earlier requests: it caches nothing."""
+    flags = ("--max-cache-bytes", "0", "--drain-delay-s", "0", "--deadline-s", "3600")
+    with Server(tmp_path_factory.mktemp("fresh") / "log", *flags) as server:
+        yield server
+        assert server.stop() == 0
+
+
 @pytest.mark.parametrize("page", RUN, ids=page_id)
-def test_code_blocks_print_the_documented_output(page: Path, server: Server, tmp_path: Path) -> None:
+def test_code_blocks_print_the_documented_output(page: Path, fresh: Server, tmp_path: Path) -> None:
     """The blocks run in a folder with the paths that they name; floats are compared as precisely as backends agree."""
     for folder in ("docs", "exports"):
         (tmp_path / folder).symlink_to(ROOT / folder)
@@ -72,7 +81,7 @@ def test_code_blocks_print_the_documented_output(page: Path, server: Server, tmp
         if match["mark"] != "run":
             assert expected is None, f"output of a block that is not run: {match['code']}"
             continue
-        answer = run(code(match, server), tmp_path)
+        answer = run(code(match, fresh), tmp_path)
         if expected is not None:
             assert same(values(answer), values(expected)), answer
 

@@ -1,5 +1,6 @@
 """API keys: which routes need one, how it is sent, and that it stays secret."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,6 +132,13 @@ def test_docs_pages_are_open(anonymous: httpx.Client, method: str, path: str) ->
     answer = anonymous.request(method, path, follow_redirects=True)
     assert answer.status_code == 200
     assert bool(answer.content) is (method == "GET")
+
+
+def test_files_of_the_page_are_open(anonymous: httpx.Client) -> None:
+    files = re.findall(r'(?:src|href)="\./([^"]+)"', anonymous.get("/").text)
+    assert len(files) == 3
+    assert [anonymous.get(f"/{file}").status_code for file in files] == [200, 200, 200]
+    assert anonymous.get("/assets/../v1/models").status_code == 401
 
 
 def test_401_has_the_shape_of_the_protocol(anonymous: httpx.Client) -> None:

@@ -96,6 +96,7 @@ def test_without_a_cache_other_pairs_change_a_score_by_rounding_only(
         together = by_index(rank(client, query, texts))
         alone = [rank(client, query, [document])[0]["score"] for document in texts]
         assert together == pytest.approx(alone, abs=1e-6)
+        assert not any(result["cached"] for result in rank(client, query, texts))
         assert sample(client, "longdoc_encoding_cache_bytes") == 0
         assert sample(client, "longdoc_encoding_cache_requests_total", result="hit") == 0
 
@@ -154,11 +155,26 @@ def test_cached_texts_are_not_encoded_again(client: httpx.Client) -> None:
     assert sample(client, "longdoc_encoding_cache_bytes", model="aan") > 0
 
 
+def test_results_tell_which_documents_were_cached(client: httpx.Client) -> None:
+    """A document that occurs twice in a request, or is its query, is encoded once, but was not known before."""
+    query, *documents = (text(next(UNSEEN), 100) for _ in range(4))
+
+    def cached(*asked: str) -> list[bool]:
+        return [result["cached"] for result in sorted(rank(client, query, list(asked)), key=lambda r: r["index"])]
+
+    assert cached(documents[0], documents[0], query) == [False, False, False]
+    assert cached(documents[0], documents[1], query) == [True, False, True]
+    assert cached(*documents) == [True, True, False]
+
+
 def test_top_n_returns_the_best_documents(client: httpx.Client, texts: list[str]) -> None:
     query = text(600, 200)
     everything = rank(client, query, texts)
     for count in (1, 3, len(texts), 10**9):
-        assert rank(client, query, texts, top_n=count) == everything[:count]
+        best = rank(client, query, texts, top_n=count)
+        assert [(result["index"], result["score"]) for result in best] == [
+            (result["index"], result["score"]) for result in everything[:count]
+        ]
 
 
 def test_documents_are_returned_on_request(client: httpx.Client) -> None:

@@ -185,13 +185,14 @@ def check_pages(client: httpx.Client, plain: Server) -> None:
     document = client.get("/openapi.json").json()
     assert document.pop("servers") == [{"url": prefix}]
     assert document == plain.get("/openapi.json").json()
-    for path in (prefix, f"{prefix}/"):
-        assert client.get(client.base_url.copy_with(path=path)).headers["location"] == f"{prefix}/docs"
+    assert client.get(client.base_url.copy_with(path=prefix)).headers["location"] == f"{prefix}/"
     page = client.get("/docs").text
     assert f"{prefix}/openapi.json" in page
-    assets = re.findall(r'(?:src|href)="([^"]+)"', page)
-    assert assets
-    for asset in assets:
+    of_docs = re.findall(r'(?:src|href)="([^"]+)"', page)
+    of_page = [f"{prefix}/{path}" for path in re.findall(r'(?:src|href)="\./([^"]+)"', client.get("/").text)]
+    assert of_docs
+    assert of_page
+    for asset in (*of_docs, *of_page):
         assert client.get(client.base_url.copy_with(path=asset)).status_code == 200, asset
 
 

@@ -9,25 +9,21 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import cache
 from types import TracebackType
 from typing import Any, Literal
 
 import httpx
 import numpy as np
-from fastapi import FastAPI
-from pydantic import SecretStr
 from typing_extensions import override
 
 from artifact.backends.base import Array, Tensors
 from artifact.loading import LoadedModel
 from artifact.manifest import ClassifierManifest, ForecasterManifest, MatcherManifest
 from artifact.series import Calibration
+from service.app import create_app
 from service.engine.engine import Engine
 from service.engine.reload import Reloader
-from service.http.application import Application
 from service.metrics import Metrics
-from service.openapi import create_api
 from service.parser import Parser
 from service.settings import Settings
 from service.table import TABLE
@@ -176,17 +172,8 @@ class ServingClient(httpx.AsyncClient):
     def __init__(self, engine: Engine, metrics: Metrics, settings: Settings, table: Table) -> None:
         self.engine = engine
         self.metrics = metrics
-        api = _api(table, has_keys=bool(settings.api_keys))
         self.parser = Parser()
-        self.app = Application(
-            api,
-            table,
-            engine=engine,
-            reloader=Reloader(engine, settings, metrics),
-            parser=self.parser,
-            settings=settings,
-            metrics=metrics,
-        )
+        self.app = create_app(engine, Reloader(engine, settings, metrics), self.parser, settings, metrics, table)
         super().__init__(transport=httpx.ASGITransport(self.app, raise_app_exceptions=False), base_url="http://x")
 
     @override
@@ -210,12 +197,6 @@ def serving(*models: LoadedModel, settings: Settings | None = None, table: Table
     """Return a client of an application that serves models without a socket."""
     chosen, metrics = settings or Settings(), Metrics()
     return ServingClient(Engine(models, chosen, metrics), metrics, chosen, table)
-
-
-@cache
-def _api(table: Table, *, has_keys: bool) -> FastAPI:
-    """Return the API, which depends on neither models nor limits; cached, since building it is slow."""
-    return create_api(Settings(api_keys=(SecretStr("key"),) if has_keys else ()), table)
 
 
 def _common(name: str, version: int) -> dict[str, Any]:

@@ -78,6 +78,13 @@ def test_ranking_is_best_first_and_stable() -> None:
     }
 
 
+def test_ranking_tells_which_documents_were_cached() -> None:
+    documents = [Coverage(size, size, 1) for size in (1, 2)]
+    ranking = Ranking(Coverage(9, 9, 1), [0.5, 0.9], documents, [True, False])
+    assert [entry["cached"] for entry in ranking.as_json(None, "windows")] == [False, True]
+    assert "cached" not in Ranking(Coverage(9, 9, 1), [0.5, 0.9], documents).as_json(1, "windows")[0]
+
+
 def test_pair_has_the_coverage_of_both() -> None:
     pair = ScoredPair(0.25, Coverage(28, 16, 1), Coverage(2, 2, 1))
     assert pair.as_json("head") == {

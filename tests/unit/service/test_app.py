@@ -1,6 +1,7 @@
 """The FastAPI application: routes, methods, pages."""
 
 import asyncio
+import re
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import pytest
 from starlette.responses import Response
 
 from service.openapi import create_api
-from service.routes import operations
+from service.routes import page
 from service.settings import Settings
 from service.table import TABLE
 from service.wire.call import Call
@@ -53,12 +54,22 @@ async def test_route_accepts_its_methods(method: str, status: int) -> None:
 
 
 async def test_routes_below_a_root_path() -> None:
-    transport = httpx.ASGITransport(application(*ROUTES, *operations.ROUTES), root_path="/text")
+    transport = httpx.ASGITransport(application(*ROUTES, *page.ROUTES), root_path="/text")
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
         assert (await client.get("/text/it")).json() == {"it": "/it"}
         assert (await client.put("/text/it")).headers["allow"] == "GET, HEAD, POST"
         assert (await client.get("/text/docs")).status_code == 200
         assert (await client.get("/text/openapi.json")).json()["servers"] == [{"url": "/text"}]
+        assert (await client.get("/text")).headers["location"] == "/text/", "addresses in the page are relative"
+        found = await client.get("/text/")
+        assert found.status_code == 200
+        for asset in re.findall(r'(?:src|href)="\./([^"]+)"', found.text):
+            assert (await client.get(f"/text/{asset}")).status_code == 200
+
+
+async def test_without_the_page_the_root_leads_to_the_docs_below_a_root_path() -> None:
+    app = application(*page.ROUTES, settings=Settings(page=False))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app, root_path="/text"), base_url="http://x") as client:
         for path in ("/text", "/text/"):
             assert (await client.get(path)).headers["location"] == "/text/docs"
 
@@ -97,10 +108,10 @@ async def test_pages_that_are_requested_at_once_are_all_answered() -> None:
 
 async def test_docs_pages_load_no_external_resources() -> None:
     async with client_of(*ROUTES) as client:
-        page = await client.get("/docs")
-    assert page.status_code == 200
-    assert "http://" not in page.text
-    assert "https://" not in page.text
+        docs = await client.get("/docs")
+    assert docs.status_code == 200
+    assert "http://" not in docs.text
+    assert "https://" not in docs.text
 
 
 def test_routes_are_described_by_their_handlers() -> None:

@@ -1,14 +1,10 @@
 """The benchmark of GPUs: measurements on a CPU, and the report."""
 
-import json
-import sys
 from pathlib import Path
-
-import pytest
 
 from artifact.manifest import version_folder
 from benchmarks.lib.record import Data, Record
-from benchmarks.serving import gpu, gpu_paths
+from benchmarks.serving import gpu
 from tests.support.paths import EXPORTS
 from tests.support.records import expect_in_report
 
@@ -77,28 +73,9 @@ def test_operators_left_to_the_cpu_are_not_asked_of_a_machine_without_a_gpu() ->
     assert gpu.device_name("cpu") == "none"
 
 
-@pytest.mark.parametrize("path", [path for path in gpu_paths.PATHS if not path.startswith("torch.compile")])
-def test_path_of_the_papers_encoder_is_measured(
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    path: str,
-) -> None:
-    folder = tmp_path_factory.getbasetemp() / "paths"
-    folder.mkdir(exist_ok=True)
-    monkeypatch.setattr(gpu_paths, "ROWS", (1, 2))
-    monkeypatch.setattr(gpu_paths, "SECONDS", 0.0)
-    arguments = ["gpu_paths", path, "--device", "cpu", "--folder", str(folder), "--length", "128"]
-    monkeypatch.setattr(sys, "argv", arguments)
-    gpu_paths.main()
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [one["rows"] for one in found] == [1, 2]
-    assert all(one["path"] == path and one["error"] < (1e-2 if "float16" in path else 1e-5) for one in found)
-
-
 def test_path_without_a_result_is_recorded(tmp_path: Path) -> None:
     found = gpu.measure_path("no such path", "cpu", str(tmp_path), limit_s=60)
     assert found[0]["path"] == "no such path"
     assert "invalid choice" in found[0]["failure"]
-    found = gpu.measure_path(gpu_paths.PATHS[0], "cpu", str(tmp_path), limit_s=0.01)
-    assert found == [{"path": gpu_paths.PATHS[0], "failure": "no result in 0.01 s"}]
+    found = gpu.measure_path(gpu.PATHS[0], "cpu", str(tmp_path), limit_s=0.01)
+    assert found == [{"path": gpu.PATHS[0], "failure": "no result in 0.01 s"}]

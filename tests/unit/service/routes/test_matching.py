@@ -51,8 +51,8 @@ async def test_ranking_is_best_first_and_stable() -> None:
         (2, 0.5),
     ]
     assert best["results"] == [
-        {"index": 3, "score": 0.833333, "coverage": whole(2), "document": "++"},
-        {"index": 1, "score": 0.75, "coverage": whole(2), "document": "+."},
+        {"index": 3, "score": 0.833333, "coverage": whole(2), "cached": True, "document": "++"},
+        {"index": 1, "score": 0.75, "coverage": whole(2), "cached": True, "document": "+."},
     ]
 
 

@@ -1,4 +1,4 @@
-"""`/metrics` and `/`."""
+"""`/metrics`."""
 
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import SecretStr
@@ -33,13 +33,6 @@ async def test_head_is_answered_without_a_body() -> None:
     async with serving(classifier()) as client:
         response = await client.head("/metrics")
     assert (response.status_code, response.content) == (200, b"")
-
-
-async def test_root_redirects_to_the_docs() -> None:
-    async with serving(classifier()) as client:
-        response = await client.get("/")
-        assert (response.status_code, response.headers["location"]) == (307, "docs")
-        assert (await client.get("/docs")).status_code == 200
 
 
 async def test_wrong_method_is_a_problem() -> None:

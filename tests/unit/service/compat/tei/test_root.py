@@ -81,7 +81,9 @@ async def test_error_names_the_wrong_value(body: dict[str, Any], status: int, me
     assert check_error(response, status).startswith(message)
 
 
-async def test_get_on_the_root_still_leads_to_the_docs() -> None:
-    async with serving(classifier()) as client:
-        page = await client.get("/")
-    assert (page.status_code, page.headers["location"]) == (307, "docs")
+@pytest.mark.parametrize("page", [True, False])
+async def test_page_on_the_root_changes_no_answer(page: bool) -> None:
+    async with serving(classifier(), settings=Settings(page=page)) as client:
+        assert (await client.get("/")).status_code == (200 if page else 307)
+        found = answer(await client.post("/", json={"inputs": "+"}))
+    assert found == [[{"label": "positive", "score": 0.666667}, {"label": "negative", "score": 0.333333}]]

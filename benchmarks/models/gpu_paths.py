@@ -1,4 +1,4 @@
-"""`python -m benchmarks.serving.gpu_paths PATH`: the paper's encoder by one path. Used by `benchmarks.serving.gpu`.
+"""`python -m benchmarks.models.gpu_paths PATH`: the paper's encoder by one path. Used by `benchmarks.serving.gpu`.
 
 Prints one JSON object for each batch size. The model and its outputs in float32 on the CPU are written to `--folder` by
 the first path and read by the others.
@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from benchmarks.serving.gpu import PATHS
 from model.cli.export import eager, write_graph
 from model.config.encoder import EncoderConfig
 from model.nn.classifier import ByteClassifier
@@ -31,20 +32,11 @@ Run = Callable[[Array, Array], Array]
 LENGTH = 4096
 ROWS = (1, 64)
 SECONDS = 0.5
-PATHS = (
-    "ONNX Runtime",
-    "ONNX Runtime, CUDA graph",
-    "ONNX Runtime, float16",
-    "ONNX Runtime, TF32",
-    "PyTorch",
-    "torch.compile",
-    "torch.compile, bfloat16",
-)
 
 
 def main() -> None:
     """Measure one path."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.serving.gpu_paths", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.models.gpu_paths", description=__doc__)
     parser.add_argument("path", choices=PATHS)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--folder", type=Path, required=True)

@@ -1,0 +1,459 @@
+/** The tab that forecasts a series from a CSV file. */
+
+import { useMemo, useState } from 'preact/hooks'
+import { Problem } from './api'
+import { Chart } from './chart'
+import { CsvError, isSameFrequency, readTable, type Table } from './csv'
+import { count, number, plural, size, time } from './format'
+import { choices, type Forecaster, idOf, type ModelList } from './models'
+import { useRequest } from './requests'
+import * as example from './series-example'
+import { AnswerCard, AnsweredBy, ChooseFile, CopyRequest, Drop, Failure, ModelSelect, onSubmitKey, save } from './ui'
+
+interface Response {
+  model: string
+  version: number
+  forecast: Record<string, number[]> | number[][]
+  quantiles: Record<string, Record<string, number[]> | number[][]>
+  quantiles_reliable: boolean
+  coverage: { observations_total: number; observations_used: number; imputed: number; context_length: number }
+  timestamps?: string[]
+}
+
+interface Opened {
+  name: string
+  table: Table
+}
+
+/** What was asked: a channel of the model is read from a column of the table. */
+interface Asked {
+  table: Table
+  channels: string[]
+  columns: string[]
+}
+
+const LEVELS = ['0.1', '0.9'] as const
+const MAX_BYTES = 64 * 2 ** 20
+
+/** Columns for the channels of a model, by name or, if they have other names, by position; null if they do not fit. */
+function columnsFor(model: Forecaster, table: Table): string[] | null {
+  const names = table.columns.map(({ name }) => name)
+  if (model.channels.every((channel) => names.includes(channel))) return model.channels
+  return names.length === model.channels.length ? names : null
+}
+
+function hasNames(model: Forecaster, table: Table): boolean {
+  return model.channels.every((channel) => table.columns.some(({ name }) => name === channel))
+}
+
+function hasFrequency(model: Forecaster, { frequency }: Table): boolean {
+  return frequency === null || model.frequency === 'irregular' || isSameFrequency(frequency, model.frequency)
+}
+
+/** The models that can read a table, the best fitting first. */
+function fitting(models: Forecaster[], table: Table): Forecaster[] {
+  const rank = (model: Forecaster) => (hasNames(model, table) ? 0 : 2) + (hasFrequency(model, table) ? 0 : 1)
+  return models.filter((model) => columnsFor(model, table)).sort((a, b) => rank(a) - rank(b))
+}
+
+export function Forecast({ list, isShown }: { list: ModelList | null; isShown: boolean }) {
+  const models = choices(list, 'forecasting')
+  const [opened, setOpened] = useState<Opened | null>(null)
+  const [chosen, setChosen] = useState('')
+  const [horizon, setHorizon] = useState('')
+  const [asked, setAsked] = useState<Asked | null>(null)
+  const runner = useRequest<Response>()
+  const able = opened ? fitting(models, opened.table) : models
+  const model = able.find((each) => idOf(each) === chosen) ?? able[0]
+
+  const forecast = (table: Table, reader: Forecaster, steps = horizon) => {
+    const columns = columnsFor(reader, table)
+    if (!columns)
+      return runner.fail(
+        new Problem(
+          'The columns do not fit the model',
+          `${reader.name} reads ${count(reader.channels.length)} channels: ${reader.channels.join(', ')}.`,
+        ),
+      )
+    const kept = reader.context_length
+    const series = reader.channels.map((channel, index) => {
+      const column = table.columns.find(({ name }) => name === columns[index])
+      return [channel, (column?.values ?? []).slice(-kept)] as const
+    })
+    const start = table.times?.slice(-kept)[0]
+    const content = JSON.stringify({
+      model: idOf(reader),
+      series: Object.fromEntries(series),
+      horizon: Number(steps) || Math.min(96, reader.horizon),
+      quantiles: LEVELS.map(Number),
+      ...(table.frequency ? { frequency: table.frequency } : {}),
+      ...(start !== undefined && table.frequency ? { start: new Date(start * 1000).toISOString().slice(0, 19) } : {}),
+    })
+    setAsked({ table, channels: reader.channels, columns })
+    return runner.run({ path: 'v1/forecast', body: { type: 'application/json', content } })
+  }
+  const open = (name: string, text: string) => {
+    let table: Table
+    try {
+      table = readTable(text)
+    } catch (error) {
+      if (!(error instanceof CsvError)) throw error
+      setOpened(null)
+      return runner.fail(new Problem(`${name} cannot be read as a series`, error.message))
+    }
+    setOpened({ name, table })
+    const [best] = fitting(models, table)
+    setChosen(best ? idOf(best) : '')
+    if (best) return forecast(table, best)
+    const known = models.map((each) => `${each.name} reads ${each.channels.join(', ')}`).join('; ')
+    return runner.fail(
+      new Problem(
+        'No model reads these columns',
+        `${name} has ${table.columns.map((column) => column.name).join(', ')}. ${known}.`,
+      ),
+    )
+  }
+  const openFile = async ([file]: File[]) => {
+    if (!file) return
+    if (file.size > MAX_BYTES)
+      return runner.fail(
+        new Problem('The file is too long', `${file.name} has ${size(file.size)}; this page reads ${size(MAX_BYTES)}.`),
+      )
+    open(file.name, await file.text())
+  }
+  const submit = () => {
+    if (opened && model) forecast(opened.table, model)
+    else if (!opened) runner.fail(new Problem('There is no series', 'Choose a CSV file, or drop one.'))
+  }
+  const hasExample = models.some(({ name }) => name === 'ettm2')
+
+  return (
+    <>
+      <div class="intro">
+        <h1>Forecast a series</h1>
+        <p>Drop a CSV file with one column for each channel. Its times and frequency are recognised.</p>
+      </div>
+      <Drop label="Drop a CSV file to forecast it" onFiles={openFile} class="card">
+        <div class="options">
+          <ModelSelect list={list} models={able} value={model ? idOf(model) : ''} onChange={setChosen} />
+          <div class="field">
+            <label for="horizon">Steps</label>
+            <input
+              id="horizon"
+              type="number"
+              inputMode="numeric"
+              min={1}
+              max={model?.horizon}
+              placeholder={model ? String(Math.min(96, model.horizon)) : ''}
+              value={horizon}
+              onInput={(event) => setHorizon(event.currentTarget.value)}
+              onKeyDown={onSubmitKey(submit)}
+            />
+          </div>
+        </div>
+        {opened ? <TableView opened={opened} model={model} /> : <p class="target">Drop a CSV file here</p>}
+        <div class="actions">
+          <button type="button" class="primary" disabled={runner.isRunning} onClick={submit}>
+            {runner.isRunning ? 'Forecasting…' : 'Forecast'}
+          </button>
+          <ChooseFile text="Choose a CSV file" accept=".csv,.tsv,.txt,text/csv" onFiles={openFile} />
+        </div>
+        {hasExample && (
+          <p class="examples">
+            <span>Try</span>
+            <button type="button" class="link" onClick={() => open(example.NAME, example.csv())}>
+              a week of a transformer
+            </button>
+          </p>
+        )}
+      </Drop>
+      <Failure of={runner} />
+      {runner.answer && runner.request && asked && (
+        <AnswerCard answer={runner.answer}>
+          <Answered data={runner.answer.data} asked={asked} isShown={isShown} />
+          <AnsweredBy answer={runner.answer} />
+          <CopyRequest request={runner.request} />
+        </AnswerCard>
+      )}
+    </>
+  )
+}
+
+/** What was recognised in a file. */
+function TableView({ opened, model }: { opened: Opened; model: Forecaster | undefined }) {
+  const { name, table } = opened
+  const rows = table.columns[0]?.values.length ?? 0
+  const first = table.times?.[0]
+  const last = table.times?.at(-1)
+  const isNamed = !model || hasNames(model, table)
+  return (
+    <div class="file">
+      <p>
+        <strong>{name}</strong>
+        <span>{plural(rows, 'step')}</span>
+        <span>{table.frequency ? `one every ${table.frequency}` : 'no regular times'}</span>
+        {first !== undefined && last !== undefined && (
+          <span>
+            {time(first)} to {time(last)}
+          </span>
+        )}
+      </p>
+      <ul class="chips" aria-label="Channels">
+        {table.columns.map((column) => (
+          <li key={column.name}>{column.name}</li>
+        ))}
+      </ul>
+      {!isNamed && model && (
+        <p class="note">
+          The columns have other names than the channels of {model.name}; they are read in its order:{' '}
+          {model.channels.join(', ')}.
+        </p>
+      )}
+      {model && !hasFrequency(model, table) && (
+        <p class="note">
+          {model.name} expects a value every {model.frequency}.
+        </p>
+      )}
+      {table.added > 0 && (
+        <p class="note">{plural(table.added, 'step')} missing in the file; the service imputes them.</p>
+      )}
+      {table.ignored.length > 0 && <p class="note">Not numbers, so not used: {table.ignored.join(', ')}.</p>}
+    </div>
+  )
+}
+
+interface Channel {
+  name: string
+  column: string
+  history: (number | null)[]
+  mean: number[]
+  low: number[]
+  high: number[]
+}
+
+function Answered({ data, asked, isShown }: { data: Response; asked: Asked; isShown: boolean }) {
+  const channels = useMemo(() => channelsOf(data, asked), [data, asked])
+  const steps = channels[0]?.mean.length ?? 0
+  const known = asked.table.columns[0]?.values.length ?? 0
+  const x = useMemo(() => axisOf(data, asked.table, known, steps), [data, asked, known, steps])
+  const hasTime = data.timestamps !== undefined
+  const recent = useMemo((): [number, number] => {
+    const first = Math.max(0, known - Math.max(2 * steps, data.coverage.context_length))
+    return [x[first] ?? 0, x.at(-1) ?? 1]
+  }, [x, known, steps, data])
+  const everything: [number, number] = [x[0] ?? 0, x.at(-1) ?? 1]
+  const [range, setRange] = useState<[number, number] | null>(null)
+  const [hovered, setHovered] = useState<number | null>(null)
+  const shown = range ?? recent
+  const zoom = (factor: number) => {
+    const [low, high] = shown
+    const width = Math.min((high - low) * factor, everything[1] - everything[0])
+    const end = Math.min(everything[1], high + (factor > 1 ? (width - (high - low)) / 2 : 0))
+    setRange([Math.max(everything[0], end - width), end])
+  }
+  const { imputed, context_length } = data.coverage
+  return (
+    <>
+      <p class="summary" aria-live="polite">
+        {plural(steps, 'step')} ahead of {plural(channels.length, 'channel')}, from the last {count(context_length)}{' '}
+        steps.
+        {imputed > 0 && ` ${plural(imputed, 'missing value')} imputed.`}
+      </p>
+      {!data.quantiles_reliable && (
+        <p class="warning" role="note">
+          The bands of this forecast are not reliable: on test data they covered clearly more or less than 80 %, or too
+          many values were missing.
+        </p>
+      )}
+      <div class="toolbar">
+        <div class="legend">
+          <span>
+            <i class="line history" /> history
+          </span>
+          <span>
+            <i class="line forecast" /> forecast
+          </span>
+          <span>
+            <i class="swatch band" /> 80 % band
+          </span>
+        </div>
+        <fieldset class="zoom" aria-label="Range">
+          <button type="button" class="quiet" onClick={() => zoom(0.5)} aria-label="Zoom in">
+            +
+          </button>
+          <button type="button" class="quiet" onClick={() => zoom(2)} aria-label="Zoom out">
+            −
+          </button>
+          <button type="button" class="quiet" onClick={() => setRange(null)}>
+            Recent
+          </button>
+          <button type="button" class="quiet" onClick={() => setRange(everything)}>
+            All
+          </button>
+          <button type="button" onClick={() => save('forecast.csv', csvOf(channels, x, known, hasTime), 'text/csv')}>
+            Download CSV
+          </button>
+        </fieldset>
+      </div>
+      {isShown && (
+        <div class="charts">
+          {channels.map((channel) => (
+            <ChannelChart
+              key={channel.name}
+              channel={channel}
+              x={x}
+              known={known}
+              hasTime={hasTime}
+              range={shown}
+              hovered={hovered}
+              onHover={setHovered}
+              onZoom={setRange}
+            />
+          ))}
+        </div>
+      )}
+      <p class="muted hint">Drag across a chart to zoom in on a range; a double click shows the recent part again.</p>
+      <ForecastTable channels={channels} x={x} known={known} hasTime={hasTime} />
+    </>
+  )
+}
+
+function ChannelChart(props: {
+  channel: Channel
+  x: number[]
+  known: number
+  hasTime: boolean
+  range: [number, number]
+  hovered: number | null
+  onHover: (index: number | null) => void
+  onZoom: (range: [number, number] | null) => void
+}) {
+  const { channel, x, known, hasTime, hovered } = props
+  const { history, mean, low, high } = channel
+  const data = useMemo((): [number[], ...(number | null)[][]] => {
+    const gap = new Array<null>(known).fill(null)
+    // The curves of the forecast begin at the last known value, so that they are connected.
+    const last = history.at(-1) ?? null
+    const after = (values: number[]) => [...gap.slice(0, -1), last, ...values]
+    return [x, [...history, ...new Array<null>(mean.length).fill(null)], after(mean), after(high), after(low)]
+  }, [x, channel, known])
+  const ahead = hovered === null ? -1 : hovered - known
+  const at = hovered === null ? '' : label(x, hovered, hasTime)
+  const past = hovered === null ? null : history[hovered]
+  const readout =
+    hovered === null
+      ? ''
+      : ahead >= 0
+        ? `${at} · ${number(mean[ahead] ?? 0)} (${number(low[ahead] ?? 0)} to ${number(high[ahead] ?? 0)})`
+        : `${at} · ${past === null || past === undefined ? 'missing' : number(past)}`
+  return (
+    <figure>
+      <figcaption>
+        <strong>{channel.column}</strong>
+        {channel.column !== channel.name && <span class="muted">as {channel.name}</span>}
+        <span class="readout">{readout}</span>
+      </figcaption>
+      <Chart
+        summary={`${channel.column}: forecast from ${number(mean[0] ?? 0)} to ${number(mean.at(-1) ?? 0)}; at the last step the band is ${number(low.at(-1) ?? 0)} to ${number(high.at(-1) ?? 0)}`}
+        data={data}
+        lines={[
+          { label: 'history', color: '--history' },
+          { label: 'forecast', color: '--accent', width: 2 },
+          { label: 'upper', color: '--band-edge', width: 1 },
+          { label: 'lower', color: '--band-edge', width: 1 },
+        ]}
+        band={[3, 4]}
+        hasTime={hasTime}
+        height={190}
+        range={props.range}
+        onHover={props.onHover}
+        onZoom={props.onZoom}
+        format={number}
+      />
+    </figure>
+  )
+}
+
+/** The same values for those who do not see the charts. */
+function ForecastTable(props: { channels: Channel[]; x: number[]; known: number; hasTime: boolean }) {
+  const { channels, x, known, hasTime } = props
+  const [isOpen, setOpen] = useState(false)
+  return (
+    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>Values as a table</summary>
+      {isOpen && (
+        <section class="scroll" tabIndex={0} aria-label="Forecast as a table">
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">{hasTime ? 'time' : 'step'}</th>
+                {channels.map(({ name, column }) => (
+                  <th key={name} scope="col">
+                    {column}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {(channels[0]?.mean ?? []).map((_, step) => (
+                <tr key={step}>
+                  <th scope="row">{label(x, known + step, hasTime)}</th>
+                  {channels.map(({ name, mean, low, high }) => (
+                    <td key={name}>
+                      {number(mean[step] ?? 0)}{' '}
+                      <small>
+                        {number(low[step] ?? 0)} to {number(high[step] ?? 0)}
+                      </small>
+                    </td>
+                  ))}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </section>
+      )}
+    </details>
+  )
+}
+
+function channelsOf(data: Response, { table, channels, columns }: Asked): Channel[] {
+  const pick = (from: Record<string, number[]> | number[][] | undefined, channel: string, index: number) =>
+    (Array.isArray(from) ? from[index] : from?.[channel]) ?? []
+  return channels.map((name, index) => ({
+    name,
+    column: columns[index] ?? name,
+    history: table.columns.find((column) => column.name === columns[index])?.values ?? [],
+    mean: pick(data.forecast, name, index),
+    low: pick(data.quantiles[LEVELS[0]], name, index),
+    high: pick(data.quantiles[LEVELS[1]], name, index),
+  }))
+}
+
+/** Times in seconds if the service returned them; else numbers of steps. */
+function axisOf(data: Response, table: Table, known: number, steps: number): number[] {
+  if (!data.timestamps || !table.times) return Array.from({ length: known + steps }, (_, index) => index)
+  return [...table.times, ...data.timestamps.map((text) => Date.parse(`${text.slice(0, 19)}Z`) / 1000)]
+}
+
+function label(x: number[], index: number, hasTime: boolean): string {
+  const value = x[index] ?? 0
+  if (!hasTime) return `step ${count(value + 1)}`
+  return time(
+    value,
+    x.every((each) => each % 86_400 === 0),
+  )
+}
+
+function csvOf(channels: Channel[], x: number[], known: number, hasTime: boolean): string {
+  const cell = (text: string) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text)
+  const head = [
+    hasTime ? 'time' : 'step',
+    ...channels.flatMap(({ column }) => [column, ...LEVELS.map((level) => `${column} ${level}`)]),
+  ]
+  const rows = (channels[0]?.mean ?? []).map((_, step) => {
+    const at = x[known + step] ?? 0
+    const when = hasTime ? new Date(at * 1000).toISOString().slice(0, 19) : String(at + 1)
+    return [when, ...channels.flatMap(({ mean, low, high }) => [mean[step], low[step], high[step]])].join(',')
+  })
+  return [head.map(cell).join(','), ...rows, ''].join('\n')
+}

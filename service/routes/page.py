@@ -1,0 +1,76 @@
+"""`/`: the web page, whose source is in `page/`, and the files that it loads; or a redirect to the documentation.
+
+All addresses in the page are relative, so that it works behind a proxy that adds a path prefix.
+"""
+
+import functools
+from pathlib import Path
+
+from starlette import routing
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+from typing_extensions import override
+
+from service.wire.call import Call
+from service.wire.media import HTML
+from service.wire.route import Route
+
+FOLDER = Path(__file__).parents[1] / "page"
+"""The built page; `make page` writes it."""
+ASSETS = "/assets/"
+"""Path prefix of the files that the page loads. Their names contain a hash of their content."""
+POLICY = "; ".join(
+    [
+        "default-src 'none'",
+        "connect-src 'self'",
+        "img-src 'self' data:",
+        "script-src 'self'",
+        "style-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ]
+)
+"""Content-Security-Policy of the page: no inline scripts or styles, nothing from other origins."""
+HEADERS = {"cache-control": "no-cache", "content-security-policy": POLICY, "referrer-policy": "no-referrer"}
+KEEP = "public, max-age=31536000, immutable"
+"""Cache-Control of the files: one year."""
+
+
+async def get_page(call: Call) -> Response:
+    """Return the page; with `LONGDOC_PAGE=false`, redirect to the documentation of the routes."""
+    path, root_path = call.request.scope["path"], call.request.scope.get("root_path", "")
+    if not call.settings.page:
+        return RedirectResponse(f"{root_path}/docs" if root_path else "docs")
+    if root_path and path == root_path:  # without the slash, the addresses in the page would lose the prefix
+        return RedirectResponse(f"{root_path}/")
+    return HTMLResponse(_page(), headers=HEADERS)
+
+
+@functools.cache
+def _page() -> bytes:
+    """The HTML document."""
+    return (FOLDER / "index.html").read_bytes()
+
+
+class _KeptFiles(StaticFiles):
+    """Files that browsers keep and do not ask for again."""
+
+    @override
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """The file. Raises: starlette.exceptions.HTTPException."""
+        response = await super().get_response(path, scope)
+        response.headers["cache-control"] = KEEP
+        return response
+
+
+FILES = routing.Route(f"{ASSETS}{{name}}", GZipMiddleware(_KeptFiles(directory=FOLDER), compresslevel=6))
+"""The files that the page loads, compressed."""
+ROUTES = (
+    Route(
+        method="GET", path="/", handler=get_page, needs_key=False, answers_head=True, answers={HTML: str}, statuses=()
+    ),
+)
+"""The route needs no key, because a browser cannot send one when it opens a page."""

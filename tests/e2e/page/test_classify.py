@@ -1,0 +1,190 @@
+"""The tab Classify: its answers are those of the service, and its parts cover the document."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.browser import Visit, run_curl, run_python
+from tests.support.paths import ROOT
+from tests.support.server import Server
+
+pytestmark = pytest.mark.page
+
+REVIEW = (ROOT / "docs" / "review.txt").read_text()
+DIARY = "a festival diary of 100 KB"
+"""A long document for a classifier whose windows are shown; the speech is for one that returns stretches."""
+SPEECH = "a speech to the United Nations"
+
+
+def classify(page: Page, text: str) -> None:
+    page.get_by_role("textbox", name="Document").fill(text)
+    page.get_by_role("button", name="Classify").click()
+
+
+def asked(server: Server, text: str | bytes, **options: str) -> dict[str, object]:
+    body = text if isinstance(text, bytes) else text.encode()
+    kind = {"content-type": "application/octet-stream"}
+    answer = server.post("/v1/classify", content=body, headers=kind, params={"detail": "true", **options})
+    result: dict[str, object] = answer.json()["results"][0]
+    return result
+
+
+def parts(page: Page) -> list[str]:
+    """Return the text of each part of the document."""
+    return page.locator(".reader > span").all_text_contents()
+
+
+def test_label_and_probabilities_are_those_of_the_service(shown: Visit, server: Server) -> None:
+    page = shown.page
+    classify(page, REVIEW)
+    found = asked(server, REVIEW)
+    expect(page.locator(".result h2")).to_have_text(str(found["label"]))
+    scores = {score["label"]: f"{100 * score['score']:.1f} %" for score in found["scores"]}  # type: ignore[attr-defined]
+    rows = page.locator(".scores li")
+    assert {row.locator(".name").inner_text(): row.locator(".value").inner_text() for row in rows.all()} == scores
+    expect(page.locator(".coverage")).to_have_text("All 1,015 bytes were read, in one pass.")
+
+
+def test_long_document_is_shown_by_window(shown: Visit, server: Server) -> None:
+    page = shown.page
+    page.get_by_role("button", name=DIARY).click()
+    strip = page.get_by_role("slider")
+    text = page.get_by_role("textbox", name="Document").input_value()
+    assert len(text.encode()) > 60_000
+    windows = asked(server, text)["windows"]
+    assert isinstance(windows, list)
+    expect(strip).to_have_attribute("aria-valuemax", str(len(windows)))
+    assert "".join(parts(page)) == text
+    expect(page.locator(".coverage")).to_have_text(
+        f"All {len(text.encode()):,} bytes were read, in {len(windows)} overlapping windows."
+    )
+    kinds = page.locator(".strip rect").evaluate_all("all => all.map(one => one.getAttribute('class'))")
+    best = [window["scores"][0]["label"] for window in windows]
+    label = page.locator(".result h2").inner_text()
+    assert kinds == ["for" if one == label else "against" for one in best]
+
+
+def test_stretches_are_shown_where_the_model_returns_them(shown: Visit, server: Server) -> None:
+    page = shown.page
+    page.get_by_role("button", name=SPEECH).click()
+    expect(page.locator(".result h2")).to_have_text("Caribbean")
+    text = page.get_by_role("textbox", name="Document").input_value()
+    stretches = asked(server, text, model="un-debate")["stretches"]
+    assert isinstance(stretches, list)
+    expect(page.get_by_role("slider")).to_have_attribute("aria-valuemax", str(len(stretches)))
+    assert "".join(parts(page)) == text
+    expect(page.get_by_role("slider")).to_have_attribute("aria-valuetext", re.compile(r"part 1 of .*for Caribbean"))
+    page.get_by_role("button", name=re.compile("^Western Asia|^Eastern Africa|^Southern Asia")).first.click()
+    expect(page.locator(".legend").first).not_to_contain_text("Caribbean")
+
+
+def test_strip_shows_the_text_below_the_pointer_and_scrolls_to_it(shown: Visit) -> None:
+    page = shown.page
+    page.get_by_role("button", name=DIARY).click()
+    strip = page.get_by_role("slider")
+    box = strip.bounding_box()
+    assert box is not None
+    at = {"x": box["width"] * 0.75, "y": box["height"] / 2}
+    strip.hover(position=at)  # type: ignore[arg-type]
+    index = int(strip.get_attribute("aria-valuenow") or 0) - 1
+    assert 15 < index < 25
+    here = page.locator(".reader > span").nth(index)
+    excerpt = page.locator(".lens .excerpt").inner_text().strip("… ")
+    assert excerpt in " ".join(here.inner_text().split())
+    expect(here).not_to_be_in_viewport()
+    strip.click(position=at)  # type: ignore[arg-type]
+    page.locator(".reader").scroll_into_view_if_needed()
+    expect(here).to_be_in_viewport()
+
+
+def test_strip_is_used_with_the_keyboard(shown: Visit) -> None:
+    page = shown.page
+    page.get_by_role("button", name=DIARY).click()
+    strip = page.get_by_role("slider")
+    strip.focus()
+    for key, now in (("ArrowRight", "2"), ("ArrowRight", "3"), ("ArrowLeft", "2"), ("Home", "1"), ("End", "29")):
+        strip.press(key)
+        expect(strip).to_have_attribute("aria-valuenow", now)
+    strip.press("Enter")
+    page.locator(".reader").scroll_into_view_if_needed()
+    expect(page.locator(".reader > span").last).to_be_in_viewport()
+
+
+def test_part_that_is_not_read_is_shown(shown: Visit) -> None:
+    page = shown.page
+    page.get_by_label("Long documents").select_option("head")
+    page.get_by_role("button", name=DIARY).click()
+    expect(page.locator(".coverage")).to_contain_text(re.compile(r"^4,096 of [\d,]+ bytes were read; the hatched"))
+    assert page.locator(".strip rect").evaluate_all("all => all.map(one => one.getAttribute('class'))")[1:] == [
+        "unread"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [("A délightful film. ".encode() * 400, "A délightful film. " * 400), (b"Tr\xe8s bien. " * 9, "Très bien. " * 9)],
+    ids=["UTF-8", "Latin"],
+)
+def test_file_is_classified_as_it_is(shown: Visit, server: Server, tmp_path: Path, content: bytes, text: str) -> None:
+    page = shown.page
+    (tmp_path / "film.txt").write_bytes(content)
+    page.locator("#panel-classify input[type=file]").set_input_files(tmp_path / "film.txt")
+    expect(page.locator(".coverage")).to_contain_text(f"All {len(content):,} bytes were read")
+    assert "".join(parts(page)) == text
+    expect(page.locator(".result h2")).to_have_text(str(asked(server, content)["label"]))
+    curl = shown.copied("Copy as curl")
+    assert "--data-binary '@film.txt'" in curl
+    assert run_curl(curl, tmp_path)["results"][0] == asked(server, content, model="imdb-s3@4")
+
+
+def test_file_is_dropped(shown: Visit) -> None:
+    page = shown.page
+    data = page.evaluate_handle(
+        """() => {
+            const data = new DataTransfer()
+            data.items.add(new File(['A delight from start to end.'], 'dropped.txt', {type: 'text/plain'}))
+            return data
+        }"""
+    )
+    page.dispatch_event("#panel-classify .drop", "dragenter", {"dataTransfer": data})
+    expect(page.locator("#panel-classify .drop")).to_have_class(re.compile("over"))
+    page.dispatch_event("#panel-classify .drop", "drop", {"dataTransfer": data})
+    expect(page.locator(".coverage")).to_have_text("All 28 bytes were read, in one pass.")
+    expect(page.locator(".file")).to_contain_text("dropped.txt")
+    page.get_by_role("button", name="Remove").click()
+    expect(page.get_by_role("textbox", name="Document")).to_have_value("")
+
+
+@pytest.mark.parametrize("text", ['It\'s "fine", $HOME `x` \\ ünd so\n@weiter\n', REVIEW], ids=["quotes", "review"])
+def test_copied_commands_give_the_same_answer(shown: Visit, server: Server, tmp_path: Path, text: str) -> None:
+    classify(shown.page, text)
+    expect(shown.page.locator(".result h2")).to_be_visible()
+    expected = asked(server, text)
+    curl, python = shown.copied("Copy as curl"), shown.copied("Copy as Python")
+    assert shlex.split(curl)[:2] == ["curl", "-s"]
+    for printed in (run_curl(curl, tmp_path), run_python(python, tmp_path)):
+        assert printed["results"][0] == expected
+
+
+def test_document_that_is_too_long_for_a_command_is_saved(shown: Visit, tmp_path: Path) -> None:
+    page = shown.page
+    text = "A délightful film. " * 8000
+    classify(page, text)
+    expect(page.locator(".result h2")).to_be_visible()
+    curl, python = shown.copied("Copy as curl"), shown.copied("Copy as Python")
+    assert len(curl + python) < 1000
+    with page.expect_download() as downloading:
+        page.get_by_role("button", name="Save document.txt").click()
+    downloading.value.save_as(tmp_path / "document.txt")
+    first, second = run_curl(curl, tmp_path), run_python(python, tmp_path)
+    assert first == second
+    assert first["results"][0]["coverage"]["bytes_total"] == len(text.encode())
+
+
+def test_empty_document_is_not_sent(shown: Visit) -> None:
+    shown.page.get_by_role("button", name="Classify").click()
+    expect(shown.page.get_by_role("alert")).to_contain_text("There is no document")
+    assert not any("/v1/classify" in url for url in shown.requests)
