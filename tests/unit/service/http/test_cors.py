@@ -138,7 +138,7 @@ async def test_rejection_from_the_headers_has_cors_headers_too(origin: str, allo
     scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/v1/classify"}
     async with serving(classifier(), settings=Settings(cors_origins=(PAGE,))) as client:
         client.engine.models["mood"].batcher.close()
-        rejected = client.app.rejection({**scope, "headers": [(b"origin", origin.encode())]})
+        rejected = client.app.rejection({**scope, "headers": [(b"origin", origin.encode())]}, lambda: None)
     assert rejected is not None
     fields = dict(rejected.fields)
     assert (rejected.status, fields[b"vary"]) == (503, b"Origin")
