@@ -7,9 +7,10 @@
   (`service.batching.lane`).
 
 There is no batching delay: as soon as a slot is free, it computes the rows that are queued in its lane. Rows that
-arrive while all slots are busy form the next batches. The time per row of each bucket is measured continuously. A
-request that would miss its deadline is rejected at once, and a queued row that can no longer meet its deadline is not
-computed.
+arrive while all slots are busy form the next batches. The threads of a lane get full batches ahead, at most one for
+each slot, so that a slot does not wait for the event loop, which is busy under overload. The time per row of each
+bucket is measured continuously. A request that would miss its deadline is rejected at once, and a queued row that can
+no longer meet its deadline is not computed.
 
 Invariants, each a property test in tests/unit/service/batching/test_batcher.py:
 - every accepted request ends exactly once: with outputs, an error, or the cancellation of its caller;
