@@ -89,20 +89,22 @@ class Admission:
             return Rejection("too_late", Overloaded(message, self.retry_after_s()))
         return None
 
-    def rejection_without_rows(self, left_s: float, entering: int) -> Rejection | None:
+    def rejection_without_rows(self, left_s: float, entering: int, *, is_long: bool = False) -> Rejection | None:
         """As `rejection`, for an interactive request whose rows are not known yet.
 
         Args:
             left_s: seconds until its deadline.
             entering: admitted requests that are not in the queue yet; each is assumed to cost the average.
+            is_long: whether it is known to be for the background.
 
         """
-        if not self._foreground.waiting_rows and entering < self._limits.slots:
+        queue = self._background if is_long else self._foreground
+        if not queue.waiting_rows and entering < self._limits.slots:
             return None
         requests = entering + 1
         seconds = requests * self._cost.request_seconds
         # Rows and their sizes are not known: each request counts as one row, and all of them together as one byte.
-        return self.rejection(self._foreground, self._foreground.interactive, left_s, requests, 1, seconds, entering)
+        return self.rejection(queue, queue.interactive, left_s, requests, 1, seconds, entering)
 
     def retry_after_s(self) -> int:
         """Seconds until the current queues are computed, estimated from the measured time per row."""

@@ -96,6 +96,8 @@ class Batcher:
         self._run = run
         self._buckets = tuple(buckets)
         self._limits = limits
+        self._short_bytes = max(limits.short_bytes, buckets[0])
+        """Maximum bytes of a short request; for a model that takes long rows only, a single row is short."""
         self._metrics = metrics
         self._on_crash = on_crash
         self._clock = clock
@@ -142,15 +144,17 @@ class Batcher:
         arrived = [request.arrived for request in self._requests if request.waiting_rows]
         return self._clock() - min(arrived) if arrived else 0.0
 
-    def rejection(self, left_s: float, entering: int) -> Rejection | None:
+    def rejection(self, left_s: float, entering: int, size: int | None = None) -> Rejection | None:
         """Why a request is rejected before its rows are known; None if it is admitted.
 
         Args:
             left_s: seconds until its deadline.
             entering: admitted requests that are not in the queue yet; each is assumed to cost the average.
+            size: bytes of its rows; None if not known.
 
         """
-        return self._unavailable() or self._admission.rejection_without_rows(left_s, entering)
+        is_long = size is not None and size > self._short_bytes
+        return self._unavailable() or self._admission.rejection_without_rows(left_s, entering, is_long=is_long)
 
     async def infer(self, rows: list[bytes], deadline: float, *, bulk: bool = False) -> Outcome:
         """Compute the rows of one request. Cancelling the call drops its rows.
@@ -165,7 +169,8 @@ class Batcher:
         """
         loop = asyncio.get_running_loop()
         bulk = bulk or len(rows) > BULK_ROWS
-        lane = self._foreground if self._is_short(rows) and not bulk else self._background
+        is_short = sum(map(len, rows)) <= self._short_bytes
+        lane = self._foreground if is_short and not bulk else self._background
         request = self._admit(lane, rows, deadline, loop, bulk=bulk)
         timer = loop.call_at(deadline, self._expire, request)
         try:
@@ -197,10 +202,6 @@ class Batcher:
         if self._closed:
             return Rejection("shutting_down", ShuttingDown("the server is shutting down; retry on another one"))
         return None
-
-    def _is_short(self, rows: Sequence[bytes]) -> bool:
-        """Whether a request is short; for a model that takes long rows only, a single row is."""
-        return sum(map(len, rows)) <= max(self._limits.short_bytes, self._buckets[0])
 
     def _admit(
         self, lane: Lane, rows: list[bytes], deadline: float, loop: asyncio.AbstractEventLoop, *, bulk: bool

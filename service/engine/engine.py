@@ -181,7 +181,12 @@ class Engine:
         return self._is_draining
 
     def rejection(
-        self, task: str, left_s: float, entering: int, asked: Callable[[], ServedModel | None] = lambda: None
+        self,
+        task: str,
+        left_s: float,
+        entering: int,
+        asked: Callable[[], ServedModel | None] = lambda: None,
+        size: int | None = None,
     ) -> RetryableError | None:
         """Why a request is rejected before it is handled; None if a model that it may ask for can accept it.
 
@@ -194,10 +199,11 @@ class Engine:
             entering: admitted requests for the task that have not reached a queue yet.
             asked: returns the model that the request asks for; None if that is not known before it is handled. Called
                 only if the models of the task differ in whether they can accept it.
+            size: bytes of its documents; None if not known.
 
         """
         models = self.models.of_task(task)
-        found = [(model, model.batcher.rejection(left_s, entering)) for model in models]
+        found = [(model, model.batcher.rejection(left_s, entering, size)) for model in models]
         rejections = [(model, rejection) for model, rejection in found if rejection is not None]
         if not rejections:
             return None

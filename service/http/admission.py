@@ -81,6 +81,7 @@ class HeadAdmission:
             left_s,
             self._pending[task],
             lambda: self._asked_in_json(task, body()) if is_json else self._asked_in_query(task, scope["query_string"]),
+            None if is_json else _document_bytes(fields, scope["query_string"]),
         )
         if error is not None:
             return route, error
@@ -110,3 +111,9 @@ class HeadAdmission:
         """The model that a query string asks for; None if that cannot be told."""
         names = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("model", [])
         return self._engine.models.asked(task, names[0] if names else None) if len(names) <= 1 else None
+
+
+def _document_bytes(fields: dict[bytes, bytes], query: bytes) -> int | None:
+    """Bytes of the document that is the body; None if it is compressed, or if options may leave out a part of it."""
+    length = fields.get(b"content-length", b"")
+    return None if query or b"content-encoding" in fields or not DIGITS.fullmatch(length) else int(length)

@@ -225,6 +225,19 @@ def test_urgent_batch_is_not_handed_over_ahead() -> None:
     simulate(scenario, batch_rows=1)
 
 
+def test_unread_request_is_judged_by_its_lane_if_its_size_is_known() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        await measure(batcher, executor, 2.0)
+        tasks = [ask(batcher, b"long request", within=math.inf) for _ in range(4)]
+        await settle()
+        assert [batcher.rejection(5.0, 0, size) is None for size in (None, 4, 5)] == [True, True, False]
+        while executor.jobs:
+            await executor.finish()
+        await asyncio.gather(*tasks)
+
+    simulate(scenario, short_bytes=3)
+
+
 def test_rows_ahead_count_when_the_next_request_is_judged() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         await measure(batcher, executor, 2.0)

@@ -39,18 +39,25 @@ class FullEngine(Engine):
         super().__init__([], Settings(), Metrics())
         self.error = error
         self.asked: list[tuple[str, float, int]] = []
+        self.sizes: list[int | None] = []
 
     def rejection(
-        self, task: str, left_s: float, entering: int, asked: Callable[[], ServedModel | None] = lambda: None
+        self,
+        task: str,
+        left_s: float,
+        entering: int,
+        asked: Callable[[], ServedModel | None] = lambda: None,
+        size: int | None = None,
     ) -> RetryableError | None:
         del asked
+        self.sizes.append(size)
         self.asked.append((task, left_s, entering))
         return self.error
 
 
 def scope_of(path: str = "/texts", method: str = "POST", headers: Mapping[str, str] | None = None) -> dict[str, Any]:
     fields = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
-    return {"type": "http", "method": method, "path": path, "headers": fields}
+    return {"type": "http", "method": method, "path": path, "headers": fields, "query_string": b""}
 
 
 def admission(engine: Engine, *keys: str) -> HeadAdmission:
@@ -209,3 +216,21 @@ def test_series_may_select_the_model(overload: Overload) -> None:
     overload.engine.models["second"].batcher.close()
     assert overload.rejects("/v1/forecast", "application/json", body=series)
     assert overload.rejects("/v1/forecast", "application/json")
+
+
+@pytest.mark.parametrize(
+    ("headers", "query", "size"),
+    [
+        ({"content-length": "5000"}, "", 5000),
+        ({"content-length": "5000"}, "on_overflow=head", None),
+        ({"content-length": "5000", "content-encoding": "gzip"}, "", None),
+        ({"content-length": "5000", "content-type": "application/json"}, "", None),
+        ({"transfer-encoding": "chunked"}, "", None),
+    ],
+)
+def test_size_of_a_document_is_known_if_it_is_the_whole_body(
+    headers: dict[str, str], query: str, size: int | None
+) -> None:
+    engine = FullEngine(None)
+    admission(engine).rejection({**scope_of(headers=headers), "query_string": query.encode()}, not_arrived)
+    assert engine.sizes == [size]

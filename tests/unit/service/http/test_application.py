@@ -261,7 +261,13 @@ async def test_draining_server_closes_its_connections() -> None:
 async def test_early_rejection_equals_that_of_the_route() -> None:
     model = classifier()
     fields = [(b"x-request-id", b"abc"), (b"x-api-key", b"none")]
-    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/v1/classify", "headers": fields}
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/classify",
+        "headers": fields,
+        "query_string": b"",
+    }
     async with serving(model) as client:
         assert client.app.rejection(scope, lambda: None) is None
         client.engine.models["mood"].batcher.close()
