@@ -152,6 +152,8 @@ class Metrics:
         self.http_requests = Counter(
             "longdoc_http_requests", "HTTP responses.", ("route", "method", "code"), registry=r
         )
+        self._responses: dict[tuple[str, str, int], Counter] = {}
+        """Series of `http_requests`: the look-up in prometheus_client costs more than counting."""
         self.duration = Histogram(
             "longdoc_request_duration_seconds",
             "Time from the headers of a request to its response.",
@@ -251,6 +253,13 @@ class Metrics:
             self.model_ready: min,
         }
         """How a gauge is aggregated over the versions of a model, the same as its `multiprocess_mode` over workers."""
+
+    def count_response(self, route: str, method: str, code: int) -> None:
+        """Count an HTTP response."""
+        counter = self._responses.get((route, method, code))
+        if counter is None:
+            counter = self._responses[route, method, code] = self.http_requests.labels(route, method, code)
+        counter.inc()
 
     def watch(self, gauge: Gauge, model_metrics: "ModelMetrics", value: Callable[[], float]) -> None:
         """Read the gauge of a version from a function at every sample."""

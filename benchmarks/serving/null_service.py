@@ -64,7 +64,7 @@ def ours(port: int, batch_s: float) -> None:
 
     log.configure("text")
     service.server.load_models = load  # type: ignore[assignment, attr-defined]  # the one place that names the runtime
-    service.server.serve(Settings(port=port, drain_delay_s=0))
+    service.server.serve(Settings(port=port, drain_delay_s=0, reload_s=0))
 
 
 class Body(BaseModel):

@@ -4,10 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from artifact.errors import LongdocError
 from service.batching.cost import CostModel
 from service.batching.queue import FairQueue, PriorityClass
-from service.errors import Overloaded
+from service.errors import Overloaded, RetryableError
 
 LONGEST_RETRY_S = 60
 """Maximum `Retry-After`."""
@@ -36,7 +35,7 @@ class Rejection(NamedTuple):
 
     reason: str
     """Label `reason` of the metric of rejected requests."""
-    error: LongdocError
+    error: RetryableError
     """Error for the client."""
 
 
@@ -78,11 +77,11 @@ class Admission:
             entering: admitted requests that are not in the queue yet.
 
         """
-        both, limits = (self._foreground, self._background), self._limits
-        waiting_rows = sum(queue.waiting_rows for queue in both)
+        waiting_rows = self._foreground.waiting_rows + self._background.waiting_rows
         if not waiting_rows and not entering:
             return None
-        if waiting_rows + rows > limits.queue_rows or sum(q.waiting_bytes for q in both) + size > limits.queue_bytes:
+        waiting_bytes, limits = self._foreground.waiting_bytes + self._background.waiting_bytes, self._limits
+        if waiting_rows + rows > limits.queue_rows or waiting_bytes + size > limits.queue_bytes:
             return Rejection("overloaded", Overloaded(f"{waiting_rows} rows wait already", self.retry_after_s()))
         wait_s = self._wait_s(queue, priority, seconds)
         if wait_s > SAFETY_FACTOR * left_s:
@@ -90,20 +89,22 @@ class Admission:
             return Rejection("too_late", Overloaded(message, self.retry_after_s()))
         return None
 
-    def rejection_without_rows(self, left_s: float, entering: int) -> Rejection | None:
+    def rejection_without_rows(self, left_s: float, entering: int, *, is_long: bool = False) -> Rejection | None:
         """As `rejection`, for an interactive request whose rows are not known yet.
 
         Args:
             left_s: seconds until its deadline.
             entering: admitted requests that are not in the queue yet; each is assumed to cost the average.
+            is_long: whether it is known to be for the background.
 
         """
-        if not self._foreground.waiting_rows and entering < self._limits.slots:
+        queue = self._background if is_long else self._foreground
+        if not queue.waiting_rows and entering < self._limits.slots:
             return None
         requests = entering + 1
         seconds = requests * self._cost.request_seconds
         # Rows and their sizes are not known: each request counts as one row, and all of them together as one byte.
-        return self.rejection(self._foreground, self._foreground.interactive, left_s, requests, 1, seconds, entering)
+        return self.rejection(queue, queue.interactive, left_s, requests, 1, seconds, entering)
 
     def retry_after_s(self) -> int:
         """Seconds until the current queues are computed, estimated from the measured time per row."""

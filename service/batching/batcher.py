@@ -7,9 +7,10 @@
   (`service.batching.lane`).
 
 There is no batching delay: as soon as a slot is free, it computes the rows that are queued in its lane. Rows that
-arrive while all slots are busy form the next batches. The time per row of each bucket is measured continuously. A
-request that would miss its deadline is rejected at once, and a queued row that can no longer meet its deadline is not
-computed.
+arrive while all slots are busy form the next batches. The threads of a lane get full batches ahead, at most one for
+each slot, so that a slot does not wait for the event loop, which is busy under overload. The time per row of each
+bucket is measured continuously. A request that would miss its deadline is rejected at once, and a queued row that can
+no longer meet its deadline is not computed.
 
 Invariants, each a property test in tests/unit/service/batching/test_batcher.py:
 - every accepted request ends exactly once: with outputs, an error, or the cancellation of its caller;
@@ -20,13 +21,13 @@ Invariants, each a property test in tests/unit/service/batching/test_batcher.py:
 """
 
 import asyncio
+import itertools
 import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +96,8 @@ class Batcher:
         self._run = run
         self._buckets = tuple(buckets)
         self._limits = limits
+        self._short_bytes = max(limits.short_bytes, buckets[0])
+        """Maximum bytes of a short request; for a model that takes long rows only, a single row is short."""
         self._metrics = metrics
         self._on_crash = on_crash
         self._clock = clock
@@ -141,15 +144,17 @@ class Batcher:
         arrived = [request.arrived for request in self._requests if request.waiting_rows]
         return self._clock() - min(arrived) if arrived else 0.0
 
-    def rejection(self, left_s: float, entering: int) -> Rejection | None:
+    def rejection(self, left_s: float, entering: int, size: int | None = None) -> Rejection | None:
         """Why a request is rejected before its rows are known; None if it is admitted.
 
         Args:
             left_s: seconds until its deadline.
             entering: admitted requests that are not in the queue yet; each is assumed to cost the average.
+            size: bytes of its rows; None if not known.
 
         """
-        return self._unavailable() or self._admission.rejection_without_rows(left_s, entering)
+        is_long = size is not None and size > self._short_bytes
+        return self._unavailable() or self._admission.rejection_without_rows(left_s, entering, is_long=is_long)
 
     async def infer(self, rows: list[bytes], deadline: float, *, bulk: bool = False) -> Outcome:
         """Compute the rows of one request. Cancelling the call drops its rows.
@@ -164,7 +169,8 @@ class Batcher:
         """
         loop = asyncio.get_running_loop()
         bulk = bulk or len(rows) > BULK_ROWS
-        lane = self._foreground if self._is_short(rows) and not bulk else self._background
+        is_short = sum(map(len, rows)) <= self._short_bytes
+        lane = self._foreground if is_short and not bulk else self._background
         request = self._admit(lane, rows, deadline, loop, bulk=bulk)
         timer = loop.call_at(deadline, self._expire, request)
         try:
@@ -197,10 +203,6 @@ class Batcher:
             return Rejection("shutting_down", ShuttingDown("the server is shutting down; retry on another one"))
         return None
 
-    def _is_short(self, rows: Sequence[bytes]) -> bool:
-        """Whether a request is short; for a model that takes long rows only, a single row is."""
-        return sum(map(len, rows)) <= max(self._limits.short_bytes, self._buckets[0])
-
     def _admit(
         self, lane: Lane, rows: list[bytes], deadline: float, loop: asyncio.AbstractEventLoop, *, bulk: bool
     ) -> AcceptedRequest:
@@ -222,23 +224,36 @@ class Batcher:
         return request
 
     def _dispatch(self, lane: Lane) -> None:
-        """Start batches of a lane while it has free slots and rows."""
-        loop = asyncio.get_running_loop()
-        while lane.free_slots and not self._failed:
-            if (batch := self._next_retry(lane) or self._next_batch(lane, loop.time())) is None:
-                break
+        """Start batches of a lane while it has free slots and rows; then hand full batches over ahead."""
+        now = asyncio.get_running_loop().time()
+        while lane.free_slots and (batch := self._next_retry(lane) or self._next_batch(lane, now)):
             lane.free_slots -= 1
-            rows = [request.rows[index] for _, request, index in batch.entries]
-            self._metrics.batch_size.observe(len(rows))
-            self._metrics.batch_padding.observe(1 - sum(map(len, rows)) / (batch.bucket * len(rows)))
-            batch.started = self._clock()
-            try:
-                running = loop.run_in_executor(lane.executor, self._compute, rows, batch.bucket)
-            except RuntimeError as error:  # the executor was shut down or cannot start a thread
-                self._crash(error)
-                return
-            batch.watchdog = loop.call_later(TICK_S, self._tick, batch)
-            running.add_done_callback(lambda done, b=batch: self._finish(b, done))  # type: ignore[misc]
+            if self._submit(batch):
+                self._begin(batch, self._clock())
+        while len(lane.ahead) < lane.slots and (batch := self._next_retry(lane) or self._next_full_batch(lane, now)):
+            if self._submit(batch):
+                lane.ahead.append(batch)
+
+    def _submit(self, batch: Batch) -> bool:
+        """Hand a batch over to the threads of its lane; returns whether that was possible."""
+        rows = [request.rows[index] for _, request, index in batch.entries]
+        self._metrics.batch_size.observe(len(rows))
+        self._metrics.batch_padding.observe(1 - sum(map(len, rows)) / (batch.bucket * len(rows)))
+        try:
+            running = asyncio.get_running_loop().run_in_executor(batch.lane.executor, self._compute, rows, batch.bucket)
+        except RuntimeError as error:  # the executor was shut down or cannot start a thread
+            self._crash(error)
+            return False
+        running.add_done_callback(lambda done: self._finish(batch, done))
+        return True
+
+    def _begin(self, batch: Batch, started: float) -> None:
+        """Note that a batch has got its slot: its rows are no longer queued, and its time counts."""
+        for entry in batch.entries:
+            if not entry[1].future.done():
+                batch.lane.queue.uncount(entry, batch.bucket)
+        batch.started = started
+        batch.watchdog = asyncio.get_running_loop().call_later(TICK_S, self._tick, batch)
 
     def _compute(self, rows: Sequence[bytes], bucket: int) -> tuple[Floats, float]:
         """Compute a batch; return its outputs and when it ended.
@@ -258,15 +273,31 @@ class Batcher:
 
     def _next_retry(self, lane: Lane) -> Batch | None:
         """The next request of a failed batch, to be computed alone; None if there is none."""
-        while lane.retries:
+        while lane.retries and not self._failed:
             batch = lane.retries.popleft()
             if not batch.entries[0][1].future.done():
                 return batch
         return None
 
+    def _next_full_batch(self, lane: Lane, now: float) -> Batch | None:
+        """Take the next batch from the queue if it is full and not urgent; otherwise it waits for a free slot.
+
+        Rows that arrive later could not join a full batch anyway. Urgent rows stay in the queue, so that those that
+        become late meanwhile are not computed.
+        """
+        if (found := lane.queue.next()) is None:
+            return None
+        priority, bucket = found
+        limit = self._max_rows(bucket)
+        rows = list(itertools.islice(priority.buckets[bucket], limit))
+        latest_end = now + 2 * limit * self._cost.row_seconds(bucket)  # after the batch that is computed now
+        if len(rows) < limit or any(request.deadline < latest_end for _, request, _ in rows):
+            return None
+        return self._next_batch(lane, now)
+
     def _next_batch(self, lane: Lane, now: float) -> Batch | None:
         """Take the next batch from the queue: rows of one priority class and bucket, earliest first."""
-        while (found := lane.queue.next()) is not None:
+        while not self._failed and (found := lane.queue.next()) is not None:
             priority, bucket = found
             entries = priority.buckets[bucket]
             limit = self._max_rows(bucket)
@@ -279,11 +310,10 @@ class Batcher:
                 request = entry[1]
                 if request.future.done():
                     continue
-                lane.queue.uncount(entry, bucket)
                 if request.deadline < earliest_end:  # it would be late, and would delay the next rows
+                    lane.queue.uncount(entry, bucket)
                     self._fail_late(request, "in the queue")
                     continue
-                request.queue_s = max(request.queue_s, self._clock() - request.arrived)
                 batch.entries.append(entry)
             if batch.entries:
                 lane.queue.charge(priority, bucket * len(batch.entries))
@@ -297,22 +327,31 @@ class Batcher:
 
     def _finish(self, batch: Batch, done: asyncio.Future[tuple[Floats, float]]) -> None:
         """Handle the end of a batch, and start the next one."""
-        batch.lane.free_slots += 1
         if batch.watchdog is not None:
             batch.watchdog.cancel()
-        entries = batch.entries
         if done.cancelled():  # the executor was shut down before a thread took the batch
-            for _, request, _ in entries:
+            for _, request, _ in batch.entries:
                 if not request.future.done():
                     request.future.set_exception(ShuttingDown("the server stopped before the response was ready"))
             return
-        if (error := done.exception()) is None:
-            self._succeed(batch, *done.result())
+        error = done.exception()
+        outputs, ended = (None, self._clock()) if error is not None else done.result()
+        self._free_slot(batch.lane, ended)
+        if outputs is not None:
+            self._succeed(batch, outputs, ended)
         elif isinstance(error, Exception):
             self._handle_failure(batch, error)
         else:
+            assert error is not None
             self._crash(error)
         self._dispatch(batch.lane)
+
+    def _free_slot(self, lane: Lane, ended: float) -> None:
+        """Free the slot of a batch that ended, or note that a thread has taken the next batch."""
+        if lane.ahead:
+            self._begin(lane.ahead.popleft(), ended)
+        else:
+            lane.free_slots += 1
 
     def _succeed(self, batch: Batch, outputs: Floats, ended: float) -> None:
         """Record the time of a batch that finished at `ended`, and deliver its outputs."""
@@ -323,12 +362,12 @@ class Batcher:
         seconds = min(ended - batch.started, (batch.ticks + 1) * TICK_S)  # without pauses of the process
         self._cost.record_batch(batch.bucket, seconds / len(entries))
         self._metrics.batch_computed(len(entries), seconds)
-        self._deliver(entries, outputs, seconds)
+        self._deliver(batch, outputs, seconds)
 
-    def _deliver(self, entries: list[Entry], outputs: Floats, seconds: float) -> None:
+    def _deliver(self, batch: Batch, outputs: Floats, seconds: float) -> None:
         """Assign each row its output; finish the requests that are complete."""
         is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(outputs).reshape(len(outputs), -1).all(axis=1))
-        for position, (_, request, index) in enumerate(entries):
+        for position, (_, request, index) in enumerate(batch.entries):
             if request.future.done():
                 continue
             if not is_finite[position]:
@@ -337,6 +376,7 @@ class Batcher:
                 continue
             request.outputs[index] = outputs[position]
             request.missing -= 1
+            request.queue_s = max(request.queue_s, batch.started - request.arrived)
             request.compute_s = max(request.compute_s, seconds)
             if not request.missing:
                 request.future.set_result([output for output in request.outputs if output is not None])
@@ -375,5 +415,5 @@ class Batcher:
 
 def _by_request(entries: list[Entry]) -> Iterator[list[Entry]]:
     """Split a batch by request; the rows of a request are adjacent because they arrived together."""
-    for _, group in groupby(entries, key=lambda entry: id(entry[1])):
+    for _, group in itertools.groupby(entries, key=lambda entry: id(entry[1])):
         yield list(group)

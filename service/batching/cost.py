@@ -33,14 +33,20 @@ class CostModel:
     def row_seconds(self, bucket: int) -> float:
         """Estimated time of one row."""
         measured = self._row_seconds
-        if bucket in measured or not measured:
-            return measured.get(bucket, 0.0)
+        if (seconds := measured.get(bucket)) is not None:
+            return seconds
+        if not measured:
+            return 0.0
         nearest = min(measured, key=lambda other: max(other, bucket) / min(other, bucket))
         return measured[nearest] * bucket / nearest
 
     def seconds(self, rows: Mapping[int, int]) -> float:
         """Estimated time of rows on one slot; `rows` maps buckets to numbers of rows."""
-        return sum(count * self.row_seconds(bucket) for bucket, count in rows.items())
+        total = 0.0
+        for bucket, count in rows.items():  # counters keep a 0 for each bucket that was ever used
+            if count:
+                total += count * self.row_seconds(bucket)
+        return total
 
     def max_rows(self, bucket: int) -> float:
         """Maximum rows of a batch that is to end within LONGEST_BATCH_S: at least 1, infinite before a measurement."""

@@ -40,6 +40,7 @@ class Batch:
     bucket: int
     entries: list[Entry]
     started: float = 0.0
+    """When it got its slot."""
     ticks: int = 0
     """Ticks since it started."""
     watchdog: asyncio.TimerHandle | None = None
@@ -56,6 +57,8 @@ class Lane:
     """Batches that may run concurrently."""
     retries: deque[Batch] = field(default_factory=deque)
     """Requests of failed batches, each to be computed alone."""
+    ahead: deque[Batch] = field(default_factory=deque)
+    """Batches that the executor already has, for the next slots that become free; at most one for each slot."""
 
     def __post_init__(self) -> None:
         """Free every slot."""

@@ -2,21 +2,21 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
 from artifact.backends.base import BATCH_ROWS, batches_at_once
 from artifact.defaults import DEFAULTS, TaskName
-from artifact.errors import LongdocError
 from artifact.loading import LoadedModel
 from artifact.manifest import ClassifierManifest, ForecasterManifest
-from service.batching.admission import Limits, Rejection
+from service.batching.admission import Limits
 from service.batching.batcher import Batcher
 from service.batching.lane import BackgroundThreads, ForegroundThreads
 from service.engine.cache import EncodingCache
 from service.engine.selection import DEFAULT_SETTINGS, Default, Models, check_task, unknown_defaults
 from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
+from service.errors import RetryableError
 from service.metrics import Metrics
 from service.settings import Settings
 
@@ -180,31 +180,40 @@ class Engine:
         """Whether the server is draining before it stops."""
         return self._is_draining
 
-    def rejection(self, task: str, left_s: float, entering: int) -> LongdocError | None:
-        """Why a request is rejected before its body is read; None if any model of its task can accept it.
+    def rejection(
+        self,
+        task: str,
+        left_s: float,
+        entering: int,
+        asked: Callable[[], ServedModel | None] = lambda: None,
+        size: int | None = None,
+    ) -> RetryableError | None:
+        """Why a request is rejected before it is handled; None if a model that it may ask for can accept it.
 
-        Which model the request names is not known before its body is read. A rejection is therefore counted in the
-        metrics of the task's default model, or of its first model if the task has no default.
+        A rejection is counted in the metrics of the model; if the model is not known, in those of the task's default
+        model, or of its first model if the task has no default.
 
         Args:
             task: of the request.
             left_s: seconds until its deadline.
             entering: admitted requests for the task that have not reached a queue yet.
+            asked: returns the model that the request asks for; None if that is not known before it is handled. Called
+                only if the models of the task differ in whether they can accept it.
+            size: bytes of its documents; None if not known.
 
         """
-        default = self.models.default(task)
-        default_model = None if default is None else self.models.named(default.name)
-        counted: tuple[ServedModel, Rejection] | None = None
-        for model in self.models.served:
-            if model.manifest.task == task:
-                rejection = model.batcher.rejection(left_s, entering)
-                if rejection is None:
-                    return None
-                if counted is None or model is default_model:
-                    counted = (model, rejection)
-        if counted is None:
+        models = self.models.of_task(task)
+        found = [(model, model.batcher.rejection(left_s, entering, size)) for model in models]
+        rejections = [(model, rejection) for model, rejection in found if rejection is not None]
+        if not rejections:
             return None
-        model, rejection = counted
+        if len(rejections) < len(found):
+            named = asked()
+            rejections = [(model, rejection) for model, rejection in rejections if model is named]
+            if not rejections:
+                return None
+        default = self.models.default_model(task) if len(rejections) > 1 else None
+        model, rejection = next((pair for pair in rejections if pair[0] is default), rejections[0])
         model.metrics.rejected(rejection.reason)
         model.metrics.failed(0.0)
         return rejection.error

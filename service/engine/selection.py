@@ -46,6 +46,7 @@ class Models(Mapping[str, ServedModel]):
     def __init__(self, settings: Settings) -> None:
         self._versions: dict[str, dict[int, ServedModel]] = {}
         """Name -> version -> model, the highest version first."""
+        self._by_task: dict[str, list[ServedModel]] = {}
         self._from_settings = {
             task: Default(name, setting)
             for setting, task in DEFAULT_SETTINGS.items()
@@ -72,6 +73,10 @@ class Models(Mapping[str, ServedModel]):
         """Every version of every model, in the order of the names, the highest version first."""
         return [model for versions in self._versions.values() for model in versions.values()]
 
+    def of_task(self, task: str) -> Sequence[ServedModel]:
+        """Every version of the models of a task, in the order of `served`."""
+        return self._by_task.get(task, ())
+
     def versions(self, name: str) -> list[ServedModel]:
         """Served versions of a model, highest first; empty if none is served."""
         return list(self._versions.get(name, {}).values())
@@ -81,13 +86,21 @@ class Models(Mapping[str, ServedModel]):
         name, version = model.manifest.name, model.manifest.version
         versions = {**self._versions.get(name, {}), version: model}
         self._versions[name] = dict(sorted(versions.items(), reverse=True))
+        self._group()
 
     def discard(self, name: str, version: int) -> ServedModel:
         """Stop serving a version; return it."""
         model = self._versions[name].pop(version)
         if not self._versions[name]:
             del self._versions[name]
+        self._group()
         return model
+
+    def _group(self) -> None:
+        """Group the served models by task; every request asks for the models of a task, and they seldom change."""
+        self._by_task = {}
+        for model in self.served:
+            self._by_task.setdefault(model.manifest.task, []).append(model)
 
     def use_defaults(self, defaults: Mapping[TaskName, str]) -> None:
         """Replace the defaults of `defaults.json`: task -> name of the model."""
@@ -139,6 +152,20 @@ class Models(Mapping[str, ServedModel]):
         if not separator:
             return next(iter(found.values()), None)
         return next((model for number, model in found.items() if str(number) == version), None)
+
+    def asked(self, task: str, name: str | None) -> ServedModel | None:
+        """The model that a request for a task asks for, by name or as the default; None if it is not served.
+
+        None for a request without a name to forecast, because its series may select the model.
+        """
+        if name is not None:
+            return self._find(name)
+        return None if task == "forecasting" else self.default_model(task)
+
+    def default_model(self, task: str) -> ServedModel | None:
+        """The model that `default` names; None if there is none."""
+        default = self.default(task)
+        return None if default is None else self._find(default.name)
 
     def classifier(self, name: str | None) -> ServedClassifier:
         """The classifier for a request: the one it names, or the default.

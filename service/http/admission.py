@@ -1,26 +1,31 @@
-"""Rejects requests that would miss their deadline, from their headers alone, before the body is read."""
+"""Rejects requests that would miss their deadline before the application handles them."""
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple
+from urllib.parse import parse_qs
 
+import orjson
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from artifact.errors import LongdocError
 from service.engine.engine import Engine
-from service.errors import Unauthorized
+from service.engine.served import ServedModel
+from service.errors import RetryableError, Unauthorized
 from service.http.keys import Keys
 from service.http.state import state_of
-from service.wire.media import NDJSON
+from service.wire.media import JSON, NDJSON
 from service.wire.route import Route, Table
 
 DIGITS = re.compile(rb"[0-9]{1,9}")
-NDJSON_BYTES = NDJSON.encode()
+JSON_BYTES, NDJSON_BYTES = JSON.encode(), NDJSON.encode()
+ArrivedBody = Callable[[], bytes | None]
+"""The body of a request if all of it has arrived; else None."""
 
 
 class RejectionResponse(NamedTuple):
-    """The response to a request that was rejected from its headers."""
+    """The response to a request that was rejected before it was handled."""
 
     status: int
     fields: list[tuple[bytes, bytes]]
@@ -29,7 +34,7 @@ class RejectionResponse(NamedTuple):
 
 
 class HeadAdmission:
-    """Asks the models of a route's task whether one of them can take one more request.
+    """Asks the model of a request whether it can take one more, as soon as the headers have arrived.
 
     Args:
         engine: the models.
@@ -47,14 +52,21 @@ class HeadAdmission:
         self._pending = Counter[str]()
         """Admitted requests that have not started yet, by task: one turn of the event loop can admit a thousand."""
 
-    def rejection(self, scope: Scope) -> tuple[Route, LongdocError] | None:
-        """The route of a request that would be too late, and the error to answer; None admits the request."""
+    def rejection(self, scope: Scope, body: ArrivedBody) -> tuple[Route, RetryableError] | None:
+        """The route of a request that would be too late, and the error to answer; None admits the request.
+
+        Args:
+            scope: of the request.
+            body: returns its body if all of it has arrived with the headers. Called only if the decision depends on it.
+
+        """
         found = self._table.find(scope["method"], scope["path"])
         if found is None or found.route.task is None:
             return None
         route, task = found.route, found.route.task
         fields: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # the first value of a repeated header
-        if route.ndjson_handler is not None and fields.get(b"content-type", b"").lower().startswith(NDJSON_BYTES):
+        content_type = fields.get(b"content-type", b"").lower()
+        if route.ndjson_handler is not None and content_type.startswith(NDJSON_BYTES):
             return None
         asked = fields.get(b"x-request-timeout-ms", b"")
         left_s = min(self._deadline_s, int(asked) / 1000) if DIGITS.fullmatch(asked) else self._deadline_s
@@ -62,7 +74,15 @@ class HeadAdmission:
             self._keys.check(route.path, Headers(scope=scope))
         except Unauthorized:
             return None
-        error = self._engine.rejection(task, left_s, self._pending[task])
+
+        is_json = content_type.startswith(JSON_BYTES)
+        error = self._engine.rejection(
+            task,
+            left_s,
+            self._pending[task],
+            lambda: self._asked_in_json(task, body()) if is_json else self._asked_in_query(task, scope["query_string"]),
+            None if is_json else _document_bytes(fields, scope["query_string"]),
+        )
         if error is not None:
             return route, error
         self._pending[task] += 1
@@ -75,3 +95,25 @@ class HeadAdmission:
         if state.admitted_task is not None:
             self._pending[state.admitted_task] -= 1
             state.admitted_task = None
+
+    def _asked_in_json(self, task: str, body: bytes | None) -> ServedModel | None:
+        """The model that a JSON body asks for; None if that cannot be told."""
+        try:
+            content = orjson.loads(body or b"")
+        except orjson.JSONDecodeError:
+            return None
+        if not isinstance(content, dict):
+            return None
+        name = content.get("model")
+        return self._engine.models.asked(task, name) if name is None or isinstance(name, str) else None
+
+    def _asked_in_query(self, task: str, query: bytes) -> ServedModel | None:
+        """The model that a query string asks for; None if that cannot be told."""
+        names = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("model", [])
+        return self._engine.models.asked(task, names[0] if names else None) if len(names) <= 1 else None
+
+
+def _document_bytes(fields: dict[bytes, bytes], query: bytes) -> int | None:
+    """Bytes of the document that is the body; None if it is compressed, or if options may leave out a part of it."""
+    length = fields.get(b"content-length", b"")
+    return None if query or b"content-encoding" in fields or not DIGITS.fullmatch(length) else int(length)

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from artifact.errors import LongdocError
 from service.engine.engine import Engine
 from service.engine.reload import Reloader
-from service.errors import ShuttingDown, clear_tracebacks
-from service.http.admission import HeadAdmission, RejectionResponse
+from service.errors import RetryableError, ShuttingDown, clear_tracebacks
+from service.http.admission import ArrivedBody, HeadAdmission, RejectionResponse
 from service.http.cors import Cors
 from service.http.keys import Keys
 from service.http.origins import Origins
@@ -31,7 +31,7 @@ from service.wire.body import Body, HeldBodies
 from service.wire.call import Call, path_of
 from service.wire.errors import failure
 from service.wire.media import NDJSON
-from service.wire.route import Handler, RouteMatch, Table
+from service.wire.route import Handler, Route, RouteMatch, Table
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,9 @@ OPEN_FOLDERS = ("/static-offline-docs/", ASSETS)
 """Path prefixes of the scripts and styles that these pages and the page at `/` load."""
 CHUNK_BYTES = 64 * 1024
 """Maximum bytes per ASGI message of a response. Chunks that wait for a slow client count as held bytes."""
+ID_PLACEHOLDER = b"{request id}"
+TEMPLATES = 256
+"""Maximum templates of rejections in memory; their messages differ in the time to wait and the deadline."""
 DISCONNECTED = 499
 """Status in metrics when the client disconnected; never sent."""
 
@@ -88,6 +91,8 @@ class Application:
         self._origins = Origins(settings.cors_origins)
         self._cors = Cors(settings.cors_origins)
         self._admission = HeadAdmission(engine, table, self._keys, settings.deadline_s)
+        self._templates: dict[tuple[str, str, str, int], RejectionResponse] = {}
+        """Path of a route, code, message and Retry-After of an error -> rejection with ID_PLACEHOLDER as request id."""
         self.bodies = HeldBodies(settings.max_body_bytes, settings.max_held_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,7 +101,8 @@ class Application:
         self._admission.begin(scope)
         state = state_of(scope)
         headers = Headers(scope=scope)
-        id_token = request_id.set(_request_id(headers.get("x-request-id", "")))
+        identifier = _request_id(headers.get("x-request-id", ""))
+        id_token = request_id.set(identifier)
         trace_token = trace_id.set(state.trace_id or trace_of(headers.getlist("traceparent")))
         preflight = self._cors.preflight(scope["method"], headers)
         routed_method = scope["method"] if preflight is None else headers["access-control-request-method"]
@@ -114,7 +120,7 @@ class Application:
             metrics=self._metrics,
             started=started,
         )
-        sender = _ResponseSender(call, send, functools.partial(self._response_headers, headers))
+        sender = _ResponseSender(call, send, functools.partial(self._response_headers, identifier.encode(), headers))
         try:
             if preflight is None:
                 await self._respond(match, ndjson_handler, call, sender)
@@ -141,7 +147,7 @@ class Application:
             state.inference = call.inference
             state.route = self._template(match, scope)
             counted_method = scope["method"] if scope["method"] in COUNTED_METHODS else "other"
-            self._metrics.http_requests.labels(state.route or "unmatched", counted_method, sender.status).inc()
+            self._metrics.count_response(state.route or "unmatched", counted_method, sender.status)
             request_id.reset(id_token)
             trace_id.reset(trace_token)
 
@@ -178,37 +184,57 @@ class Application:
             response = self.table.dialect(call.path).answer(failure(error, call.path))
             await response(call.request.scope, call.request.receive, sender)
 
-    def rejection(self, scope: Scope) -> RejectionResponse | None:
+    def rejection(self, scope: Scope, body: ArrivedBody) -> RejectionResponse | None:
         """Response that rejects a request that would miss its deadline; None if the request is admitted.
 
         The protocol calls it as soon as the headers have arrived. At ten times the capacity of the models, nine of ten
         requests are rejected here, so a rejection has to be cheap.
+
+        Args:
+            scope: of the request.
+            body: returns its body if all of it has arrived.
+
         """
-        if (rejection := self._admission.rejection(scope)) is None:
+        if (rejection := self._admission.rejection(scope, body)) is None:
             return None
         route, error = rejection
         headers = Headers(scope=scope)
-        id_token = request_id.set(_request_id(headers.get("x-request-id", "")))
+        identifier = _request_id(headers.get("x-request-id", "")).encode()
+        key = (route.path, error.code, str(error), error.retry_after_s)
+        template = self._templates.get(key) or self._write_template(route, error)
+        if len(self._templates) == TEMPLATES:
+            self._templates.clear()
+        self._templates[key] = template
+        text = template.body.replace(ID_PLACEHOLDER, identifier)
+        length = (b"content-length", b"%d" % len(text))
+        fields = [*template.fields, length, *self._response_headers(identifier, headers, {})]
+        self._metrics.count_response(route.path, route.method, template.status)
+        return RejectionResponse(template.status, fields, text)
+
+    def _write_template(self, route: Route, error: RetryableError) -> RejectionResponse:
+        """A rejection for `_templates`, without Content-Length and the headers that every response gets."""
+        token = request_id.set(ID_PLACEHOLDER.decode())
         try:
             failed = failure(error, route.path)
             response = route.dialect.answer(failed)
-            self._metrics.http_requests.labels(route.path, route.method, failed.status).inc()
-            return RejectionResponse(
-                failed.status, [*response.raw_headers, *self._response_headers(headers, {})], bytes(response.body)
-            )
         finally:
-            request_id.reset(id_token)
+            request_id.reset(token)
+        fields = [(name, value) for name, value in response.raw_headers if name != b"content-length"]
+        return RejectionResponse(failed.status, fields, bytes(response.body))
 
-    def _response_headers(self, request_headers: Headers, timing: dict[str, float]) -> list[tuple[bytes, bytes]]:
+    def _response_headers(
+        self, identifier: bytes, request_headers: Headers, timing: dict[str, float]
+    ) -> list[tuple[bytes, bytes]]:
         """Headers that every response gets.
 
         Args:
+            identifier: request id.
             request_headers: headers of the request.
             timing: seconds by stage; may be empty.
 
         """
         added = [
-            (b"x-request-id", request_id.get().encode()),
+            (b"x-request-id", identifier),
             (b"x-content-type-options", b"nosniff"),
             *self._cors.fields(request_headers),
         ]

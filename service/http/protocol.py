@@ -2,7 +2,7 @@
 
 Limits:
 
-- A request that would miss its deadline is rejected as soon as its headers have arrived.
+- A request that would miss its deadline is rejected as soon as its headers have arrived, before it is handled.
 - The headers of a request are limited to MAX_HEAD_BYTES and must arrive within HEAD_S.
   MAX_HEAD_BYTES also limits a chunk-size line, and the trailers.
 - A connection without a request is closed like an idle keep-alive connection.
@@ -35,7 +35,7 @@ from typing_extensions import override
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from service.http.admission import RejectionResponse
+from service.http.admission import ArrivedBody, RejectionResponse
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_S = 10.0
@@ -67,7 +67,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._reject: Callable[[Any], RejectionResponse | None] | None = getattr(self.app, "rejection", None)
+        self._reject: Callable[[Any, ArrivedBody], RejectionResponse | None] | None = getattr(
+            self.app, "rejection", None
+        )
+        self._received = b""
+        """The bytes being parsed, if they start with a request."""
         self._head_bytes = 0
         self._in_head = False
         self._in_body = False
@@ -123,6 +127,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse received bytes."""
         self._head_bytes += len(data)
+        self._received = b"" if self._in_head or self._in_body else data
         try:
             while data and not self._is_broken and not self.transport.is_closing():
                 data = self._parse(data)
@@ -303,8 +308,16 @@ class BoundedProtocol(HttpToolsProtocol):
             or not (self.cycle is None or self.cycle.response_complete)
         ):
             return None
-        self.scope["method"], self.scope["path"] = "POST", httptools.parse_url(self.url).path.decode("ascii")
-        return self._reject(self.scope)
+        url = httptools.parse_url(self.url)
+        self.scope["method"], self.scope["path"] = "POST", url.path.decode("ascii")
+        self.scope["query_string"] = url.query or b""
+        return self._reject(self.scope, self._arrived_body)
+
+    def _arrived_body(self) -> bytes | None:
+        """The body of the request whose head is complete, if the request was received at once and alone; else None."""
+        lengths = [int(value) for name, value in self.headers if name == b"content-length"]
+        _, _, body = self._received.partition(b"\r\n\r\n")
+        return body if [len(body)] == lengths else None
 
     def _limit_head(self) -> None:
         """Limit the size and the time of an incomplete head, and the size of chunk-size lines and trailers."""

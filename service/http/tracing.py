@@ -21,7 +21,7 @@ from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from artifact import __version__
-from service.http.admission import RejectionResponse
+from service.http.admission import ArrivedBody, RejectionResponse
 from service.http.application import COUNTED_METHODS, Application
 from service.http.state import state_of
 from service.log import request_id, trace_of
@@ -129,9 +129,9 @@ class Traced:
             span.set_attributes(facts)
             span.end(to_epoch_ns + time.perf_counter_ns())
 
-    def rejection(self, scope: Scope) -> RejectionResponse | None:
+    def rejection(self, scope: Scope, body: ArrivedBody) -> RejectionResponse | None:
         """The application's rejection; it gets no span, because a rejection has to be cheap."""
-        return self._app.rejection(scope)
+        return self._app.rejection(scope, body)
 
     def _parent(self, headers: Headers) -> Context:
         """Context of the client's span, if `traceparent` is valid; else an empty one."""

@@ -55,7 +55,8 @@ class Route:
     dialect: Dialect = NATIVE
     """Format of errors."""
     task: str | None = None
-    """Task whose model every request needs: while all models of the task are full, requests are rejected unread."""
+    """Task whose model every request needs: while the model is full, requests are rejected before they are handled. The
+    model is named by `model` in the JSON body or, for other bodies, in the query string."""
     needs_key: bool = True
     ndjson_handler: Handler | None = None
     """Handler of NDJSON bodies, which may have any length."""

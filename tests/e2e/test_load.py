@@ -75,6 +75,32 @@ def test_request_gets_429_when_the_queue_is_full(
     assert server.stop() == 0
 
 
+def test_full_model_rejects_from_the_headers_although_another_is_free(
+    start_controlled: Callable[..., ControlledServer], manifest: ClassifierManifest
+) -> None:
+    queue_rows, of_model = 2, {"model": manifest.name}
+    server = start_controlled("--max-queue-rows", str(queue_rows), "--drain-delay-s", "0")
+    with ExitStack() as stack:
+        with server.held():
+            accepted = []
+            for batches in range(1, cpu_count() + 1):
+                accepted.append(stack.enter_context(server.begin(b"x")))
+                server.wait_for_batches(batches)
+            accepted += [stack.enter_context(server.begin(b"x")) for _ in range(queue_rows)]
+            server.wait_for(queue_rows, "longdoc_queue_depth", **of_model)
+            json = request(body=b'{"inputs": "x"}', content_type="application/json")
+            for sent in (request(body=b"", content_length="9"), json):
+                with Wire(server.url) as wire:
+                    refused = wire.send(sent).answer()
+                assert (refused.status, int(refused.headers["retry-after"]) >= 1) == (429, True)
+            other = Wire(server.url).send(request("/v1/classify?model=scotus"))
+            accepted.append(stack.enter_context(other))
+            server.wait_for(1, "longdoc_requests_in_flight", model="scotus")
+        assert [wire.answer().status for wire in accepted] == [200] * len(accepted)
+    assert server.metric("longdoc_requests_rejected_total", **of_model) == 2
+    assert server.metric("longdoc_requests_cancelled_total") == 0
+
+
 @pytest.mark.parametrize(
     ("has_delay", "backend"),
     [

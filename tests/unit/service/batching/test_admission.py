@@ -120,6 +120,14 @@ def test_unread_request_waits_behind_admitted_requests(waiting: Waiting) -> None
     assert full.reason == "overloaded"
 
 
+def test_unread_long_request_waits_for_the_background(waiting: Waiting) -> None:
+    waiting.put(4, background=True)
+    longest = 4 / 2 / SAFETY_FACTOR
+    assert waiting.admission.rejection_without_rows(longest - 0.01, 0) is None
+    assert waiting.admission.rejection_without_rows(longest + 0.01, 0, is_long=True) is None
+    assert waiting.admission.rejection_without_rows(longest - 0.01, 0, is_long=True) is not None
+
+
 @pytest.mark.parametrize(("rows", "seconds"), [(0, 1), (1, 1), (5, 3), (10, 5), (1000, LONGEST_RETRY_S)])
 def test_retry_after_is_the_time_to_compute_the_queue(waiting: Waiting, rows: int, seconds: int) -> None:
     waiting.put(rows - rows // 2)

@@ -304,6 +304,27 @@ async def test_request_is_rejected_unread_only_if_no_model_of_its_task_can_accep
         await asyncio.gather(*waiting)
 
 
+async def test_model_that_the_request_asks_for_decides_if_it_is_known() -> None:
+    async with Running(classifier(), classifier("other")) as running:
+        engine, models = running.engine, running.engine.models
+        models["mood"].batcher.close()
+        assert isinstance(engine.rejection(TASK, 10, 0, lambda: models["mood"]), ShuttingDown)
+        assert engine.rejection(TASK, 10, 0, lambda: models["other"]) is None
+        failures = {name: model.metrics.statistics.fail for name, model in models.items()}
+        assert failures == {"mood": Duration(1, 0.0), "other": Duration()}
+
+
+async def test_model_is_asked_for_only_if_the_models_differ() -> None:
+    def asked() -> ServedModel | None:
+        raise AssertionError("both models accept or reject the request")
+
+    async with Running(classifier(), classifier("other")) as running:
+        assert running.engine.rejection(TASK, 10, 0, asked) is None
+        for model in running.engine.models.values():
+            model.batcher.close()
+        assert isinstance(running.engine.rejection(TASK, 10, 0, asked), ShuttingDown)
+
+
 async def test_request_rejected_unread_counts_for_the_default_model() -> None:
     settings = Settings(default_classifier="other")
     async with Running(classifier(), classifier("other"), settings=settings) as running:

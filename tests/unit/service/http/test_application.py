@@ -261,11 +261,17 @@ async def test_draining_server_closes_its_connections() -> None:
 async def test_early_rejection_equals_that_of_the_route() -> None:
     model = classifier()
     fields = [(b"x-request-id", b"abc"), (b"x-api-key", b"none")]
-    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/v1/classify", "headers": fields}
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/classify",
+        "headers": fields,
+        "query_string": b"",
+    }
     async with serving(model) as client:
-        assert client.app.rejection(scope) is None
+        assert client.app.rejection(scope, lambda: None) is None
         client.engine.models["mood"].batcher.close()
-        refused = client.app.rejection(scope)
+        refused = client.app.rejection(scope, lambda: None)
         counted = client.count("longdoc_http_requests_total", route="/v1/classify", method="POST", code="503")
     assert refused is not None
     headers = dict(refused.fields)

@@ -135,10 +135,10 @@ async def test_without_origins_nothing_is_added() -> None:
 
 @pytest.mark.parametrize(("origin", "allowed"), [(PAGE, PAGE.encode()), (OTHER, None)])
 async def test_rejection_from_the_headers_has_cors_headers_too(origin: str, allowed: bytes | None) -> None:
-    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/v1/classify"}
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/v1/classify", "query_string": b""}
     async with serving(classifier(), settings=Settings(cors_origins=(PAGE,))) as client:
         client.engine.models["mood"].batcher.close()
-        rejected = client.app.rejection({**scope, "headers": [(b"origin", origin.encode())]})
+        rejected = client.app.rejection({**scope, "headers": [(b"origin", origin.encode())]}, lambda: None)
     assert rejected is not None
     fields = dict(rejected.fields)
     assert (rejected.status, fields[b"vary"]) == (503, b"Origin")

@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from service import server
-from service.http.admission import RejectionResponse
+from service.http.admission import ArrivedBody, RejectionResponse
 from service.http.protocol import HEAD_S, LINGER_S, MAX_HEAD_BYTES, MAX_PROBES, PROBE_S, WRITE_S, BoundedProtocol
 from service.server import KEEP_ALIVE_S
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -47,6 +47,8 @@ class Application:
         self.may_finish = asyncio.Event()
         self.asked: list[str] = []
         self.disconnected: list[str] = []
+        self.arrived: list[bytes | None] = []
+        """Body of each POST that had arrived with its headers."""
 
     async def _endless(self) -> AsyncIterator[bytes]:
         """Yield parts of a response until the client disconnects."""
@@ -57,7 +59,8 @@ class Application:
         finally:
             self.disconnected.append("/endless")
 
-    def rejection(self, scope: Scope) -> RejectionResponse | None:
+    def rejection(self, scope: Scope, body: ArrivedBody) -> RejectionResponse | None:
+        self.arrived.append(body())
         return REFUSALS.get(scope["path"])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -618,6 +621,23 @@ def test_rejection_that_closes_the_connection_has_connection_close(
         wire.send(request(path, b"body", **how))
         assert wire.answer().headers["connection"] == "close"
         assert wire.has_ended()
+
+
+def test_admission_gets_a_body_that_arrived_with_its_headers(served: Served) -> None:
+    """A single request in one piece; of others, the body may be incomplete when the headers are."""
+    whole, headers = request("/", b"whole body"), request("/", b"", content_length="4")
+    with Wire(served.url) as wire:
+        wire.send(whole)
+        assert received(wire)["body"] == "whole body"
+        wire.send(headers)
+        served.wait_for_bytes(len(whole + headers))
+        wire.send(b"late")
+        assert received(wire)["body"] == "late"
+        wire.send(request("/full", b"first") + request("/full", b"second"))
+        assert [wire.answer().body for _ in range(2)] == [b"full"] * 2
+        wire.send(request("/full", b""))
+        assert wire.answer().body == b"full"
+    assert served.application.arrived == [b"whole body", None, None, None, b""]
 
 
 def test_pipelined_request_is_not_rejected_out_of_order(served: Served) -> None:

@@ -80,7 +80,8 @@ async def test_failures_are_counted() -> None:
 async def test_request_rejected_unread_is_a_failure_without_time() -> None:
     async with serving(classifier()) as client:
         client.engine.models["mood"].batcher.close()
-        client.app.rejection({"type": "http", "method": "POST", "path": "/v1/classify", "headers": []})
+        scope = {"type": "http", "method": "POST", "path": "/v1/classify", "headers": [], "query_string": b""}
+        assert client.app.rejection(scope, lambda: None) is not None
         assert (await stats(client, "mood"))["inference_stats"]["fail"] == {"count": 1, "ns": 0}
 
 
