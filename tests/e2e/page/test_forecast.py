@@ -69,7 +69,7 @@ def test_example_is_drawn_and_its_values_are_those_of_the_service(shown: Visit, 
     page.get_by_role("button", name=EXAMPLE).click()
     names = manifest("ettm2").channels
     expect(page.locator(".charts figure")).to_have_count(len(names))
-    assert page.locator(".charts figcaption strong").all_text_contents() == list(names)
+    expect(page.locator(".charts figcaption strong")).to_have_text(list(names))
     expect(page.locator(".file")).to_contain_text("672 steps")
     expect(page.locator(".file")).to_contain_text("one every 15min")
     expect(page.locator(".file")).to_contain_text("2024-03-04 00:00 to 2024-03-10 23:45")
@@ -159,7 +159,7 @@ def test_other_names_are_read_by_position(shown: Visit) -> None:
     names = [f"sensor {number}" for number in range(len(model.channels))]
     drop(page, text_of(table(names, 120, every(minutes=15), level=10)))
     expect(page.locator(".note")).to_contain_text("they are read in its order: HUFL")
-    assert page.locator(".charts figcaption strong").all_text_contents() == names
+    expect(page.locator(".charts figcaption strong")).to_have_text(names)
 
 
 def test_steps_that_are_missing_are_imputed(shown: Visit) -> None:
