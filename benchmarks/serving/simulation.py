@@ -320,21 +320,34 @@ class SimulatedLoop:
 
 
 class Slots(Executor):
-    """The slots of a replica: each computes one batch on the core of the replica."""
+    """The slots of a lane of a replica: each computes one batch at a time on the core of the replica."""
 
-    def __init__(self, replica: "Replica") -> None:
+    def __init__(self, replica: "Replica", slots: int) -> None:
         self._replica = replica
+        self._free = slots
+        self._waiting = deque[Callable[[], None]]()
 
     def compute(self, func: Callable[..., Any], rows: Sequence[bytes], bucket: int) -> asyncio.Future[Any]:
-        """Take the time of a batch; afterwards the event loop of the replica delivers the result."""
+        """Take the time of a batch, as soon as a slot is free; then the event loop of the replica gets the result."""
         replica = self._replica
         future = replica.loop.create_future()
+
+        def start() -> None:
+            replica.core.run(replica.draw_batch_s(bucket, len(rows)), finish)
 
         def finish() -> None:
             result = func(rows, bucket)  # reads the clock
             replica.work(0.0, lambda: future.set_result(result))
+            if self._waiting:
+                self._waiting.popleft()()
+            else:
+                self._free += 1
 
-        replica.core.run(replica.draw_batch_s(bucket, len(rows)), finish)
+        if self._free:
+            self._free -= 1
+            start()
+        else:
+            self._waiting.append(start)
         return future
 
 
@@ -382,9 +395,15 @@ class Replica:
         self._tasks = deque[tuple[float, Callable[[], None]]]()
         self._is_working = False
         self._pending = 0
-        slots = Slots(self)
+        foreground, background = (Slots(self, pool.limits.slots) for _ in range(2))
         self.batcher = Batcher(
-            _compute, costs.buckets, pool.limits, slots, slots, metrics.of("simulated"), clock=lambda: float(env.now)
+            _compute,
+            costs.buckets,
+            pool.limits,
+            foreground,
+            background,
+            metrics.of("simulated"),
+            clock=lambda: float(env.now),
         )
 
     def draw_batch_s(self, bucket: int, rows: int) -> float:
