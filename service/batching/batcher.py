@@ -228,8 +228,9 @@ class Batcher:
         now = asyncio.get_running_loop().time()
         while lane.free_slots and (batch := self._next_retry(lane) or self._next_batch(lane, now)):
             lane.free_slots -= 1
+            started = self._clock()  # before the thread, which may end first
             if self._submit(batch):
-                self._begin(batch, self._clock())
+                self._begin(batch, started)
         while len(lane.ahead) < lane.slots and (batch := self._next_retry(lane) or self._next_full_batch(lane, now)):
             if self._submit(batch):
                 lane.ahead.append(batch)
@@ -330,6 +331,10 @@ class Batcher:
         if batch.watchdog is not None:
             batch.watchdog.cancel()
         if done.cancelled():  # the executor was shut down before a thread took the batch
+            if batch in batch.lane.ahead:
+                batch.lane.ahead.remove(batch)
+            else:
+                batch.lane.free_slots += 1
             for _, request, _ in batch.entries:
                 if not request.future.done():
                     request.future.set_exception(ShuttingDown("the server stopped before the response was ready"))

@@ -187,6 +187,23 @@ def test_full_batch_is_handed_over_before_a_slot_is_free() -> None:
     simulate(scenario, batch_rows=1, queue_rows=20)
 
 
+def test_time_of_a_batch_counts_from_before_its_thread_has_it() -> None:
+    """A thread may finish a batch while the event loop still submits it."""
+
+    class Immediate(Executor):
+        def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            clock_loop().clock.now += 0.5
+            done: Future[Any] = Future()
+            done.set_result(function(*args, **kwargs))
+            clock_loop().clock.now += 0.25
+            return done
+
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        clock = runner.get_loop().time
+        batcher = Batcher(run, [16], Limits(4, 8, 1000, 1), Immediate(), Immediate(), Metrics().of("m"), clock=clock)
+        assert runner.run(batcher.infer([b"row"], 30.0)).compute_s == 0.5
+
+
 def test_time_ahead_is_time_in_the_queue() -> None:
     """The time of a batch counts from the end of the one before it, also if the event loop notices that later."""
 
@@ -602,14 +619,18 @@ def test_every_request_ends_exactly_once(script: Script, slots: int) -> None:
 
 def test_batch_dropped_by_a_closing_executor_fails_its_requests() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        task = ask(batcher, b"a", b"b")
+        tasks = [ask(batcher, b"a", b"b")]
         await settle()
-        future, _ = executor.jobs.pop()
-        assert future.cancel()
-        with refused(ShuttingDown, "stopped"):
-            await task
+        tasks.append(ask(batcher, *[b"c"] * 4))
+        await settle()
+        assert len(executor.jobs) == 2, "the second one is ahead"
+        assert all(future.cancel() for future, _ in executor.jobs)
+        for task in tasks:
+            with refused(ShuttingDown, "stopped"):
+                await task
+        assert (batcher.is_computing, batcher.waiting_rows, batcher.is_idle) == (False, 0, True)
 
-    simulate(scenario)
+    simulate(scenario, batch_rows=1)
 
 
 @settings(max_examples=100)
