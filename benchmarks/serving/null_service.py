@@ -46,10 +46,15 @@ class NullBackend:
         self._batch_s = batch_s
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Logits (B, 2) of 0."""
+        """Logits (B, 2) and contributions (B, S, 2) of 0."""
         if self._batch_s:
             time.sleep(self._batch_s)
-        return {"logits": np.zeros((len(inputs["bytes"]), 2), np.float32)}
+        rows, length = inputs["bytes"].shape
+        stretches = -(-length // 256)
+        return {
+            "logits": np.zeros((rows, 2), np.float32),
+            "contributions": np.zeros((rows, stretches, 2), np.float32),
+        }
 
 
 def ours(port: int, batch_s: float) -> None:
