@@ -594,7 +594,7 @@ async def test_running_requests_of_a_removed_model_finish(engine: Engine, reload
         await reloader.check()
     assert served(engine) == {"b": 1}
     exports.backends[2].released.set()
-    assert [output.tolist() for output in (await asked).outputs] == [[2, 2]]
+    assert [set(output.tolist()) for output in (await asked).outputs] == [{2}]
 
 
 @pytest.mark.parametrize("is_empty", [True, False])
