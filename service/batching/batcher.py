@@ -248,21 +248,26 @@ class Batcher:
         running.add_done_callback(lambda done: self._finish(batch, done))
         return True
 
-    def _begin(self, batch: Batch, started: float) -> None:
-        """Note that a batch has got its slot: its rows are no longer queued, and its time counts."""
+    def _leave_queue(self, batch: Batch, started: float) -> None:
+        """Note that a thread has a batch: its rows are no longer queued, and its time counts."""
         for entry in batch.entries:
             if not entry[1].future.done():
                 batch.lane.queue.uncount(entry, batch.bucket)
         batch.started = started
+
+    def _begin(self, batch: Batch, started: float) -> None:
+        """Give a batch its slot."""
+        self._leave_queue(batch, started)
         batch.watchdog = asyncio.get_running_loop().call_later(TICK_S, self._tick, batch)
 
-    def _compute(self, rows: Sequence[bytes], bucket: int) -> tuple[Floats, float]:
-        """Compute a batch; return its outputs and when it ended.
+    def _compute(self, rows: Sequence[bytes], bucket: int) -> tuple[Floats, float, float]:
+        """Compute a batch; return its outputs, when it started and when it ended.
 
         Runs in a thread, and reads the clock there: the callback on the event loop runs later.
         """
+        started = self._clock()
         outputs = self._run(rows, bucket)
-        return outputs, self._clock()
+        return outputs, started, self._clock()
 
     def _tick(self, batch: Batch) -> None:
         """Count the time of a batch; treat one that is stuck as a crash."""
@@ -326,22 +331,26 @@ class Batcher:
         """Maximum rows of the next batch."""
         return int(min(self._limits.batch_rows * (self._buckets[-1] // bucket), self._cost.max_rows(bucket)))
 
-    def _finish(self, batch: Batch, done: asyncio.Future[tuple[Floats, float]]) -> None:
+    def _finish(self, batch: Batch, done: asyncio.Future[tuple[Floats, float, float]]) -> None:
         """Handle the end of a batch, and start the next one."""
         if batch.watchdog is not None:
             batch.watchdog.cancel()
+        has_slot = batch not in batch.lane.ahead
+        if not has_slot:
+            batch.lane.ahead.remove(batch)
         if done.cancelled():  # the executor was shut down before a thread took the batch
-            if batch in batch.lane.ahead:
-                batch.lane.ahead.remove(batch)
-            else:
+            if has_slot:
                 batch.lane.free_slots += 1
             for _, request, _ in batch.entries:
                 if not request.future.done():
                     request.future.set_exception(ShuttingDown("the server stopped before the response was ready"))
             return
         error = done.exception()
-        outputs, ended = (None, self._clock()) if error is not None else done.result()
-        self._free_slot(batch.lane, ended)
+        outputs, started, ended = (None, self._clock(), self._clock()) if error is not None else done.result()
+        if has_slot:
+            self._free_slot(batch.lane, ended)
+        else:  # it has overtaken others: while the priority of the background changes, two pools have batches
+            self._leave_queue(batch, started)
         if outputs is not None:
             self._succeed(batch, outputs, ended)
         elif isinstance(error, Exception):

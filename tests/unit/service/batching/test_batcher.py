@@ -224,6 +224,30 @@ def test_time_ahead_is_time_in_the_queue() -> None:
     simulate(scenario, batch_rows=1)
 
 
+def test_batch_ahead_may_end_before_those_before_it() -> None:
+    """While the priority of the background changes, batches go to threads of two pools."""
+
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        first = ask(batcher, b"longest 1")
+        await settle()
+        second = ask(batcher, b"longest 2")
+        await settle()
+        assert executor.running == [[b"longest 1"], [b"longest 2"]]
+        await executor.finish(1)
+        assert second.done()
+        third = ask(batcher, b"longest 3")
+        await settle()
+        assert executor.running == [[b"longest 1"], [b"longest 3"]], "the slot is still taken"
+        await executor.finish()
+        await executor.finish()
+        assert all(task.done() for task in (first, second, third))
+        await asyncio.sleep(2 * STUCK_S)
+        assert batcher.is_ready, "no batch is taken for a stuck one"
+        assert (batcher.waiting_rows, batcher.is_computing) == (0, False)
+
+    simulate(scenario, batch_rows=1)
+
+
 def test_urgent_batch_is_not_handed_over_ahead() -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         await measure(batcher, executor, 2.0)
