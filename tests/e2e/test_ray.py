@@ -45,8 +45,10 @@ REQUESTS: dict[str, tuple[str, str, bytes, str]] = {
     "unknown model": ("POST", "/v1/classify", b'{"inputs": ["a"], "model": "none"}', JSON),
     "too large": ("POST", "/v1/classify", b"x" * (9 << 20), TEXT),
 }  # fmt: skip
-VARIABLE = re.compile(rb'"(queue_ms|compute_ms|total_ms|duration_ms|loaded_at|loaded_s|load_seconds)":\s*"?[^,}"]*"?')
-"""Times in answers."""
+VARIABLE = re.compile(
+    rb'"(queue_ms|compute_ms|total_ms|duration_ms|loaded_at|loaded_s|load_seconds|cached)":\s*"?[^,}"]*"?'
+)
+"""Times and the state of the cache in answers."""
 NUMBER = re.compile(rb"-?[0-9]+[.][0-9]+(?:e-?[0-9]+)?")
 """Scores and forecasts in answers."""
 TOLERANCE = 1e-6
