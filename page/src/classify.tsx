@@ -34,7 +34,7 @@ export function Classify({ list }: { list: ModelList | null }) {
   const [overflow, setOverflow] = useState('windows')
   const runner = useRequest<Response>()
   const [sent, setSent] = useState<Uint8Array>(new Uint8Array())
-  const model = models.find((each) => idOf(each) === chosen) ?? models[0]
+  const model = models.find((each) => idOf(each) === chosen || each.name === chosen) ?? models[0]
   const limit = model?.limits.document_bytes
 
   const classify = (document: Input, name = model ? idOf(model) : undefined) => {
@@ -63,9 +63,10 @@ export function Classify({ list }: { list: ModelList | null }) {
   const open = (example: Example) => {
     const opened = { text: example.text() }
     const fitting = models.find((each) => each.name === example.model)
+    const name = fitting ? idOf(fitting) : example.model // the list of models may not have arrived
     setInput(opened)
-    if (fitting) setChosen(idOf(fitting))
-    classify(opened, fitting && idOf(fitting))
+    setChosen(name)
+    classify(opened, name)
   }
   const examples = EXAMPLES.filter(({ model: name }) => !list || models.some((each) => each.name === name))
 

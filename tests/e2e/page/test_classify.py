@@ -89,6 +89,18 @@ def test_long_document_is_shown_by_window(shown: Visit, server: Server) -> None:
     assert kinds == ["for" if one == label else "against" for one in best]
 
 
+def test_example_is_classified_by_its_model_before_the_models_are_known(shown: Visit) -> None:
+    page = shown.page
+    waiting = list[Route]()
+    page.route("**/v1/models", lambda route: waiting.append(route))
+    page.reload()
+    page.get_by_role("button", name=SPEECH).click()
+    expect(page.locator(".result h2")).to_have_text("Caribbean")
+    for route in waiting:
+        route.continue_()
+    expect(page.locator("#panel-classify").get_by_label("Model", exact=True)).to_have_value(re.compile("^un-debate"))
+
+
 def test_stretches_are_shown_where_the_model_returns_them(shown: Visit, server: Server) -> None:
     page = shown.page
     page.get_by_role("button", name=SPEECH).click()
