@@ -66,7 +66,10 @@ def create_api(settings: Settings, table: Table) -> FastAPI:
 
 
 def _endpoint(route: Route) -> Callable[[], None]:
-    """An endpoint with the name and docstring of a route's handler, which `Application` calls itself."""
+    """An endpoint with the name and docstring of a route's handler.
+
+    It only documents the route: `Application` calls the handler itself, and FastAPI gets requests for pages only.
+    """
 
     def endpoint() -> None:
         raise NotImplementedError

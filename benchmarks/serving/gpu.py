@@ -236,12 +236,17 @@ def models(data: Data, device: str) -> str:
     failures = [f"- {m['model']}, {name}: {text}" for m in data["models"] for name, text in m["failures"].items()]
     text = (
         "Milliseconds per batch of 1, 16 and 64 rows: ONNX Runtime and TorchScript on the GPU, ONNX Runtime on one "
-        "core. All agree with the golden outputs to 1e-5.\n\n"
+        "core. Every export that has a time agrees with its golden outputs to 1e-5.\n\n"
         f"{table([*heads, 'core / GPU, 64'], rows)}\n"
         f"The first batch with a new number of rows takes {first} ms, the second one {again} ms (medians).\n\n"
         "Operators that ONNX Runtime leaves to the CPU:\n\n" + "\n".join(left)
     )
-    return text + ("\n\nFailed:\n\n" + "\n".join(failures) if failures else "")
+    return text + (
+        "\n\nRefused, because they fail on the golden inputs or differ from the golden outputs:\n\n"
+        + "\n".join(failures)
+        if failures
+        else ""
+    )
 
 
 def service(cases: Sequence[Data]) -> str:
