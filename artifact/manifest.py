@@ -55,6 +55,16 @@ class ArrayFile(_Part):
     sha256: Sha256
 
 
+class FixedShapes(_Part):
+    """An ONNX file of the same graph whose shapes depend on the shapes of its inputs only, not on their values.
+
+    CUDA records such a graph and replays it. The file may take weights from the ONNX files of `Graph.files`.
+    """
+
+    path: FileName
+    sha256: Sha256
+
+
 class TensorSpec(_Part):
     """Name, Open Inference Protocol datatype and shape (-1 = any) of one tensor."""
 
@@ -69,6 +79,8 @@ class Graph(_Part):
     files: tuple[ModelFile, ...] = Field(min_length=1)
     inputs: tuple[TensorSpec, ...] = Field(min_length=1)
     outputs: tuple[TensorSpec, ...] = Field(min_length=1)
+    fixed_shapes: FixedShapes | None = None
+    """None if there is no such file. It can be one of `files`."""
 
     def files_of(self, format: Format) -> dict[int, ModelFile]:
         """Files of one format, by bucket. Raises: BadExport if there is none."""
@@ -358,7 +370,8 @@ def read_manifest(folder: Path) -> Manifest:
         raise BadExport(f"{place}: {MANIFEST}: {key or 'task'}: {first['msg']}", "manifest") from None
     if (manifest.name, str(manifest.version)) != (folder.parent.name, folder.name):
         raise BadExport(f"{place}: {MANIFEST} names {manifest.name}/{manifest.version}", "manifest")
-    files: list[ModelFile | ArrayFile] = [file for graph in manifest.graphs for file in graph.files]
+    files: list[ModelFile | FixedShapes | ArrayFile] = [file for graph in manifest.graphs for file in graph.files]
+    files += [graph.fixed_shapes for graph in manifest.graphs if graph.fixed_shapes is not None]
     files += manifest.archives
     for path, sha256 in dict.fromkeys((file.path, file.sha256) for file in files):
         _check_hash(folder / path, sha256, place)

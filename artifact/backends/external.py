@@ -1,9 +1,9 @@
-"""Reject ONNX files with external data, which the manifest's hashes do not cover. Used by `artifact.backends.onnx`.
+"""Reject ONNX files with weights in files that the manifest's hashes do not cover. Used by `artifact.backends.onnx`.
 
 A minimal protobuf reader visits the messages of onnx.proto3 that can contain tensors and skips all other fields.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -22,31 +22,44 @@ PARTS: dict[Message, dict[int, Message]] = {
     "tensor": {},
 }
 """Message -> number of each field that can contain a tensor -> type of that field."""
-EXTERNAL_FIELDS = frozenset({13, 14})
-"""TensorProto.external_data and TensorProto.data_location."""
+EXTERNAL_DATA, DATA_LOCATION = 13, 14
+"""Fields of TensorProto."""
 FIXED_BYTES = {1: 8, 5: 4}
 """Protobuf wire type -> size of its fixed-length values."""
 
 
-def refuse_external_data(path: Path) -> None:
-    """Check that a file holds all its tensors. Raises: BadExport if one is external, or the file is not ONNX."""
+def refuse_external_data(path: Path, covered: Collection[str] = ()) -> None:
+    """Check that a file holds all its tensors, or that they are in the files named `covered`, in the same folder.
+
+    Raises: BadExport if a tensor is in another file, or the file is not ONNX.
+    """
     try:
-        is_external = _is_external(memoryview(path.read_bytes()), "model")
+        places = set(_external(memoryview(path.read_bytes()), "model"))
     except (ValueError, RecursionError):
         raise BadExport(f"{path.name} cannot be loaded: it is not an ONNX file", "backend") from None
-    if is_external:
+    if not places <= set(covered):
         raise BadExport(f"{path.name} keeps weights in another file; export it with embedded weights", "backend")
 
 
-def _is_external(content: memoryview, message: Message) -> bool:
-    """Whether a message contains a tensor with external data. Raises: ValueError if it cannot be parsed."""
-    parts = PARTS[message]
+def _external(content: memoryview, message: Message) -> Iterator[str]:
+    """Yield the file of each external tensor in a message, "" if it does not name one. Raises: ValueError."""
+    parts, places, is_external = PARTS[message], list[str](), False
     for number, value in _fields(content):
-        if message == "tensor" and number in EXTERNAL_FIELDS and value != 0:
-            return True
-        if isinstance(value, memoryview) and number in parts and _is_external(value, parts[number]):
-            return True
-    return False
+        if message == "tensor" and number in (EXTERNAL_DATA, DATA_LOCATION):
+            is_external |= value != 0
+            if isinstance(value, memoryview):
+                places += _locations(value)
+        elif isinstance(value, memoryview) and number in parts:
+            yield from _external(value, parts[number])
+    if is_external:
+        yield places[0] if len(places) == 1 else ""
+
+
+def _locations(entry: memoryview) -> list[str]:
+    """The file that an entry (key, value) of a tensor's external data names, if it does. Raises: ValueError."""
+    fields = dict(_fields(entry))
+    key, value = (bytes(field) if isinstance(field := fields.get(n), memoryview) else b"" for n in (1, 2))
+    return [value.decode()] if key == b"location" else []
 
 
 def _fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:

@@ -1,8 +1,8 @@
 """`python -m benchmarks.serving.gpu`: the exports on a GPU beside a CPU, alone and behind HTTP. At most nine minutes.
 
-Needs the extra `gpu`. Measures: every export on both devices, by bucket and rows in a batch, with the error against the
-golden outputs and the operators that ONNX Runtime leaves to the CPU; the service with 1 to 256 clients; the paper's
-encoder in ONNX Runtime and PyTorch. `--device cpu` rehearses it on a machine without a GPU.
+Needs the extra `gpu`. Measures: every export on both devices, by bucket and rows in a batch, with recorded CUDA graphs
+and without, with the memory that it takes and the operators that ONNX Runtime leaves to the CPU; the service with 1 to
+256 clients; the paper's encoder in ONNX Runtime and PyTorch. `--device cpu` rehearses it on a machine without a GPU.
 """
 
 import argparse
@@ -13,14 +13,14 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime
 
+from artifact.backends import create_backend
 from artifact.backends.base import Device
 from artifact.errors import BadExport
 from artifact.loading import LoadedModel, find_exports, load_export
@@ -34,12 +34,13 @@ from benchmarks.lib.table import table
 
 EXPORTS = Path("exports")
 ROWS = (1, 16, 64)
-NEW_SIZES = (3, 5, 7, 11, 13)
-"""Numbers of rows that were not computed before."""
+BATCHES = 8
+"""Batches of different documents that are computed in turn."""
 CLIENTS = (1, 4, 16, 64, 256)
 DOCUMENTS = ((256, "imdb-s3"), (4096, "imdb-s3"), (65_536, "scotus"))
 """Bytes of a document, and the model that classifies it."""
 WORKERS = (1, 4)
+UNRECORDED = "onnx, cuda, not recorded"
 PATHS = (
     "ONNX Runtime",
     "ONNX Runtime, CUDA graph",
@@ -80,11 +81,8 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 
 def device_name(device: str) -> str:
-    """Name, memory and driver of the GPU; `none` in a rehearsal."""
-    if device == "cpu":
-        return "none"
-    command = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    """Name, memory in MiB and driver of the GPU; `none` in a rehearsal."""
+    return "none" if device == "cpu" else query("name,memory.total,driver_version")
 
 
 def measure_model(folder: Path, device: Device, seconds: float) -> Data:
@@ -93,27 +91,43 @@ def measure_model(folder: Path, device: Device, seconds: float) -> Data:
         "model": f"{folder.parent.name}@{folder.name}",
         "left_to_cpu": operators_on_cpu(folder / "model.onnx", device),
         "load_s": {},
+        "device_mib": {},
         "failures": {},
         "batches": [],
     }
     models: dict[str, LoadedModel] = {}
     formats: tuple[Format, ...] = ("onnx", "torchscript")
     for format in formats:
+        before = device_mib(device)
         try:  # verifies the golden outputs
             models[f"{format}, {device}"] = model = load_export(folder, format=format, device=device)
-            found["load_s"][format] = round(model.load_seconds, 3)
         except BadExport as error:
             found["failures"][format] = str(error)
+            continue
+        found["load_s"][format] = round(model.load_seconds, 3)
+        found["device_mib"][format] = device_mib(device) - before
+    if device == "cuda" and (model := models["onnx, cuda"]).manifest.fixed_shapes is not None:
+        manifest = model.manifest.model_copy(update={"fixed_shapes": None})
+        models[UNRECORDED] = replace(model, backend=create_backend(manifest, folder, device=device))
     models["onnx, cpu"] = load_export(folder, device="cpu")
     for name, model in models.items():
         lengths = model.row_lengths
         for bucket in sorted({lengths[0], lengths[-1]}):
             for rows in ROWS:
-                batch = partial(model.run, example_rows(model, bucket, rows), bucket)
-                found["batches"].append({"on": name, "bucket": bucket, "rows": rows, "ms": median_ms(batch, seconds)})
-    onnx = models.get(f"onnx, {device}", models["onnx, cpu"])
-    found["first_ms"], found["again_ms"] = new_sizes(onnx)
+                ms = median_ms(model, example_batches(model, bucket, rows), bucket, seconds)
+                found["batches"].append({"on": name, "bucket": bucket, "rows": rows, "ms": ms})
     return found
+
+
+def device_mib(device: Device) -> int:
+    """Used memory of the GPU in MiB; 0 in a rehearsal."""
+    return 0 if device == "cpu" else int(query("memory.used"))
+
+
+def query(what: str) -> str:
+    """Properties of the GPU, separated by commas."""
+    command = ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def operators_on_cpu(path: Path, device: Device) -> dict[str, int]:
@@ -130,36 +144,25 @@ def operators_on_cpu(path: Path, device: Device) -> dict[str, int]:
     return dict(left.most_common())
 
 
-def example_rows(model: LoadedModel, bucket: int, rows: int) -> list[bytes]:
-    """Full-length rows of a model: documents, or random windows of a series."""
+def example_batches(model: LoadedModel, bucket: int, rows: int) -> list[list[bytes]]:
+    """Batches of rows of a model: random windows of a series, or documents of more than half of the bucket's bytes."""
+    generator = np.random.default_rng(0)
     if isinstance(model.manifest, ForecasterManifest):
-        generator = np.random.default_rng(0)
-        return [generator.standard_normal(bucket // 4).astype(np.float32).tobytes() for _ in range(rows)]
-    return [document(bucket)] * rows
+        return [[row.tobytes() for row in generator.standard_normal((rows, bucket // 4), np.float32)]] * BATCHES
+    text, lengths = document(bucket), generator.integers(bucket // 2 + 1, bucket + 1, (BATCHES, rows))
+    return [[text[-length:] for length in batch] for batch in lengths]
 
 
-def median_ms(batch: partial[Any], seconds: float) -> float:
-    """Median milliseconds of a batch; at least three are computed after one that is not measured."""
-    batch()
+def median_ms(model: LoadedModel, batches: list[list[bytes]], bucket: int, seconds: float) -> float:
+    """Median milliseconds of a batch; each is computed at least once after one that is not measured."""
+    model.run(batches[0], bucket)
     found, until = list[float](), time.perf_counter() + seconds
-    while len(found) < 3 or time.perf_counter() < until:
+    while len(found) < len(batches) or time.perf_counter() < until:
+        batch = batches[len(found) % len(batches)]
         started = time.perf_counter()
-        batch()
+        model.run(batch, bucket)
         found.append(time.perf_counter() - started)
     return round(1000 * float(np.median(found)), 4)
-
-
-def new_sizes(model: LoadedModel) -> tuple[list[float], list[float]]:
-    """Milliseconds of batches of numbers of rows that are new to the runtime, and of the same batches again."""
-    bucket = model.row_lengths[-1]
-    first, again = list[float](), list[float]()
-    for rows in NEW_SIZES:
-        batch = example_rows(model, bucket, rows)
-        for found in (first, again):
-            started = time.perf_counter()
-            model.run(batch, bucket)
-            found.append(round(1000 * (time.perf_counter() - started), 3))
-    return first, again
 
 
 def measure_service(device: str, workers: int, seconds: float) -> list[Data]:
@@ -215,38 +218,34 @@ def report(record: Record) -> str:
 
 def models(data: Data, device: str) -> str:
     """Milliseconds per batch of each export, and what the runtime leaves to the CPU."""
-    rows = []
+    columns = {f"onnx, {device}": "ONNX", UNRECORDED: "not recorded", f"torchscript, {device}": "TorchScript"}
+    columns["onnx, cpu"] = "CPU core"
+    rows, loads = [], []
     for model in data["models"]:
         times = {(one["on"], one["bucket"], one["rows"]): one["ms"] for one in model["batches"]}
         for bucket in sorted({one["bucket"] for one in model["batches"]}):
             cells = [model["model"], f"{bucket:,}"]
-            for on in (f"onnx, {device}", f"torchscript, {device}", "onnx, cpu"):
+            for on in columns:
                 cells += [f"{times[on, bucket, count]:.2f}" if (on, bucket, count) in times else "-" for count in ROWS]
-            on_device, on_cpu = (times.get((on, bucket, ROWS[-1])) for on in (f"onnx, {device}", "onnx, cpu"))
-            cells.append(f"{on_cpu / on_device:.1f} x" if on_device and on_cpu else "-")
             rows.append(cells)
-    heads = ["export", "bytes of a row"]
-    for where in ("ONNX", "TorchScript", "CPU core"):
-        heads += [f"{where}, {count}" for count in ROWS]
-    left = [
-        f"- {model['model']}: {', '.join(f'{name} {count}' for name, count in model['left_to_cpu'].items()) or 'none'}"
-        for model in data["models"]
-    ]
-    first, again = (f"{np.median([model[key] for model in data['models']]):.1f}" for key in ("first_ms", "again_ms"))
+        left = ", ".join(f"{name} {count}" for name, count in model["left_to_cpu"].items())
+        loads.append(
+            [model["model"], f"{model['load_s']['onnx']:.1f}", str(model["device_mib"]["onnx"]), left or "none"]
+        )
+    heads = ["export", "bytes of a row", *(f"{name}, {count}" for name in columns.values() for count in ROWS)]
     failures = [f"- {m['model']}, {name}: {text}" for m in data["models"] for name, text in m["failures"].items()]
     text = (
-        "Milliseconds per batch of 1, 16 and 64 rows: ONNX Runtime and TorchScript on the GPU, ONNX Runtime on one "
-        "core. Every export that has a time agrees with its golden outputs to 1e-5.\n\n"
-        f"{table([*heads, 'core / GPU, 64'], rows)}\n"
-        f"The first batch with a new number of rows takes {first} ms, the second one {again} ms (medians).\n\n"
-        "Operators that ONNX Runtime leaves to the CPU:\n\n" + "\n".join(left)
+        f"Milliseconds per batch of 1, 16 and 64 rows, {BATCHES} batches in turn: ONNX Runtime on the GPU with "
+        "recorded CUDA graphs and without, TorchScript on the GPU, ONNX Runtime on one core. Every export that has a "
+        f"time agrees with its golden outputs to 1e-5.\n\n{table(heads, rows)}\n"
+        "Loading an export records its batches. Memory: of the GPU, for the weights and the recorded batches.\n\n"
+        f"{table(['export', 'load, s', 'memory, MiB', 'operators left to the CPU'], loads)}"
     )
-    return text + (
-        "\n\nRefused, because they fail on the golden inputs or differ from the golden outputs:\n\n"
-        + "\n".join(failures)
-        if failures
-        else ""
-    )
+    if failures:
+        text += "\nRefused, because they fail on the golden inputs or differ from the golden outputs:\n\n" + "\n".join(
+            failures
+        )
+    return text
 
 
 def service(cases: Sequence[Data]) -> str:

@@ -17,14 +17,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from artifact.backends import create_backend
-from artifact.backends.base import Device, output_error
+from artifact.backends.base import Device, InferenceBackend, output_error
+from artifact.backends.onnx import OnnxBackend
 from artifact.defaults import DEFAULTS, add_default
 from artifact.manifest import (
     MANIFEST,
     SCHEMA_VERSION,
     ClassifierManifest,
+    FixedShapes,
     Format,
     Graph,
     Manifest,
@@ -37,6 +40,7 @@ from artifact.manifest import (
 from model.cli.arguments import add_held_out_arguments, add_shared_arguments, held_out
 from model.cli.operators import check_operators
 from model.cli.results import print_results
+from model.cli.weights import share_weights
 from model.errors import ExportMismatch, writing
 from model.tasks.base import FINGERPRINT, Arrays, ExportGraph, backend_run, module_outputs, module_runs, write_arrays
 from model.tasks.classification import NGRAMS
@@ -107,7 +111,8 @@ def _write_graphs(best: Trained, folder: Path) -> list[Graph]:
         outputs = eager(source)
         golden |= {**source.golden, **outputs}
         graphs.append(write_graph(source, outputs, folder))
-        check_operators(folder / f"{source.name}.onnx")
+        for path in folder.glob(f"{source.name}*.onnx"):
+            check_operators(path)
         for bucket in source.buckets:
             check_agreement(graphs[-1], folder, *fitting(source.golden, outputs, bucket))
     write_arrays(folder / "golden.npz", golden)
@@ -145,33 +150,20 @@ def eager(source: ExportGraph) -> Arrays:
 
 
 def write_graph(source: ExportGraph, outputs: Arrays, folder: Path) -> Graph:
-    """Write NAME.onnx (dynamic batch, embedded weights) and NAME.ts (traced, frozen); returns their description."""
+    """Write NAME.onnx, NAME.ts (traced, frozen) and, if it differs, NAME.fixed.onnx; returns their description."""
     names = list(source.golden)
     example = tuple(torch.from_numpy(source.golden[name][:3]) for name in names)
-    dynamic: dict[int, Any] = {0: torch.export.Dim("batch")}
-    if len(source.buckets) > 1:
-        unit = math.gcd(*source.buckets)
-        dynamic[1] = unit * torch.export.Dim("units", min=1, max=source.buckets[-1] // unit)
     paths: dict[Format, Path] = {format: folder / f"{source.name}.{suffix}" for format, suffix in SUFFIX.items()}
+    fixed = paths["onnx"]
     with warnings.catch_warnings(), torch.no_grad():
         warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
         warnings.filterwarnings("ignore", "# The axis name: batch will not be used", UserWarning)
         warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
-        for name in ("torch.onnx", "onnx_ir"):
-            logging.getLogger(name).setLevel(logging.ERROR)
-        program = torch.onnx.export(
-            source.module,
-            example,
-            dynamo=True,
-            input_names=names,
-            output_names=list(source.outputs),
-            dynamic_shapes=tuple({axis: dynamic[axis] for axis in dynamic if axis < t.ndim} for t in example),
-            verbose=False,
-        )
-        assert program is not None
-        for node in program.model.graph:
-            node.metadata_props.clear()  # stack traces contain local paths
-        program.save(paths["onnx"], external_data=False)
+        _write_onnx(source, source.module, example, paths["onnx"])
+        if source.fixed is not None:
+            fixed = folder / f"{source.name}.fixed.onnx"
+            _write_onnx(source, source.fixed, example, fixed)
+            share_weights(fixed, paths["onnx"])
         traced = torch.jit.trace(source.module, example)
         scripted = io.BytesIO()
         torch.jit.save(torch.jit.freeze(traced), scripted)
@@ -187,7 +179,31 @@ def write_graph(source: ExportGraph, outputs: Arrays, folder: Path) -> Graph:
             _spec(name, outputs[name], outputs[name].ndim - 1 if len(source.buckets) > 1 else 1)
             for name in source.outputs
         ),
+        fixed_shapes=FixedShapes(path=fixed.name, sha256=sha256_of(fixed)),
     )
+
+
+def _write_onnx(source: ExportGraph, module: nn.Module, example: tuple[Tensor, ...], path: Path) -> None:
+    """Write an ONNX file with embedded weights, for any number of rows and for all buckets."""
+    dynamic: dict[int, Any] = {0: torch.export.Dim("batch")}
+    if len(source.buckets) > 1:
+        unit = math.gcd(*source.buckets)
+        dynamic[1] = unit * torch.export.Dim("units", min=1, max=source.buckets[-1] // unit)
+    for name in ("torch.onnx", "onnx_ir"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    program = torch.onnx.export(
+        module,
+        example,
+        dynamo=True,
+        input_names=list(source.golden),
+        output_names=list(source.outputs),
+        dynamic_shapes=tuple({axis: dynamic[axis] for axis in dynamic if axis < t.ndim} for t in example),
+        verbose=False,
+    )
+    assert program is not None
+    for node in program.model.graph:
+        node.metadata_props.clear()  # stack traces contain local paths
+    program.save(path, external_data=False)
 
 
 def _spec(name: str, array: NDArray[Any], dynamic: int) -> TensorSpec:
@@ -209,15 +225,21 @@ def _copy_without_debug_tables(script: io.BytesIO, path: Path) -> None:
 def check_agreement(graph: Graph, folder: Path, golden: Arrays, expected: Arrays) -> None:
     """Compare every backend with eager PyTorch, as one batch and row by row. Raises: ExportMismatch."""
     count = len(next(iter(golden.values())))
-    for format in SUFFIX:
-        backend = create_backend(graph, folder, format=format, device="cpu")
+    backends: dict[str, InferenceBackend] = {
+        format: create_backend(graph, folder, format=format, device="cpu") for format in SUFFIX
+    }
+    assert graph.fixed_shapes is not None
+    backends["onnx with fixed shapes"] = OnnxBackend(
+        dict.fromkeys(graph.files_of("onnx"), folder / graph.fixed_shapes.path), graph
+    )
+    for name, backend in backends.items():
         together = backend.run(golden)
         rows = [backend.run({k: v[i : i + 1] for k, v in golden.items()}) for i in range(count)]
         alone = {name: np.concatenate([row[name] for row in rows]) for name in expected}
         for what, got in (("in one batch", together), ("row by row", alone)):
             error = max(output_error(got[name], expected[name]) for name in expected)
             if not error <= TOLERANCE:
-                raise ExportMismatch(f"{format} {what} differs from eager by {error:.2e}; allowed {TOLERANCE}")
+                raise ExportMismatch(f"{name} {what} differs from eager by {error:.2e}; allowed {TOLERANCE}")
 
 
 def _manifest(

@@ -1,5 +1,7 @@
 """Text classifiers: one over bytes, and one over words in two views. Used by `model.tasks.classification`."""
 
+import copy
+
 import torch
 from torch import Tensor, nn
 
@@ -100,17 +102,28 @@ class WordClassifier(nn.Module):
         self.vocabulary = Vocabulary(vectors.vectors.num_words) if vectors else None
         self.vector_view = VectorClassifier(config.encoder, vectors, num_classes) if vectors else None
         self.register_buffer("weights", torch.ones(2))
+        self.has_fixed_shapes = False
+        """Whether all shapes depend on B and N only, not on the number of words: slower, but CUDA can replay it."""
+
+    def with_fixed_shapes(self) -> "WordClassifier":
+        """The same classifier, sharing its parameters, with fixed shapes."""
+        other = copy.copy(self)
+        other.has_fixed_shapes = True
+        return other
 
     def forward(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Classify (B, N) bytes -> (B, classes) logits and (B, S, classes) contributions."""
-        hashes, doc_index, where = self.words(document, lengths)
+        is_fixed = self.has_fixed_shapes
+        hashes, doc_index, where = self.words(document, lengths, has_fixed_shapes=is_fixed)
         stretch = divide(where, STRETCH_BYTES)
         num_documents, num_stretches = document.shape[0], -(-document.shape[1] // STRETCH_BYTES)
-        of_ngrams = self.ngram_view(hashes, doc_index, stretch, (num_documents, num_stretches))
+        shape = (num_documents, num_stretches)
+        of_ngrams = self.ngram_view(hashes, doc_index, stretch, shape, has_fixed_shapes=is_fixed)
         contributions = self.weights[0] * of_ngrams
         if self.vector_view is not None and self.vocabulary is not None:
-            words = self.vocabulary(hashes[:, 0])
-            of_vectors = self.vector_view.contributions(words, doc_index, lengths, stretch, num_stretches)
+            words = self.vocabulary(hashes[0])
+            width = self.vector_view.largest_width(document.shape[1]) if is_fixed else None
+            of_vectors = self.vector_view.contributions(words, doc_index, lengths, stretch, num_stretches, width)
             contributions = contributions + self.weights[1] * of_vectors
         return contributions.sum(dim=1) + self.base(), contributions
 

@@ -5,11 +5,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from model.nn.ops.integers import lookup
+from model.nn.ops.integers import SPARE, lookup, spread
 from model.nn.vocabulary import Vocabulary
 
 SMALLEST = 1e-12
 """Smallest squared length of a document, for documents without known n-grams."""
+MAX_NGRAMS = 2**40
+"""More than the n-grams of any batch."""
 
 
 class NgramClassifier(nn.Module):
@@ -24,7 +26,7 @@ class NgramClassifier(nn.Module):
     The view returns W x as a sum over stretches of the document: each of the k occurrences of n-gram h contributes
     x_h W_h / k to the stretch in which its last word ends.
 
-    Shape:      hashes (M, longest) int64 and doc_index (M,), as `WordHasher` returns them; stretch (M,) int64, the
+    Shape:      hashes (longest, M) int64 and doc_index (M,), as `WordHasher` returns them; stretch (M,) int64, the
                 stretch of its document in which each word ends; shape, the numbers B of documents and S of stretches
                 of each; returns (B, S, classes).
     Reference:  features: Wang and Manning 2012, "Baselines and Bigrams", sec. 2 (presence, scaled by evidence), with
@@ -41,21 +43,37 @@ class NgramClassifier(nn.Module):
         self.table = nn.Parameter(torch.zeros(1 + num_ngrams, num_classes + 1), requires_grad=False)
         self.bias = nn.Parameter(torch.zeros(num_classes), requires_grad=False)
 
-    def forward(self, hashes: Tensor, doc_index: Tensor, stretch: Tensor, shape: tuple[int, int]) -> Tensor:
+    def forward(
+        self,
+        hashes: Tensor,
+        doc_index: Tensor,
+        stretch: Tensor,
+        shape: tuple[int, int],
+        *,
+        has_fixed_shapes: bool = False,
+    ) -> Tensor:
         """Contributions (B, S, classes) to the logits, without the bias, of documents given as hashes of n-grams."""
         num_documents, num_stretches = shape
-        rows = self.vocabulary(hashes.flatten())  # (M longest,)
-        place = (rows.reshape(hashes.shape) + (doc_index * self.table.shape[0]).unsqueeze(1)).flatten()
-        dtype = self.bias.dtype
-        zeros = torch.zeros(num_documents * self.table.shape[0], dtype=dtype, device=rows.device)
+        dtype, num_places = self.bias.dtype, num_documents * self.table.shape[0]
+        rows = self.vocabulary(hashes.flatten())  # (longest M,), 0 for unknown n-grams, which are the most
+        place = (rows.reshape(hashes.shape) + doc_index * self.table.shape[0]).flatten()
+        target = (doc_index * num_stretches + stretch).expand_as(hashes).flatten()
+        if has_fixed_shapes:
+            place, num_places = spread(place, rows > 0, num_places), num_places + SPARE
+        else:
+            is_known = rows.nonzero().squeeze(1)
+            if torch.compiler.is_exporting():  # without a bound, the exporter derives one that exceeds an int64
+                torch._check(is_known.shape[0] <= MAX_NGRAMS)
+            rows, place, target = lookup(rows, is_known), lookup(place, is_known), lookup(target, is_known)
+        zeros = torch.zeros(num_places, dtype=dtype, device=rows.device)
         occurrences = zeros.index_add(0, place, torch.ones_like(place, dtype=dtype))
         counts = lookup(occurrences, place).unsqueeze(1)
-        found = nn.functional.embedding(rows, self.table).to(dtype) / counts
+        found = nn.functional.embedding(rows, self.table).to(dtype)
         if self.sublinear:
             factors = 1 + torch.log(counts)
-            found = torch.cat((found[:, :-1], found[:, -1:] * factors), dim=1) * factors
+            found, counts = torch.cat((found[:, :-1], found[:, -1:] * factors), dim=1), counts / factors
+        found = found / counts
         empty = torch.zeros(num_documents * num_stretches, found.shape[1], dtype=dtype, device=rows.device)
-        target = (doc_index * num_stretches + stretch).unsqueeze(1).expand_as(hashes).flatten()
         summed = torch.unflatten(empty.index_add(0, target, found), 0, shape)
         squared_length = summed[:, :, -1:].sum(dim=1, keepdim=True)
         return summed[:, :, :-1] * torch.rsqrt(squared_length.clamp(min=SMALLEST))

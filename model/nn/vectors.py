@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from model.config.encoder import EncoderConfig
 from model.config.models import VectorViewConfig
 from model.nn.encoder import Blocks, masked_mean
-from model.nn.ops.integers import divide, lookup
+from model.nn.ops.integers import SPARE, divide, lookup, spread
 from model.nn.stem import quantise_int8
 
 WIDTH_MULTIPLE = 32
@@ -71,13 +71,20 @@ class VectorClassifier(nn.Module):
         return self.head(self.pooled_dropout(pooled))  # type: ignore[no-any-return]
 
     def contributions(
-        self, words: Tensor, doc_index: Tensor, lengths: Tensor, stretch: Tensor, num_stretches: int
+        self,
+        words: Tensor,
+        doc_index: Tensor,
+        lengths: Tensor,
+        stretch: Tensor,
+        num_stretches: int,
+        width: int | None = None,
     ) -> Tensor:
         """Contributions (B, num_stretches, classes) to the logits, without the bias.
 
-        `stretch` (M,) int64 is the stretch of its document in which each word ends.
+        `stretch` (M,) int64 is the stretch of its document in which each word ends. `width` is the number of tokens to
+        which the documents are padded; by default, that of the longest.
         """
-        x, token_counts, stretch_of_token = self.embed(words, doc_index, lengths, stretch)
+        x, token_counts, stretch_of_token = self.embed(words, doc_index, lengths, stretch, width)
         x, is_real = self._encode(x, token_counts)
         weight, channels = self.head.weight.T, x.shape[2]  # (2 C, classes)
         share = is_real.to(x.dtype) / token_counts.unsqueeze(1)  # (B, T)
@@ -90,7 +97,7 @@ class VectorClassifier(nn.Module):
         return (stretch_of_part.unsqueeze(1) == stretches).to(x.dtype) @ parts
 
     def embed(
-        self, words: Tensor, doc_index: Tensor, lengths: Tensor, stretch: Tensor
+        self, words: Tensor, doc_index: Tensor, lengths: Tensor, stretch: Tensor, width: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Token vectors (B, T, C), padded; the number of real tokens of each document (B,); stretch of tokens (B, T).
 
@@ -101,24 +108,38 @@ class VectorClassifier(nn.Module):
         known = torch.zeros_like(lengths, dtype=torch.float).index_add(0, doc_index, is_known.float()).long()  # (B,)
         limit = divide(lengths.long() + self.bytes_per_token - 1, self.bytes_per_token)
         token_counts = torch.minimum(known, limit).clamp(min=1, max=self.positions.shape[0])  # (B,)
-        width = self._width(token_counts)
+        has_fixed_shapes = width is not None
+        if width is None:
+            width = self._width(token_counts)
         before = known.cumsum(0) - known  # (B,): known words of earlier documents
         order = is_known.cumsum(0) - is_known - lookup(before, doc_index)  # (M,): known words earlier in the document
         token = divide(order * lookup(token_counts, doc_index), lookup(known.clamp(min=1), doc_index))  # (M,)
         place = doc_index * width + token.clamp(max=width - 1)  # an unknown word at the end adds zero to the last token
         vectors = nn.functional.embedding(words, self.vectors, padding_idx=0).to(self.scale.dtype)  # (M, C)
-        counted = is_known.to(vectors.dtype).unsqueeze(1)
-        batch = lengths.shape[0]
-        columns = torch.cat((vectors, stretch.unsqueeze(1) * counted, counted), dim=1)
-        empty = torch.zeros(batch * width, columns.shape[1], dtype=vectors.dtype, device=vectors.device)
-        summed = empty.index_add(0, place, columns)
-        mean = torch.unflatten(summed[:, :-1] / summed[:, -1:].clamp(min=1), 0, (batch, width))
-        return mean[:, :, :-1] * self.scale, token_counts, mean[:, :, -1].floor()
+        counted = is_known.to(vectors.dtype)
+        batch, num_places = lengths.shape[0], lengths.shape[0] * width
+        if has_fixed_shapes:
+            place, num_places = spread(place, is_known > 0, num_places), num_places + SPARE
+
+        def sum_by_token(x: Tensor) -> Tensor:
+            """Sums over the words of each token: (M, columns) -> (B, T, columns)."""
+            empty = torch.zeros(num_places, x.shape[1], dtype=x.dtype, device=x.device)
+            return torch.unflatten(empty.index_add(0, place, x)[: batch * width], 0, (batch, width))
+
+        sums = sum_by_token(torch.stack((stretch * counted, counted), dim=1))  # (B, T, 2)
+        counts = sums[:, :, 1:].clamp(min=1)
+        x = sum_by_token(vectors) / counts * self.scale
+        return x, token_counts, (sums[:, :, :1] / counts).squeeze(2).floor()
 
     def _encode(self, x: Tensor, token_counts: Tensor) -> tuple[Tensor, Tensor]:
         """Token vectors (B, T, C) -> LN(z) (B, T, C), and which tokens are real (B, T)."""
         x = self.norm(self.blocks(self.dropout(self.input_norm(x)), token_counts))
         return x, self.positions[: x.shape[1]] < token_counts.unsqueeze(1)
+
+    def largest_width(self, length: int) -> int:
+        """Largest number of tokens of documents of `length` bytes."""
+        tokens = -(-length // self.bytes_per_token)
+        return torch.sym_min(self.positions.shape[0], tokens)  # type: ignore[no-any-return]
 
     def _width(self, token_counts: Tensor) -> int:
         """Number of tokens to which the documents of a batch are padded."""

@@ -27,10 +27,8 @@ class Vocabulary(nn.Module):
     Reference:  hash and displace: Belazzougui, Botelho and Dietzfelbinger 2009, "Hash, displace, and compress", sec. 3.
     """
 
-    tags: Tensor
-    """Hash of the word in each slot, -1 if the slot is empty."""
-    ids: Tensor
-    """Id of the word in each slot."""
+    entries: Tensor
+    """Hash and id of the word in each slot, -1 and 0 if the slot is empty."""
     displacements: Tensor
     """Displacement of each bucket."""
     divisor: Tensor
@@ -39,15 +37,15 @@ class Vocabulary(nn.Module):
         super().__init__()
         self.num_slots = 1 << (3 * num_words // 2).bit_length()
         self.num_buckets = max(1, self.num_slots // (2 * WORDS_PER_BUCKET))
-        self.register_buffer("tags", torch.full((self.num_slots,), -1, dtype=torch.int32))
-        self.register_buffer("ids", torch.zeros(self.num_slots, dtype=torch.int32))
+        self.register_buffer("entries", torch.tensor([[-1, 0]], dtype=torch.int32).repeat(self.num_slots, 1))
         self.register_buffer("displacements", torch.zeros(self.num_buckets, dtype=torch.int32))
         self.register_buffer("divisor", torch.tensor(self.num_slots - 1))
 
     def forward(self, hashes: Tensor) -> Tensor:
         """Ids (M,) of the words with these hashes (M,)."""
         slots = self.slots(hashes, lookup(self.displacements, hashes % self.num_buckets).long())
-        return lookup(self.ids, slots).long() * (lookup(self.tags, slots) == hashes)
+        found, ids = lookup(self.entries, slots).unbind(1)
+        return ids.long() * (found == hashes)
 
     def slots(self, hashes: Tensor, displacement: Tensor) -> Tensor:
         """Slot of each hash under a displacement, in 0 ... num_slots - 1."""
@@ -72,17 +70,15 @@ class Vocabulary(nn.Module):
         buckets = hashes % self.num_buckets
         order = np.argsort(buckets, kind="stable")
         groups = np.split(order, np.flatnonzero(np.diff(buckets[order])) + 1) if len(order) else []
-        self.tags.fill_(-1)
-        self.ids.zero_()
+        self.entries[:, 0], self.entries[:, 1] = -1, 0
         for group in sorted(groups, key=len, reverse=True):
             words = torch.from_numpy(hashes[group])
             for displacement in range(MAX_DISPLACEMENTS):
                 slots = self.slots(words, torch.tensor(displacement))
-                if (self.tags[slots] < 0).all() and len(slots.unique()) == len(slots):
+                if (self.entries[slots, 0] < 0).all() and len(slots.unique()) == len(slots):
                     break
             else:
                 return False
             self.displacements[int(buckets[group[0]])] = displacement
-            self.tags[slots] = words.int()
-            self.ids[slots] = torch.from_numpy(group + 1).int()
+            self.entries[slots] = torch.stack((words, torch.from_numpy(group + 1)), dim=1).int()
         return True

@@ -13,6 +13,8 @@ JOIN = 69_621
 APOSTROPHE = ord("'")
 LEADING = 0xE0
 """Smallest first byte of a 3- or 4-byte UTF-8 character. Each starts a new word: many such scripts use no spaces."""
+IN_WORD, STARTS_WORD, MARK = 512, 1024, 1536
+"""Kinds of bytes: part of a word; part of a word, which starts there even within letters; a word by itself."""
 
 
 class WordHasher(nn.Module):
@@ -22,7 +24,7 @@ class WordHasher(nn.Module):
     character starts a new word. ASCII letters are lowercased, apostrophes are dropped.
 
     Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns hashes
-                (M, longest) int64, below 2^31, -1 if the n-gram would start before the document; doc_index (M,), the
+                (longest, M) int64, below 2^31, -1 if the n-gram would start before the document; doc_index (M,), the
                 index of the document of each of the M words, ascending; and where (M,), the position in the document of
                 the last byte of each word.
     Reference:  polynomial hash modulo a Mersenne prime: Karp and Rabin 1987, "Efficient randomized pattern-matching
@@ -30,10 +32,8 @@ class WordHasher(nn.Module):
     Note:       The hash of a word is the difference of two prefix sums, so that all words are hashed in parallel.
     """
 
-    value: Tensor
-    is_part: Tensor
-    is_mark: Tensor
-    is_start: Tensor
+    kinds: Tensor
+    """Sum of the kind of each byte and its value in the hash; 0 if it belongs to no word."""
     powers: Tensor
     inverses: Tensor
     positions: Tensor
@@ -47,13 +47,10 @@ class WordHasher(nn.Module):
         is_word = (letters >= ord("a")) & (letters <= ord("z"))
         is_word |= (code >= ord("0")) & (code <= ord("9")) | (code > 127) | (code == APOSTROPHE)
         is_mark = (code > ord(" ")) & (code < 127) & ~is_word
+        kind = IN_WORD * is_word + (STARTS_WORD - IN_WORD) * (code >= LEADING) + MARK * is_mark
+        value = (letters + 1) * (is_word | is_mark) * (code != APOSTROPHE)
         tables = {
-            "value": (letters + 1)
-            * (is_word | is_mark)
-            * (code != APOSTROPHE),  # value of a byte in the hash; 0: skipped
-            "is_part": is_word | is_mark,  # the byte belongs to a word
-            "is_mark": is_mark,  # the byte is a word by itself
-            "is_start": is_mark | (code >= LEADING),  # the byte starts a new word, even within letters
+            "kinds": kind + value,
             "powers": _powers(BASE, max_length),
             "inverses": _powers(pow(BASE, -1, MODULUS), max_length),
             "positions": torch.arange(max_length, dtype=torch.int32),
@@ -61,16 +58,22 @@ class WordHasher(nn.Module):
         for name, tensor in tables.items():
             self.register_buffer(name, tensor, persistent=False)
 
-    def forward(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Hash the n-grams of (B, N) bytes -> hashes (M, longest), doc_index (M,) and where (M,)."""
-        code = document.long()
-        is_part = lookup(self.is_part, code) & (self.positions[: document.shape[1]] < lengths.unsqueeze(1))  # (B, N)
-        within = is_part & ~lookup(self.is_start, code)  # (B, N)
-        goes_on = torch.cat((within[:, 1:], torch.zeros_like(within[:, :1])), dim=1)
-        ends = (is_part & ~(goes_on & ~lookup(self.is_mark, code))).nonzero()  # (M, 2)
-        doc_index, where = ends.unbind(1)
+    def forward(
+        self, document: Tensor, lengths: Tensor, *, has_fixed_shapes: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Hash the n-grams of (B, N) bytes -> hashes (longest, M), doc_index (M,) and where (M,).
 
-        value = lookup(self.value, code) * is_part  # (B, N)
+        With fixed shapes, M = B N whatever the documents contain: each has N places, the last ones without a word.
+        Their hashes are -1.
+        """
+        is_real = self.positions[: document.shape[1]] < lengths.unsqueeze(1)  # (B, N)
+        kind = lookup(self.kinds, document.long()) * is_real
+        within = (kind >= IN_WORD) & (kind < STARTS_WORD)
+        goes_on = torch.cat((within[:, 1:], torch.zeros_like(within[:, :1])), dim=1)
+        ends = (kind >= IN_WORD) & ~(goes_on & (kind < MARK))  # (B, N)
+        doc_index, where, is_word = fixed_places(ends) if has_fixed_shapes else found_places(ends)
+
+        value = kind % IN_WORD
         exponent = (value > 0).long().cumsum(1)
         sums = (value * lookup(self.powers, exponent).long() % MODULUS).cumsum(1)
         at = doc_index * document.shape[1] + where
@@ -81,13 +84,32 @@ class WordHasher(nn.Module):
         start_sum, start_exponent = _previous(end_sum) * follows, _previous(end_exponent) * follows
         word = (end_sum - start_sum) % MODULUS * lookup(self.inverses, start_exponent).long() % MODULUS
 
-        ngram, is_complete, hashes = word, torch.ones_like(follows), []
+        ngram, is_complete, hashes = word, is_word, []
         for n in range(1, self.longest + 1):
             if n > 1:
                 is_complete = _previous(is_complete) & follows
                 ngram = (_previous(ngram) * JOIN + word + n) % MODULUS
             hashes.append(torch.where(is_complete, ngram, -1))
-        return torch.stack(hashes, dim=1), doc_index, where
+        return torch.stack(hashes), doc_index, where
+
+
+def found_places(ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Document and position of the M ends of words in (B, N), in order, and whether each is one: (M,) each."""
+    doc_index, where = ends.nonzero().unbind(1)
+    return doc_index, where, torch.ones_like(where, dtype=torch.bool)
+
+
+def fixed_places(ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Same as `found_places` with N places for each document; the ones after its last word hold their own index."""
+    batch, length = ends.shape
+    document = torch.arange(batch, device=ends.device).unsqueeze(1)
+    position = torch.arange(length, device=ends.device).unsqueeze(0).expand_as(ends)
+    number = ends.long().cumsum(1)  # (B, N): words that end up to here
+    spare = batch * length
+    target = torch.where(ends, document * length + number - 1, spare)
+    where = torch.cat((position.flatten(), position.new_zeros(1)))
+    where = where.scatter(0, target.flatten(), position.flatten())[:-1]
+    return document.expand_as(ends).flatten(), where, (position < number[:, -1:]).flatten()
 
 
 def _previous(x: Tensor) -> Tensor:

@@ -51,6 +51,8 @@ class ExportGraph:
     """Names of the outputs."""
     buckets: tuple[int, ...]
     """Supported lengths of the inputs' second axis, ascending; the golden inputs have the last."""
+    fixed: nn.Module | None = None
+    """The same function with shapes that do not depend on values, if those of `module` do; shares its parameters."""
 
 
 class Learner(ABC):

@@ -201,8 +201,11 @@ class Classification(TextTask[ClassificationRun]):
         return f"{len(joined)} documents"
 
     def graphs(self, model: nn.Module) -> Sequence[ExportGraph]:
-        outputs = ("logits", "contributions") if self.config.model.kind == "words" else ("logits",)
-        return [ExportGraph("model", model, golden_documents(self.length), outputs, self.config.model.buckets)]
+        golden, buckets = golden_documents(self.length), self.config.model.buckets
+        if not isinstance(model, WordClassifier):
+            return [ExportGraph("model", model, golden, ("logits",), buckets)]
+        outputs = ("logits", "contributions")
+        return [ExportGraph("model", model, golden, outputs, buckets, model.with_fixed_shapes())]
 
     def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
         """Test metrics with all windows (the serving default); accuracy also with the first one, and on long texts."""

@@ -193,14 +193,14 @@ def _keys(hasher: WordHasher, windows: Sequence[bytes]) -> Iterator[NDArray[np.i
     """For each batch of windows, a number for each occurrence: its window, its length in words and its hash."""
     order = sorted(range(len(windows)), key=lambda i: len(windows[i]))
     device = hasher.positions.device
-    number = torch.arange(1, hasher.longest + 1, device=device)
+    number = torch.arange(1, hasher.longest + 1, device=device).unsqueeze(1)
     size = sum(map(len, windows))
     with tqdm(total=size, desc="n-grams", unit="B", unit_scale=True, leave=False, disable=None) as bar:
         for first in range(0, len(order), BATCH):
             chosen = order[first : first + BATCH]
             document, lengths = pad_rows([windows[i] for i in chosen], max(1, len(windows[chosen[-1]])))
             hashes, doc_index, _ = hasher(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
-            window = torch.tensor(chosen, device=device)[doc_index].unsqueeze(1)
+            window = torch.tensor(chosen, device=device)[doc_index]
             keys = (window * 16 + number) * 2**31 + hashes
             yield keys[hashes >= 0].cpu().numpy()
             bar.update(int(lengths.sum()))

@@ -51,7 +51,7 @@ def hash_words(hasher: WordHasher, texts: Sequence[bytes]) -> Words:
             document, lengths = pad_rows([texts[i] for i in chosen], max(1, len(texts[chosen[-1]])))
             hashes, doc_index, _ = hasher(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
             ends = np.searchsorted(doc_index.cpu().numpy(), np.arange(1, len(chosen)))
-            found |= dict(zip(chosen, np.split(hashes[:, 0].cpu().numpy().astype(np.int32), ends), strict=True))
+            found |= dict(zip(chosen, np.split(hashes[0].cpu().numpy().astype(np.int32), ends), strict=True))
             bar.update(int(lengths.sum()))
     values = [found[i] for i in range(len(texts))]
     return _joined(values, np.array([len(text) for text in texts], dtype=np.int32))

@@ -19,7 +19,7 @@ Columns = list[list[float | None]]
 
 def backend(graph: Graph, folder: Path) -> OnnxBackend:
     files = {bucket: folder / file.path for bucket, file in graph.files_of("onnx").items()}
-    return OnnxBackend(files, graph, device="cpu")
+    return OnnxBackend(files, graph)
 
 
 def rows_of(manifest: ClassifierManifest | MatcherManifest, document: bytes, on_overflow: str) -> list[bytes]:

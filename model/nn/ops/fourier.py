@@ -49,11 +49,15 @@ def dense_fourier_convolution(segments: Tensor, kernel: Tensor, forward: Tensor,
     Shape:      segments (B, b, r); kernel (n/2 + 1, C, 2); forward, inverse: of `dft_matrices(n)`; returns (B, b, C).
     """
     with torch.autocast(segments.device.type, enabled=False):
-        length = segments.shape[1]
-        spectrum = forward[:, :length] @ segments.to(kernel.dtype)  # (B, 2F, r)
-        real, imag = spectrum.chunk(2, dim=1)  # (B, F, r) each
-        product = torch.cat(_product(real, imag, kernel), dim=1)  # (B, 2F, C)
-        return inverse[:length] @ product
+        length, num_segments, num_channels = segments.shape[1], segments.shape[2], kernel.shape[1]
+        # A product with this matrix repeats segments for their channels: ONNX Runtime broadcasts short rows slowly.
+        repeat = torch.eye(num_segments, dtype=kernel.dtype, device=kernel.device)
+        repeat = repeat.unsqueeze(2).expand(-1, -1, num_channels // num_segments).flatten(1)  # (r, C)
+        spectrum = (forward[:, :length] @ segments.to(kernel.dtype)) @ repeat  # (B, 2F, C)
+        real, imag = spectrum.chunk(2, dim=1)  # (B, F, C) each
+        kernel_real, kernel_imag = kernel.unbind(-1)
+        product = (real * kernel_real - imag * kernel_imag, real * kernel_imag + imag * kernel_real)
+        return inverse[:length] @ torch.cat(product, dim=1)
 
 
 def _product(real: Tensor, imag: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:

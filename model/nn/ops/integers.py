@@ -1,10 +1,16 @@
 """Operations on integers that become few ONNX operators. Used by `model.nn`."""
 
+import torch
 from torch import Tensor
+
+SPARE = 4096
+"""Number of spare places of `spread`."""
 
 
 def lookup(table: Tensor, index: Tensor) -> Tensor:
     """table[index] for any shape of index. ONNX: Gather, which is faster than the GatherND of indexing."""
+    if index.ndim == 1:
+        return table.index_select(0, index)
     return table.index_select(0, index.flatten()).reshape(index.shape + table.shape[1:])
 
 
@@ -15,3 +21,12 @@ def divide(x: Tensor, y: Tensor | int) -> Tensor:
     in float32, which is wrong above 2^24.
     """
     return (x.double() / y).long()
+
+
+def spread(place: Tensor, is_used: Tensor, first: Tensor | int) -> Tensor:
+    """Places (M,), with those that are not used replaced by the spare places first ... first + SPARE - 1, in turn.
+
+    On CUDA, sums by index into one place wait for each other.
+    """
+    spare = first + torch.arange(place.shape[0], device=place.device) % SPARE
+    return torch.where(is_used, place, spare)

@@ -28,7 +28,7 @@ def files(graph: Graph, format: Format) -> dict[int, Path]:
 
 def test_outputs_equal_those_of_onnx_runtime(graph: Graph) -> None:
     torchscript = TorchScriptBackend(files(graph, "torchscript"), graph, device="cpu")
-    onnx = OnnxBackend(files(graph, "onnx"), graph, device="cpu")
+    onnx = OnnxBackend(files(graph, "onnx"), graph)
     assert torchscript.device == "cpu"
     for bucket in (256, 512):
         rows = np.zeros((2, bucket), np.uint8)

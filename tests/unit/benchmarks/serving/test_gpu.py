@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from artifact.loading import load_export
 from artifact.manifest import version_folder
 from benchmarks.lib.record import Data, Record
 from benchmarks.serving import gpu
@@ -12,14 +13,13 @@ MODEL: Data = {
     "model": "documents@2",
     "left_to_cpu": {"Concat": 2, "Shape": 1},
     "load_s": {"onnx": 1.0},
+    "device_mib": {"onnx": 300},
     "failures": {"torchscript": "documents/2: no module"},
     "batches": [
         {"on": on, "bucket": 256, "rows": rows, "ms": ms * rows}
-        for on, ms in (("onnx, cuda", 1.0), ("onnx, cpu", 5.0))
+        for on, ms in (("onnx, cuda", 1.0), (gpu.UNRECORDED, 2.0), ("onnx, cpu", 5.0))
         for rows in gpu.ROWS
     ],
-    "first_ms": [7.0, 9.0],
-    "again_ms": [1.0, 2.0],
 }
 CASE: Data = {
     "device": "cuda",
@@ -47,9 +47,8 @@ def test_report_shows_the_measurements(tmp_path: Path) -> None:
     measured = Record("gpu", "", "", "2026-01-31", "", {"cpu": "abacus", "cores": 16}, {}, {"device": "cuda"}, data)
     expected = [
         "GPU: a card. runtime 1.0. The service on the CPU uses 16 cores.",
-        "| documents@2 | 256 | 1.00 | 16.00 | 64.00 | - | - | - | 5.00 | 80.00 | 320.00 | 5.0 x |",
-        "takes 8.0 ms, the second one 1.5 ms",
-        "- documents@2: Concat 2, Shape 1",
+        "| documents@2 | 256 | 1.00 | 16.00 | 64.00 | 2.00 | 32.00 | 128.00 | - | - | - | 5.00 | 80.00 | 320.00 |",
+        "| documents@2 | 1.0 | 300 | Concat 2, Shape 1 |",
         "- documents@2, torchscript: documents/2: no module",
         "| cuda | 1 | 256 | 4 | 800 | 50.0 | 99.0 | 3 |",
         "| cpu | 1 | 256 | 4 | 800 | - | - | 3 |",
@@ -65,7 +64,15 @@ def test_export_is_measured_in_both_formats() -> None:
     assert {one["on"] for one in found["batches"]} == {"onnx, cpu", "torchscript, cpu"}
     assert [one["rows"] for one in found["batches"]] == [1, 16, 64] * 2
     assert all(one["ms"] > 0 for one in found["batches"])
-    assert len(found["first_ms"]) == len(found["again_ms"]) == len(gpu.NEW_SIZES)
+    assert found["device_mib"] == {"onnx": 0, "torchscript": 0}
+
+
+def test_batches_of_documents_differ_and_fit_the_bucket() -> None:
+    model = load_export(version_folder(EXPORTS / "imdb-s3"), device="cpu")
+    batches = gpu.example_batches(model, 512, 3)
+    assert len(batches) == gpu.BATCHES
+    assert len({row for batch in batches for row in batch}) > gpu.BATCHES
+    assert all(256 < len(row) <= 512 for batch in batches for row in batch)
 
 
 def test_operators_left_to_the_cpu_are_not_asked_of_a_machine_without_a_gpu() -> None:

@@ -55,8 +55,19 @@ def test_graphs_have_the_operators_that_the_recipe_produces(name: str, tmp_path:
     for source in task.graphs(model):
         with warnings.catch_warnings():
             write_graph(source, eager(source), tmp_path)
-        file = f"{source.name}.onnx"
-        assert operators(folder / file) == operators(tmp_path / file)
+        files = (
+            [f"{source.name}.onnx"] if source.fixed is None else [f"{source.name}.onnx", f"{source.name}.fixed.onnx"]
+        )
+        for file in files:
+            assert operators(folder / file) == operators(tmp_path / file)
+
+
+@pytest.mark.parametrize("name", ["imdb-s3", "scotus", "un-debate"])
+def test_file_with_fixed_shapes_holds_few_weights(name: str) -> None:
+    folder = version_folder(EXPORTS / name)
+    assert (folder / "model.fixed.onnx").stat().st_size < 0.05 * (folder / "model.onnx").stat().st_size
+    assert operators(folder / "model.onnx")["NonZero"]
+    assert not operators(folder / "model.fixed.onnx")["NonZero"]
 
 
 @pytest.mark.parametrize("path", sorted(EXPORTS.glob("*/*/*.onnx")), ids=lambda path: f"{path.parts[-3]}-{path.stem}")

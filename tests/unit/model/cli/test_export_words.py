@@ -144,7 +144,11 @@ def test_manifest_lists_a_file_for_each_bucket_and_format(exported: Path, manife
     found = [(file.format, file.bucket, file.path) for file in manifest.files]
     assert sorted(found) == sorted((format, bucket, names[format]) for format in FORMATS for bucket in BUCKETS)
     assert all(file.sha256 == sha256_of(exported / file.path) for file in manifest.files)
-    assert sorted(path.name for path in exported.iterdir()) == ["golden.npz", "manifest.json", *sorted(names.values())]
+    assert manifest.fixed_shapes is not None
+    assert manifest.fixed_shapes.path == "model.fixed.onnx"
+    assert manifest.fixed_shapes.sha256 == sha256_of(exported / "model.fixed.onnx")
+    expected = ["golden.npz", "manifest.json", "model.fixed.onnx", *names.values()]
+    assert sorted(path.name for path in exported.iterdir()) == sorted(expected)
     assert [spec.shape for spec in (*manifest.inputs, *manifest.outputs)] == [(-1, -1), (-1,), (-1, 2), (-1, -1, 2)]
     assert manifest.max_length == BUCKETS[-1]
 

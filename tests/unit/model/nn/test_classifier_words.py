@@ -224,6 +224,19 @@ def test_contributions_of_any_bytes_equal_reference(texts: list[bytes]) -> None:
     expect_contributions_equal_to_reference(SUBLINEAR, *texts)
 
 
+@CONFIGS
+@settings(max_examples=20)
+@given(texts=Texts)
+def test_fixed_shapes_change_no_output(config: ClassifierConfig, texts: list[bytes]) -> None:
+    """Also without any known word, and with a word at every byte."""
+    model, _ = random_model(config, *TEXTS)
+    for chosen in (texts, [b"?", b" "], [b"!" * 40, b"one two"]):
+        document, lengths = padded(*chosen)
+        found, expected = model.with_fixed_shapes()(document, lengths), model(document, lengths)
+        for got, wanted in zip(found, expected, strict=True):
+            assert same(got, wanted)
+
+
 def test_first_token_contributes_a_maximum_that_several_tokens_have(monkeypatch: pytest.MonkeyPatch) -> None:
     model, _ = random_model(SMALL, *TEXTS)
     view = model.vector_view

@@ -22,7 +22,7 @@ HALF, SMALLEST_STEP = 2.0**-11, 2.0**-25
 
 def inputs(texts: Sequence[bytes], longest: int = CONFIG.longest) -> Inputs:
     rows = [reference.word_ngrams(text, longest) for text in texts]
-    hashes = torch.tensor([row for part in rows for row in part], dtype=torch.long).reshape(-1, longest)
+    hashes = torch.tensor([row for part in rows for row in part], dtype=torch.long).reshape(-1, longest).T
     doc_index = torch.repeat_interleave(torch.tensor([len(part) for part in rows]))
     return hashes, doc_index, torch.zeros_like(doc_index), (len(texts), 1)
 

@@ -22,11 +22,11 @@ def ngrams_of(hasher: WordHasher, *texts: bytes, length: int = LENGTH) -> list[l
     """Return the n-grams of each document in the format of the reference."""
     hashes, doc_index, where = hasher(*padded(*texts, length=length))
     assert (hashes.dtype, doc_index.dtype) == (torch.int64, torch.int64)
-    assert hashes.shape == (len(doc_index), hasher.longest)
+    assert hashes.shape == (hasher.longest, len(doc_index))
     assert (doc_index.diff() >= 0).all()
     for i, text in enumerate(texts):
         assert where[doc_index == i].tolist() == [end for _, end in reference.located_words(text)]
-    return [hashes[doc_index == i].tolist() for i in range(len(texts))]
+    return [hashes[:, doc_index == i].T.tolist() for i in range(len(texts))]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,26 @@
+"""Weights that two ONNX files share. Used by `model.cli.export`."""
+
+from pathlib import Path
+
+import onnx
+from onnx import TensorProto
+
+SMALLEST = 1024
+"""Size in bytes of the smallest tensor that is shared."""
+
+
+def share_weights(path: Path, other: Path) -> None:
+    """Replace the tensors of an ONNX file that another one in its folder holds too by references to them.
+
+    Reference:  ONNX external data, whose location here is the other ONNX file: https://onnx.ai/onnx/repo-docs/ExternalData.html
+    """
+    content, model = other.read_bytes(), onnx.load(path)
+    for tensor in model.graph.initializer:
+        raw = tensor.raw_data
+        if len(raw) < SMALLEST or (offset := content.find(raw)) < 0:
+            continue
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in (("location", other.name), ("offset", offset), ("length", len(raw))):
+            tensor.external_data.add(key=key, value=str(value))
+    path.write_bytes(model.SerializeToString())

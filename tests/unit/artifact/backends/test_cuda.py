@@ -1,0 +1,189 @@
+"""The CUDA backend: recorded batches, computed on the CPU without recording, and the choice of the device."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from artifact.backends import create_backend
+from artifact.backends import cuda as backend_cuda
+from artifact.backends.base import Array, Tensors
+from artifact.backends.cuda import CudaBackend, padded_rows, recorded_rows
+from artifact.backends.onnx import OnnxBackend
+from artifact.documents import pad_rows
+from artifact.errors import BadExport
+from artifact.manifest import Graph, read_manifest, version_folder
+from tests.support.paths import EXPORTS
+
+FOLDER = version_folder(EXPORTS / "imdb-s3")
+PROVIDERS = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+TEXTS = [b"A good film, and a long one; the end is bad.", b"", b"!", b"awful " * 40, b"\xff\x00\xe2\x82", b"fine"]
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return read_manifest(FOLDER)
+
+
+@pytest.fixture(scope="module")
+def files(graph: Graph) -> dict[int, Path]:
+    return {bucket: FOLDER / file.path for bucket, file in graph.files_of("onnx").items() if bucket <= 512}
+
+
+@pytest.fixture(scope="module")
+def plain(graph: Graph, files: dict[int, Path]) -> OnnxBackend:
+    return OnnxBackend(files, graph)
+
+
+@pytest.fixture(scope="module")
+def recorded(graph: Graph, files: dict[int, Path]) -> CudaBackend:
+    """A backend with batches of 1 and 4 rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend_cuda, "ROWS", (1, 4))
+        return CudaBackend(files, graph, runs_on="cpu")
+
+
+def batch(texts: list[bytes], bucket: int) -> Tensors:
+    return dict(zip(("bytes", "lengths"), pad_rows(texts, bucket), strict=True))
+
+
+def assert_close(found: dict[str, Array], expected: dict[str, Array]) -> None:
+    assert list(found) == list(expected) == ["logits", "contributions"]
+    for name, array in expected.items():
+        assert found[name].shape == array.shape
+        assert np.abs(found[name] - array).max() <= 1e-5
+
+
+@pytest.mark.parametrize("bucket", [256, 512])
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_recorded_batches_equal_plain_ones(
+    recorded: CudaBackend, plain: OnnxBackend, monkeypatch: pytest.MonkeyPatch, bucket: int, count: int
+) -> None:
+    """For documents without words and of marks only too; the general session is not used."""
+    monkeypatch.setattr(backend_cuda, "ROWS", (1, 4))
+    monkeypatch.setattr(recorded, "_sessions", {})
+    for texts in (TEXTS[:count], TEXTS[-count:], [b"." * bucket] * count):
+        inputs = batch(texts, bucket)
+        assert_close(recorded.run(inputs), plain.run(inputs))
+
+
+def test_larger_batches_are_padded_to_powers_of_two(
+    recorded: CudaBackend, plain: OnnxBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend_cuda, "ROWS", (1, 4))
+    shapes = list[tuple[int, ...]]()
+    general = recorded._sessions[256]
+
+    class Watched:
+        def run(self, names: list[str], inputs: Tensors) -> list[Array]:
+            shapes.append(inputs["bytes"].shape)
+            return list(general.run(names, inputs))
+
+    monkeypatch.setattr(recorded, "_sessions", {256: Watched()})
+    inputs = batch(TEXTS, 256)
+    assert_close(recorded.run(inputs), plain.run(inputs))
+    assert shapes == [(8, 256)]
+
+
+def test_outputs_outlive_the_next_batch(recorded: CudaBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend_cuda, "ROWS", (1, 4))
+    first = recorded.run(batch(TEXTS[:1], 256))
+    kept = {name: array.copy() for name, array in first.items()}
+    recorded.run(batch(TEXTS[-1:], 256))
+    for name, array in kept.items():
+        assert np.array_equal(first[name], array)
+
+
+def test_graph_without_fixed_shapes_is_not_recorded(graph: Graph, files: dict[int, Path]) -> None:
+    backend = CudaBackend(files, graph.model_copy(update={"fixed_shapes": None}), runs_on="cpu")
+    assert backend._recorded == {}
+    assert backend.run(batch(TEXTS[:3], 256))["logits"].shape == (3, 2)
+
+
+@pytest.mark.parametrize(("row_bytes", "rows"), [(256, 1024), (4096, 64), (65_536, 4), (8064, 16), (1 << 20, None)])
+def test_recorded_batches_hold_at_most_256_kib(row_bytes: int, rows: int | None) -> None:
+    assert recorded_rows(row_bytes)[-1:] == ([rows] if rows else [])
+
+
+@pytest.mark.parametrize(
+    ("count", "row_bytes", "padded"),
+    [(1, 256, 1), (2, 256, 4), (64, 4096, 64), (65, 4096, 128), (5, 65_536, 8), (1, 1 << 20, 1), (3, 1 << 20, 4)],
+)
+def test_rows_are_padded_to_few_numbers(count: int, row_bytes: int, padded: int) -> None:
+    assert padded_rows(count, row_bytes) == padded
+
+
+def test_cuda_without_its_runtime_is_rejected(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: PROVIDERS[1:])
+    with pytest.raises(BadExport, match="the installed ONNX Runtime does not support CUDA; install the extra `gpu`"):
+        create_backend(graph, FOLDER, device="cuda")
+    assert create_backend(graph, FOLDER, device="auto").device == "cpu"
+
+
+class Session:
+    """A session of a runtime that reports CUDA even if the machine has none."""
+
+    found: tuple[str, ...] = tuple(PROVIDERS)
+    has_overlapped = False
+    _running = threading.Semaphore(1)
+
+    def __init__(self, path: Path, options: object, providers: list[Any], disabled_optimizers: list[str]) -> None:
+        del path, options, disabled_optimizers
+        self.cuda: dict[str, str] = {} if providers == PROVIDERS[1:] else providers[0][1]
+
+    def get_providers(self) -> list[str]:
+        return list(self.found)
+
+    def run(self, names: list[str], inputs: Tensors) -> list[Array]:
+        """Return the lengths as every output."""
+        if self._running.acquire(blocking=False):
+            threading.Event().wait(0.01)
+            self._running.release()
+        else:
+            type(self).has_overlapped = True
+        return [inputs["lengths"].astype(np.float32).reshape(-1, 1) for _ in names]
+
+
+@pytest.fixture
+def _cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretend that the runtime has CUDA."""
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: PROVIDERS)
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+
+
+@pytest.fixture
+def unrecorded(graph: Graph) -> Graph:
+    """A graph without fixed shapes: recording needs a device."""
+    return graph.model_copy(update={"fixed_shapes": None})
+
+
+@pytest.mark.usefixtures("_cuda")
+def test_auto_uses_cuda_if_it_works(graph: Graph, unrecorded: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert create_backend(unrecorded, FOLDER, device="auto").device == "cuda"
+    assert create_backend(unrecorded, FOLDER, device="cuda").device == "cuda"
+    monkeypatch.setattr(Session, "found", tuple(PROVIDERS[1:]))
+    assert create_backend(graph, FOLDER, device="auto").device == "cpu"
+    with pytest.raises(BadExport, match="ONNX Runtime finds no usable CUDA device or driver"):
+        create_backend(graph, FOLDER, device="cuda")
+
+
+@pytest.mark.usefixtures("_cuda")
+def test_batches_of_all_models_are_computed_one_after_another(unrecorded: Graph, files: dict[int, Path]) -> None:
+    backends = [CudaBackend(files, unrecorded) for _ in range(2)]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda i: backends[i % 2].run(batch(TEXTS[:1], 256)), range(8)))
+    assert not Session.has_overlapped
+
+
+@pytest.mark.usefixtures("_cuda")
+def test_cuda_computes_in_full_precision(unrecorded: Graph, files: dict[int, Path]) -> None:
+    (session,) = {id(one): one for one in CudaBackend(files, unrecorded)._sessions.values()}.values()
+    assert session.cuda["use_tf32"] == "0"
+    assert session.cuda["enable_cuda_graph"] == "0"
+    ((_, options), _) = backend_cuda._providers("cuda", is_recorded=True)
+    assert (options["use_tf32"], options["enable_cuda_graph"]) == ("0", "1")
