@@ -3,13 +3,15 @@
 Compares the shipped classifier with TF-IDF and logistic regression, with means of word and bigram vectors as in
 fastText, with a transformer of DistilBERT's size (random weights, for its speed alone) in float32 and in int8, and with
 the paper's encoder (random weights; its accuracy is recorded by `imdb_paper_cpu`). Accuracy is that on all test reviews
-of IMDb. Cost is that of one core, without a server and over HTTP while another core makes the load, in turns.
+of IMDb. Cost is the CPU time of a document on one core, without a server and over HTTP while another core makes the
+load, in turns. CPU time, because other programs on the machine hardly change it.
 
 What is missing in `runs/alternatives/` is made first, on one thread, in ten minutes; `--make-only` ends then. The
 measurements take two minutes and need two cores that do nothing else.
 """
 
 import argparse
+import collections
 import contextlib
 import itertools
 import json
@@ -51,7 +53,9 @@ class Entry:
     label: str
     """Name in the report."""
     documents: int = 200
-    """Number of documents that are classified without a server, and sent over HTTP in turns."""
+    """Number of documents that are classified without a server, and sent over HTTP."""
+    calls: int = 5
+    """Number of rounds without a server in which each document occurs once."""
     connections: int = 0
     """Connections of the load; 0 if it is not served."""
     seconds: float = 4.0
@@ -65,11 +69,11 @@ ENTRIES = (
     Entry("tfidf", "TF-IDF + logistic regression", connections=32),
     Entry("word-vectors", "fastText-like", connections=32),
     # Sanh et al. 2019, arXiv:1910.01108, Table 2. It computes one document at a time, so that few connections suffice.
-    Entry("transformer", "DistilBERT's size, float32", 20, connections=4, seconds=6, quoted=0.9282),
-    Entry("transformer-int8", "DistilBERT's size, int8", 20, connections=4, seconds=6),
-    Entry("paper-512", "S3Attention on 512 bytes", 100),
+    Entry("transformer", "DistilBERT's size, float32", 20, 20, connections=4, seconds=6, quoted=0.9282),
+    Entry("transformer-int8", "DistilBERT's size, int8", 20, 20, connections=4, seconds=6),
+    Entry("paper-512", "S3Attention on 512 bytes", 100, 20),
     # Wang et al. 2024, arXiv:2408.08567, Table 1.
-    Entry("paper", "S3Attention on 4,096 bytes", 100, quoted=0.6927),
+    Entry("paper", "S3Attention on 4,096 bytes", 100, 20, quoted=0.6927),
 )
 
 
@@ -184,7 +188,7 @@ def long_documents(texts: Sequence[str], count: int) -> list[str]:
 
 
 class Turn:
-    """Classifies some documents per call, each time the next ones; returns the seconds of each.
+    """Classifies some documents per call, each time the next ones, and measures the CPU time of each.
 
     Args:
         classify: the classifier.
@@ -195,44 +199,53 @@ class Turn:
 
     def __init__(self, classify: Classify, documents: Sequence[str], calls: int) -> None:
         self._classify = classify
-        self._parts = itertools.cycle([documents[i::calls] for i in range(calls)])
+        numbered = list(enumerate(documents))
+        self._parts = itertools.cycle([numbered[i::calls] for i in range(calls)])
 
-    def __call__(self) -> list[float]:
-        """Classify the next documents."""
-        seconds = []
-        for document in next(self._parts):
-            started = time.perf_counter()
+    def __call__(self) -> list[tuple[int, float]]:
+        """Classify the next documents; returns the number of each, and its seconds."""
+        found = []
+        for number, document in next(self._parts):
+            started = time.process_time()
             self._classify(document)
-            seconds.append(time.perf_counter() - started)
-        return seconds
+            found.append((number, time.process_time() - started))
+        return found
 
 
 def without_server(texts: Sequence[str], runs: Path, rounds: int) -> dict[str, Data]:
-    """Seconds of each document, by classifier."""
+    """CPU seconds of each document, the median of its rounds, by classifier."""
     turns = {}
     for entry in ENTRIES:
         classify = load(entry.key, runs)
-        turns[entry.key, "mix_s"] = Turn(classify, mix(texts, entry.documents), rounds)
-        turns[entry.key, "long_s"] = Turn(classify, long_documents(texts, entry.documents), rounds)
+        turns[entry.key, "mix_s"] = Turn(classify, mix(texts, entry.documents), entry.calls)
+        turns[entry.key, "long_s"] = Turn(classify, long_documents(texts, entry.documents), entry.calls)
     measured = interleave(turns, rounds, warm_up=1, label="without a server")
     found: dict[str, Data] = {entry.key: {} for entry in ENTRIES}
     for (key, what), blocks in measured.items():
-        found[key][what] = [round(seconds, 7) for seconds in itertools.chain.from_iterable(blocks)]
+        rounds_of = collections.defaultdict[int, list[float]](list)
+        for number, seconds in itertools.chain.from_iterable(blocks):
+            rounds_of[number].append(seconds)
+        found[key][what] = [round(statistics.median(rounds_of[number]), 7) for number in sorted(rounds_of)]
     return found
 
 
 def over_http(texts: Sequence[str], runs: Path, loads: int, server_core: set[int]) -> dict[str, Data]:
-    """Documents per second of each load, and memory after them, by classifier."""
+    """Documents per second and CPU seconds a document of each load, and memory after them, by classifier."""
     with contextlib.ExitStack() as stack:
         servers: dict[str, Server] = {}
-        turns: dict[str, Callable[[], float]] = {}
+        turns: dict[str, Callable[[], tuple[float, float]]] = {}
         for entry in ENTRIES:
             if entry.connections:
                 servers[entry.key] = stack.enter_context(start(entry.key, runs, server_core))
                 turns[entry.key] = load_of(entry, servers[entry.key], mix(texts, entry.documents))
         measured = interleave(turns, loads, label="over HTTP")
         return {
-            key: {"documents_per_s": rates, "memory_mib": servers[key].rss_mib()} for key, rates in measured.items()
+            key: {
+                "documents_per_s": [rate for rate, _ in found],
+                "served_s": [seconds for _, seconds in found],
+                "memory_mib": servers[key].rss_mib(),
+            }
+            for key, found in measured.items()
         }
 
 
@@ -243,15 +256,16 @@ def start(key: str, runs: Path, cores: set[int]) -> contextlib.AbstractContextMa
     return server(["-m", "benchmarks.serving.plain_server", kind(key), str(file_of(key, runs).parent)], cores)
 
 
-def load_of(entry: Entry, target: Server, documents: Sequence[str]) -> Callable[[], float]:
-    """Function that loads a server and returns documents per second; the server is warm."""
+def load_of(entry: Entry, target: Server, documents: Sequence[str]) -> Callable[[], tuple[float, float]]:
+    """Function that loads a server; returns documents per second, and CPU seconds a document. The server is warm."""
     path, field = ("v1/classify", "inputs") if entry.key == "imdb-s3" else ("classify", "text")
     requests = [post(f"{target.url}/{path}", json.dumps({field: text}).encode()) for text in documents]
 
-    def turn(seconds: float = entry.seconds) -> float:
+    def turn(seconds: float = entry.seconds) -> tuple[float, float]:
+        before = target.cpu_s()
         done = run(closed_loop(target.url, requests, connections=entry.connections, seconds=seconds))
-        assert set(done.statuses()) <= {200}, done.statuses()
-        return done.throughput
+        assert set(done.statuses()) == {200}, done.statuses()
+        return done.throughput, (target.cpu_s() - before) / int(done.answered.sum())
 
     turn(WARM_UP_S)
     return turn
@@ -265,17 +279,17 @@ def report(measured: Record) -> str:
     best = max(vectors["tried"], key=lambda tried: float(tried["validation"]))
     chosen = vectors["chosen"]
     columns = [
-        "classifier", "accuracy, %", "n", "ms, median", "ms, mean", "ms, 4,096 bytes", "documents/s", "ms over HTTP",
+        "classifier", "accuracy, %", "n", "ms, median", "ms, mean", "ms, 4,096 bytes", "ms over HTTP", "documents/s",
         "MB on disk", "MiB of memory",
     ]  # fmt: skip
     return "\n".join(
         [
             f"Accuracy on the {measured.data['tests']:,} test reviews of IMDb, mean ± sd over n trainings; n = 0: "
-            "quoted. Time on one core, one document at a time: median and mean over reviews at evenly "
-            "spaced quantiles of the length, then the median over documents of 4,096 bytes. Documents/s and ms over "
-            "HTTP: the server on one core, the load on another, reviews of the same lengths in JSON, 32 requests in "
-            "flight (4 for the transformers, which compute one at a time). Memory: resident set of the server after "
-            "the load.",
+            "quoted. Times are CPU times of a document on one core: median and mean over reviews at evenly "
+            "spaced quantiles of the length, then the median over documents of 4,096 bytes, without a server; "
+            "then the server's time for a review over HTTP. Documents/s: the server on one core, the load on another, reviews of "
+            "the same lengths in JSON, 32 requests in flight (4 for the transformers, which compute one at a time). "
+            "Memory: resident set of the server after the load.",
             "",
             table(columns, rows),
             f"- `imdb-s3`: version {shipped['version']}, which is right in {100 * shipped['accuracy']:.2f} % of the "
@@ -304,8 +318,7 @@ def cells(row: Data) -> list[str]:
     accuracy = mean_and_deviation(found, ".2f") if found else ""
     if row["quoted"] is not None:
         accuracy = f"{100 * row['quoted']:.1f}"
-    rates = row.get("documents_per_s")
-    rate = statistics.median(rates) if rates else None
+    rate = statistics.median(row["documents_per_s"]) if "documents_per_s" in row else None
     return [
         label_of(row["key"]),
         accuracy,
@@ -313,8 +326,8 @@ def cells(row: Data) -> list[str]:
         milliseconds(statistics.median(row["mix_s"])),
         milliseconds(statistics.mean(row["mix_s"])),
         milliseconds(statistics.median(row["long_s"])),
+        "" if rate is None else milliseconds(statistics.median(row["served_s"])),
         "" if rate is None else f"{rate:.0f}" if rate >= 20 else f"{rate:.1f}",
-        "" if rate is None else milliseconds(1 / rate),
         "" if row["disk_bytes"] is None else f"{row['disk_bytes'] / 1e6:.1f}",
         "" if rate is None else f"{row['memory_mib']:.0f}",
     ]
@@ -345,7 +358,7 @@ def draw(measured: Record, path: Path) -> None:
         height = statistics.mean(found)
         axes.errorbar(alone, height, statistics.stdev(found) if len(found) > 1 else 0, fmt="o", color=color, capsize=3)
         if "documents_per_s" in row:
-            served = 1000 / statistics.median(row["documents_per_s"])
+            served = 1000 * statistics.median(row["served_s"])
             axes.plot([alone, served], [height, height], "-", color=color, alpha=0.5)
             axes.plot(served, height, "o", color=color, markerfacecolor="white")
         name = label if not row["quoted"] else f"{label} (accuracy quoted)"

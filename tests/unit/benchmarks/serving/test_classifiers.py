@@ -65,5 +65,6 @@ def test_tfidf_gives_the_probabilities_of_its_pipeline(tmp_path: Path) -> None:
 def test_plain_server_answers(vectors: Path) -> None:
     with server(["-m", "benchmarks.serving.plain_server", "word-vectors", str(vectors)]) as target:
         answer = httpx.post(f"{target.url}/classify", json={"text": "good good"}, trust_env=False)
+        assert target.cpu_s() > 0
     assert answer.json()["label"] == "positive"
     assert answer.json()["score"] == pytest.approx(load_word_vectors(vectors)("good good")[1])
