@@ -63,6 +63,8 @@ ONE, WITHIN, BESIDE = "one", "within", "beside"
 
 Run = Callable[[], Any]
 """Computes one document or batch."""
+Turn = tuple[Run, float]
+"""A run and its seconds when it was warm, or about that."""
 Clock = Callable[[], float]
 Key = tuple[str, int]
 """Model, and a length or a number of rows."""
@@ -71,9 +73,9 @@ Key = tuple[str, int]
 def options(parser: argparse.ArgumentParser) -> None:
     """Add the command-line options."""
     add_data_dir(parser)
-    parser.add_argument("--rounds", type=int, default=5, help="measured rounds (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=4, help="measured rounds (default: %(default)s)")
     parser.add_argument(
-        "--longest-s", type=float, default=30, help="longest call of an encoder in seconds (default: %(default)s)"
+        "--longest-s", type=float, default=25, help="longest call of an encoder in seconds (default: %(default)s)"
     )
 
 
@@ -98,11 +100,12 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 
 def of_lengths(text: bytes, rounds: int, longest_s: float) -> Data:
     """Seconds of each round for one document of each length, and where the encoders ended."""
-    turns: dict[Key, Run] = {}
+    turns: dict[Key, Turn] = {}
     ended = {}
     for name in SHIPPED:
         classify = artifact.load(Path("exports") / name, device="cpu").classify
-        turns |= {(name, length): functools.partial(classify, text[:length]) for length in LENGTHS}
+        found, _ = affordable((((name, n), functools.partial(classify, text[:n])) for n in LENGTHS), math.inf)
+        turns |= found
     for name in ENCODERS:
         found, next_s = affordable((((name, n), encoder_run(name, [text[:n]])) for n in LENGTHS), longest_s)
         turns |= found
@@ -113,7 +116,7 @@ def of_lengths(text: bytes, rounds: int, longest_s: float) -> Data:
 
 def of_rows(text: bytes, length: int, rounds: int) -> list[Data]:
     """Seconds of each round for batches of rows of one length."""
-    turns: dict[Key, Run] = {}
+    turns: dict[Key, Turn] = {}
     cut = [text[i * length : (i + 1) * length] for i in range(ROWS[-1])]
     for name in MODELS:
         run = batch_run if name in SHIPPED else encoder_run
@@ -191,14 +194,14 @@ def timed(run: Run, clock: Clock = time.process_time) -> float:
     return clock() - started
 
 
-def affordable(runs: Iterable[tuple[Key, Run]], longest_s: float) -> tuple[dict[Key, Run], float | None]:
+def affordable(runs: Iterable[tuple[Key, Run]], longest_s: float) -> tuple[dict[Key, Turn], float | None]:
     """The first of some ever longer runs, up to one after which the next would take longer than `longest_s`.
 
     A run is expected to grow by the factor of the run before it, but at least by two.
 
-    Returns: the runs, and the expected seconds of the next one if it was left out.
+    Returns: the runs with their seconds, and the expected seconds of the next one if it was left out.
     """
-    found: dict[Key, Run] = {}
+    found: dict[Key, Turn] = {}
     before, expected = math.inf, 0.0
     for key, run in runs:
         if expected > longest_s:
@@ -207,17 +210,19 @@ def affordable(runs: Iterable[tuple[Key, Run]], longest_s: float) -> tuple[dict[
         if seconds < SLOW_S:  # the first call allocates memory
             seconds = timed(run)
         expected, before = seconds * max(2.0, seconds / before), seconds
-        found[key] = run
+        found[key] = run, seconds
     return found, None
 
 
-def in_turns(runs: dict[Key, Run], rounds: int) -> dict[Key, list[float]]:
+def in_turns(turns: dict[Key, Turn], rounds: int) -> dict[Key, list[float]]:
     """Seconds of each round of each run; of one that takes SLOW_S or longer, only one round."""
-    first = {key: timed(run) for key, run in runs.items()}
-    turns = {key: functools.partial(timed, run) for key, run in runs.items()}
-    fast = interleave({key: turn for key, turn in turns.items() if first[key] < SLOW_S}, rounds, warm_up=1)
-    slow = interleave({key: turn for key, turn in turns.items() if first[key] >= SLOW_S}, 1)
-    return {key: (fast | slow)[key] for key in runs}
+    parts = [
+        interleave(
+            {key: functools.partial(timed, run) for key, (run, s) in turns.items() if (s < SLOW_S) == is_fast}, n
+        )
+        for is_fast, n in ((True, rounds), (False, 1))
+    ]
+    return {key: (parts[0] | parts[1])[key] for key in turns}
 
 
 def rows_of(measured: dict[Key, list[float]]) -> list[Data]:
