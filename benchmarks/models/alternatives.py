@@ -294,8 +294,9 @@ def report(measured: Record) -> str:
             table(columns, rows),
             f"- `imdb-s3`: version {shipped['version']}, which is right in {100 * shipped['accuracy']:.2f} % of the "
             "reviews; accuracy of three trainings from the [record](../classification/report.md). It alone learns from "
-            "the unlabelled reviews, too. Served by this project's service; the others by a plain FastAPI app with a "
-            "pydantic body, one process.",
+            "the unlabelled reviews, too. Without a server: `artifact.load`, one document a call. Served by this "
+            "project's service, which computes batches; the others by a plain FastAPI app with a pydantic body, one "
+            "process.",
             f"- TF-IDF: words and bigrams, sublinear, C = {tfidf['strength']:g}, chosen on validation "
             f"({100 * tfidf['validation']:.2f} %), then fitted on training and validation.",
             f"- fastText-like: the mean of {chosen['dim']}-dimensional vectors of words and bigrams (hashed into "
