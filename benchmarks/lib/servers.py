@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.lib.processes import fields
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("onnxruntime", "uvicorn", "httptools", "uvloop", "fastapi", "numpy")
 """Packages whose versions affect the results."""
@@ -39,6 +41,11 @@ class Server:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         found = re.search(rf"{field}:\s+(\d+) kB", status)
         return int(found[1]) / 1024 if found else float("nan")
+
+    def cpu_s(self) -> float:
+        """CPU time of the process so far in seconds."""
+        user, system = fields(Path(f"/proc/{self.process.pid}/stat"))[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> int:
         """Send SIGTERM; returns the exit code."""

@@ -9,7 +9,6 @@ IMDb's training reviews at their lengths, interleaved. Peak memory is measured i
 import argparse
 import itertools
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,8 +28,7 @@ from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.interleave import interleave
 from benchmarks.lib.record import Data, Record
 from benchmarks.lib.table import table
-from benchmarks.models import memory
-from model.cli.export import eager, write_graph
+from benchmarks.models import memory, untrained
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import ClassificationRun
 from model.nn.classifier import WordClassifier
@@ -151,15 +149,7 @@ def serving_seconds(rounds: int, earlier: Path | None) -> dict[str, list[float]]
     turns = export_turns(version_folder(Path("exports") / OURS), "")
     if earlier is not None:
         turns |= export_turns(earlier, EARLIER)
-    config = load_recipe(find_recipe(PAPER))
-    assert isinstance(config, ClassificationRun)
-    task = Classification(config)
-    task.restore({"labels": ["negative", "positive"]})
-    torch.manual_seed(0)
-    with tempfile.TemporaryDirectory() as partial:
-        source = task.graphs(task.build().eval())[0]
-        graph = write_graph(source, eager(source), Path(partial))
-        paper = turn(create_backend(graph, Path(partial), device="cpu"), 4096, 4096, BATCH_BYTES // 4096)
+    paper = turn(untrained.load(PAPER), 4096, 4096, BATCH_BYTES // 4096)
     # Not between the others: its activations would displace theirs from the caches, and change how memory is allocated.
     seconds = interleave(turns, rounds, warm_up=3, label="serving")
     return seconds | interleave({"paper": paper}, rounds, warm_up=3, label="serving the paper's")

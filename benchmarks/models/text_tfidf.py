@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
 from tqdm import tqdm
 
 from artifact.provenance import git_revision
@@ -77,13 +78,14 @@ def measure_set(name: SetName, data_dir: Path) -> Data:
 
 def fit(strength: float, texts: list[bytes], labels: list[int]) -> Callable[[list[bytes], list[int]], float]:
     """Fit on texts; returns a function that gives the accuracy in [0, 1] on other texts."""
+    fitted = pipeline(strength).fit(texts, labels)
+    return lambda others, truth: float(fitted.score(others, truth))
+
+
+def pipeline(strength: float) -> Pipeline:
+    """TF-IDF and logistic regression with an inverse regularisation strength; not fitted."""
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=2)
-    classifier = LogisticRegression(C=strength, max_iter=1000).fit(vectorizer.fit_transform(texts), labels)
-
-    def accuracy(others: list[bytes], truth: list[int]) -> float:
-        return float(classifier.score(vectorizer.transform(others), truth))
-
-    return accuracy
+    return make_pipeline(vectorizer, LogisticRegression(C=strength, max_iter=1000))
 
 
 def report(record: Record) -> str:
