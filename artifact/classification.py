@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from artifact.documents import OnOverflow, Span, bytes_used, combine, coverage, cut, softmax, take
+from artifact.documents import OnOverflow, Span, bytes_used, combine, coverage, cut, take
 from artifact.errors import InvalidInput
 from artifact.manifest import ClassifierManifest
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """Options of a classification request."""
 
     top_k: int | None = None
@@ -30,23 +30,33 @@ class Row:
 
     spans: list[Span]
     """Parts of the document in the row."""
-    scores: NDArray[np.float64]
-    """(classes,), summing to 1."""
+    scores: list[float]
+    """Of each label, summing to 1."""
     contributions: NDArray[np.float32]
     """(stretches, classes); those of the padding may be included."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Classification:
     """Result for one document."""
 
-    scores: NDArray[np.float64]
-    """(classes,), summing to 1."""
+    scores: list[float]
+    """Of each label, summing to 1."""
     bytes_total: int
     bytes_used: int
-    rows: list[Row]
-    stretch_bytes: int
-    """Length of a stretch."""
+    plan: list[list[Span]]
+    """Parts of the document in each row."""
+    outputs: Sequence[NDArray[np.float32]]
+    """What the model computed for each row: see `Documents.answers`."""
+    documents: "Documents"
+    """Documents of the request."""
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows in detail."""
+        return [
+            Row(spans, *self.documents.split(output)) for spans, output in zip(self.plan, self.outputs, strict=True)
+        ]
 
     def as_json(self, labels: Sequence[str], options: Options) -> dict[str, Any]:
         """The JSON object returned to clients, best score first; `labels` are the model's."""
@@ -54,22 +64,23 @@ class Classification:
         result: dict[str, Any] = {
             **scores[0],
             "scores": scores,
-            "coverage": coverage(self.bytes_total, self.bytes_used, len(self.rows), options.on_overflow),
+            "coverage": coverage(self.bytes_total, self.bytes_used, len(self.plan), options.on_overflow),
         }
         if options.detail:
+            rows = self.rows
             result["windows"] = [
                 {"start": start, "end": end, "scores": _ranked(row.scores, labels, options.top_k)}
-                for row in self.rows
+                for row in rows
                 for start, end in row.spans
             ]
             kept = [score["label"] for score in scores]
             result["stretches"] = [
                 {"start": start, "end": end, "contributions": {label: contributions[label] for label in kept}}
-                for start, end, contributions in self._stretches(labels)
+                for start, end, contributions in self._stretches(rows, labels)
             ]
         return result
 
-    def _stretches(self, labels: Sequence[str]) -> list[tuple[int, int, dict[str, float]]]:
+    def _stretches(self, rows: Sequence[Row], labels: Sequence[str]) -> list[tuple[int, int, dict[str, float]]]:
         """Start and end byte of each stretch, and its contribution to the document's logit of each label, by start.
 
         The document's logits, the mean over its rows, are the sum of the contributions and of the manifest's base.
@@ -77,9 +88,9 @@ class Classification:
         the tail includes the bytes between, which the model does not read.
         """
         found = list[tuple[int, int, dict[str, float]]]()
-        for row in self.rows:
-            bounds = _bounds(row.spans, self.stretch_bytes)
-            shares = row.contributions[: len(bounds)].astype(np.float64) / len(self.rows)
+        for row in rows:
+            bounds = _bounds(row.spans, self.documents.stretch_bytes)
+            shares = row.contributions[: len(bounds)].astype(np.float64) / len(rows)
             found += [
                 (start, end, dict(zip(labels, share, strict=True)))
                 for (start, end), share in zip(bounds, shares.tolist(), strict=True)
@@ -102,9 +113,9 @@ class Documents:
     def __init__(self, documents: Sequence[bytes], manifest: ClassifierManifest, on_overflow: OnOverflow) -> None:
         self._classes = len(manifest.labels)
         # without contributions, each row is one stretch that contributes its logits
-        self._first, self._stretch_bytes = 0, manifest.max_length
+        self._first, self.stretch_bytes = 0, manifest.max_length
         if manifest.stretches is not None:
-            self._first, self._stretch_bytes = self._classes, manifest.stretches.length
+            self._first, self.stretch_bytes = self._classes, manifest.stretches.length
         self._sizes = [len(document) for document in documents]
         self._plans = [_cut(index, size, manifest, on_overflow) for index, size in enumerate(self._sizes)]
         self.rows = [
@@ -120,17 +131,16 @@ class Documents:
                 row's stretches (stretches * classes,) if the model returns them.
 
         """
-        logits = np.stack([output[: self._classes] for output in outputs])
-        scores, first = softmax(logits.astype(np.float64)), 0
+        first = 0
         for size, plan in zip(self._sizes, self._plans, strict=True):
-            last = first + len(plan)
-            whole = scores[first] if len(plan) == 1 else combine(logits[first:last])
-            rows = [
-                Row(spans, scores[i], outputs[i][self._first :].reshape(-1, self._classes))
-                for i, spans in enumerate(plan, first)
-            ]
-            yield Classification(whole, size, bytes_used(plan), rows, self._stretch_bytes)
-            first = last
+            own = outputs[first : first + len(plan)]
+            scores = combine([output[: self._classes] for output in own])
+            yield Classification(scores, size, bytes_used(plan), plan, own, self)
+            first += len(plan)
+
+    def split(self, output: NDArray[np.float32]) -> tuple[list[float], NDArray[np.float32]]:
+        """Scores of a row and contributions of its stretches (stretches, classes), from its output."""
+        return combine([output[: self._classes]]), output[self._first :].reshape(-1, self._classes)
 
 
 def _cut(index: int, size: int, manifest: ClassifierManifest, on_overflow: OnOverflow) -> list[list[Span]]:
@@ -149,7 +159,7 @@ def _bounds(spans: Sequence[Span], length: int) -> list[Span]:
     return list(zip(starts.tolist(), (last + 1).tolist(), strict=True))
 
 
-def _ranked(scores: NDArray[np.float64], labels: Sequence[str], top_k: int | None) -> list[dict[str, Any]]:
+def _ranked(scores: Sequence[float], labels: Sequence[str], top_k: int | None) -> list[dict[str, Any]]:
     """Labels with their scores, best first; at most `top_k`."""
-    pairs = sorted(zip(labels, scores.tolist(), strict=True), key=lambda pair: -pair[1])
+    pairs = sorted(zip(labels, scores, strict=True), key=itemgetter(1), reverse=True)
     return [{"label": label, "score": score} for label, score in pairs[:top_k]]

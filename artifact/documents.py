@@ -3,6 +3,7 @@
 The service and `model` both use it, so that training and serving see the same rows.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -51,15 +52,16 @@ def cut(total: int, max_length: int, overlap: int, on_overflow: OnOverflow) -> l
 
 def take(document: bytes, spans: Sequence[Span]) -> bytes:
     """Concatenate the given spans of a document into one row."""
-    return b"".join(document[start:end] for start, end in spans)
+    return b"".join([document[start:end] for start, end in spans])
 
 
 def bytes_used(rows: Sequence[Sequence[Span]]) -> int:
     """Count the distinct bytes that the rows of `cut` cover; spans are sorted by start."""
     used = reached = 0
-    for start, end in (span for row in rows for span in row):
-        used += max(0, end - max(start, reached))
-        reached = max(reached, end)
+    for row in rows:
+        for start, end in row:
+            used += max(0, end - max(start, reached))
+            reached = max(reached, end)
     return used
 
 
@@ -85,12 +87,18 @@ def pad_rows(rows: Sequence[bytes], length: int) -> tuple[NDArray[np.uint8], NDA
     return batch, np.fromiter(map(len, rows), np.int32, len(rows))
 
 
-def combine(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Scores of a document: the softmax of the mean of its rows' logits.
+def combine(rows: Sequence[NDArray[np.float32]]) -> list[float]:
+    """Scores of a document, summing to 1: the softmax of the mean of its rows' logits.
 
-    Shape:  logits (rows, classes); returns (classes,), summing to 1.
+    Shape:  each row (classes,).
     """
-    return softmax(logits.astype(np.float64).mean(axis=0))
+    mean = rows[0] if len(rows) == 1 else np.stack(rows).mean(axis=0, dtype=np.float64)
+    logits: list[float] = mean.tolist()
+    # numpy takes several times as long for the few labels of a document
+    highest = max(logits)
+    powers = [math.exp(logit - highest) for logit in logits]
+    total = math.fsum(powers)
+    return [power / total for power in powers]
 
 
 def pool(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

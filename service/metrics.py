@@ -8,8 +8,10 @@ continues the counters of the one before it.
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 from prometheus_client import (
     CollectorRegistry,
@@ -22,9 +24,11 @@ from prometheus_client import (
     generate_latest,
     values,
 )
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 from typing_extensions import override
 
 from service.statistics import Statistics
@@ -125,6 +129,90 @@ class _Workers(Collector):
         yield from families.values()
 
 
+class _Deferred(MetricWrapperBase):
+    """A metric whose series add up changes in plain numbers, and apply them when they are collected.
+
+    Applying each change would take longer: prometheus_client locks the value. Used only from the event loop, and only
+    without other workers: those read the values from the shared files at any time.
+    """
+
+    def apply(self) -> None:
+        """Apply the changes of a series."""
+        raise NotImplementedError
+
+    @override
+    def _child_samples(self) -> Iterable[Sample]:
+        self.apply()
+        return super()._child_samples()
+
+
+class _Counter(_Deferred, Counter):
+    """A deferred counter."""
+
+    @override
+    def _metric_init(self) -> None:
+        super()._metric_init()
+        self._added = 0.0
+
+    @override
+    def inc(self, amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
+        self._added += amount
+
+    @override
+    def apply(self) -> None:
+        if self._added:
+            super().inc(self._added)
+            self._added = 0.0
+
+
+class _Level(_Deferred, Gauge):
+    """A deferred gauge that is only incremented and decremented."""
+
+    @override
+    def _metric_init(self) -> None:
+        super()._metric_init()
+        self._added = 0.0
+
+    @override
+    def inc(self, amount: float = 1) -> None:
+        self._added += amount
+
+    @override
+    def dec(self, amount: float = 1) -> None:
+        self._added -= amount
+
+    @override
+    def apply(self) -> None:
+        if self._added:
+            super().inc(self._added)
+            self._added = 0.0
+
+
+class _Histogram(_Deferred, Histogram):
+    """A deferred histogram."""
+
+    @override
+    def _metric_init(self) -> None:
+        super()._metric_init()
+        self._total = 0.0
+        self._counts = [0] * len(self._upper_bounds)
+
+    @override
+    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
+        self._total += amount
+        self._counts[bisect_left(self._upper_bounds, amount)] += 1
+
+    @override
+    def apply(self) -> None:
+        if any(self._counts):
+            self._sum.inc(self._total)
+            self._total = 0.0
+        for index, count in enumerate(self._counts):
+            if count:
+                self._buckets[index].inc(count)
+                self._counts[index] = 0
+
+
 class Metrics:
     """All metrics; docs/operate/monitoring.md lists them.
 
@@ -148,13 +236,14 @@ class Metrics:
         PlatformCollector(registry=self._exposed)
         self._watched: dict[tuple[Gauge, str], dict[ModelMetrics, Callable[[], float]]] = {}
         """(gauge, name of a model) -> metrics of a version -> function that returns the value of the gauge."""
+        counter, level, histogram = (Counter, Gauge, Histogram) if shared else (_Counter, _Level, _Histogram)
         model = ("model",)
-        self.http_requests = Counter(
+        self.http_requests = counter(
             "longdoc_http_requests", "HTTP responses.", ("route", "method", "code"), registry=r
         )
         self._responses: dict[tuple[str, str, int], Counter] = {}
         """Series of `http_requests`: the look-up in prometheus_client costs more than counting."""
-        self.duration = Histogram(
+        self.duration = histogram(
             "longdoc_request_duration_seconds",
             "Time from the headers of a request to its response.",
             ("model", "task"),
@@ -168,10 +257,10 @@ class Metrics:
             "encode": "Time to convert outputs to a response.",
         }
         self.stages = {
-            stage: Histogram(f"longdoc_request_{stage}_seconds", text, model, buckets=SECONDS, registry=r)
+            stage: histogram(f"longdoc_request_{stage}_seconds", text, model, buckets=SECONDS, registry=r)
             for stage, text in stages.items()
         }
-        self.in_flight = Gauge(
+        self.in_flight = level(
             "longdoc_requests_in_flight", "Requests in flight.", model, multiprocess_mode="livesum", registry=r
         )
         self.queue_depth = Gauge("longdoc_queue_depth", "Queued rows.", model, multiprocess_mode="livesum", registry=r)
@@ -185,31 +274,31 @@ class Metrics:
             multiprocess_mode="livemax",
             registry=r,
         )
-        self.batch_size = Histogram("longdoc_batch_size", "Rows per batch.", model, buckets=ROWS, registry=r)
-        self.batch_padding = Histogram(
+        self.batch_size = histogram("longdoc_batch_size", "Rows per batch.", model, buckets=ROWS, registry=r)
+        self.batch_padding = histogram(
             "longdoc_batch_padding_ratio", "Share of a batch that is padding.", model, buckets=RATIO, registry=r
         )
-        self.batches = Counter(
+        self.batches = counter(
             "longdoc_batches", "Batches; reason full, or drained if no other row was queued.",
             ("model", "reason"), registry=r,
         )  # fmt: skip
-        self.rejected = Counter(
+        self.rejected = counter(
             "longdoc_requests_rejected", "Requests rejected by the engine.", ("model", "reason"), registry=r
         )
-        self.cancelled = Counter(
+        self.cancelled = counter(
             "longdoc_requests_cancelled", "Requests whose client disconnected.", ("model", "stage"), registry=r
         )
-        self.documents = Counter("longdoc_documents", "Answered documents and series.", model, registry=r)
-        self.document_bytes = Histogram(
+        self.documents = counter("longdoc_documents", "Answered documents and series.", model, registry=r)
+        self.document_bytes = histogram(
             "longdoc_document_bytes", "Length of documents.", model, buckets=BYTES, registry=r
         )
-        self.truncated = Counter(
+        self.truncated = counter(
             "longdoc_documents_truncated", "Documents that were not read completely.", model, registry=r
         )
-        self.bytes_dropped = Counter(
+        self.bytes_dropped = counter(
             "longdoc_bytes_dropped", "Bytes of documents that were not read.", model, registry=r
         )
-        self.cache_requests = Counter(
+        self.cache_requests = counter(
             "longdoc_encoding_cache_requests",
             "Distinct texts looked up in the cache of encodings.",
             ("model", "result"),
@@ -222,10 +311,10 @@ class Metrics:
             multiprocess_mode="livesum",
             registry=r,
         )
-        self.inference_errors = Counter(
+        self.inference_errors = counter(
             "longdoc_inference_errors", "Requests that failed in the backend.", ("model", "kind"), registry=r
         )
-        self.exports_refused = Counter(
+        self.exports_refused = Counter(  # counted by threads that load exports, too
             "longdoc_exports_refused", "Exports that cannot be served.", ("model", "reason"), registry=r
         )
         self.model_info = Gauge(
@@ -294,6 +383,18 @@ class Metrics:
         return ModelMetrics(self, model)
 
 
+class CountedDocument(Protocol):
+    """A document that was answered."""
+
+    @property
+    def bytes_total(self) -> int:
+        """Length of the document."""
+
+    @property
+    def bytes_used(self) -> int:
+        """Bytes that were read."""
+
+
 class ModelMetrics:
     """Metrics of one version of a model.
 
@@ -308,6 +409,8 @@ class ModelMetrics:
         self.statistics = Statistics()
         """Statistics of this version, in this process."""
         self._announced: tuple[str, ...] = ()
+        self._durations: dict[str, Histogram] = {}
+        self._batches: dict[str, Counter] = {}
         self.queue_seconds = metrics.stages["queue"].labels(model)
         self.decode_seconds = metrics.stages["decode"].labels(model)
         self.compute_seconds = metrics.stages["compute"].labels(model)
@@ -344,14 +447,18 @@ class ModelMetrics:
         self.queue_seconds.observe(queue_s)
         self.compute_seconds.observe(compute_s)
         self.encode_seconds.observe(encode_s)
-        self._metrics.duration.labels(self.model, task).observe(total_s)
+        if task not in self._durations:
+            self._durations[task] = self._metrics.duration.labels(self.model, task)
+        self._durations[task].observe(total_s)
         self.statistics.answered(
             decode_s=decode_s, queue_s=queue_s, compute_s=compute_s, encode_s=encode_s, total_s=total_s
         )
 
     def batch_closed(self, reason: str) -> None:
         """Count a batch by `reason`: full, or drained if no other row of its class and bucket was queued."""
-        self._metrics.batches.labels(self.model, reason).inc()
+        if reason not in self._batches:
+            self._batches[reason] = self._metrics.batches.labels(self.model, reason)
+        self._batches[reason].inc()
 
     def rejected(self, reason: str) -> None:
         """Count a rejected request."""
@@ -373,13 +480,14 @@ class ModelMetrics:
         """Count a request that failed in the backend, by `kind`: raised, non_finite or crashed."""
         self._metrics.inference_errors.labels(self.model, kind).inc()
 
-    def count_document(self, total: int, used: int) -> None:
-        """Count a document of `total` bytes, `used` of which were read."""
-        self.documents.inc()
-        self.document_bytes.observe(total)
-        if used < total:
-            self.truncated.inc()
-            self.bytes_dropped.inc(total - used)
+    def count_documents(self, documents: Collection[CountedDocument]) -> None:
+        """Count the documents of a request."""
+        self.documents.inc(len(documents))
+        for document in documents:
+            self.document_bytes.observe(document.bytes_total)
+            if document.bytes_used < document.bytes_total:
+                self.truncated.inc()
+                self.bytes_dropped.inc(document.bytes_total - document.bytes_used)
 
     def cache_requests(self, result: str, count: int) -> None:
         """Count texts looked up in the cache, by `result`: hit or miss."""

@@ -26,7 +26,7 @@ ITEM_NUMBERS = 1000
 
 def count_items(documents: Iterable[bytes]) -> int:
     """Number of items of documents: one per document, and one per ITEM_BYTES of it."""
-    return sum(1 + len(document) // ITEM_BYTES for document in documents)
+    return sum([1 + len(document) // ITEM_BYTES for document in documents])
 
 
 async def offload(count: int, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

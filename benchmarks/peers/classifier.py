@@ -57,7 +57,7 @@ class Classifier:
         logits = self._backend.run({"bytes": padded, "lengths": lengths})["logits"]
         answers = list[Answer]()
         for own in of_document:
-            scores = combine(logits[own])
+            scores = combine(list(logits[own]))
             best = int(np.argmax(scores))
-            answers.append({"label": self._manifest.labels[best], "score": float(scores[best])})
+            answers.append({"label": self._manifest.labels[best], "score": scores[best]})
         return answers

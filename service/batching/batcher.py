@@ -25,12 +25,12 @@ import itertools
 import logging
 import math
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from artifact.errors import InferenceFailed, NonFiniteOutput
 from artifact.loading import Floats
@@ -55,8 +55,7 @@ TICK_S = 1.0
 suspended machine), the clock jumps but the timer fires only once, so the pause does not count as compute time."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Outputs and times of a request."""
 
     outputs: list[Floats]
@@ -107,6 +106,9 @@ class Batcher:
         self._cost = CostModel()
         self._admission = Admission(self._foreground.queue, self._background.queue, self._cost, limits)
         self._requests: set[AcceptedRequest] = set()
+        self._expiry_at = math.inf
+        """When the next deadline of these requests is checked; they share one timer."""
+        self._expiry: asyncio.TimerHandle | None = None
         self._closed = self._failed = False
 
     @property
@@ -172,7 +174,8 @@ class Batcher:
         is_short = sum(map(len, rows)) <= self._short_bytes
         lane = self._foreground if is_short and not bulk else self._background
         request = self._admit(lane, rows, deadline, loop, bulk=bulk)
-        timer = loop.call_at(deadline, self._expire, request)
+        if deadline < self._expiry_at:
+            self._set_expiry(deadline)
         try:
             self._dispatch(lane)
             outputs = await request.future
@@ -180,9 +183,10 @@ class Batcher:
             self._metrics.cancelled("queue" if request.waiting_rows else "compute")
             raise
         finally:
-            timer.cancel()
             lane.queue.forget(request)
             self._requests.discard(request)
+            if not self._requests:
+                self._set_expiry(math.inf)
         return Outcome(outputs, request.queue_s, request.compute_s)
 
     def close(self) -> None:
@@ -208,7 +212,7 @@ class Batcher:
     ) -> AcceptedRequest:
         """Queue a request. Raises: Overloaded, ShuttingDown, NotReady."""
         priority = lane.queue.bulk if bulk else lane.queue.interactive
-        buckets = [next(b for b in self._buckets if len(row) <= b) for row in rows]
+        buckets = [self._buckets[bisect_left(self._buckets, len(row))] for row in rows]
         request = AcceptedRequest(rows, buckets, priority, self._clock(), deadline, loop.create_future())
         seconds = self._cost.seconds(request.waiting)
         rejection = self._unavailable() or self._admission.rejection(
@@ -295,9 +299,11 @@ class Batcher:
             return None
         priority, bucket = found
         limit = self._max_rows(bucket)
-        rows = list(itertools.islice(priority.buckets[bucket], limit))
+        if len(priority.buckets[bucket]) < limit:
+            return None
+        rows = itertools.islice(priority.buckets[bucket], limit)
         latest_end = now + 2 * limit * self._cost.row_seconds(bucket)  # after the batch that is computed now
-        if len(rows) < limit or any(request.deadline < latest_end for _, request, _ in rows):
+        if any(request.deadline < latest_end for _, request, _ in rows):
             return None
         return self._next_batch(lane, now)
 
@@ -380,7 +386,7 @@ class Batcher:
 
     def _deliver(self, batch: Batch, outputs: Floats, seconds: float) -> None:
         """Assign each row its output; finish the requests that are complete."""
-        is_finite: NDArray[np.bool_] = np.asarray(np.isfinite(outputs).reshape(len(outputs), -1).all(axis=1))
+        is_finite: list[bool] = np.asarray(np.isfinite(outputs).reshape(len(outputs), -1).all(axis=1)).tolist()
         for position, (_, request, index) in enumerate(batch.entries):
             if request.future.done():
                 continue
@@ -417,10 +423,23 @@ class Batcher:
                 request.future.set_exception(NotReady("the model has failed; the server must be restarted"))
         self._on_crash()
 
-    def _expire(self, request: AcceptedRequest) -> None:
-        """Fail a request whose deadline has passed."""
-        if not request.future.done():
-            self._fail_late(request, "in the queue" if request.waiting_rows else "during inference")
+    def _set_expiry(self, deadline: float) -> None:
+        """Check the deadlines of the requests at this time; never if it is infinite."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry_at = deadline
+        is_due = deadline < math.inf
+        self._expiry = asyncio.get_running_loop().call_at(deadline, self._expire) if is_due else None
+
+    def _expire(self) -> None:
+        """Fail the requests whose deadline has passed, and wait for the next one."""
+        now = asyncio.get_running_loop().time()
+        unfinished = [request for request in self._requests if not request.future.done()]
+        for request in unfinished:
+            if request.deadline <= now:
+                self._fail_late(request, "in the queue" if request.waiting_rows else "during inference")
+        later = (request.deadline for request in unfinished if request.deadline > now)
+        self._set_expiry(min(later, default=math.inf))
 
     def _fail_late(self, request: AcceptedRequest, stage: str) -> None:
         self._metrics.rejected("deadline")

@@ -42,10 +42,11 @@ class CostModel:
 
     def seconds(self, rows: Mapping[int, int]) -> float:
         """Estimated time of rows on one slot; `rows` maps buckets to numbers of rows."""
-        total = 0.0
+        total, measured = 0.0, self._row_seconds
         for bucket, count in rows.items():  # counters keep a 0 for each bucket that was ever used
             if count:
-                total += count * self.row_seconds(bucket)
+                seconds = measured.get(bucket)
+                total += count * (self.row_seconds(bucket) if seconds is None else seconds)
         return total
 
     def max_rows(self, bucket: int) -> float:

@@ -23,13 +23,13 @@ class PriorityClass:
 
     def first(self) -> tuple[int, int] | None:
         """Arrival number and bucket of the earliest row whose request has not ended."""
-        heads = []
+        first: tuple[int, int] | None = None
         for bucket, entries in self.buckets.items():
             while entries and entries[0][1].future.done():
                 entries.popleft()
-            if entries:
-                heads.append((entries[0][0], bucket))
-        return min(heads, default=None)
+            if entries and (first is None or entries[0][0] < first[0]):
+                first = entries[0][0], bucket
+        return first
 
 
 @dataclass(eq=False)
@@ -53,7 +53,9 @@ class AcceptedRequest:
         self.outputs: list[Floats | None] = [None] * len(self.rows)
         self.missing = self.waiting_rows = len(self.rows)  # rows without output, and those still queued
         self.waiting_bytes = sum(map(len, self.rows))
-        self.waiting = Counter(self.buckets)
+        self.waiting: dict[int, int] = {}
+        for bucket in self.buckets:
+            self.waiting[bucket] = self.waiting.get(bucket, 0) + 1
 
 
 Entry = tuple[int, AcceptedRequest, int]
@@ -74,33 +76,36 @@ class FairQueue:
     def add(self, request: AcceptedRequest) -> None:
         """Append the rows of a request."""
         priority = request.priority
-        if not priority.waiting.total():  # an idle class earns no credit
+        if not any(priority.waiting.values()):  # an idle class earns no credit
             priority.virtual_time = max(priority.virtual_time, self._virtual_time)
         for index, bucket in enumerate(request.buckets):
-            priority.buckets.setdefault(bucket, deque()).append((self._arrivals, request, index))
+            if bucket not in priority.buckets:
+                priority.buckets[bucket] = deque()
+            priority.buckets[bucket].append((self._arrivals, request, index))
+            priority.waiting[bucket] += 1
             self._arrivals += 1
-        priority.waiting.update(request.waiting)
         self.waiting_rows += request.waiting_rows
         self.waiting_bytes += request.waiting_bytes
 
     def next(self) -> tuple[PriorityClass, int] | None:
         """Class and bucket of the next batch: the class with the smallest virtual time among those with rows."""
-        waiting = [
-            (priority.virtual_time, head, priority)
-            for priority in (self.interactive, self.bulk)
-            if (head := priority.first()) is not None
-        ]
-        if not waiting:
-            return None
-        _, (_, bucket), priority = min(waiting, key=lambda item: item[:2])
-        return priority, bucket
+        chosen, earliest = self.interactive, self.interactive.first()
+        other = self.bulk.first()
+        if other is not None and (
+            earliest is None or (self.bulk.virtual_time, other) < (chosen.virtual_time, earliest)
+        ):
+            chosen, earliest = self.bulk, other
+        return None if earliest is None else (chosen, earliest[1])
 
     def uncount(self, entry: Entry, bucket: int) -> None:
         """Stop counting a row that has left the queue."""
         _, request, index = entry
         size = len(request.rows[index])
-        self._account(request, bucket, -1)
+        request.waiting[bucket] -= 1
+        request.waiting_rows -= 1
         request.waiting_bytes -= size
+        request.priority.waiting[bucket] -= 1
+        self.waiting_rows -= 1
         self.waiting_bytes -= size
 
     def charge(self, priority: PriorityClass, size: int) -> None:
@@ -111,14 +116,8 @@ class FairQueue:
     def forget(self, request: AcceptedRequest) -> None:
         """Free the rows of a request that has ended; batches skip those that are still queued."""
         for bucket, count in request.waiting.items():
-            self._account(request, bucket, -count)
+            request.priority.waiting[bucket] -= count
+        self.waiting_rows -= request.waiting_rows
         self.waiting_bytes -= request.waiting_bytes
-        request.waiting_bytes = 0
-        request.rows, request.outputs = [], []
-
-    def _account(self, request: AcceptedRequest, bucket: int, rows: int) -> None:
-        """Add to the counts of waiting rows; a negative number subtracts."""
-        request.waiting[bucket] += rows
-        request.waiting_rows += rows
-        request.priority.waiting[bucket] += rows
-        self.waiting_rows += rows
+        request.waiting_rows = request.waiting_bytes = 0
+        request.waiting, request.rows, request.outputs = {}, [], []

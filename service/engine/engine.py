@@ -203,11 +203,14 @@ class Engine:
 
         """
         models = self.models.of_task(task)
-        found = [(model, model.batcher.rejection(left_s, entering, size)) for model in models]
-        rejections = [(model, rejection) for model, rejection in found if rejection is not None]
+        rejections = [
+            (model, rejection)
+            for model in models
+            if (rejection := model.batcher.rejection(left_s, entering, size)) is not None
+        ]
         if not rejections:
             return None
-        if len(rejections) < len(found):
+        if len(rejections) < len(models):
             named = asked()
             rejections = [(model, rejection) for model, rejection in rejections if model is named]
             if not rejections:

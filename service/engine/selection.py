@@ -55,6 +55,8 @@ class Models(Mapping[str, ServedModel]):
         self._from_file: dict[str, Default] = {}
         self._sole_models: dict[str, Default] = {}
         """Task -> model that `choose_default` chose because it was the only one of the task."""
+        self._defaults: dict[str, tuple[Default, ServedModel] | None] = {}
+        """Task -> its default, found since the models or the defaults last changed: every request asks for it."""
 
     @override
     def __getitem__(self, name: str) -> ServedModel:
@@ -98,6 +100,7 @@ class Models(Mapping[str, ServedModel]):
 
     def _group(self) -> None:
         """Group the served models by task; every request asks for the models of a task, and they seldom change."""
+        self._defaults.clear()
         self._by_task = {}
         for model in self.served:
             self._by_task.setdefault(model.manifest.task, []).append(model)
@@ -105,6 +108,7 @@ class Models(Mapping[str, ServedModel]):
     def use_defaults(self, defaults: Mapping[TaskName, str]) -> None:
         """Replace the defaults of `defaults.json`: task -> name of the model."""
         self._from_file = {task: Default(name, DEFAULTS) for task, name in defaults.items()}
+        self._defaults.clear()
 
     def default(self, task: str) -> Default | None:
         """The default model of a task; None if there is none.
@@ -112,18 +116,24 @@ class Models(Mapping[str, ServedModel]):
         The first of these that is served and has this task: the model of the setting, that of `defaults.json`, the one
         that was once the only model of the task.
         """
-        for defaults in (self._from_settings, self._from_file, self._sole_models):
-            if (found := defaults.get(task)) is not None:
-                model = self._find(found.name)
-                if model is not None and model.manifest.task == task:
-                    return found
-        return None
+        found = self._find_default(task)
+        return None if found is None else found[0]
+
+    def _find_default(self, task: str) -> tuple[Default, ServedModel] | None:
+        """The default model of a task, as `default` tells."""
+        if task not in self._defaults:
+            named = [all_of.get(task) for all_of in (self._from_settings, self._from_file, self._sole_models)]
+            models = [(default, self._find(default.name)) for default in named if default is not None]
+            fitting = [(default, model) for default, model in models if model and model.manifest.task == task]
+            self._defaults[task] = fitting[0] if fitting else None
+        return self._defaults[task]
 
     def choose_default(self, task: str) -> Default | None:
         """The default model of a task. If there is none, the only model of the task becomes its default permanently."""
         names = [name for name, model in self.items() if model.manifest.task == task]
         if self.default(task) is None and len(names) == 1:
             self._sole_models[task] = Default(names[0], "it was the only model of its task")
+            self._defaults.clear()
         return self.default(task)
 
     def named(self, name: str, version: str | None = None) -> ServedModel:
@@ -164,8 +174,8 @@ class Models(Mapping[str, ServedModel]):
 
     def default_model(self, task: str) -> ServedModel | None:
         """The model that `default` names; None if there is none."""
-        default = self.default(task)
-        return None if default is None else self._find(default.name)
+        found = self._find_default(task)
+        return None if found is None else found[1]
 
     def classifier(self, name: str | None) -> ServedClassifier:
         """The classifier for a request: the one it names, or the default.
@@ -218,9 +228,7 @@ class Models(Mapping[str, ServedModel]):
 
     def _choose(self, kind: type[M], task: str, name: str | None) -> M:
         """The model of a task with this name, or the default. Raises: ModelNotFound, InvalidInput."""
-        if name is None and (default := self.default(task)) is not None:
-            name = default.name
-        chosen = self._find(name or "")
+        chosen = self.default_model(task) if name is None else self._find(name)
         if isinstance(chosen, kind):
             return chosen
         known = f"models for this route: {', '.join(self._of_kind(kind)) or 'none'}"

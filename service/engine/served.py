@@ -1,9 +1,7 @@
 """Served models: a loaded model with its batcher, metrics and requests in flight."""
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
@@ -22,20 +20,26 @@ from service.metrics import ModelMetrics
 log = logging.getLogger(__name__)
 
 
-class _Requests:
-    """Number of requests in flight."""
+class _InFlight:
+    """Counts requests in flight: each runs in a block of this context manager, which may be entered many times."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: ModelMetrics) -> None:
         self.count = 0
         self.are_done = asyncio.Event()
         self.are_done.set()
+        self._gauge = metrics.in_flight
 
-    def change(self, by: int) -> None:
-        """Add to the number."""
-        self.count += by
-        if self.count:
-            self.are_done.clear()
-        else:
+    def __enter__(self) -> None:
+        """Count a request."""
+        self.count += 1
+        self.are_done.clear()
+        self._gauge.inc()
+
+    def __exit__(self, *_: object) -> None:
+        """Stop counting it."""
+        self.count -= 1
+        self._gauge.dec()
+        if not self.count:
             self.are_done.set()
 
 
@@ -46,26 +50,21 @@ class ServedModel:
     manifest: Manifest
     batcher: Batcher
     metrics: ModelMetrics
-    _requests: _Requests = field(default_factory=_Requests, init=False, repr=False, compare=False)
+    in_flight: _InFlight = field(init=False, repr=False, compare=False)
+    """Counts a request while its block runs; an upload of lines is one request."""
 
-    @contextlib.contextmanager
-    def in_flight(self) -> Iterator[None]:
-        """Count a request as in flight while the block runs; an upload of lines is one request."""
-        with self.metrics.in_flight.track_inprogress():
-            self._requests.change(1)
-            try:
-                yield
-            finally:
-                self._requests.change(-1)
+    def __post_init__(self) -> None:
+        """Count from 0."""
+        object.__setattr__(self, "in_flight", _InFlight(self.metrics))
 
     @property
     def is_idle(self) -> bool:
         """Whether no request is in flight and no batch is being computed."""
-        return not self._requests.count and self.batcher.is_idle and not self.batcher.is_computing
+        return not self.in_flight.count and self.batcher.is_idle and not self.batcher.is_computing
 
     async def drain(self) -> None:
         """Wait until no request is in flight."""
-        await self._requests.are_done.wait()
+        await self.in_flight.are_done.wait()
         await self.batcher.drain()
 
 

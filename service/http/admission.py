@@ -1,27 +1,23 @@
 """Rejects requests that would miss their deadline before the application handles them."""
 
-import re
 from collections import Counter
-from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
 import orjson
-from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from service.engine.engine import Engine
 from service.engine.served import ServedModel
 from service.errors import RetryableError, Unauthorized
 from service.http.keys import Keys
-from service.http.state import state_of
+from service.http.state import ArrivedBody, RequestState, state_of
+from service.wire.call import TIMEOUT_HEADER
+from service.wire.headers import RequestHeaders
 from service.wire.media import JSON, NDJSON
 from service.wire.route import Route, Table
 
-DIGITS = re.compile(rb"[0-9]{1,9}")
-JSON_BYTES, NDJSON_BYTES = JSON.encode(), NDJSON.encode()
-ArrivedBody = Callable[[], bytes | None]
-"""The body of a request if all of it has arrived; else None."""
+MAX_DIGITS = 9
 
 
 class RejectionResponse(NamedTuple):
@@ -64,34 +60,34 @@ class HeadAdmission:
         if found is None or found.route.task is None:
             return None
         route, task = found.route, found.route.task
-        fields: dict[bytes, bytes] = dict(reversed(scope["headers"]))  # the first value of a repeated header
-        content_type = fields.get(b"content-type", b"").lower()
-        if route.ndjson_handler is not None and content_type.startswith(NDJSON_BYTES):
+        state = state_of(scope)
+        headers = state.headers
+        content_type = headers.get("content-type", "").lower()
+        if route.ndjson_handler is not None and content_type.startswith(NDJSON):
             return None
-        asked = fields.get(b"x-request-timeout-ms", b"")
-        left_s = min(self._deadline_s, int(asked) / 1000) if DIGITS.fullmatch(asked) else self._deadline_s
+        asked_ms = _number(headers.get(TIMEOUT_HEADER))
+        left_s = self._deadline_s if asked_ms is None else min(self._deadline_s, asked_ms / 1000)
         try:
-            self._keys.check(route.path, Headers(scope=scope))
+            self._keys.check(route.path, headers)
         except Unauthorized:
             return None
 
-        is_json = content_type.startswith(JSON_BYTES)
+        is_json = content_type.startswith(JSON)
         error = self._engine.rejection(
             task,
             left_s,
             self._pending[task],
             lambda: self._asked_in_json(task, body()) if is_json else self._asked_in_query(task, scope["query_string"]),
-            None if is_json else _document_bytes(fields, scope["query_string"]),
+            None if is_json else _document_bytes(headers, scope["query_string"]),
         )
         if error is not None:
             return route, error
         self._pending[task] += 1
-        state_of(scope).admitted_task = task
+        state.admitted_task = task
         return None
 
-    def begin(self, scope: Scope) -> None:
+    def begin(self, state: RequestState) -> None:
         """Stop counting a request as pending; called when the application starts it."""
-        state = state_of(scope)
         if state.admitted_task is not None:
             self._pending[state.admitted_task] -= 1
             state.admitted_task = None
@@ -109,11 +105,17 @@ class HeadAdmission:
 
     def _asked_in_query(self, task: str, query: bytes) -> ServedModel | None:
         """The model that a query string asks for; None if that cannot be told."""
-        names = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("model", [])
+        names = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("model", []) if query else []
         return self._engine.models.asked(task, names[0] if names else None) if len(names) <= 1 else None
 
 
-def _document_bytes(fields: dict[bytes, bytes], query: bytes) -> int | None:
+def _document_bytes(headers: RequestHeaders, query: bytes) -> int | None:
     """Bytes of the document that is the body; None if it is compressed, or if options may leave out a part of it."""
-    length = fields.get(b"content-length", b"")
-    return None if query or b"content-encoding" in fields or not DIGITS.fullmatch(length) else int(length)
+    return None if query or "content-encoding" in headers else _number(headers.get("content-length"))
+
+
+def _number(text: str | None) -> int | None:
+    """A number of at most MAX_DIGITS digits; None for any other text."""
+    if text is None or len(text) > MAX_DIGITS or not (text.isascii() and text.isdigit()):
+        return None
+    return int(text)

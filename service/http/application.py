@@ -8,20 +8,20 @@ import re
 import time
 from collections.abc import Callable
 
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from artifact.errors import LongdocError
 from service.engine.engine import Engine
 from service.engine.reload import Reloader
 from service.errors import RetryableError, ShuttingDown, clear_tracebacks
-from service.http.admission import ArrivedBody, HeadAdmission, RejectionResponse
+from service.http.admission import HeadAdmission, RejectionResponse
 from service.http.cors import Cors
 from service.http.keys import Keys
 from service.http.origins import Origins
-from service.http.state import state_of
+from service.http.state import ArrivedBody, state_of
 from service.log import request_id, trace_id, trace_of
 from service.metrics import Metrics
 from service.parser import Parser
@@ -30,7 +30,9 @@ from service.settings import Settings
 from service.wire.body import Body, HeldBodies
 from service.wire.call import Call, path_of
 from service.wire.errors import failure
+from service.wire.headers import RequestHeaders
 from service.wire.media import NDJSON
+from service.wire.responses import JsonResponse
 from service.wire.route import Handler, Route, RouteMatch, Table
 
 log = logging.getLogger(__name__)
@@ -98,9 +100,9 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         started = time.perf_counter()
-        self._admission.begin(scope)
         state = state_of(scope)
-        headers = Headers(scope=scope)
+        self._admission.begin(state)
+        headers = state.headers
         identifier = _request_id(headers.get("x-request-id", ""))
         id_token = request_id.set(identifier)
         trace_token = trace_id.set(state.trace_id or trace_of(headers.getlist("traceparent")))
@@ -108,9 +110,11 @@ class Application:
         routed_method = scope["method"] if preflight is None else headers["access-control-request-method"]
         match = self.table.find(routed_method, path_of(scope))
         ndjson_handler = _ndjson_handler(match, headers)
-        body = Body(self.bodies, headers, receive, is_buffered=ndjson_handler is None)
+        take, state.take_body = state.take_body, None  # it refers to the scope: a cycle
+        body = Body(self.bodies, headers, receive, is_buffered=ndjson_handler is None, take=take)
         call = Call(
-            Request(scope, body),
+            scope,
+            headers,
             body,
             path_params={} if match is None else match.path_params,
             engine=self._engine,
@@ -155,7 +159,7 @@ class Application:
         self, match: RouteMatch | None, ndjson_handler: Handler | None, call: Call, sender: "_ResponseSender"
     ) -> None:
         """Check origin and key, then call the route or a page. Raises: HTTPException if there is none."""
-        scope, receive, headers = call.request.scope, call.request.receive, call.request.headers
+        scope, receive, headers = call.scope, call.body, call.headers
         if scope["method"] == "POST":
             self._origins.check(headers)
         if match is None or match.route.needs_key:
@@ -168,7 +172,7 @@ class Application:
             return
         response = await (ndjson_handler or match.route.handler)(call)
         call.body.hold_response(len(getattr(response, "body", b"")))
-        await response(scope, receive, sender)
+        await sender.respond(response)
 
     def _template(self, match: RouteMatch | None, scope: Scope) -> str | None:
         """Path template of the route or page, such as `/models/{name}`, or None: few values, as metric labels need."""
@@ -181,8 +185,7 @@ class Application:
     async def _fail(self, error: Exception, call: Call, sender: "_ResponseSender") -> None:
         """Send an error, unless a response has started."""
         if not sender.has_started:
-            response = self.table.dialect(call.path).answer(failure(error, call.path))
-            await response(call.request.scope, call.request.receive, sender)
+            await sender.respond(self.table.dialect(call.path).answer(failure(error, call.path)))
 
     def rejection(self, scope: Scope, body: ArrivedBody) -> RejectionResponse | None:
         """Response that rejects a request that would miss its deadline; None if the request is admitted.
@@ -198,7 +201,7 @@ class Application:
         if (rejection := self._admission.rejection(scope, body)) is None:
             return None
         route, error = rejection
-        headers = Headers(scope=scope)
+        headers = state_of(scope).headers
         identifier = _request_id(headers.get("x-request-id", "")).encode()
         key = (route.path, error.code, str(error), error.retry_after_s)
         template = self._templates.get(key) or self._write_template(route, error)
@@ -223,7 +226,7 @@ class Application:
         return RejectionResponse(failed.status, fields, bytes(response.body))
 
     def _response_headers(
-        self, identifier: bytes, request_headers: Headers, timing: dict[str, float]
+        self, identifier: bytes, request_headers: RequestHeaders, timing: dict[str, float]
     ) -> list[tuple[bytes, bytes]]:
         """Headers that every response gets.
 
@@ -258,14 +261,27 @@ class _ResponseSender:
         self.status = 500
         self.has_started = self.has_ended = False
 
+    async def respond(self, response: Response) -> None:
+        """Send the response of a route."""
+        if type(response) is JsonResponse and len(response.body) <= CHUNK_BYTES:
+            await self._send(self._start(response.status_code, response.raw_headers))
+            self.has_ended = True
+            await self._send({"type": "http.response.body", "body": response.body})
+        else:
+            await response(self._call.scope, self._call.body, self)
+
+    def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> Message:
+        """The start of the response, with the headers that every response gets."""
+        self.has_started = True
+        self.status = status
+        timing = self._call.server_timing
+        timing["total"] = time.perf_counter() - self._call.started
+        return {"type": "http.response.start", "status": status, "headers": [*headers, *self._headers_for(timing)]}
+
     async def __call__(self, message: Message) -> None:
         """Send a message."""
         if message["type"] == "http.response.start":
-            self.has_started = True
-            self.status = message["status"]
-            timing = self._call.server_timing
-            timing["total"] = time.perf_counter() - self._call.started
-            message["headers"] += self._headers_for(timing)
+            message = self._start(message["status"], message["headers"])
         else:
             has_more = message.get("more_body", False)
             self.has_ended = not has_more
@@ -284,7 +300,7 @@ class _ResponseSender:
             await asyncio.sleep(0)  # let other requests run
 
 
-def _ndjson_handler(match: RouteMatch | None, headers: Headers) -> Handler | None:
+def _ndjson_handler(match: RouteMatch | None, headers: RequestHeaders) -> Handler | None:
     """Handler for NDJSON, if the route has one and the body is NDJSON."""
     if match is None or match.route.ndjson_handler is None:
         return None
@@ -293,7 +309,7 @@ def _ndjson_handler(match: RouteMatch | None, headers: Headers) -> Handler | Non
 
 def _request_id(given: str) -> str:
     """The client's request id if it is valid, else a new one."""
-    return given if REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
+    return given if given and REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
 
 
 def _is_page(path: str) -> bool:

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 
-from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 
+from service.wire.headers import RequestHeaders
 from service.wire.route import METHODS
 
 PREFLIGHT_AGE_S = 600
@@ -25,13 +25,15 @@ class Cors:
         self._origins = frozenset(origins)
         self._allows_all = "*" in self._origins
 
-    def preflight(self, method: str, headers: Headers) -> Response | None:
+    def preflight(self, method: str, headers: RequestHeaders) -> Response | None:
         """Response to a preflight request, without the headers of `fields`; None for any other request.
 
         Browsers send a preflight request before a page may send JSON or an API key.
         """
+        if method != "OPTIONS" or not self._origins:
+            return None
         origin, asked = headers.get("origin"), headers.get("access-control-request-method")
-        if not self._origins or method != "OPTIONS" or origin is None or asked is None:
+        if origin is None or asked is None:
             return None
         checks = {"origin": self._allows(origin), "method": asked in METHODS}
         if wrong := [name for name, is_allowed in checks.items() if not is_allowed]:
@@ -44,7 +46,7 @@ class Cors:
             allowed["access-control-allow-headers"] = asked_headers
         return PlainTextResponse("OK", headers=allowed)
 
-    def fields(self, headers: Headers) -> list[tuple[bytes, bytes]]:
+    def fields(self, headers: RequestHeaders) -> list[tuple[bytes, bytes]]:
         """CORS headers of every response to a request with these headers."""
         if not self._origins:
             return []

@@ -5,9 +5,9 @@ import hmac
 from collections.abc import Iterable
 
 from pydantic import SecretStr
-from starlette.datastructures import Headers
 
 from service.errors import Unauthorized
+from service.wire.headers import RequestHeaders
 
 
 class Keys:
@@ -27,7 +27,7 @@ class Keys:
         self._open_paths = open_paths
         self._open_folders = open_folders
 
-    def check(self, path: str, headers: Headers) -> None:
+    def check(self, path: str, headers: RequestHeaders) -> None:
         """Check the key of a request in constant time. Raises: Unauthorized if it is missing or wrong."""
         if not self._digests or path in self._open_paths or path.startswith(self._open_folders):
             return

@@ -2,9 +2,8 @@
 
 from collections.abc import Collection
 
-from starlette.datastructures import Headers
-
 from service.errors import CrossOrigin
+from service.wire.headers import RequestHeaders
 
 OWN = frozenset({"same-origin", "none"})
 """Values of `Sec-Fetch-Site` for a page of this server, and for an address that the user typed."""
@@ -24,7 +23,7 @@ class Origins:
     def __init__(self, allowed: Collection[str]) -> None:
         self._allowed = frozenset(allowed)
 
-    def check(self, headers: Headers) -> None:
+    def check(self, headers: RequestHeaders) -> None:
         """Check the origin of a request. Raises: CrossOrigin if a page of another origin sent it."""
         site = headers.get("sec-fetch-site")
         if site in OWN or "*" in self._allowed:

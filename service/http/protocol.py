@@ -12,6 +12,7 @@ Limits:
 
 Differences from uvicorn:
 
+- A complete response is written at once (`_Cycle`).
 - An unsupported Upgrade is ignored (RFC 9110, 7.8). httptools stops parsing after such a head, and uvicorn would parse
   the body as the next request; here the head is parsed again without the Upgrade.
 - A transfer coding before `chunked` (`gzip, chunked`) is rejected (RFC 9112, 6.1); uvicorn would pass on the coded
@@ -27,15 +28,25 @@ Differences from uvicorn:
 import asyncio
 import itertools
 import socket
+import urllib.parse
 from collections.abc import Callable
 from typing import Any
 
 import httptools
+from starlette.types import Message, Scope
 from typing_extensions import override
 from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.httptools_impl import (
+    HEADER_VALUE_RE,
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
-from service.http.admission import ArrivedBody, RejectionResponse
+from service.http.admission import RejectionResponse
+from service.http.state import KEY, ArrivedBody, RequestState
+from service.wire.headers import RequestHeaders
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_S = 10.0
@@ -67,7 +78,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._reject: Callable[[Any, ArrivedBody], RejectionResponse | None] | None = getattr(
+        self._reject: Callable[[Scope, ArrivedBody], RejectionResponse | None] | None = getattr(
             self.app, "rejection", None
         )
         self._received = b""
@@ -85,6 +96,12 @@ class BoundedProtocol(HttpToolsProtocol):
         """Whether further input is ignored, because some was invalid."""
         self._running: RequestResponseCycle | None = None
         """The request that the application handles; `cycle` is the last one received."""
+        self._raw_root_path = self.root_path.encode("ascii")
+        self._is_idle = False
+        """Whether the connection has no request."""
+        self._idle_since = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        """Runs even while the connection is not idle, so that requests need not stop and start it."""
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         self._probe_timer: asyncio.TimerHandle | None = None
@@ -93,13 +110,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's signature
         """Start the keep-alive timeout, which applies to the first request too."""
         super().connection_made(transport)
-        self._close_after(self.timeout_keep_alive)
+        self._lingering = _LingeringTransport(self)
+        self._begin_idle()
+        self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._check_idle)
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers and notify the running request."""
         self._stop_timer()
-        for timer in (self._write_timer, self._probe_timer):
+        for timer in (self._idle_timer, self._write_timer, self._probe_timer):
             if timer is not None:
                 timer.cancel()
         if self._running is not None and self._running is not self.cycle and not self._running.response_complete:
@@ -136,6 +155,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._close_with(cause.response if isinstance(cause, _BadHead) else MALFORMED)
             return
         self._limit_head()
+        if self._is_rejected and self._timer is None:  # the rest of the body is still arriving
+            self._close_after(LINGER_S)
 
     def _parse(self, data: bytes) -> bytes:
         """Parse bytes. If they hold an Upgrade, return the bytes to parse again without it. Raises: HttpParserError."""
@@ -151,8 +172,9 @@ class BoundedProtocol(HttpToolsProtocol):
     @override
     def on_message_begin(self) -> None:
         """Start a request."""
-        self._unset_keepalive_if_required()
-        super().on_message_begin()
+        self.url = b""
+        self.headers = []
+        self._is_idle = False
         self._in_head = True
         self._has_head_timeout = False
 
@@ -160,7 +182,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """Store a header; trailers, which follow a body, are dropped."""
         if self._in_head:
-            super().on_header(name, value)
+            self.headers.append((name.lower(), value))
 
     @override
     def on_headers_complete(self) -> None:
@@ -172,28 +194,76 @@ class BoundedProtocol(HttpToolsProtocol):
             if size > MAX_HEAD_BYTES:
                 raise _BadHead(TOO_LONG)
         self._head_bytes = 0
-        codings = b",".join([value.lower() for name, value in self.headers if name == b"transfer-encoding"])
-        if codings != b"chunked" and codings.endswith(b"chunked"):  # the parser rejects any other ending
+        headers = RequestHeaders(self.headers)
+        codings = ",".join(headers.getlist("transfer-encoding")).lower()
+        if codings != "chunked" and codings.endswith("chunked"):  # the parser rejects any other ending
             raise _BadHead(UNKNOWN_CODING)
         self._is_upgrade = self.parser.should_upgrade()
         if self._is_upgrade or self.transport.is_closing():
             return
-        if (rejection := self._rejection()) is None:
-            super().on_headers_complete()
-            self._in_body = True
-            self.cycle.transport = _LingeringTransport(self)  # type: ignore[assignment]
+        scope = self._new_scope(headers)
+        if (rejection := self._rejection(scope)) is None:
+            self._begin(scope, headers)
             return
         self._is_rejected = self._in_body = True
         self._is_ending = not self.parser.should_keep_alive() or (b"connection", b"close") in rejection.fields
         self.transport.write(self._encoded(rejection))
-        self._close_after(LINGER_S)
+
+    def _new_scope(self, headers: RequestHeaders) -> Scope:
+        """The ASGI scope of the request whose head is complete."""
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        return {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": self.parser.get_http_version(),
+            "method": self.parser.get_method().decode("ascii"),
+            "scheme": self.scheme,
+            "server": self.server,
+            "client": self.client,
+            "root_path": self.root_path,
+            "path": self.root_path + (urllib.parse.unquote(path) if "%" in path else path),
+            "raw_path": self._raw_root_path + url.path,
+            "query_string": url.query or b"",
+            "headers": self.headers,
+            KEY: RequestState(headers),
+        }
+
+    def _begin(self, scope: Scope, headers: RequestHeaders) -> None:
+        """Start the application, after the earlier requests on the connection."""
+        before = self.cycle
+        self.cycle = cycle = _Cycle(
+            scope=scope,  # type: ignore[arg-type]
+            transport=self._lingering,  # type: ignore[arg-type]
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue="100-continue" in [value.lower() for value in headers.getlist("expect")],
+            keep_alive=scope["http_version"] != "1.0" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        scope[KEY].take_body = cycle.take_body
+        self._in_body = True
+        if before is None or before.response_complete:
+            self._start_asgi_task(cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
 
     @override
     def on_body(self, body: bytes) -> None:
-        """Pass a part of the body to the application, or drop it if the request was rejected."""
+        """Pass a part of the body to the application, or drop it if the request was answered."""
         self._head_bytes = 0
-        if not self._is_rejected and not self.transport.is_closing():
-            super().on_body(body)
+        cycle = self.cycle
+        if self._is_rejected or cycle.response_complete or self.transport.is_closing():
+            return
+        cycle.body += body
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        cycle.message_event.set()
 
     @override
     def on_message_complete(self) -> None:
@@ -205,18 +275,27 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
         if self._is_rejected:
             self._is_rejected = False
-            self._close_after(self.timeout_keep_alive)
-            return
-        if self.cycle.response_complete:
             self._stop_timer()
-        super().on_message_complete()
+            self._begin_idle()
+        elif self.cycle.response_complete:
+            self._stop_timer()
+        else:
+            self.cycle.more_body = False
+            self.cycle.message_event.set()
 
     @override
     def on_response_complete(self) -> None:
         """Handle the end of the response; the body of its request may still be arriving."""
-        super().on_response_complete()
-        if self._in_body and self.cycle.response_complete and not self.transport.is_closing():
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self._in_body and self.cycle.response_complete:
             self._close_after(LINGER_S)
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._begin_idle()
 
     @override
     def pause_writing(self) -> None:
@@ -282,6 +361,20 @@ class BoundedProtocol(HttpToolsProtocol):
             sent += 1
         self._probe_timer = self.loop.call_later(PROBE_S, self._probe, sent)
 
+    def _begin_idle(self) -> None:
+        """Note that the connection has no request."""
+        self._is_idle = True
+        self._idle_since = self.loop.time()
+
+    def _check_idle(self) -> None:
+        """Close the connection if it was idle for the keep-alive timeout; else check again."""
+        idle_s = self.loop.time() - self._idle_since if self._is_idle else 0.0
+        left = self.timeout_keep_alive - idle_s
+        if left > 0:
+            self._idle_timer = self.loop.call_later(left, self._check_idle)
+        else:
+            self.transport.close()
+
     def _close_after(self, seconds: float) -> None:
         """Start the connection's timer anew; it closes the connection."""
         self._stop_timer()
@@ -297,21 +390,17 @@ class BoundedProtocol(HttpToolsProtocol):
         fields = [*self.server_state.default_headers, *rejection.fields]
         if self._is_ending and (b"connection", b"close") not in fields:
             fields.append((b"connection", b"close"))
-        head = STATUS_LINE[rejection.status] + b"".join([b"%s: %s\r\n" % field for field in fields])
-        return head + b"\r\n" + rejection.body
+        return _encode(rejection.status, fields, rejection.body)
 
-    def _rejection(self) -> RejectionResponse | None:
+    def _rejection(self, scope: Scope) -> RejectionResponse | None:
         """Ask the application whether to reject a POST, unless an earlier request on the connection is running."""
         if (
             self._reject is None
-            or self.parser.get_method() != b"POST"
+            or scope["method"] != "POST"
             or not (self.cycle is None or self.cycle.response_complete)
         ):
             return None
-        url = httptools.parse_url(self.url)
-        self.scope["method"], self.scope["path"] = "POST", url.path.decode("ascii")
-        self.scope["query_string"] = url.query or b""
-        return self._reject(self.scope, self._arrived_body)
+        return self._reject(scope, self._arrived_body)
 
     def _arrived_body(self) -> bytes | None:
         """The body of the request whose head is complete, if the request was received at once and alone; else None."""
@@ -379,6 +468,62 @@ class _BadHead(Exception):
     def __init__(self, response: bytes) -> None:
         super().__init__()
         self.response = response
+
+
+class _Cycle(RequestResponseCycle):
+    """A request and its response: uvicorn's, but a response that is complete is written at once."""
+
+    _start: Message | None = None
+    """Start of a response of known length, until its body follows (ASGI: it may be sent with the body)."""
+
+    def take_body(self) -> bytes | None:
+        """The body if all of it has arrived, and nothing of it was received before; else None."""
+        if self.more_body or self.disconnected or self.response_complete or self.waiting_for_100_continue:
+            return None
+        body, self.body = bytes(self.body), bytearray()
+        self.message_event.clear()
+        return body
+
+    @override
+    async def send(self, message: Message) -> None:  # type: ignore[override]  # Starlette's type of ASGI messages
+        """Send an ASGI message."""
+        if message["type"] == "http.response.start" and not self.response_started:
+            if any(name == b"content-length" for name, _ in message["headers"]):
+                self._start = message
+                return
+        elif self._start is not None:
+            start, self._start = self._start, None
+            body = message.get("body", b"")
+            is_complete = not message.get("more_body") and (b"content-length", b"%d" % len(body)) in start["headers"]
+            if is_complete and self.scope["method"] != "HEAD":
+                if self.flow.write_paused and not self.disconnected:
+                    await self.flow.drain()
+                if not self.disconnected:
+                    self._write(start, body)
+                return
+            await super().send(start)  # type: ignore[arg-type]
+        await super().send(message)  # type: ignore[arg-type]
+
+    def _write(self, start: Message, body: bytes) -> None:
+        """Write a complete response."""
+        fields = [*self.default_headers, *start["headers"]]
+        if (b"connection", b"close") in fields:
+            self.keep_alive = False
+        elif not self.keep_alive:
+            fields.append((b"connection", b"close"))
+        self.transport.write(_encode(start["status"], fields, body))
+        self.response_started = self.response_complete = True
+        self.message_event.set()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()
+
+
+def _encode(status: int, fields: list[tuple[bytes, bytes]], body: bytes) -> bytes:
+    """The bytes of a response. Raises: RuntimeError if a header could end its line."""
+    if HEADER_VALUE_RE.search(b"".join([value for _, value in fields])):
+        raise RuntimeError("Invalid HTTP header value.")
+    return b"%s%s\r\n%s" % (STATUS_LINE[status], b"".join([b"%s: %s\r\n" % field for field in fields]), body)
 
 
 class _Unchunked:

@@ -1,20 +1,27 @@
 """State of one request that the HTTP layers share, stored under one key of the ASGI scope."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from starlette.types import Scope
 
 from service.wire.call import Inference
+from service.wire.headers import RequestHeaders
 
 KEY = "longdoc"
+ArrivedBody = Callable[[], bytes | None]
+"""The body of a request if all of it has arrived; else None."""
 
 
 @dataclass(slots=True)
 class RequestState:
     """State of one request."""
 
+    headers: RequestHeaders
     admitted_task: str | None = None
     """Task whose models admitted the request, until it starts; set by `HeadAdmission`."""
+    take_body: ArrivedBody | None = None
+    """Returns the body once, instead of `receive`; set by the protocol, not by the servers of Ray."""
     trace_id: str | None = None
     """Trace id of the request's span; set by `Traced`."""
     route: str | None = None
@@ -25,7 +32,7 @@ class RequestState:
 
 def state_of(scope: Scope) -> RequestState:
     """State of a request; created on first use."""
-    state = scope.get(KEY)
+    state: RequestState | None = scope.get(KEY)
     if state is None:
-        state = scope[KEY] = RequestState()
+        state = scope[KEY] = RequestState(RequestHeaders(scope["headers"]))
     return state

@@ -17,15 +17,15 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, StatusCode, format_trace_id, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from artifact import __version__
-from service.http.admission import ArrivedBody, RejectionResponse
+from service.http.admission import RejectionResponse
 from service.http.application import COUNTED_METHODS, Application
-from service.http.state import state_of
+from service.http.state import ArrivedBody, state_of
 from service.log import request_id, trace_of
 from service.wire.call import Inference
+from service.wire.headers import RequestHeaders
 
 log = logging.getLogger(__name__)
 
@@ -93,12 +93,12 @@ class Traced:
         started_ns = time.time_ns()
         to_epoch_ns = started_ns - time.perf_counter_ns()  # one clock for all later times of the span and its children
         name = scope["method"] if scope["method"] in COUNTED_METHODS else "HTTP"
-        parent = self._parent(Headers(scope=scope))
+        state = state_of(scope)
+        parent = self._parent(state.headers)
         span = self._tracer.start_span(name, parent, SpanKind.SERVER, start_time=started_ns)
         if not span.is_recording():  # not sampled
             await self._app(scope, receive, send)
             return
-        state = state_of(scope)
         state.trace_id = format_trace_id(span.get_span_context().trace_id)
         facts: dict[str, str | int | float] = {
             "http.request.method": "_OTHER" if name == "HTTP" else name,
@@ -133,7 +133,7 @@ class Traced:
         """The application's rejection; it gets no span, because a rejection has to be cheap."""
         return self._app.rejection(scope, body)
 
-    def _parent(self, headers: Headers) -> Context:
+    def _parent(self, headers: RequestHeaders) -> Context:
         """Context of the client's span, if `traceparent` is valid; else an empty one."""
         sent = headers.getlist("traceparent")
         if not trace_of(sent):

@@ -78,7 +78,7 @@ class BulkResponse(Response):
         del self.headers["content-length"]
         self._engine = call.engine
         self._settings = call.settings
-        self._receive = call.request.receive
+        self._receive = call.body
         self._path = call.path
         self._body = call.body
         self._parser = call.parser
@@ -92,7 +92,7 @@ class BulkResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response. Raises: InvalidInput if the body has no lines; ClientDisconnect."""
         del scope, receive
-        with self._model.in_flight():
+        with self._model.in_flight:
             await self._stream(send)
 
     async def _stream(self, send: Send) -> None:

@@ -41,7 +41,7 @@ KEEP = "public, max-age=31536000, immutable"
 
 async def get_page(call: Call) -> Response:
     """Return the page; with `LONGDOC_PAGE=false`, redirect to the documentation of the routes."""
-    path, root_path = call.request.scope["path"], call.request.scope.get("root_path", "")
+    path, root_path = call.scope["path"], call.scope.get("root_path", "")
     if not call.settings.page:
         return RedirectResponse(f"{root_path}/docs" if root_path else "docs")
     if root_path and path == root_path:  # without the slash, the addresses in the page would lose the prefix

@@ -7,7 +7,6 @@ import orjson
 
 from artifact.classification import Classification, Documents, Options
 from artifact.documents import OnOverflow, cut
-from artifact.loading import Floats
 from artifact.manifest import ClassifierManifest
 from service.engine.served import ServedClassifier
 from service.offload import count_items, offload
@@ -55,13 +54,6 @@ async def classify(
     request = await offload(count, Documents, documents, model.manifest, on_overflow)
     decode_s = time.perf_counter() - started
     outcome = await model.batcher.infer(request.rows, deadline, bulk=bulk)
-    answers = await offload(count, _answers, model, request, outcome.outputs)
+    answers = await offload(count, list, request.answers(outcome.outputs))
+    model.metrics.count_documents(answers)
     return answers, Timing(decode_s, outcome.queue_s, outcome.compute_s)
-
-
-def _answers(model: ServedClassifier, request: Documents, outputs: Sequence[Floats]) -> list[Classification]:
-    """Create the answer for each document; count the documents in the metrics."""
-    answers = list(request.answers(outputs))
-    for answer in answers:
-        model.metrics.count_document(answer.bytes_total, answer.bytes_used)
-    return answers

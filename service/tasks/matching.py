@@ -80,14 +80,8 @@ async def encode(model: ServedMatcher, texts: Sequence[Text], *, on_overflow: On
         for key, vector in zip(chunk, vectors, strict=True):
             found[key] = vector
             model.cache.put(key, vector)
-    await offload(count, _count, model, request.coverages)
+    model.metrics.count_documents(request.coverages)
     return Encodings(request.vectors(found), request.coverages, cached, Timing(decode_s, queue_s, compute_s))
-
-
-def _count(model: ServedMatcher, coverages: Sequence[Coverage]) -> None:
-    """Count the documents in the metrics."""
-    for coverage in coverages:
-        model.metrics.count_document(coverage.bytes_total, coverage.bytes_used)
 
 
 def _take_texts(new: dict[bytes, list[bytes]], limit: int) -> dict[bytes, list[bytes]]:

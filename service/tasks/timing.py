@@ -1,10 +1,9 @@
 """Times of the stages of a request. Every task returns them, and the routes record them."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(NamedTuple):
     """Stages in seconds."""
 
     decode: float

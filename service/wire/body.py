@@ -1,10 +1,13 @@
 """The body of a request: decompressed, limited, and counted while it is in memory."""
 
-from starlette.datastructures import Headers
+from collections.abc import Callable
+
+from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from service.errors import Overloaded, PayloadTooLarge
 from service.wire.decompression import WINDOW_BITS, Decompressor, coding_of
+from service.wire.headers import RequestHeaders
 
 SMALL_RESPONSE_BYTES = 64 * 1024
 """Smaller responses are not counted; a connection needs as much memory anyway."""
@@ -37,10 +40,19 @@ class Body:
         receive: the server's `receive`.
         is_buffered: whether the whole body is held in memory; only then is it limited and counted. NDJSON bodies may
             have any length; their route calls `hold` itself.
+        take: returns the body if all of it has arrived, instead of `receive`.
 
     """
 
-    def __init__(self, bodies: HeldBodies, headers: Headers, receive: Receive, *, is_buffered: bool) -> None:
+    def __init__(
+        self,
+        bodies: HeldBodies,
+        headers: RequestHeaders,
+        receive: Receive,
+        *,
+        is_buffered: bool,
+        take: Callable[[], bytes | None] | None = None,
+    ) -> None:
         self.bodies = bodies
         self.raw = receive
         """The server's `receive`: neither decompressed nor counted."""
@@ -48,12 +60,14 @@ class Body:
         """Content coding; empty if the body is not compressed."""
         if self.coding in WINDOW_BITS:
             receive = Decompressor(receive, self.coding, bodies.max_body_bytes if is_buffered else None)
+            take = None
         self._receive = receive
+        self._take = take if is_buffered else None
         self._is_buffered = is_buffered
         limit = bodies.max_body_bytes
         declared = headers.get("content-length", "").lstrip("0")
         is_number = declared.isascii() and declared.isdigit()
-        self._is_over = is_number and (len(declared) > len(str(limit)) or int(declared) > limit)
+        self._is_over = is_buffered and is_number and (len(declared) > len(str(limit)) or int(declared) > limit)
         self._held = 0
 
     async def __call__(self) -> Message:
@@ -64,14 +78,43 @@ class Body:
         """
         if not self._is_buffered:
             return await self._receive()
-        if not self._is_over:
-            message = await self._receive()
-            self.hold(self._held + len(message.get("body", b"")))
-            self._is_over = self._held > self.bodies.max_body_bytes
+        self._limit()
+        message = await self._receive()
+        self._count(len(message.get("body", b"")))
+        return message
+
+    def take(self) -> bytes | None:
+        """The body if all of it has arrived; None if it has to be read. Raises: as `__call__`."""
+        self._limit()
+        body = None if self._take is None else self._take()
+        if body is not None:
+            self._count(len(body))
+        return body
+
+    async def read(self) -> bytes:
+        """Read the body. Raises: ClientDisconnect; as `__call__`."""
+        parts: list[bytes] = []
+        has_more = True
+        while has_more:
+            message = await self()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            parts.append(message.get("body", b""))
+            has_more = message.get("more_body", False)
+        return b"".join(parts)
+
+    def _limit(self) -> None:
+        """Raise PayloadTooLarge if the body is over its limit."""
         if self._is_over:
             raise PayloadTooLarge(f"the body is longer than {self.bodies.max_body_bytes} bytes")
-        self.check()
-        return message
+
+    def _count(self, size: int) -> None:
+        """Count bytes of the body. Raises: PayloadTooLarge, Overloaded."""
+        self.hold(self._held + size)
+        self._is_over = self._held > self.bodies.max_body_bytes
+        if self._is_over or self.bodies.held > self.bodies.max_held_bytes:
+            self._limit()
+            self.check()
 
     def hold(self, size: int) -> None:
         """Set the number of bytes that are held for the request."""

@@ -4,10 +4,8 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
@@ -24,6 +22,7 @@ from service.settings import Settings
 from service.tasks.timing import Timing
 from service.wire.body import Body
 from service.wire.disconnect import cancel_on_disconnect
+from service.wire.headers import RequestHeaders
 from service.wire.responses import json_response
 
 T = TypeVar("T")
@@ -54,8 +53,9 @@ class Call:
     """One request, with everything that its route needs.
 
     Args:
-        request: the request.
-        body: its body.
+        scope: ASGI scope of the request.
+        headers: of the request.
+        body: its body, and an ASGI `receive`.
         path_params: values of the variables in the path, by name.
         engine: the models.
         reloader: loads and unloads models.
@@ -68,7 +68,8 @@ class Call:
 
     def __init__(
         self,
-        request: Request,
+        scope: Scope,
+        headers: RequestHeaders,
         body: Body,
         *,
         path_params: Mapping[str, str],
@@ -79,7 +80,8 @@ class Call:
         metrics: Metrics,
         started: float,
     ) -> None:
-        self.request = request
+        self.scope = scope
+        self.headers = headers
         self.body = body
         self.path_params = path_params
         self.engine = engine
@@ -92,6 +94,7 @@ class Call:
         """Seconds by stage, for the header `Server-Timing`."""
         self.inference: Inference | None = None
         self._computed = started
+        self._deadline: float | None = None
 
     @property
     def models(self) -> Models:
@@ -105,15 +108,21 @@ class Call:
     @property
     def path(self) -> str:
         """Path of the request."""
-        return path_of(self.request.scope)
+        return path_of(self.scope)
 
     def header(self, name: str) -> str | None:
         """Value of a header, by its lower-case name; None if it is missing."""
-        return self.request.headers.get(name)
+        return self.headers.get(name)
 
-    @cached_property
+    @property
     def deadline(self) -> float:
         """Deadline, on the event loop's clock. Raises: InvalidInput if `X-Request-Timeout-Ms` is invalid."""
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._seconds()
+        return self._deadline
+
+    def _seconds(self) -> float:
+        """Time until the deadline. Raises: InvalidInput."""
         seconds = self.settings.deadline_s
         if (text := self.header(TIMEOUT_HEADER)) is not None:
             text = text.strip()
@@ -121,7 +130,7 @@ class Call:
                 message = "must be a positive number of milliseconds"
                 raise InvalidInput(f"X-Request-Timeout-Ms {message}", [(TIMEOUT_HEADER, message)])
             seconds = min(seconds, int(text) / 1000)
-        return asyncio.get_running_loop().time() + seconds
+        return seconds
 
     async def run(self, model: ServedModel, work: Coroutine[Any, Any, T]) -> T:
         """Await the inference `work`; cancel it if the client disconnects.
@@ -129,8 +138,8 @@ class Call:
         Raises: ClientDisconnect; errors of `work`.
         """
         try:
-            with model.in_flight():
-                result = await cancel_on_disconnect(self.request.receive, work)
+            with model.in_flight:
+                result = await cancel_on_disconnect(self.body, work)
         except BaseException:
             model.metrics.failed(time.perf_counter() - self.started)
             raise

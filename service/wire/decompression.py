@@ -7,10 +7,10 @@ A gzip body may have several members, such as `cat a.gz b.gz` produces. In HTTP,
 import asyncio
 import zlib
 
-from starlette.datastructures import Headers
 from starlette.types import Message, Receive
 
 from service.errors import MalformedInput, PayloadTooLarge
+from service.wire.headers import RequestHeaders
 
 WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 """Supported content codings, with zlib's `wbits` for each."""
@@ -25,7 +25,7 @@ OUT_BYTES = 64 * 1024
 """Compressed and decompressed bytes per turn of the event loop: about one millisecond."""
 
 
-def coding_of(headers: Headers) -> str:
+def coding_of(headers: RequestHeaders) -> str:
     """Content codings of a body in the order they were applied, lower case; empty if it is not compressed."""
     values = headers.getlist("content-encoding")
     if not values:

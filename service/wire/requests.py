@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
+from starlette.datastructures import QueryParams
 
 from artifact.errors import InvalidInput
 from artifact.matching import Text
@@ -54,7 +55,7 @@ def check_media_type(call: Call, *allowed: str) -> str:
     given = given.strip().lower()
     if given not in allowed:
         raise UnsupportedMedia(f"send the body as {', '.join(allowed)}")
-    charset = CHARSET.search(parameters)
+    charset = CHARSET.search(parameters) if parameters else None
     if given != BINARY and charset and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
         raise UnsupportedMedia("send text as UTF-8, or bytes of any encoding as application/octet-stream")
     return given
@@ -72,9 +73,11 @@ async def read_body(call: Call) -> bytes:
 
     Raises: DeadlineExceeded if it does not arrive in time; MalformedInput, PayloadTooLarge, Overloaded.
     """
+    if (body := call.body.take()) is not None:
+        return body
     try:
         async with asyncio.timeout_at(call.deadline):
-            return b"".join([part async for part in call.request.stream()])
+            return await call.body.read()
     except TimeoutError:
         raise DeadlineExceeded("the deadline passed before the body had arrived") from None
 
@@ -94,7 +97,7 @@ async def read_parsed(call: Call, parse: Callable[[bytes], T]) -> T:
     """
     _ = call.deadline  # report an invalid header before an invalid body
     check_media_type(call, JSON)
-    if call.request.scope["query_string"]:
+    if call.scope["query_string"]:
         message = "put the options into the JSON body"
         raise InvalidInput(f"{message}; the query string must be empty", [("query", "not allowed with a JSON body")])
     return await parse_body(call, parse, await read_body(call))
@@ -109,7 +112,7 @@ async def parse_body(call: Call, parse: Callable[[bytes], T], body: bytes) -> T:
         return parse(body)
     try:
         async with asyncio.timeout_at(call.deadline):
-            return await cancel_on_disconnect(call.request.receive, parse_or_offload(call.parser, parse, body))
+            return await cancel_on_disconnect(call.body, parse_or_offload(call.parser, parse, body))
     except TimeoutError:
         raise DeadlineExceeded("the deadline passed before the body was parsed") from None
 
@@ -121,9 +124,10 @@ async def parse_or_offload(parser: Parser, parse: Callable[[bytes], T], text: by
 
 def read_query(call: Call, schema: type[M]) -> M:
     """Validate the query string. Raises: InvalidInput naming the fields."""
-    if not call.request.scope["query_string"]:
-        return schema()
-    query = call.request.query_params
+    if not call.scope["query_string"]:
+        empty: M = _without_options(schema)
+        return empty
+    query = QueryParams(call.scope["query_string"])
     names = [name for name, _ in query.multi_items()]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise _refused([(_place((name,)), "given more than once") for name in twice])
@@ -131,6 +135,12 @@ def read_query(call: Call, schema: type[M]) -> M:
         return schema.model_validate_strings(dict(query))
     except ValidationError as error:
         raise _invalid(error) from None
+
+
+@functools.cache
+def _without_options(schema: type[M]) -> M:
+    """The options of an empty query string; models of options are immutable."""
+    return schema()
 
 
 async def read_documents(call: Call) -> tuple[list[bytes], ClassifyOptions]:

@@ -13,6 +13,17 @@ def fragment(content: Any) -> orjson.Fragment:
     return orjson.Fragment(orjson.dumps(content))
 
 
+class JsonResponse(Response):
+    """A complete response. Writing its headers takes a fraction of the time that Starlette's response takes."""
+
+    def __init__(self, body: bytes, status: int, media_type: str) -> None:
+        self.body = body
+        self.status_code = status
+        self.media_type = media_type
+        self.background = None
+        self.raw_headers = [(b"content-length", b"%d" % len(body)), (b"content-type", media_type.encode())]
+
+
 def json_response(content: Any, status: int = 200, media_type: str = JSON) -> Response:
     """A JSON response."""
-    return Response(orjson.dumps(content), status, media_type=media_type)
+    return JsonResponse(orjson.dumps(content), status, media_type)

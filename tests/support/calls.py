@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from starlette.datastructures import Headers
-from starlette.requests import Request
 from starlette.types import Message, Receive
 
 from artifact.loading import LoadedModel
@@ -15,6 +13,7 @@ from service.parser import Parser
 from service.settings import Settings
 from service.wire.body import Body, HeldBodies
 from service.wire.call import Call
+from service.wire.headers import RequestHeaders
 from service.wire.media import NDJSON
 
 
@@ -32,6 +31,11 @@ def receive_of(*parts: bytes, leaves: bool = True) -> Receive:
         return {"type": "http.disconnect"}
 
     return receive
+
+
+def headers_of(values: Mapping[str, str]) -> RequestHeaders:
+    """Return the headers of a request."""
+    return RequestHeaders([(name.lower().encode(), value.encode("latin-1")) for name, value in values.items()])
 
 
 def call(
@@ -52,14 +56,16 @@ def call(
         "method": "POST",
         "path": "/asked",
         "query_string": query.encode(),
-        "headers": [(name.encode(), value.encode()) for name, value in (headers or {}).items()],
+        "headers": [],
     }
+    fields = headers_of(headers or {})
     engine = Engine(models, chosen, metrics)
     bodies = HeldBodies(chosen.max_body_bytes, chosen.max_held_bytes)
-    has_lines = Headers(scope=scope).get("content-type") == NDJSON
-    counted = Body(bodies, Headers(scope=scope), receive or receive_of(body), is_buffered=not has_lines)
+    has_lines = fields.get("content-type") == NDJSON
+    counted = Body(bodies, fields, receive or receive_of(body), is_buffered=not has_lines)
     return Call(
-        Request(scope, counted),
+        scope,
+        fields,
         counted,
         path_params=path_params or {},
         engine=engine,

@@ -42,7 +42,7 @@ class Offline:
         for row in rows_of(m, document, on_overflow):
             padded, lengths = pad_rows([row], m.max_length)
             logits.append(self.backend.run({"bytes": padded, "lengths": lengths})["logits"][0])
-        return dict(zip(m.labels, combine(np.stack(logits)).tolist(), strict=True))
+        return dict(zip(m.labels, combine(logits), strict=True))
 
 
 class OfflineMatcher:

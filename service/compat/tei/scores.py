@@ -13,11 +13,10 @@
 """
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import AliasChoices, BaseModel, Discriminator, Field, Tag
 from starlette.responses import Response
 
@@ -208,10 +207,10 @@ async def predict_labels(
     return predictions, ResponseStats(model, total, used, timing)
 
 
-def _ranked(scores: NDArray[np.float64], labels: Sequence[str], *, raw_scores: bool) -> list[dict[str, Any]]:
+def _ranked(scores: Sequence[float], labels: Sequence[str], *, raw_scores: bool) -> list[dict[str, Any]]:
     """Labels of one text, best first. Log-probabilities are logits up to a constant."""
-    values = np.log(scores.clip(min=np.finfo(float).tiny)) if raw_scores else scores
-    pairs = sorted(zip(values.tolist(), labels, strict=True), key=lambda pair: -pair[0])
+    values = [math.log(max(score, sys.float_info.min)) for score in scores] if raw_scores else scores
+    pairs = sorted(zip(values, labels, strict=True), key=lambda pair: -pair[0])
     return [{"score": value, "label": label} for value, label in pairs]
 
 

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import values
 from prometheus_client.parser import text_string_to_metric_families
 
+from artifact.matching import Coverage
 from service.metrics import SHARED, Metrics, remove_gauges, set_worker
 from service.statistics import Duration
 from tests.support.contract import CONTRACT
@@ -96,7 +97,7 @@ def test_gauges_of_a_model_combine_its_versions_and_end_with_the_last() -> None:
 def test_versions_of_a_model_share_the_series() -> None:
     metrics = Metrics()
     for _ in range(2):
-        metrics.of("m").count_document(100, 30)
+        metrics.of("m").count_documents([Coverage(100, 30, 1)])
     assert metrics.registry.get_sample_value("longdoc_documents_total", {"model": "m"}) == 2
 
 
@@ -111,8 +112,7 @@ def test_watched_gauge_is_read_at_each_scrape() -> None:
 def test_documents_are_counted_with_their_dropped_bytes() -> None:
     metrics = Metrics()
     bound = metrics.of("m")
-    bound.count_document(100, 100)
-    bound.count_document(100, 30)
+    bound.count_documents([Coverage(100, 100, 1), Coverage(100, 30, 1)])
     values = [metrics.registry.get_sample_value(f"longdoc_{name}", {"model": "m"}) for name in (
         "documents_total", "documents_truncated_total", "bytes_dropped_total", "document_bytes_sum"
     )]  # fmt: skip

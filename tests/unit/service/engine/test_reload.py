@@ -1155,7 +1155,7 @@ async def test_defaults_that_cannot_be_read_are_told_once_and_change_nothing(
 async def test_unloading_waits_for_a_request_that_computes_nothing(exports: Exports) -> None:
     async with following(exports, "latest", "a/2", "b/1") as (engine, reloader):
         gone = weakref.ref(exports.backends.pop(2))
-        with engine.models["a"].in_flight():
+        with engine.models["a"].in_flight:
             unloading = await unload_repeatedly(reloader)
         await unloading
         gc.collect()

@@ -81,8 +81,8 @@ async def test_drain_waits_for_every_request_in_flight() -> None:
     async with served(matcher(), metrics) as (model, _):
         assert model.is_idle
         await asyncio.wait_for(model.drain(), PATIENCE_S)
-        with model.in_flight():
-            with model.in_flight():
+        with model.in_flight:
+            with model.in_flight:
                 draining = asyncio.create_task(model.drain())
                 await asyncio.sleep(0)
                 assert metrics.registry.get_sample_value("longdoc_requests_in_flight", {"model": "twins"}) == 2
@@ -95,6 +95,6 @@ async def test_drain_waits_for_every_request_in_flight() -> None:
 
 async def test_request_that_fails_is_in_flight_no_more() -> None:
     async with served(matcher()) as (model, _):
-        with pytest.raises(RuntimeError, match="fault"), model.in_flight():
+        with pytest.raises(RuntimeError, match="fault"), model.in_flight:
             raise RuntimeError("fault")
         assert model.is_idle

@@ -13,6 +13,7 @@ from service.engine.served import ServedModel
 from service.errors import Overloaded, RetryableError, ShuttingDown
 from service.http.admission import HeadAdmission
 from service.http.keys import Keys
+from service.http.state import state_of
 from service.metrics import Metrics
 from service.settings import Settings
 from service.table import TABLE as ALL_ROUTES
@@ -122,9 +123,9 @@ def test_admitted_requests_are_counted_by_task_until_they_start() -> None:
     scopes: list[Scope] = [scope_of(), scope_of(), scope_of("/series/a")]
     for scope in scopes:
         assert asked.rejection(scope, not_arrived) is None
-    asked.begin(scopes[0])
-    asked.begin(scopes[0])
-    asked.begin(scope_of())
+    asked.begin(state_of(scopes[0]))
+    asked.begin(state_of(scopes[0]))
+    asked.begin(state_of(scope_of()))
     asked.rejection(scope_of(), not_arrived)
     assert engine.asked == [
         ("texts", DEADLINE_S, 0),

@@ -31,7 +31,7 @@ from tests.support.problems import check_problem
 async def echo(call: Call) -> Response:
     """Return the body and the path parameters."""
     call.server_timing["echo"] = 0.25
-    body = await call.request.body()
+    body = await call.body.read()
     return json_response({"body": body.decode(), **call.path_params})
 
 
@@ -189,7 +189,7 @@ async def test_finished_request_is_freed_at_once(is_late: bool) -> None:
 
     async def handle(call: Call) -> Response:
         calls.append(weakref.ref(call))
-        await call.request.body()
+        await call.body.read()
         if is_late:
             raise DeadlineExceeded("too late")
         return json_response({})

@@ -2,10 +2,10 @@
 
 import pytest
 from pydantic import SecretStr
-from starlette.datastructures import Headers
 
 from service.errors import Unauthorized
 from service.http.keys import Keys
+from tests.support.calls import headers_of
 
 KEYS = Keys([SecretStr("first"), SecretStr("second key")], frozenset({"/health"}), ("/files/",))
 
@@ -23,7 +23,7 @@ KEYS = Keys([SecretStr("first"), SecretStr("second key")], frozenset({"/health"}
     ],
 )
 def test_any_key_is_accepted_in_any_of_its_headers(headers: dict[str, str]) -> None:
-    KEYS.check("/v1/classify", Headers(headers))
+    KEYS.check("/v1/classify", headers_of(headers))
 
 
 @pytest.mark.parametrize(
@@ -42,23 +42,23 @@ def test_any_key_is_accepted_in_any_of_its_headers(headers: dict[str, str]) -> N
 )
 def test_missing_or_wrong_key_is_rejected(headers: dict[str, str]) -> None:
     with pytest.raises(Unauthorized) as caught:
-        KEYS.check("/v1/classify", Headers(headers))
+        KEYS.check("/v1/classify", headers_of(headers))
     assert "first" not in str(caught.value)
 
 
 def test_open_paths_need_no_key() -> None:
-    KEYS.check("/health", Headers({}))
+    KEYS.check("/health", headers_of({}))
     with pytest.raises(Unauthorized):
-        KEYS.check("/health/", Headers({}))
+        KEYS.check("/health/", headers_of({}))
 
 
 def test_without_keys_every_request_is_allowed() -> None:
-    Keys([], frozenset()).check("/v1/classify", Headers({}))
+    Keys([], frozenset()).check("/v1/classify", headers_of({}))
 
 
 def test_files_of_open_folders_need_no_key() -> None:
     for path in ("/health", "/files/page.css"):
-        KEYS.check(path, Headers({}))
+        KEYS.check(path, headers_of({}))
     for path in ("/files", "/health/", "/other/files/page.css"):
         with pytest.raises(Unauthorized):
-            KEYS.check(path, Headers({}))
+            KEYS.check(path, headers_of({}))

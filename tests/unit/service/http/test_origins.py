@@ -1,10 +1,10 @@
 """Requests that browsers send for pages of other origins."""
 
 import pytest
-from starlette.datastructures import Headers
 
 from service.errors import CrossOrigin
 from service.http.origins import Origins
+from tests.support.calls import headers_of
 
 HERE, OTHER, ALLOWED = "http://127.0.0.1:8000", "https://other.example", "https://allowed.example"
 HOST = {"host": "127.0.0.1:8000"}
@@ -24,8 +24,8 @@ CROSS = {"sec-fetch-site": "cross-site"}
     ],
 )
 def test_clients_same_origin_pages_and_allowed_origins_are_accepted(headers: dict[str, str]) -> None:
-    Origins([ALLOWED]).check(Headers({**HOST, **headers}))
-    Origins(["*"]).check(Headers({**HOST, **headers}))
+    Origins([ALLOWED]).check(headers_of({**HOST, **headers}))
+    Origins(["*"]).check(headers_of({**HOST, **headers}))
 
 
 @pytest.mark.parametrize(
@@ -43,5 +43,5 @@ def test_clients_same_origin_pages_and_allowed_origins_are_accepted(headers: dic
 )
 def test_pages_of_other_origins_are_rejected(headers: dict[str, str]) -> None:
     with pytest.raises(CrossOrigin, match="cors_origins"):
-        Origins([ALLOWED]).check(Headers({**HOST, **headers}))
-    Origins(["*"]).check(Headers({**HOST, **headers}))
+        Origins([ALLOWED]).check(headers_of({**HOST, **headers}))
+    Origins(["*"]).check(headers_of({**HOST, **headers}))

@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from operator import attrgetter
@@ -15,13 +15,14 @@ import uvicorn
 import uvloop
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from service import server
-from service.http.admission import ArrivedBody, RejectionResponse
+from service.http.admission import RejectionResponse
 from service.http.protocol import HEAD_S, LINGER_S, MAX_HEAD_BYTES, MAX_PROBES, PROBE_S, WRITE_S, BoundedProtocol
+from service.http.state import ArrivedBody
 from service.server import KEEP_ALIVE_S
 from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.wire import LAST_CHUNK, Wire, chunked, request
@@ -33,6 +34,36 @@ REFUSALS = {
     "/full": RejectionResponse(429, [(b"content-length", b"4")], b"full"),
     "/last-full": RejectionResponse(503, [(b"content-length", b"4"), (b"connection", b"close")], b"last"),
 }
+
+
+def start_of(*fields: tuple[bytes, bytes]) -> Message:
+    return {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4"), *fields]}
+
+
+def part_of(body: bytes, *, more_body: bool = False) -> Message:
+    return {"type": "http.response.body", "body": body, "more_body": more_body}
+
+
+MESSAGES: dict[str, list[Message]] = {
+    "/whole": [start_of(), part_of(b"full")],
+    "/closing": [start_of((b"connection", b"close")), part_of(b"full")],
+    "/parts": [start_of(), part_of(b"fu", more_body=True), part_of(b"ll")],
+    "/start-only": [start_of()],
+    "/two-lines": [start_of((b"a", b"1\r\nb: 2")), part_of(b"full")],
+}
+"""Path -> messages of a response of known length."""
+
+
+class Messages(Response):
+    """A response of given messages."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = messages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        for message in self._messages:
+            await send(message)
 
 
 async def aiter_of(*parts: bytes) -> AsyncIterator[bytes]:
@@ -70,6 +101,8 @@ class Application:
             response = JSONResponse({"refused": True}, 413)
         elif scope["path"] == "/big":
             response = Response(BIG * 64)
+        elif scope["path"] in MESSAGES:
+            response = Messages(MESSAGES[scope["path"]])
         elif scope["path"] == "/stream":
             response = StreamingResponse(aiter_of(b"first ", b"", b"last"))
         elif scope["path"] == "/endless":
@@ -81,16 +114,20 @@ class Application:
             return
         else:
             try:
-                body = await Request(scope, receive).body()
+                response = await self._echo(scope, receive)
             except ClientDisconnect:
                 self.disconnected.append(scope["path"])
                 return
-            if scope["path"] == "/slow":
-                await self.may_finish.wait()
-            facts = {"method": scope["method"], "path": scope["path"], "body": body.decode()}
-            fields = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
-            response = JSONResponse({**facts, "headers": fields})
         await response(scope, receive, send)
+
+    async def _echo(self, scope: Scope, receive: Receive) -> Response:
+        """Return the request."""
+        body = await Request(scope, receive).body()
+        if scope["path"] == "/slow":
+            await self.may_finish.wait()
+        facts = {"method": scope["method"], "path": scope["path"], "body": body.decode()}
+        fields = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
+        return JSONResponse({**facts, "headers": fields})
 
 
 class ManualTimer:
@@ -113,6 +150,9 @@ class ManualLoop:
         self.create_task = loop.create_task
         self._timers: list[ManualTimer] = []
         self._now_s = 0.0
+
+    def time(self) -> float:
+        return self._now_s
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *args: object) -> ManualTimer:
         timer = ManualTimer(delay_s, self._now_s + delay_s, partial(callback, *args))
@@ -392,6 +432,31 @@ def test_streamed_response_to_http_1_0_ends_with_the_connection(served: Served) 
         assert wire.has_ended()
 
 
+@pytest.mark.parametrize("path", ["/whole", "/parts"])
+def test_response_of_known_length_may_be_sent_in_parts(served: Served, path: str) -> None:
+    with Wire(served.url) as wire:
+        for _ in range(2):
+            answer = wire.send(request(path)).answer()
+            assert (answer.status, answer.headers["content-length"], answer.body) == (200, "4", b"full")
+
+
+def test_application_may_close_the_connection(served: Served) -> None:
+    with Wire(served.url) as wire:
+        answer = wire.send(request("/closing")).answer()
+        assert (answer.headers["connection"], answer.body) == ("close", b"full")
+        assert wire.has_ended()
+
+
+@pytest.mark.parametrize("path", ["/start-only", "/two-lines"])
+def test_wrong_response_of_the_application_becomes_an_internal_error(served: Served, path: str) -> None:
+    """A header must not contain the end of a line: a client could add headers of its own to a response."""
+    with Wire(served.url) as wire:
+        answer = wire.send(request(path)).answer()
+        assert (answer.status, answer.headers["connection"]) == (500, "close")
+        assert "b" not in answer.headers
+        assert wire.has_ended()
+
+
 def test_malformed_request_does_not_drop_the_previous_response(served: Served) -> None:
     with Wire(served.url) as wire:
         sent = request("/slow", b"first") + b"nonsense\r\n\r\n"
@@ -512,7 +577,6 @@ def test_used_connection_stays_open(served: Served) -> None:
         for _ in range(10):
             wire.send(request("/first"))
             assert received(wire)["path"] == "/first"
-            served.wait_for_timer(KEEP_ALIVE_S)
             served.advance(0.9 * KEEP_ALIVE_S)
 
 

@@ -32,7 +32,7 @@ async def answer_to(asked: Call) -> list[Message]:
         sent.append(message)
 
     response = await bulk.post_ndjson(asked)
-    await response(asked.request.scope, asked.request.receive, send)
+    await response(asked.scope, asked.body, send)
     return sent
 
 

@@ -3,16 +3,16 @@
 import gzip
 
 import pytest
-from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from service.errors import Overloaded, PayloadTooLarge
 from service.wire.body import Body, HeldBodies
-from tests.support.calls import receive_of
+from tests.support.calls import headers_of, receive_of
 
 
 def body_of(bodies: HeldBodies, *parts: bytes, is_buffered: bool = True, **headers: str) -> Body:
-    fields = Headers({name.replace("_", "-"): value for name, value in headers.items()})
+    fields = headers_of({name.replace("_", "-"): value for name, value in headers.items()})
     return Body(bodies, fields, receive_of(*parts), is_buffered=is_buffered)
 
 
@@ -48,7 +48,7 @@ async def test_content_length_over_the_limit_is_rejected_unread(content_length: 
 
     bodies = HeldBodies(5, 100)
     with pytest.raises(PayloadTooLarge):
-        await Body(bodies, Headers({"content-length": content_length}), receive, is_buffered=True)()
+        await Body(bodies, headers_of({"content-length": content_length}), receive, is_buffered=True)()
     assert bodies.held == 0
 
 
@@ -138,3 +138,39 @@ def test_held_bytes_exceed_the_limit_only_together_with_others(own: int, others:
             body.check()
     else:
         body.check()
+
+
+def arrived(bodies: HeldBodies, body: bytes | None, *, is_buffered: bool = True, **headers: str) -> Body:
+    """A body that `take` returns; None if it has not arrived."""
+    fields = headers_of({name.replace("_", "-"): value for name, value in headers.items()})
+    return Body(bodies, fields, receive_of(b"received"), is_buffered=is_buffered, take=lambda: body)
+
+
+async def test_arrived_body_is_counted_like_a_received_one() -> None:
+    bodies = HeldBodies(5, 100)
+    body = arrived(bodies, b"abcde", content_length="5")
+    assert body.take() == b"abcde"
+    assert bodies.held == 5
+    body.release()
+    assert bodies.held == 0
+    for too_long in (arrived(bodies, b"abcdef", content_length="6"), arrived(bodies, b"abcdef")):
+        with pytest.raises(PayloadTooLarge, match="the body is longer than 5 bytes"):
+            too_long.take()
+
+
+async def test_body_that_cannot_be_taken_is_read() -> None:
+    bodies = HeldBodies(10, 100)
+    others = [
+        arrived(bodies, None),
+        arrived(bodies, b"lines", is_buffered=False),
+        arrived(bodies, b"packed", content_encoding="gzip"),
+        body_of(bodies, b"received"),
+    ]
+    assert [body.take() for body in others] == [None] * 4
+    assert await others[0].read() == b"received"
+
+
+async def test_body_is_read_until_the_client_disconnects() -> None:
+    assert await body_of(HeldBodies(10, 100), b"ab", b"cd").read() == b"abcd"
+    with pytest.raises(ClientDisconnect):
+        await body_of(HeldBodies(10, 100)).read()

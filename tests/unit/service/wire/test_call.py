@@ -41,7 +41,7 @@ async def test_call_has_the_fields_of_the_request() -> None:
     shown = call(b"body", headers={"x-a": "1"}, path_params={"name": "b"})
     assert (shown.path, shown.path_params) == ("/asked", {"name": "b"})
     assert (shown.header("x-a"), shown.header("x-b")) == ("1", None)
-    assert await shown.request.body() == b"body"
+    assert await shown.body.read() == b"body"
 
 
 @pytest.mark.parametrize(
