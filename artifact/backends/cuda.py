@@ -1,10 +1,10 @@
 """ONNX Runtime on CUDA: short batches are recorded as CUDA graphs and replayed. Used by `artifact.backends`."""
 
-import threading
-from collections.abc import Collection, Sequence
-from functools import partial
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import onnxruntime
@@ -21,16 +21,12 @@ RECORDED_BYTES = 64 * 4096
 """Maximum size of a recorded batch. The kernels of larger ones take longer than launching them."""
 CUDA = "CUDAExecutionProvider"
 DTYPES: dict[str, type[np.generic]] = {"UINT8": np.uint8, "INT32": np.int32, "FP32": np.float32}
-_turn = threading.Lock()
-"""Held while the process uses the device.
-
-With concurrent runs of one session, ONNX Runtime fails with illegal memory accesses, after which the process can no
-longer use the device. Recording fails if another thread allocates memory of the device meanwhile.
-"""
+RunsOn = Literal["cuda", "cpu"]
+T = TypeVar("T")
 
 
 class CudaBackend:
-    """Batches are computed one after another; `run` releases the GIL.
+    """Batches are computed one after another, by one thread for all models; `run` releases the GIL.
 
     A batch of up to RECORDED_BYTES is padded to the next of ROWS, and replays the CUDA graph that was recorded for this
     size when the model was loaded: launching the kernels one by one would take several times as long. Larger batches,
@@ -40,7 +36,7 @@ class CudaBackend:
 
     device: Literal["cpu", "cuda"] = "cuda"
 
-    def __init__(self, files: dict[int, Path], graph: Graph, *, runs_on: Literal["cuda", "cpu"] = "cuda") -> None:
+    def __init__(self, files: dict[int, Path], graph: Graph, *, runs_on: RunsOn = "cuda") -> None:
         """Load all sessions and record all batches.
 
         Args:
@@ -51,23 +47,37 @@ class CudaBackend:
         Raises: BadExport if a file cannot be loaded or a batch cannot be recorded.
 
         """
-        self._names = [spec.name for spec in graph.inputs]
+        self._input = graph.inputs[0].name
         self._outputs = [spec.name for spec in graph.outputs]
-        sessions = {path: load_session(path, _providers(runs_on)) for path in set(files.values())}
+        covered = {file.path for file in graph.files}
+
+        def load(path: Path, *, is_recorded: bool = False) -> Any:
+            providers = _providers(runs_on, is_recorded=is_recorded)
+            return on_device_thread(load_session, path, providers, covered=covered)
+
+        sessions = {path: load(path) for path in set(files.values())}
         self._sessions = {bucket: sessions[path] for bucket, path in files.items()}
         self._recorded: dict[tuple[int, int], RecordedBatch] = {}
         if graph.fixed_shapes is None or not (runs_on == "cpu" or self.is_usable):
             return
-        for bucket, path in files.items():
-            for rows in recorded_rows(_example(graph.inputs[0], 1, bucket).nbytes):
-                self._recorded[bucket, rows] = RecordedBatch(
-                    path.with_name(graph.fixed_shapes.path),
-                    {spec.name: _example(spec, rows, bucket) for spec in graph.inputs},
-                    self._outputs,
-                    general=self._sessions[bucket],
-                    covered={file.path for file in graph.files},
-                    runs_on=runs_on,
+        fixed = next(iter(files.values())).with_name(graph.fixed_shapes.path)
+        session = load(fixed, is_recorded=True)
+        for bucket in files:
+            row = {spec.name: _example(spec, 1, bucket) for spec in graph.inputs}
+            outputs = dict(zip(self._outputs, on_device_thread(self._compute, row, bucket), strict=True))
+            for rows in recorded_rows(row[self._input].nbytes):
+                inputs, expected = (
+                    {name: array.repeat(rows, axis=0) for name, array in of.items()} for of in (row, outputs)
                 )
+                number = 1 + len(self._recorded)
+                try:
+                    batch = on_device_thread(RecordedBatch, session, number, inputs, expected, runs_on)
+                except Exception as error:  # ONNX Runtime's exceptions share no base class but Exception
+                    why = str(error).splitlines()[0]
+                    raise BadExport(
+                        f"{fixed.name}: {rows} rows of {bucket} cannot be recorded: {why}", "backend"
+                    ) from None
+                self._recorded[bucket, rows] = batch
 
     @property
     def is_usable(self) -> bool:
@@ -76,72 +86,72 @@ class CudaBackend:
 
     def run(self, inputs: Tensors) -> dict[str, Array]:
         """Compute one batch, padded to one of the buckets."""
-        first = inputs[self._names[0]]
+        first = inputs[self._input]
         count, bucket = len(first), first.shape[1]
         rows = padded_rows(count, first[0].nbytes)
         padded = {name: np.concatenate((x, x[:1].repeat(rows - count, axis=0))) for name, x in inputs.items()}
-        with _turn:
-            if (recorded := self._recorded.get((bucket, rows))) is not None:
-                outputs = recorded.run(padded)
-            else:
-                outputs = self._sessions[bucket].run(self._outputs, padded)
+        outputs = on_device_thread(self._compute, padded, bucket)
         return {name: output[:count] for name, output in zip(self._outputs, outputs, strict=True)}
+
+    def _compute(self, inputs: Tensors, bucket: int) -> list[Array]:
+        """Outputs of a padded batch."""
+        if (recorded := self._recorded.get((bucket, len(inputs[self._input])))) is not None:
+            return recorded.run(inputs)
+        return list(self._sessions[bucket].run(self._outputs, inputs))
 
 
 class RecordedBatch:
-    """A batch of one size: a session with fixed shapes, its tensors on the device, and the CUDA graph of its kernels.
+    """A batch of one size: its tensors on the device, and the CUDA graph of its kernels.
+
+    The batches of a session share the memory of everything between inputs and outputs, because only one is computed at
+    a time.
 
     Reference:  https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html, "Using CUDA Graphs".
     """
 
-    def __init__(
-        self,
-        path: Path,
-        inputs: Tensors,
-        outputs: Sequence[str],
-        *,
-        general: Any,
-        covered: Collection[str],
-        runs_on: Literal["cuda", "cpu"],
-    ) -> None:
-        """Load the session and record the graph.
+    def __init__(self, session: Any, number: int, inputs: Tensors, outputs: Tensors, runs_on: RunsOn) -> None:
+        """Record the graph.
 
         Args:
-            path: ONNX file with fixed shapes.
+            session: session with fixed shapes.
+            number: number of the graph in the session.
             inputs: example of the inputs.
-            outputs: names of the outputs.
-            general: session of the same graph for any shape.
-            covered: files in the same folder that may hold weights.
+            outputs: arrays with the shapes of the outputs.
             runs_on: device; see `CudaBackend`.
 
         """
-        sizes = {
-            name: size
-            for spec in general.get_inputs()
-            for name, size in zip(spec.shape, inputs[spec.name].shape, strict=True)
-            if isinstance(name, str)
-        }
-        self._session = load_session(path, _providers(runs_on, is_recorded=True), sizes=sizes, covered=covered)
-        on_device = partial(onnxruntime.OrtValue.ortvalue_from_numpy, device_type=runs_on, device_id=0)
-        with _turn:
-            row = general.run(list(outputs), {name: array[:1] for name, array in inputs.items()})
-        count = len(inputs[general.get_inputs()[0].name])
+        on_device = functools.partial(onnxruntime.OrtValue.ortvalue_from_numpy, device_type=runs_on, device_id=0)
         self._inputs = {name: on_device(array) for name, array in inputs.items()}
-        self._outputs = [on_device(np.zeros((count, *array.shape[1:]), array.dtype)) for array in row]
-        self._binding = self._session.io_binding()
+        self._outputs = {name: on_device(array) for name, array in outputs.items()}
+        self._session, self._binding, self._options = session, session.io_binding(), onnxruntime.RunOptions()
+        self._options.add_run_config_entry("gpu_graph_id", str(number))
         for name, value in self._inputs.items():
             self._binding.bind_ortvalue_input(name, value)
-        for name, value in zip(outputs, self._outputs, strict=True):
+        for name, value in self._outputs.items():
             self._binding.bind_ortvalue_output(name, value)
-        with _turn:
-            self.run(inputs)  # records the graph
+        self.run(inputs)
 
     def run(self, inputs: Tensors) -> list[Array]:
         """Compute a batch of exactly this size."""
         for name, value in self._inputs.items():
             value.update_inplace(inputs[name])
-        self._session.run_with_iobinding(self._binding)
-        return [np.array(value.numpy()) for value in self._outputs]
+        self._session.run_with_iobinding(self._binding, self._options)
+        return [np.array(value.numpy()) for value in self._outputs.values()]
+
+
+def on_device_thread(compute: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Call a function in the only thread of the process that uses the device; errors propagate.
+
+    ONNX Runtime records CUDA graphs for a thread: another one would record them anew. While it records, no thread may
+    load a model or use the device otherwise. Concurrent runs of one session end with illegal memory accesses, after
+    which the process can no longer use the device.
+    """
+    return _device_thread().submit(compute, *args, **kwargs).result()
+
+
+@functools.cache
+def _device_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="cuda")
 
 
 def recorded_rows(row_bytes: int) -> list[int]:
@@ -167,14 +177,14 @@ def has_cuda(device: Device) -> bool:
     return True
 
 
-def _providers(runs_on: Literal["cuda", "cpu"], *, is_recorded: bool = False) -> list[Any]:
+def _providers(runs_on: RunsOn, *, is_recorded: bool = False) -> list[Any]:
     """Execution providers of a session."""
     options = {
         "cudnn_conv_algo_search": "HEURISTIC",
         # TF32 would round the inputs of matrix products to 11 bits, and the golden outputs would not match.
         "use_tf32": "0",
         "enable_cuda_graph": str(int(is_recorded)),
-        "arena_extend_strategy": "kSameAsRequested" if is_recorded else "kNextPowerOfTwo",
+        "arena_extend_strategy": "kSameAsRequested",
     }
     return [(CUDA, options), "CPUExecutionProvider"] if runs_on == "cuda" else ["CPUExecutionProvider"]
 

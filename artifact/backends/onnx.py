@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,7 +45,6 @@ def load_session(
     providers: Sequence[Any],
     *,
     disabled: Sequence[str] = (),
-    sizes: Mapping[str, int] | None = None,
     covered: Collection[str] = (),
 ) -> Any:
     """Create an ONNX Runtime session that computes in the calling thread.
@@ -56,7 +55,6 @@ def load_session(
         path: the ONNX file.
         providers: execution providers, with their options.
         disabled: names of optimizers that are not used.
-        sizes: sizes of the named dimensions that are to be fixed.
         covered: files in the same folder that may hold weights.
 
     Raises: BadExport if the file is not valid or keeps weights elsewhere.
@@ -71,8 +69,6 @@ def load_session(
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.use_env_allocators", "1")
     options.log_severity_level = 3
-    for name, size in (sizes or {}).items():
-        options.add_free_dimension_override_by_name(name, size)
     try:
         return onnxruntime.InferenceSession(path, options, providers=providers, disabled_optimizers=list(disabled))
     except Exception as error:  # ONNX Runtime's exceptions share no base class but Exception

@@ -20,7 +20,6 @@ class TorchScriptBackend:
         self._names = [spec.name for spec in graph.inputs]
         self._outputs = [spec.name for spec in graph.outputs]
         torch.set_num_threads(1)  # parallelism comes from concurrent batches
-        torch.backends.cudnn.allow_tf32 = False  # as in `artifact.backends.cuda`
         try:
             modules = {path: torch.jit.load(path, map_location=self.device).eval() for path in set(files.values())}
         except RuntimeError as error:

@@ -168,7 +168,7 @@ def in_windows(recipe: str, length: int) -> Classify:
         document = text.encode()
         rows = [take(document, spans) for spans in cut(len(document), length, length // 8, "windows")]
         padded, lengths = pad_rows(rows, length)
-        return combine(backend.run({"bytes": padded, "lengths": lengths})["logits"])
+        return combine(list(backend.run({"bytes": padded, "lengths": lengths})["logits"]))
 
     return classify
 

@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from model.nn.ops.integers import SPARE, lookup, spread
+from model.nn.ops.integers import SPARE, as_tensor, lookup, spread
 from model.nn.vocabulary import Vocabulary
 
 SMALLEST = 1e-12
@@ -57,7 +57,8 @@ class NgramClassifier(nn.Module):
         dtype, num_places = self.bias.dtype, num_documents * self.table.shape[0]
         rows = self.vocabulary(hashes.flatten())  # (longest M,), 0 for unknown n-grams, which are the most
         place = (rows.reshape(hashes.shape) + doc_index * self.table.shape[0]).flatten()
-        target = (doc_index * num_stretches + stretch).expand_as(hashes).flatten()
+        of_document = as_tensor(num_stretches, doc_index) if has_fixed_shapes else num_stretches
+        target = (doc_index * of_document + stretch).expand_as(hashes).flatten()
         if has_fixed_shapes:
             place, num_places = spread(place, rows > 0, num_places), num_places + SPARE
         else:

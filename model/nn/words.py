@@ -1,9 +1,11 @@
 """Words and word n-grams in raw bytes, as hashes. Used by `model.nn.classifier`."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
-from model.nn.ops.integers import lookup
+from model.nn.ops.integers import as_tensor, lookup
 
 MODULUS = 2**31 - 1
 BASE = 1_000_003
@@ -15,6 +17,19 @@ LEADING = 0xE0
 """Smallest first byte of a 3- or 4-byte UTF-8 character. Each starts a new word: many such scripts use no spaces."""
 IN_WORD, STARTS_WORD, MARK = 512, 1024, 1536
 """Kinds of bytes: part of a word; part of a word, which starts there even within letters; a word by itself."""
+
+
+class Places(NamedTuple):
+    """M places of words, (M,) each."""
+
+    doc_index: Tensor
+    """Index of the document."""
+    where: Tensor
+    """Position of the word's last byte in the document."""
+    at: Tensor
+    """The same position, counted through all documents."""
+    is_word: Tensor
+    """Whether there is a word."""
 
 
 class WordHasher(nn.Module):
@@ -71,12 +86,11 @@ class WordHasher(nn.Module):
         within = (kind >= IN_WORD) & (kind < STARTS_WORD)
         goes_on = torch.cat((within[:, 1:], torch.zeros_like(within[:, :1])), dim=1)
         ends = (kind >= IN_WORD) & ~(goes_on & (kind < MARK))  # (B, N)
-        doc_index, where, is_word = fixed_places(ends) if has_fixed_shapes else found_places(ends)
+        doc_index, where, at, is_word = fixed_places(ends) if has_fixed_shapes else found_places(ends)
 
         value = kind % IN_WORD
         exponent = (value > 0).long().cumsum(1)
         sums = (value * lookup(self.powers, exponent).long() % MODULUS).cumsum(1)
-        at = doc_index * document.shape[1] + where
         end_sum, end_exponent = lookup(sums.flatten(), at), lookup(exponent.flatten(), at)  # (M,)
         # (M,): whether the previous word is in the same document
         is_same = doc_index[1:] == doc_index[:-1]
@@ -93,23 +107,25 @@ class WordHasher(nn.Module):
         return torch.stack(hashes), doc_index, where
 
 
-def found_places(ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Document and position of the M ends of words in (B, N), in order, and whether each is one: (M,) each."""
+def found_places(ends: Tensor) -> Places:
+    """The M ends of words in (B, N), in order."""
     doc_index, where = ends.nonzero().unbind(1)
-    return doc_index, where, torch.ones_like(where, dtype=torch.bool)
+    at = doc_index * ends.shape[1] + where
+    return Places(doc_index, where, at, torch.ones_like(where, dtype=torch.bool))
 
 
-def fixed_places(ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def fixed_places(ends: Tensor) -> Places:
     """Same as `found_places` with N places for each document; the ones after its last word hold their own index."""
     batch, length = ends.shape
     document = torch.arange(batch, device=ends.device).unsqueeze(1)
-    position = torch.arange(length, device=ends.device).unsqueeze(0).expand_as(ends)
+    position = torch.arange(length, device=ends.device).expand_as(ends)
+    start = document * as_tensor(length, document)  # (B, 1)
     number = ends.long().cumsum(1)  # (B, N): words that end up to here
-    spare = batch * length
-    target = torch.where(ends, document * length + number - 1, spare)
-    where = torch.cat((position.flatten(), position.new_zeros(1)))
-    where = where.scatter(0, target.flatten(), position.flatten())[:-1]
-    return document.expand_as(ends).flatten(), where, (position < number[:, -1:]).flatten()
+    target = (start + number) * ends  # what is no end goes to a spare place, the first
+    where = torch.cat((position.new_zeros(1), position.flatten()))
+    where = where.scatter(0, target.flatten(), position.flatten())[1:]
+    at = start.expand_as(ends).flatten() + where
+    return Places(document.expand_as(ends).flatten(), where, at, (position < number[:, -1:]).flatten())
 
 
 def _previous(x: Tensor) -> Tensor:

@@ -23,10 +23,19 @@ def divide(x: Tensor, y: Tensor | int) -> Tensor:
     return (x.double() / y).long()
 
 
-def spread(place: Tensor, is_used: Tensor, first: Tensor | int) -> Tensor:
+def as_tensor(size: int, like: Tensor) -> Tensor:
+    """A size as a tensor (1,) on the device of another one.
+
+    ONNX: Range, whose output is on the device. A size itself is computed on the CPU: to use it as a number, CUDA would
+    copy it in every batch.
+    """
+    return torch.arange(size, size + 1, device=like.device)
+
+
+def spread(place: Tensor, is_used: Tensor, first: int) -> Tensor:
     """Places (M,), with those that are not used replaced by the spare places first ... first + SPARE - 1, in turn.
 
     On CUDA, sums by index into one place wait for each other.
     """
-    spare = first + torch.arange(place.shape[0], device=place.device) % SPARE
+    spare = as_tensor(first, place) + torch.arange(place.shape[0], device=place.device) % SPARE
     return torch.where(is_used, place, spare)

@@ -3,7 +3,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnxruntime
@@ -104,6 +104,18 @@ def test_graph_without_fixed_shapes_is_not_recorded(graph: Graph, files: dict[in
     assert backend.run(batch(TEXTS[:3], 256))["logits"].shape == (3, 2)
 
 
+def test_error_names_the_batch_that_cannot_be_recorded(
+    graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no memory\nat 0x0")
+
+    monkeypatch.setattr(backend_cuda.RecordedBatch, "run", fail)
+    expected = r"^model\.fixed\.onnx: 1 rows of 256 cannot be recorded: no memory$"
+    with pytest.raises(BadExport, match=expected):
+        CudaBackend(files, graph, runs_on="cpu")
+
+
 @pytest.mark.parametrize(("row_bytes", "rows"), [(256, 1024), (4096, 64), (65_536, 4), (8064, 16), (1 << 20, None)])
 def test_recorded_batches_hold_at_most_256_kib(row_bytes: int, rows: int | None) -> None:
     assert recorded_rows(row_bytes)[-1:] == ([rows] if rows else [])
@@ -128,11 +140,12 @@ class Session:
     """A session of a runtime that reports CUDA even if the machine has none."""
 
     found: tuple[str, ...] = tuple(PROVIDERS)
-    has_overlapped = False
-    _running = threading.Semaphore(1)
+    used_by: ClassVar[set[int]] = set()
+    """Threads that loaded a session or computed a batch."""
 
     def __init__(self, path: Path, options: object, providers: list[Any], disabled_optimizers: list[str]) -> None:
         del path, options, disabled_optimizers
+        self.used_by.add(threading.get_ident())
         self.cuda: dict[str, str] = {} if providers == PROVIDERS[1:] else providers[0][1]
 
     def get_providers(self) -> list[str]:
@@ -140,11 +153,7 @@ class Session:
 
     def run(self, names: list[str], inputs: Tensors) -> list[Array]:
         """Return the lengths as every output."""
-        if self._running.acquire(blocking=False):
-            threading.Event().wait(0.01)
-            self._running.release()
-        else:
-            type(self).has_overlapped = True
+        self.used_by.add(threading.get_ident())
         return [inputs["lengths"].astype(np.float32).reshape(-1, 1) for _ in names]
 
 
@@ -173,11 +182,13 @@ def test_auto_uses_cuda_if_it_works(graph: Graph, unrecorded: Graph, monkeypatch
 
 
 @pytest.mark.usefixtures("_cuda")
-def test_batches_of_all_models_are_computed_one_after_another(unrecorded: Graph, files: dict[int, Path]) -> None:
+def test_batches_of_all_models_are_computed_by_one_thread(unrecorded: Graph, files: dict[int, Path]) -> None:
+    Session.used_by.clear()
     backends = [CudaBackend(files, unrecorded) for _ in range(2)]
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda i: backends[i % 2].run(batch(TEXTS[:1], 256)), range(8)))
-    assert not Session.has_overlapped
+    assert len(Session.used_by) == 1
+    assert threading.get_ident() not in Session.used_by
 
 
 @pytest.mark.usefixtures("_cuda")
