@@ -1,6 +1,7 @@
 """ONNX Runtime on CUDA: short batches are recorded as CUDA graphs and replayed. Used by `artifact.backends`."""
 
 import functools
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -62,22 +63,22 @@ class CudaBackend:
             return
         fixed = next(iter(files.values())).with_name(graph.fixed_shapes.path)
         session = load(fixed, is_recorded=True)
-        for bucket in files:
+        sizes = [
+            (bucket, rows) for bucket in files for rows in recorded_rows(_example(graph.inputs[0], 1, bucket).nbytes)
+        ]
+        # No memory can be allocated while a graph is recorded: the largest batch makes room for the others.
+        for number, (bucket, rows) in enumerate(sorted(sizes, key=math.prod, reverse=True), 1):
             row = {spec.name: _example(spec, 1, bucket) for spec in graph.inputs}
-            outputs = dict(zip(self._outputs, on_device_thread(self._compute, row, bucket), strict=True))
-            for rows in recorded_rows(row[self._input].nbytes):
-                inputs, expected = (
-                    {name: array.repeat(rows, axis=0) for name, array in of.items()} for of in (row, outputs)
-                )
-                number = 1 + len(self._recorded)
-                try:
-                    batch = on_device_thread(RecordedBatch, session, number, inputs, expected, runs_on)
-                except Exception as error:  # ONNX Runtime's exceptions share no base class but Exception
-                    why = str(error).splitlines()[0]
-                    raise BadExport(
-                        f"{fixed.name}: {rows} rows of {bucket} cannot be recorded: {why}", "backend"
-                    ) from None
-                self._recorded[bucket, rows] = batch
+            outputs = dict(
+                zip(self._outputs, on_device_thread(self._sessions[bucket].run, self._outputs, row), strict=True)
+            )
+            inputs, expected = ({name: x.repeat(rows, axis=0) for name, x in of.items()} for of in (row, outputs))
+            try:
+                batch = on_device_thread(RecordedBatch, session, number, inputs, expected, runs_on)
+            except Exception as error:  # ONNX Runtime's exceptions share no base class but Exception
+                why = str(error).splitlines()[0]
+                raise BadExport(f"{fixed.name}: {rows} rows of {bucket} cannot be recorded: {why}", "backend") from None
+            self._recorded[bucket, rows] = batch
 
     @property
     def is_usable(self) -> bool:
@@ -184,7 +185,6 @@ def _providers(runs_on: RunsOn, *, is_recorded: bool = False) -> list[Any]:
         # TF32 would round the inputs of matrix products to 11 bits, and the golden outputs would not match.
         "use_tf32": "0",
         "enable_cuda_graph": str(int(is_recorded)),
-        "arena_extend_strategy": "kSameAsRequested",
     }
     return [(CUDA, options), "CPUExecutionProvider"] if runs_on == "cuda" else ["CPUExecutionProvider"]
 

@@ -111,7 +111,7 @@ def test_error_names_the_batch_that_cannot_be_recorded(
         raise RuntimeError("no memory\nat 0x0")
 
     monkeypatch.setattr(backend_cuda.RecordedBatch, "run", fail)
-    expected = r"^model\.fixed\.onnx: 1 rows of 256 cannot be recorded: no memory$"
+    expected = r"^model\.fixed\.onnx: 1024 rows of 256 cannot be recorded: no memory$"
     with pytest.raises(BadExport, match=expected):
         CudaBackend(files, graph, runs_on="cpu")
 
