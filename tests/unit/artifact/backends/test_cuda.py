@@ -111,19 +111,31 @@ def test_error_names_the_batch_that_cannot_be_recorded(
         raise RuntimeError("no memory\nat 0x0")
 
     monkeypatch.setattr(backend_cuda.RecordedBatch, "run", fail)
-    expected = r"^model\.fixed\.onnx: 1024 rows of 256 cannot be recorded: no memory$"
+    expected = r"^model\.fixed\.onnx: 1 rows of 256 cannot be recorded: no memory$"
     with pytest.raises(BadExport, match=expected):
         CudaBackend(files, graph, runs_on="cpu")
 
 
-@pytest.mark.parametrize(("row_bytes", "rows"), [(256, 1024), (4096, 64), (65_536, 4), (8064, 16), (1 << 20, None)])
-def test_recorded_batches_hold_at_most_256_kib(row_bytes: int, rows: int | None) -> None:
+def test_recorded_batch_that_computes_something_else_is_rejected(
+    graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = backend_cuda.RecordedBatch.run
+    monkeypatch.setattr(backend_cuda.RecordedBatch, "run", lambda *given: [x + 0.01 for x in run(*given)])
+    expected = (
+        r"^model\.fixed\.onnx: a recorded batch of 1 rows of 256 is .*e-02 from the same batch without a recording"
+    )
+    with pytest.raises(BadExport, match=expected):
+        CudaBackend(files, graph, runs_on="cpu")
+
+
+@pytest.mark.parametrize(("row_bytes", "rows"), [(256, 64), (4096, 16), (65_536, 1), (8064, 4), (1 << 20, None)])
+def test_recorded_batches_hold_at_most_64_kib(row_bytes: int, rows: int | None) -> None:
     assert recorded_rows(row_bytes)[-1:] == ([rows] if rows else [])
 
 
 @pytest.mark.parametrize(
     ("count", "row_bytes", "padded"),
-    [(1, 256, 1), (2, 256, 4), (64, 4096, 64), (65, 4096, 128), (5, 65_536, 8), (1, 1 << 20, 1), (3, 1 << 20, 4)],
+    [(1, 256, 1), (2, 256, 4), (17, 4096, 32), (65, 256, 128), (2, 65_536, 2), (1, 1 << 20, 1), (3, 1 << 20, 4)],
 )
 def test_rows_are_padded_to_few_numbers(count: int, row_bytes: int, padded: int) -> None:
     assert padded_rows(count, row_bytes) == padded
