@@ -170,19 +170,23 @@ def attribute(nodes: Sequence[Node], exported: Sequence[Node]) -> Attribution:
     return Attribution(parts, same, len(matched) - same, between)
 
 
-def attribute_optimised(optimised: Sequence[Node], nodes: Sequence[Node], parts: Mapping[str, str]) -> dict[str, str]:
-    """Part of each node of the optimised graph by name, from those of the file's nodes.
+def attribute_optimised(
+    optimised: Sequence[Node], nodes: Sequence[Node], parts: Mapping[str, str]
+) -> tuple[dict[str, str], set[str]]:
+    """Part of each node of the optimised graph by name, from those of the file's nodes; and the nodes that are guessed.
 
-    An optimised node has the part of the node of its name, or else of the node that computed its first output that has
-    one. Nodes that ONNX Runtime inserted, such as changes of layout, and nodes without a module take the part of the
-    node that computes their inputs, or else of the node that reads their outputs, or else are `other`.
+    An optimised node has the part of the node of its name, or else of the node that computed one of its outputs. Nodes
+    that ONNX Runtime inserted, such as changes of layout, and nodes without a module are guessed: they take the part of
+    the node that computes an input, or else of a node that reads an output, or else are `other`.
     """
     of_tensor = {name: parts[node.name] for node in nodes if node.name in parts for name in node.outputs}
     found: dict[str, str] = {}
+    guessed: set[str] = set()
     for node in optimised:
-        part = (
-            parts.get(node.name.partition("/")[0]) or _first(of_tensor, node.outputs) or _first(of_tensor, node.inputs)
-        )
+        part = parts.get(node.name.partition("/")[0]) or _first(of_tensor, node.outputs)
+        if part is None:
+            guessed.add(node.name)
+            part = _first(of_tensor, node.inputs)
         if part is not None:
             found[node.name] = part
             of_tensor |= {name: part for name in node.outputs if name not in of_tensor}
@@ -191,7 +195,7 @@ def attribute_optimised(optimised: Sequence[Node], nodes: Sequence[Node], parts:
         part = found.setdefault(node.name, _first(read_by, node.outputs) or OTHER)
         if part != OTHER:
             read_by |= dict.fromkeys(node.inputs, part)
-    return found
+    return found, guessed
 
 
 def _first(of_tensor: Mapping[str, str], names: Iterable[str]) -> str | None:

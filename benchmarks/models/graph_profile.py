@@ -200,7 +200,7 @@ def profile(path: Path, exported: Sequence[Node], inputs: Inputs, rounds: int, f
     optimised = onnx.load(folder / "optimised.onnx").graph
     nodes = file_nodes(onnx.load(path).graph)
     attributed = attribute(nodes, exported)
-    parts = attribute_optimised(file_nodes(optimised), nodes, attributed.parts)
+    parts, guessed = attribute_optimised(file_nodes(optimised), nodes, attributed.parts)
     profiler_us = overhead(kernels)
     ms = {name: max(0.0, middle(kernel.microseconds) - profiler_us) / 1000 for name, kernel in kernels.items()}
     counted = count(optimised, kernels)
@@ -210,7 +210,12 @@ def profile(path: Path, exported: Sequence[Node], inputs: Inputs, rounds: int, f
         "profiler_us": round(profiler_us, 3),
         "nodes": len(kernels),
         "file_nodes": len(nodes),
-        "attributed": {"same": attributed.same, "renumbered": attributed.renumbered, "between": attributed.between},
+        "attributed": {
+            "same": attributed.same,
+            "renumbered": attributed.renumbered,
+            "between": attributed.between,
+        },
+        "guessed_ms": round(sum(value for name, value in ms.items() if name in guessed), 4),
         "parts_ms": totals((parts.get(name, OTHER), value) for name, value in ms.items()),
         "operators": {
             name: {"nodes": sum(kernel.operator == name for kernel in kernels.values()), "ms": value}
@@ -309,10 +314,11 @@ def report(record: Record) -> str:
         mflop = f"{case['flops'] / 1e6 / case['rows']:.0f}"
         costs.append([label(case), *cells, *([mflop, *rates] if case["flops"] else [""] * 5)])
         found = case["attributed"]
+        guessed = f"{100 * case['guessed_ms'] / 1000 / wall:.1f}"
         unmatched = case["file_nodes"] - sum(found.values())
         slower = statistics.median(case["profiled_seconds"]) / wall
         profiled.append([label(case), f"{slower:.2f} x", f"{case['profiler_us']:.1f}"])
-        attributed.append([label(case), str(case["file_nodes"]), *map(str, found.values()), str(unmatched)])
+        attributed.append([label(case), str(case["file_nodes"]), *map(str, found.values()), str(unmatched), guessed])
         rows = [
             [name, str(of["nodes"]), f"{of['ms']:.3f}", f"{100 * of['ms'] / 1000 / wall:.1f}"]
             for name, of in list(case["operators"].items())[:SHOWN]
@@ -343,7 +349,8 @@ def report(record: Record) -> str:
             "layer; other norms have a part of their own. The head includes means over tokens, contributions, and in "
             "`weather` the linear map and the statistics of a window. An operator that ONNX Runtime fused from two "
             f"parts counts for one of them. The part `{OTHER}` is not attributed. Launch overhead is the rest of the "
-            "time: the fixed cost of each node, and inputs and outputs.",
+            "time: the fixed cost of each node, and inputs and outputs. It is a small difference of two measurements, "
+            "and may be below zero.",
             "",
             "## Operators, the largest ones",
             "",
@@ -357,10 +364,12 @@ def report(record: Record) -> str:
             "## Attribution of nodes",
             "",
             "Nodes of the file. Of these: nodes that a new export of the same architecture also has, with name and "
-            "operator; nodes that differ only in the number of the name; nodes between two nodes of one part; the "
-            "others take the part of their inputs. Files of earlier revisions differ from a new export.",
+            "operator; nodes that differ only in the number of the name; nodes between two nodes of one part; and "
+            "others. Files of earlier revisions differ from a new export. Others, nodes for which the exporter noted "
+            "no module, and nodes that ONNX Runtime inserted take the part of the node before or after them; the last "
+            "column is their share of the time.",
             "",
-            table(["", "nodes", "same", "renumbered", "between", "others"], attributed),
+            table(["", "nodes", "same", "renumbered", "between", "others", "guessed, % of the time"], attributed),
         ]
     )
 
