@@ -183,7 +183,8 @@ def attribute_optimised(
     found: dict[str, str] = {}
     guessed: set[str] = set()
     for node in optimised:
-        part = parts.get(node.name.partition("/")[0]) or _first(of_tensor, node.outputs)
+        convolved = node.name.removesuffix("_nchwc")  # ONNX Runtime names a convolution after its output
+        part = parts.get(node.name.partition("/")[0]) or _first(of_tensor, (convolved, *node.outputs))
         if part is None:
             guessed.add(node.name)
             part = _first(of_tensor, node.inputs)

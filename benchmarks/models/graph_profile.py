@@ -202,11 +202,13 @@ def profile(path: Path, exported: Sequence[Node], inputs: Inputs, rounds: int, f
     attributed = attribute(nodes, exported)
     parts, guessed = attribute_optimised(file_nodes(optimised), nodes, attributed.parts)
     profiler_us = overhead(kernels)
-    ms = {name: max(0.0, middle(kernel.microseconds) - profiler_us) / 1000 for name, kernel in kernels.items()}
+    ms = {name: (middle(kernel.microseconds) - profiler_us) / 1000 for name, kernel in kernels.items()}
+    of_rounds = zip(*(kernel.microseconds[WARM_UP:] for kernel in kernels.values()), strict=True)
     counted = count(optimised, kernels)
     return {
         "seconds": seconds["plain"],
         "profiled_seconds": seconds["profiled"],
+        "kernel_seconds": [round((sum(us) - profiler_us * len(us)) / 1e6, 7) for us in of_rounds],
         "profiler_us": round(profiler_us, 3),
         "nodes": len(kernels),
         "file_nodes": len(nodes),
@@ -293,10 +295,20 @@ def label(case: Data) -> str:
     return f"{case['graph']} {case['rows']} x {case['length']:,}"
 
 
+def share_of(case: Data, ms: float) -> float:
+    """Share of milliseconds of operators in the time without the profiler, in %.
+
+    The share of all operators is the median over the rounds, so that both times have the same disturbances.
+    """
+    pairs = zip(case["kernel_seconds"], case["seconds"], strict=True)
+    computed: float = statistics.median(kernels / wall for kernels, wall in pairs)
+    total: float = sum(case["parts_ms"].values())
+    return 100 * computed * ms / total
+
+
 def shares(case: Data) -> dict[str, float]:
     """Share of each part in the time without the profiler, in %; the rest is launch overhead."""
-    wall = 1000 * statistics.median(case["seconds"])
-    found = {part: 100 * case["parts_ms"].get(part, 0.0) / wall for part in PARTS}
+    found = {part: share_of(case, case["parts_ms"].get(part, 0.0)) for part in PARTS}
     return found | {LAUNCH: 100 - sum(found.values())}
 
 
@@ -314,13 +326,13 @@ def report(record: Record) -> str:
         mflop = f"{case['flops'] / 1e6 / case['rows']:.0f}"
         costs.append([label(case), *cells, *([mflop, *rates] if case["flops"] else [""] * 5)])
         found = case["attributed"]
-        guessed = f"{100 * case['guessed_ms'] / 1000 / wall:.1f}"
+        guessed = f"{share_of(case, case['guessed_ms']):.1f}"
         unmatched = case["file_nodes"] - sum(found.values())
         slower = statistics.median(case["profiled_seconds"]) / wall
         profiled.append([label(case), f"{slower:.2f} x", f"{case['profiler_us']:.1f}"])
         attributed.append([label(case), str(case["file_nodes"]), *map(str, found.values()), str(unmatched), guessed])
         rows = [
-            [name, str(of["nodes"]), f"{of['ms']:.3f}", f"{100 * of['ms'] / 1000 / wall:.1f}"]
+            [name, str(of["nodes"]), f"{of['ms']:.3f}", f"{share_of(case, of['ms']):.1f}"]
             for name, of in list(case["operators"].items())[:SHOWN]
         ]
         operators += [f"### {label(case)}", "", table(["operator", "nodes", "ms a batch", "share, %"], rows)]

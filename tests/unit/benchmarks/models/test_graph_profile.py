@@ -119,7 +119,7 @@ def test_profile_of_a_graph(tmp_path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), path)
     found = profile(path, [], {"x": np.ones((2, 16, 1, 9), np.float32)}, 4, tmp_path)
     assert found["flops"] == 2 * (2 * 16 * 9 * 16 * 3 + 2 * 9 * 16 * 5 + 2 * 16 * 9 * 5)
-    assert [len(found[name]) for name in ("seconds", "profiled_seconds")] == [4, 4]
+    assert [len(found[name]) for name in ("seconds", "profiled_seconds", "kernel_seconds")] == [4, 4, 4]
     assert list(found["parts_ms"]) == [OTHER]  # there is no export that tells the modules
     assert found["file_nodes"] == 6
     assert sum(of["nodes"] for of in found["operators"].values()) == found["nodes"]
@@ -132,6 +132,7 @@ def case(name: str, **changes: Any) -> Data:
         "rows": 4,
         "seconds": [0.011, 0.010, 0.009],
         "profiled_seconds": [0.012, 0.012, 0.012],
+        "kernel_seconds": [0.0099, 0.0090, 0.0099],
         "profiler_us": 4.25,
         "nodes": 200,
         "file_nodes": 250,
