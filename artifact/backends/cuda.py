@@ -120,8 +120,8 @@ class CudaBackend:
 class RecordedBatch:
     """A batch of one size: its tensors on the device, and the CUDA graph of its kernels.
 
-    It has a session of its own. A graph also copies numbers from memory of the host that the session uses again for the
-    next one: with several graphs in a session, the outputs of all but the last can be wrong.
+    It has a session of its own: a graph also copies numbers from memory of the host that the session may use again for
+    its next graph.
 
     Reference:  https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html, "Using CUDA Graphs".
     """

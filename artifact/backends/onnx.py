@@ -61,6 +61,15 @@ def load_session(
 
     """
     refuse_external_data(path, covered)
+    options = session_options()
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=providers, disabled_optimizers=list(disabled))
+    except Exception as error:  # ONNX Runtime's exceptions share no base class but Exception
+        raise BadExport(f"{path.name} cannot be loaded: {str(error).splitlines()[0]}", "backend") from None
+
+
+def session_options() -> Any:
+    """Options of a session that computes in the calling thread and allocates tensors from the shared arena."""
     _share_arena()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # parallelism comes from concurrent batches
@@ -69,10 +78,7 @@ def load_session(
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.use_env_allocators", "1")
     options.log_severity_level = 3
-    try:
-        return onnxruntime.InferenceSession(path, options, providers=providers, disabled_optimizers=list(disabled))
-    except Exception as error:  # ONNX Runtime's exceptions share no base class but Exception
-        raise BadExport(f"{path.name} cannot be loaded: {str(error).splitlines()[0]}", "backend") from None
+    return options
 
 
 @functools.cache

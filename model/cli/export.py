@@ -152,19 +152,16 @@ def eager(source: ExportGraph) -> Arrays:
 def write_graph(source: ExportGraph, outputs: Arrays, folder: Path) -> Graph:
     """Write NAME.onnx, NAME.ts (traced, frozen) and, if it differs, NAME.fixed.onnx; returns their description."""
     names = list(source.golden)
-    example = tuple(torch.from_numpy(source.golden[name][:3]) for name in names)
     paths: dict[Format, Path] = {format: folder / f"{source.name}.{suffix}" for format, suffix in SUFFIX.items()}
     fixed = paths["onnx"]
+    _write_onnx(source, source.module, paths["onnx"])
+    if source.fixed is not None:
+        fixed = folder / f"{source.name}.fixed.onnx"
+        _write_onnx(source, source.fixed, fixed)
+        share_weights(fixed, paths["onnx"])
     with warnings.catch_warnings(), torch.no_grad():
         warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
-        warnings.filterwarnings("ignore", "# The axis name: batch will not be used", UserWarning)
-        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
-        _write_onnx(source, source.module, example, paths["onnx"])
-        if source.fixed is not None:
-            fixed = folder / f"{source.name}.fixed.onnx"
-            _write_onnx(source, source.fixed, example, fixed)
-            share_weights(fixed, paths["onnx"])
-        traced = torch.jit.trace(source.module, example)
+        traced = torch.jit.trace(source.module, _example(source))
         scripted = io.BytesIO()
         torch.jit.save(torch.jit.freeze(traced), scripted)
     _copy_without_debug_tables(scripted, paths["torchscript"])
@@ -183,27 +180,42 @@ def write_graph(source: ExportGraph, outputs: Arrays, folder: Path) -> Graph:
     )
 
 
-def _write_onnx(source: ExportGraph, module: nn.Module, example: tuple[Tensor, ...], path: Path) -> None:
+def _write_onnx(source: ExportGraph, module: nn.Module, path: Path) -> None:
     """Write an ONNX file with embedded weights, for any number of rows and for all buckets."""
+    program = onnx_program(source, module)
+    for node in program.model.graph:
+        node.metadata_props.clear()  # stack traces contain local paths
+    program.save(path, external_data=False)
+
+
+def onnx_program(source: ExportGraph, module: nn.Module) -> torch.onnx.ONNXProgram:
+    """ONNX program of a module of a graph; the metadata of its nodes tell the submodules that they belong to."""
+    example = _example(source)
     dynamic: dict[int, Any] = {0: torch.export.Dim("batch")}
     if len(source.buckets) > 1:
         unit = math.gcd(*source.buckets)
         dynamic[1] = unit * torch.export.Dim("units", min=1, max=source.buckets[-1] // unit)
     for name in ("torch.onnx", "onnx_ir"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    program = torch.onnx.export(
-        module,
-        example,
-        dynamo=True,
-        input_names=list(source.golden),
-        output_names=list(source.outputs),
-        dynamic_shapes=tuple({axis: dynamic[axis] for axis in dynamic if axis < t.ndim} for t in example),
-        verbose=False,
-    )
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.filterwarnings("ignore", "# The axis name: batch will not be used", UserWarning)
+        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
+        program = torch.onnx.export(
+            module,
+            example,
+            dynamo=True,
+            input_names=list(source.golden),
+            output_names=list(source.outputs),
+            dynamic_shapes=tuple({axis: dynamic[axis] for axis in dynamic if axis < t.ndim} for t in example),
+            verbose=False,
+        )
     assert program is not None
-    for node in program.model.graph:
-        node.metadata_props.clear()  # stack traces contain local paths
-    program.save(path, external_data=False)
+    return program
+
+
+def _example(source: ExportGraph) -> tuple[Tensor, ...]:
+    """Three rows of the golden inputs."""
+    return tuple(torch.from_numpy(array[:3]) for array in source.golden.values())
 
 
 def _spec(name: str, array: NDArray[Any], dynamic: int) -> TensorSpec:

@@ -95,6 +95,8 @@ class WordHasher(nn.Module):
         # (M,): whether the previous word is in the same document
         is_same = doc_index[1:] == doc_index[:-1]
         follows = torch.cat((is_same.new_zeros(1), is_same))
+        if has_fixed_shapes:
+            follows = follows & is_word
         start_sum, start_exponent = _previous(end_sum) * follows, _previous(end_exponent) * follows
         word = (end_sum - start_sum) % MODULUS * lookup(self.inverses, start_exponent).long() % MODULUS
 

@@ -52,6 +52,22 @@ def test_text_is_split_into_words_as_documented(text: bytes, words: list[bytes])
 
 @settings(max_examples=200)
 @given(Texts)
+def test_places_without_a_word_have_no_ngrams(texts: list[bytes]) -> None:
+    """With fixed shapes, the hashes are those of the words, then -1; also after a last word of apostrophes."""
+    for chosen in (texts, [b'5, "', b"' '", b"!!"]):
+        document, lengths = padded(*chosen)
+        hashes, doc_index, where = hasher_of()(document, lengths)
+        fixed, fixed_index, fixed_where = hasher_of()(document, lengths, has_fixed_shapes=True)
+        for i in range(len(chosen)):
+            of_document, expected = fixed[:, fixed_index == i], hashes[:, doc_index == i]
+            count = expected.shape[1]
+            assert torch.equal(of_document[:, :count], expected)
+            assert (of_document[:, count:] == -1).all()
+            assert torch.equal(fixed_where[fixed_index == i][:count], where[doc_index == i])
+
+
+@settings(max_examples=200)
+@given(Texts)
 def test_ngrams_equal_reference(texts: list[bytes]) -> None:
     expected = [reference.word_ngrams(text, CONFIG.longest) for text in texts]
     assert ngrams_of(hasher_of(), *texts) == expected

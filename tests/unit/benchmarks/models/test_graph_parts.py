@@ -1,0 +1,134 @@
+"""Attribution of the nodes of exported graphs to parts of the model."""
+
+import onnx
+import pytest
+
+from artifact.manifest import version_folder
+from benchmarks.models.graph_parts import (
+    EMBEDDING,
+    HEAD,
+    MLP,
+    NGRAM_VIEW,
+    NORMS,
+    OTHER,
+    SKELETON,
+    SMOOTHER,
+    TOKENS,
+    VOCABULARY,
+    WORDS,
+    Attribution,
+    Node,
+    attribute,
+    attribute_optimised,
+    build,
+    export_nodes,
+    file_nodes,
+    part_of_module,
+    parts_of_export,
+)
+from tests.support.paths import ROOT
+
+MODEL = ("", "WordClassifier")
+BLOCKS = [("v.blocks", "Blocks"), ("v.blocks.0", "Block")]
+ATTENTION = [*BLOCKS, ("v.blocks.0.attention", "S3Attention")]
+
+
+def node(name: str, operator: str, *modules: tuple[str, str]) -> Node:
+    scopes, classes = zip(MODEL, *modules, strict=True)
+    return Node(name, operator, scopes=scopes, classes=classes)
+
+
+@pytest.mark.parametrize(
+    ("modules", "part"),
+    [
+        ([("words", "WordHasher")], WORDS),
+        ([("ngram_view", "NgramClassifier")], NGRAM_VIEW),
+        ([("ngram_view", "NgramClassifier"), ("ngram_view.vocabulary", "Vocabulary")], VOCABULARY),
+        ([*ATTENTION, ("v.blocks.0.attention.smoother", "Smoother")], SMOOTHER),
+        ([*ATTENTION, ("s", "Smoother"), ("s.norm", "LayerNorm")], SMOOTHER),
+        ([*ATTENTION, ("v.blocks.0.attention.skeleton", "SkeletonAttention")], SKELETON),
+        ([*ATTENTION, ("v.blocks.0.attention.out", "Linear")], SKELETON),
+        ([*BLOCKS, ("v.blocks.0.mlp", "Sequential"), ("v.blocks.0.mlp.0", "Linear")], MLP),
+        ([*BLOCKS, ("v.blocks.0.mlp_norm", "LayerNorm")], NORMS),
+        (BLOCKS, NORMS),
+        ([("encoder", "ByteEncoder")], EMBEDDING),
+        ([("encoder", "ByteEncoder"), *BLOCKS], NORMS),
+        ([("encoder", "ByteEncoder"), ("encoder.norm", "LayerNorm")], NORMS),
+        ([("embedding", "Linear")], EMBEDDING),
+        ([("head", "Sequential"), ("head.0", "Linear")], HEAD),
+        ([], None),
+    ],
+    ids=str,
+)
+def test_part_of_a_module_is_that_of_the_innermost_known_one(modules: list[tuple[str, str]], part: str | None) -> None:
+    scopes, classes = zip(MODEL, *modules, strict=True)
+    assert part_of_module(scopes, classes) == part
+
+
+def test_nodes_of_the_model_are_token_means_between_look_ups_and_blocks_and_else_its_head() -> None:
+    norm = ("vector_view.input_norm", "LayerNorm")
+    nodes = [
+        node("a", "Div"),
+        node("b", "Gather", ("vocabulary", "Vocabulary")),
+        node("c", "ScatterND"),
+        Node("d", "Shape"),  # the exporter noted no module
+        node("e", "LayerNormalization", norm),
+        node("f", "MatMul"),
+    ]
+    assert parts_of_export(nodes) == [HEAD, VOCABULARY, TOKENS, None, NORMS, HEAD]
+    assert parts_of_export([nodes[0], nodes[5]]) == [HEAD, HEAD]
+
+
+def test_nodes_are_matched_in_order_by_operator_and_name_without_number() -> None:
+    exported = [
+        node("node_mul_1", "Mul", ("words", "WordHasher")),
+        node("node_cat_2", "Concat", ("words", "WordHasher")),
+        node("node_add_7", "Add", ("ngram_view", "NgramClassifier")),
+        node("node_sum_9", "ReduceSum", ("vocabulary", "Vocabulary")),
+    ]
+    nodes = [
+        Node("node_mul_1", "Mul"),  # the same
+        Node("node_neg", "Neg"),  # between two of the word finder
+        Node("node_cat_5", "Concat"),  # another number
+        Node("node_sub", "Sub"),  # between two parts
+        Node("node_add_7", "Add"),
+        Node("node_sum_9", "ReduceMax"),  # another operator
+    ]
+    expected = {"node_mul_1": WORDS, "node_neg": WORDS, "node_cat_5": WORDS, "node_add_7": NGRAM_VIEW}
+    assert attribute(nodes, exported) == Attribution(expected, same=2, renumbered=1, between=1)
+
+
+def test_optimised_nodes_take_parts_by_name_then_outputs_then_neighbours() -> None:
+    nodes = [
+        Node("m", "MatMul", ("x", "w"), ("y",)),
+        Node("t", "Transpose", ("y",), ("z",)),
+        Node("g", "Gelu", ("z",), ("u",)),
+        Node("c", "Conv", ("u",), ("v",)),
+    ]
+    parts = {"m": SMOOTHER, "t": SKELETON, "g": MLP, "c": HEAD}
+    optimised = [
+        Node("first", "Shape", ("x",), ("n",)),
+        Node("m/Fusion/", "FusedMatMul", ("x", "n"), ("z",)),  # computes the output of t; named after m
+        Node("fused", "BiasGelu", ("z",), ("u",)),
+        Node("reorder", "ReorderInput", ("u",), ("new",)),
+        Node("v_nchwc", "Conv", ("new",), ("newer",)),
+        Node("back", "ReorderOutput", ("newer",), ("v",)),
+        Node("alone", "Shape", ("q",), ("r",)),
+    ]
+    found, guessed = attribute_optimised(optimised, nodes, parts)
+    assert found == {
+        "first": SMOOTHER, "m/Fusion/": SMOOTHER, "fused": MLP, "reorder": MLP, "v_nchwc": HEAD, "back": HEAD,
+        "alone": OTHER,
+    }  # fmt: skip
+    assert guessed == {"first", "reorder", "alone"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["scotus", "imdb-s3"])
+def test_shipped_file_has_the_names_and_operators_of_a_new_export(name: str) -> None:
+    folder = version_folder(ROOT / "exports" / name)
+    nodes, exported = file_nodes(onnx.load(folder / "model.onnx").graph), export_nodes(build(folder))
+    assert [(one.name, one.operator) for one in nodes] == [(one.name, one.operator) for one in exported]
+    found = attribute(nodes, exported)
+    assert found.same == len(nodes)
+    assert len(found.parts) >= 0.97 * len(nodes)
