@@ -1,6 +1,7 @@
 """ONNX Runtime on CUDA: short batches are recorded as CUDA graphs and replayed. Used by `artifact.backends`."""
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,6 +26,8 @@ CUDA = "CUDAExecutionProvider"
 DTYPES: dict[str, type[np.generic]] = {"UINT8": np.uint8, "INT32": np.int32, "FP32": np.float32}
 RunsOn = Literal["cuda", "cpu"]
 T = TypeVar("T")
+_DEVICE_THREAD = ThreadPoolExecutor(1, thread_name_prefix="cuda")
+"""The only thread that uses the device; see `on_device_thread`."""
 
 
 class CudaBackend:
@@ -60,6 +63,7 @@ class CudaBackend:
         sessions = {path: load(path) for path in set(files.values())}
         self._sessions = {bucket: sessions[path] for bucket, path in files.items()}
         self._recorded: dict[tuple[int, int], RecordedBatch] = {}
+        weakref.finalize(self, _release, self._sessions, self._recorded).atexit = False
         if graph.fixed_shapes is None or not (runs_on == "cpu" or self.is_usable):
             return
         fixed = next(iter(files.values())).with_name(graph.fixed_shapes.path)
@@ -74,7 +78,7 @@ class CudaBackend:
                 try:
                     batch = on_device_thread(RecordedBatch, session, inputs, expected, runs_on)
                 except Exception as error:  # ONNX Runtime's exceptions share no base class but Exception
-                    why = str(error).splitlines()[0]
+                    why = str(error).partition("\n")[0]
                     raise BadExport(
                         f"{fixed.name}: {rows} rows of {bucket} cannot be recorded: {why}", "backend"
                     ) from None
@@ -120,8 +124,8 @@ class CudaBackend:
 class RecordedBatch:
     """A batch of one size: its tensors on the device, and the CUDA graph of its kernels.
 
-    It has a session of its own: a graph also copies numbers from memory of the host that the session may use again for
-    its next graph.
+    It has a session of its own. When it is replayed, a graph copies some numbers from memory of the host, which the
+    session may use again for its next graph.
 
     Reference:  https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html, "Using CUDA Graphs".
     """
@@ -161,12 +165,17 @@ def on_device_thread(compute: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     load a model or use the device otherwise. Concurrent runs of one session end with illegal memory accesses, after
     which the process can no longer use the device.
     """
-    return _device_thread().submit(compute, *args, **kwargs).result()
+    return _DEVICE_THREAD.submit(compute, *args, **kwargs).result()
 
 
-@functools.cache
-def _device_thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="cuda")
+def _release(*held: dict[Any, Any]) -> None:
+    """Drop sessions and recorded batches in the device's thread: freeing memory would disturb a recording, too."""
+
+    def clear() -> None:
+        for one in held:
+            one.clear()
+
+    _DEVICE_THREAD.submit(clear)
 
 
 def recorded_rows(row_bytes: int) -> list[int]:

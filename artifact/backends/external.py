@@ -42,24 +42,32 @@ def refuse_external_data(path: Path, covered: Collection[str] = ()) -> None:
 
 
 def _external(content: memoryview, message: Message) -> Iterator[str]:
-    """Yield the file of each external tensor in a message, "" if it does not name one. Raises: ValueError."""
+    """Yield the file of each external tensor in a message, "" if it does not name one. Raises: ValueError.
+
+    Fields of a type that onnx.proto3 does not give them are an error: other parsers skip them.
+    """
     parts, places, is_external = PARTS[message], list[str](), False
     for number, value in _fields(content):
-        if message == "tensor" and number in (EXTERNAL_DATA, DATA_LOCATION):
-            is_external |= value != 0
+        if message == "tensor" and number == EXTERNAL_DATA:
+            is_external = True
+            places += _locations(value)
+        elif message == "tensor" and number == DATA_LOCATION:
             if isinstance(value, memoryview):
-                places += _locations(value)
+                raise ValueError("data_location is no number")
+            is_external |= value != 0
         elif isinstance(value, memoryview) and number in parts:
             yield from _external(value, parts[number])
     if is_external:
         yield places[0] if len(places) == 1 else ""
 
 
-def _locations(entry: memoryview) -> list[str]:
+def _locations(entry: int | memoryview) -> list[str]:
     """The file that an entry (key, value) of a tensor's external data names, if it does. Raises: ValueError."""
-    fields = dict(_fields(entry))
-    key, value = (bytes(field) if isinstance(field := fields.get(n), memoryview) else b"" for n in (1, 2))
-    return [value.decode()] if key == b"location" else []
+    fields = list(_fields(entry)) if isinstance(entry, memoryview) else []
+    texts = [bytes(value).decode() for _, value in fields if isinstance(value, memoryview)]
+    if [number for number, _ in fields] != [1, 2] or len(texts) != 2:
+        raise ValueError("an entry of external_data is not one key and one value")
+    return texts[1:] if texts[0] == "location" else []
 
 
 def _fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:

@@ -110,9 +110,11 @@ def _write_graphs(best: Trained, folder: Path) -> list[Graph]:
     for source in best.task.graphs(best.model if best.final is None else best.final):
         outputs = eager(source)
         golden |= {**source.golden, **outputs}
-        graphs.append(write_graph(source, outputs, folder))
-        for path in folder.glob(f"{source.name}*.onnx"):
-            check_operators(path)
+        graph = write_graph(source, outputs, folder)
+        assert graph.fixed_shapes is not None
+        graphs.append(graph)
+        for path in {f"{source.name}.onnx", graph.fixed_shapes.path}:
+            check_operators(folder / path)
         for bucket in source.buckets:
             check_agreement(graphs[-1], folder, *fitting(source.golden, outputs, bucket))
     write_arrays(folder / "golden.npz", golden)

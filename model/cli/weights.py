@@ -10,7 +10,7 @@ SMALLEST = 1024
 
 
 def share_weights(path: Path, other: Path) -> None:
-    """Replace the tensors of an ONNX file that another one in its folder holds too by references to them.
+    """Replace each tensor of an ONNX file that another file in its folder also holds by a reference to that file.
 
     Reference:  ONNX external data, whose location here is the other ONNX file: https://onnx.ai/onnx/repo-docs/ExternalData.html
     """

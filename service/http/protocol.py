@@ -246,7 +246,7 @@ class BoundedProtocol(HttpToolsProtocol):
             on_response=self.on_response_complete,
         )
         scope[KEY].take_body = cycle.take_body
-        self._in_body = True
+        self._in_body, self._is_idle = True, False
         if before is None or before.response_complete:
             self._start_asgi_task(cycle, self.app)
         else:
@@ -258,7 +258,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Pass a part of the body to the application, or drop it if the request was answered."""
         self._head_bytes = 0
         cycle = self.cycle
-        if self._is_rejected or cycle.response_complete or self.transport.is_closing():
+        if self._is_rejected or self.transport.is_closing() or cycle.response_complete:
             return
         cycle.body += body
         if len(cycle.body) > HIGH_WATER_LIMIT:
@@ -294,7 +294,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._close_after(LINGER_S)
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
-        else:
+        elif not self._in_head:
             self._begin_idle()
 
     @override
@@ -513,6 +513,7 @@ class _Cycle(RequestResponseCycle):
             fields.append((b"connection", b"close"))
         self.transport.write(_encode(start["status"], fields, body))
         self.response_started = self.response_complete = True
+        self.waiting_for_100_continue = False
         self.message_event.set()
         if not self.keep_alive:
             self.transport.close()

@@ -92,6 +92,36 @@ def test_unclear_place_of_a_tensor_is_rejected(tmp_path: Path, places: list[str]
         refuse_external_data(tmp_path / "model.onnx", {"w.bin"})
 
 
+def field(number: int, value: bytes | int) -> bytes:
+    """A protobuf field, short enough for lengths of one byte."""
+    if isinstance(value, int):
+        return bytes([number << 3, value])
+    return bytes([number << 3 | 2, len(value)]) + value
+
+
+COVERED = field(1, b"location") + field(2, b"w.bin")
+EVIL = field(1, b"location") + field(2, b"evil.bin")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        field(14, COVERED) + field(13, EVIL + field(1, 0)) + field(14, 1),
+        field(13, COVERED) + field(13, EVIL + field(1, 0)) + field(14, 1),
+        field(13, field(2, b"evil.bin") + field(1, b"location")) + field(14, 1),
+        field(13, EVIL + COVERED) + field(14, 1),
+        field(13, 1) + field(14, 1),
+        field(13, b"") + field(14, 1),
+    ],
+)
+def test_entry_that_parsers_read_differently_is_rejected(tmp_path: Path, fields: bytes) -> None:
+    """Other parsers skip a field of another type, and take the last of several."""
+    initializer = field(8, b"w") + field(1, 2) + field(2, 1) + fields
+    (tmp_path / "model.onnx").write_bytes(field(7, field(5, initializer)))
+    with pytest.raises(BadExport, match="cannot be loaded: it is not an ONNX file"):
+        refuse_external_data(tmp_path / "model.onnx", {"w.bin"})
+
+
 def test_every_message_type_that_contains_tensors_is_listed() -> None:
     """Compared with the descriptors of the onnx package."""
     kinds: dict[Message, Any] = {

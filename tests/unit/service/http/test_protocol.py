@@ -580,6 +580,18 @@ def test_used_connection_stays_open(served: Served) -> None:
             served.advance(0.9 * KEEP_ALIVE_S)
 
 
+def test_connection_whose_next_request_began_before_a_response_is_not_idle(served: Served) -> None:
+    head, rest = request("/slow", b"second")[:15], request("/slow", b"second")[15:]
+    with Wire(served.url) as wire:
+        wire.send(request("/first") + head)
+        assert received(wire)["path"] == "/first"
+        wire.send(rest)
+        served.wait_for_bytes(len(request("/first") + head + rest))
+        served.advance(2 * KEEP_ALIVE_S)
+        served.finish()
+        assert received(wire)["body"] == "second"
+
+
 def test_client_that_does_not_read_is_disconnected(served: Served) -> None:
     with Wire(served.url) as wire:
         wire.send(request("/big"))
