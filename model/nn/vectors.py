@@ -114,10 +114,9 @@ class VectorClassifier(nn.Module):
         before = known.cumsum(0) - known  # (B,): known words of earlier documents
         order = is_known.cumsum(0) - is_known - lookup(before, doc_index)  # (M,): known words earlier in the document
         token = divide(order * lookup(token_counts, doc_index), lookup(known.clamp(min=1), doc_index))  # (M,)
-        of_document = as_tensor(width, doc_index) if has_fixed_shapes else width
-        place = doc_index * of_document + token.clamp(
-            max=of_document - 1
-        )  # an unknown last word adds zero to the last token
+        tokens = as_tensor(width, doc_index) if has_fixed_shapes else width
+        # An unknown word at the end adds zero to the last token.
+        place = doc_index * tokens + token.clamp(max=tokens - 1)
         vectors = nn.functional.embedding(words, self.vectors, padding_idx=0).to(self.scale.dtype)  # (M, C)
         counted = is_known.to(vectors.dtype)
         batch, num_places = lengths.shape[0], lengths.shape[0] * width
