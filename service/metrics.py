@@ -8,10 +8,11 @@ continues the counters of the one before it.
 
 import math
 import os
+from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from prometheus_client import (
     CollectorRegistry,
@@ -136,9 +137,9 @@ class _Deferred(MetricWrapperBase):
     without other workers: those read the values from the shared files at any time.
     """
 
+    @abstractmethod
     def apply(self) -> None:
         """Apply the changes of a series."""
-        raise NotImplementedError
 
     @override
     def _child_samples(self) -> Iterable[Sample]:
@@ -146,32 +147,29 @@ class _Deferred(MetricWrapperBase):
         return super()._child_samples()
 
 
-class _Counter(_Deferred, Counter):
-    """A deferred counter."""
+class _DeferredSum(_Deferred):
+    """A deferred metric whose series have one value."""
+
+    _value: Any
+    _added = 0.0
 
     @override
-    def _metric_init(self) -> None:
-        super()._metric_init()
-        self._added = 0.0
+    def apply(self) -> None:
+        if self._added:
+            self._value.inc(self._added)
+            self._added = 0.0
+
+
+class _Counter(_DeferredSum, Counter):
+    """A deferred counter."""
 
     @override
     def inc(self, amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
         self._added += amount
 
-    @override
-    def apply(self) -> None:
-        if self._added:
-            super().inc(self._added)
-            self._added = 0.0
 
-
-class _Level(_Deferred, Gauge):
+class _Level(_DeferredSum, Gauge):
     """A deferred gauge that is only incremented and decremented."""
-
-    @override
-    def _metric_init(self) -> None:
-        super()._metric_init()
-        self._added = 0.0
 
     @override
     def inc(self, amount: float = 1) -> None:
@@ -180,12 +178,6 @@ class _Level(_Deferred, Gauge):
     @override
     def dec(self, amount: float = 1) -> None:
         self._added -= amount
-
-    @override
-    def apply(self) -> None:
-        if self._added:
-            super().inc(self._added)
-            self._added = 0.0
 
 
 class _Histogram(_Deferred, Histogram):
