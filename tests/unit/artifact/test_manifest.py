@@ -416,11 +416,12 @@ def test_newest_version_is_found_from_any_working_directory(
 def test_export_is_loaded_from_its_own_folder(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for folder in (EXPORTS / "ili", EXPORTS / "ili" / "2"):
+    newest = version_folder(EXPORTS / "ili")
+    for folder in (EXPORTS / "ili", newest):
         monkeypatch.chdir(folder)
         assert artifact.load(".", device="cpu").manifest.name == "ili"
         assert main(["check", ".", "--device", "cpu"]) == 0
-        assert capsys.readouterr().out.split()[:2] == ["ili", "2"]
+        assert capsys.readouterr().out.split()[:2] == ["ili", newest.name]
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "golden.npz", "model.onnx"])
