@@ -77,7 +77,7 @@ def _ray(arguments: list[str]) -> int:
 
 def _missing(command: str, error: ModuleNotFoundError) -> InputError:
     """The error of a command whose packages are not installed."""
-    return InputError(f"{PROGRAM} {command} needs {error.name}, which is not installed; install longdoc-serve[ray]")
+    return InputError(f"{PROGRAM} {command} needs {error.name}, which is not installed; run pip install '.[ray]'")
 
 
 def _settings(kind: type[S], arguments: list[str], program: str, description: str, epilog: str | None = None) -> S:

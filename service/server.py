@@ -161,7 +161,7 @@ def _create_tracing(settings: Settings) -> "Tracing | None":
 
         return Tracing(str(settings.otlp_endpoint))
     except ModuleNotFoundError as error:
-        message = f"otlp_endpoint is set and {error.name} is not installed; install longdoc-serve[otel]"
+        message = f"otlp_endpoint is set and {error.name} is not installed; run pip install '.[otel]'"
         raise BadExport(message, "backend") from None
     except ValueError as error:  # an environment variable OTEL_... is invalid
         raise BadExport(f"otlp_endpoint is set; a variable of OpenTelemetry is invalid: {error}", "backend") from None

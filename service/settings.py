@@ -37,7 +37,7 @@ class Settings(BaseSettings):
     models: Annotated[tuple[str, ...], NoDecode] = ()
     """Names of the models to serve, separated by commas; by default all in `exports`."""
     version_policy: str = "latest"
-    """Versions to serve: latest (the highest of each model), all, or a list such as imdb-s3:3,4;aan:3."""
+    """Versions to serve: latest (the highest of each model), all, or a list such as reviews:3,4;pairs:3."""
     skip_bad_exports: bool = False
     """Start without damaged exports; serve the version before a damaged one if there is one."""
     backend: Format = "onnx"
@@ -75,7 +75,7 @@ class Settings(BaseSettings):
     deadline_s: float = Field(default=30.0, gt=0)
     """Deadline of a request; clients can set an earlier one with X-Request-Timeout-Ms."""
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = ()
-    """API keys, separated by commas. Required on all routes except health and metrics; prefer the variable."""
+    """API keys, separated by commas. Not required for health, metrics, page and documentation. Prefer the variable."""
     cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
     """Origins allowed by CORS, separated by commas, such as https://example.org; * allows all."""
     drain_delay_s: float = Field(default=5.0, ge=0, le=LONGEST_DRAIN_S)

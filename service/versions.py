@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 VERSION = re.compile(r"[1-9][0-9]{0,17}")
-SYNTAX = "give latest, all, or the versions of each model, such as imdb-s3:3,4;aan:3"
+SYNTAX = "give latest, all, or the versions of each model, such as reviews:3,4;pairs:3"
 
 
 def pinned(name: str, version: int | str) -> str:

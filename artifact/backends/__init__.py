@@ -39,10 +39,10 @@ def create_backend(graph: Graph, folder: Path, *, format: Format = "onnx", devic
 
 def _create_onnx_backend(files: dict[int, Path], graph: Graph, device: Device) -> InferenceBackend:
     """ONNX Runtime on CUDA if it is available and not excluded by `device`, else on the CPU. Raises: BadExport."""
-    from artifact.backends.cuda import CudaBackend, has_cuda
+    from artifact.backends.cuda import CudaBackend, use_cuda
     from artifact.backends.onnx import OnnxBackend
 
-    if has_cuda(device):
+    if use_cuda(device):
         on_cuda = CudaBackend(files, graph)
         if on_cuda.is_usable:
             return on_cuda
@@ -61,6 +61,6 @@ def require_one_runtime() -> None:
         except PackageNotFoundError:
             continue
     if not found:
-        raise BadExport("no ONNX Runtime is installed; install longdoc-serve[cpu] or longdoc-serve[gpu]", "backend")
+        raise BadExport("no ONNX Runtime is installed; run pip install '.[cpu]', or '.[gpu]' for CUDA", "backend")
     if len(found) == 2:
         raise BadExport("onnxruntime and onnxruntime-gpu exclude each other; uninstall one of them", "backend")

@@ -12,7 +12,7 @@ Device = Literal["auto", "cpu", "cuda"]
 BATCH_ROWS = {"cpu": 16, "cuda": 64}
 """Maximum rows of a batch in the longest bucket, by device; batches of shorter rows hold more."""
 CUDA_BATCHES = 1
-"""Concurrent batches on CUDA; see `artifact.backends.onnx`."""
+"""Concurrent batches on CUDA; see `artifact.backends.cuda`."""
 Array = NDArray[Any]
 Tensors = Mapping[str, Array]
 
@@ -28,10 +28,19 @@ class InferenceBackend(Protocol):
 
 
 def largest_error(got: Array, expected: Array) -> float:
-    """Largest |got - expected| / max(1, max|expected|); infinite if `got` has another shape or holds NaN."""
+    """Largest |got - expected| / max(1, max|expected|).
+
+    Infinite if the shapes differ, `expected` is not floating-point or `got` is not finite; NaN if only `expected` is
+    not finite.
+    """
     if got.shape != expected.shape or expected.dtype.kind != "f" or not np.isfinite(got).all():
         return float("inf")
     return float(np.abs(got - expected).max(initial=0.0) / max(1.0, np.abs(expected).max(initial=0.0)))
+
+
+def first_line(error: Exception) -> str:
+    """First line of an error's message."""
+    return str(error).partition("\n")[0]
 
 
 def output_error(got: Array, expected: Array) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from artifact.backends.base import Array, Device, Tensors, output_error
+from artifact.backends.base import Array, Device, Tensors, first_line, output_error
 from artifact.backends.onnx import load_session
 from artifact.errors import BadExport
 from artifact.manifest import Graph, TensorSpec
@@ -54,37 +54,44 @@ class CudaBackend:
         """
         self._input = graph.inputs[0].name
         self._outputs = [spec.name for spec in graph.outputs]
-        covered = {file.path for file in graph.files}
-
-        def load(path: Path, *, is_recorded: bool = False) -> Any:
-            providers = _providers(runs_on, is_recorded=is_recorded)
-            return on_device_thread(load_session, path, providers, covered=covered)
-
-        sessions = {path: load(path) for path in set(files.values())}
-        self._sessions = {bucket: sessions[path] for bucket, path in files.items()}
+        self._runs_on = runs_on
+        self._covered = {file.path for file in graph.files}
+        self._sessions: dict[int, Any] = {}
         self._recorded: dict[tuple[int, int], RecordedBatch] = {}
         weakref.finalize(self, _release, self._sessions, self._recorded).atexit = False
+        for path in set(files.values()):
+            on_device_thread(self._load, path, [bucket for bucket in files if files[bucket] == path])
         if graph.fixed_shapes is None or not (runs_on == "cpu" or self.is_usable):
             return
         fixed = next(iter(files.values())).with_name(graph.fixed_shapes.path)
         for bucket in files:
             row = {spec.name: _example(spec, 1, bucket) for spec in graph.inputs}
-            outputs = dict(
-                zip(self._outputs, on_device_thread(self._sessions[bucket].run, self._outputs, row), strict=True)
-            )
             for rows in recorded_rows(row[self._input].nbytes):
-                inputs, expected = ({name: x.repeat(rows, axis=0) for name, x in of.items()} for of in (row, outputs))
-                session = load(fixed, is_recorded=True)
-                try:
-                    batch = on_device_thread(RecordedBatch, session, inputs, expected, runs_on)
-                except Exception as error:  # ONNX Runtime's exceptions share no base class but Exception
-                    why = str(error).partition("\n")[0]
-                    raise BadExport(
-                        f"{fixed.name}: {rows} rows of {bucket} cannot be recorded: {why}", "backend"
-                    ) from None
-                self._recorded[bucket, rows] = batch
+                if problem := on_device_thread(self._record, fixed, row, rows):
+                    raise BadExport(f"{fixed.name}: {rows} rows of {bucket} cannot be recorded: {problem}", "backend")
         for bucket, rows in self._recorded:
             self._check_recorded([_random(spec, rows, bucket) for spec in graph.inputs], graph, fixed.name)
+
+    def _load(self, path: Path, buckets: Sequence[int]) -> None:
+        """Load the session of some buckets, in the device's thread. Raises: BadExport."""
+        session = load_session(path, _providers(self._runs_on), covered=self._covered)
+        self._sessions.update(dict.fromkeys(buckets, session))
+
+    def _record(self, path: Path, row: Tensors, rows: int) -> str:
+        """Record a batch of rows like `row`, in the device's thread; returns why it cannot be recorded, or "".
+
+        An exception would keep the session until another thread drops it.
+        """
+        bucket = row[self._input].shape[1]
+        try:
+            outputs = dict(zip(self._outputs, self._sessions[bucket].run(self._outputs, dict(row)), strict=True))
+            session = load_session(path, _providers(self._runs_on, is_recorded=True), covered=self._covered)
+            # Only the shapes of the outputs matter: they size the output buffers.
+            inputs, shapes = ({name: x.repeat(rows, axis=0) for name, x in of.items()} for of in (row, outputs))
+            self._recorded[bucket, rows] = RecordedBatch(session, inputs, shapes, self._runs_on)
+        except Exception as error:  # ONNX Runtime's exceptions share no base class but Exception
+            return first_line(error) or type(error).__name__
+        return ""
 
     def _check_recorded(self, inputs: Sequence[Array], graph: Graph, name: str) -> None:
         """Compare what a recorded batch replays for other inputs with the graph's session. Raises: BadExport."""
@@ -109,7 +116,7 @@ class CudaBackend:
         """Compute one batch, padded to one of the buckets."""
         first = inputs[self._input]
         count, bucket = len(first), first.shape[1]
-        rows = padded_rows(count, first[0].nbytes)
+        rows = padded_rows(count, recorded_rows(first[0].nbytes) if self._recorded else ())
         padded = {name: np.concatenate((x, x[:1].repeat(rows - count, axis=0))) for name, x in inputs.items()}
         outputs = on_device_thread(self._compute, padded, bucket)
         return {name: output[:count] for name, output in zip(self._outputs, outputs, strict=True)}
@@ -124,8 +131,8 @@ class CudaBackend:
 class RecordedBatch:
     """A batch of one size: its tensors on the device, and the CUDA graph of its kernels.
 
-    It has a session of its own. When it is replayed, a graph copies some numbers from memory of the host, which the
-    session may use again for its next graph.
+    Each has its own session. A replay copies some values from host memory that belongs to the session; recording a
+    second graph in the same session could overwrite them.
 
     Reference:  https://onnxruntime.ai/docs/execution-providers/CUDA-ExecutionProvider.html, "Using CUDA Graphs".
     """
@@ -155,6 +162,7 @@ class RecordedBatch:
         for name, value in self._inputs.items():
             value.update_inplace(inputs[name])
         self._session.run_with_iobinding(self._binding)
+        # On a CPU, `numpy()` shares the memory that the next run overwrites.
         return [np.array(value.numpy()) for value in self._outputs.values()]
 
 
@@ -183,13 +191,16 @@ def recorded_rows(row_bytes: int) -> list[int]:
     return [rows for rows in ROWS if rows * row_bytes <= RECORDED_BYTES]
 
 
-def padded_rows(count: int, row_bytes: int) -> int:
-    """Number of rows to which a batch of `count` rows is padded: that of a recorded batch, or a power of two."""
-    return next((rows for rows in recorded_rows(row_bytes) if rows >= count), 1 << (count - 1).bit_length())
+def padded_rows(count: int, recorded: Sequence[int]) -> int:
+    """Number of rows to which a batch of `count` rows is padded: the next one that is recorded, or a power of two."""
+    return next((rows for rows in recorded if rows >= count), 1 << (count - 1).bit_length())
 
 
-def has_cuda(device: Device) -> bool:
-    """Whether to use CUDA. Raises: BadExport if `device` is cuda and the installed ONNX Runtime does not support it."""
+def use_cuda(device: Device) -> bool:
+    """Whether to use CUDA; if so, load its libraries.
+
+    Raises: BadExport if `device` is cuda and the installed ONNX Runtime does not support it.
+    """
     is_supported = CUDA in onnxruntime.get_available_providers()
     if device == "cuda" and not is_supported:
         raise BadExport(

@@ -37,14 +37,17 @@ def refuse_external_data(path: Path, covered: Collection[str] = ()) -> None:
         places = set(_external(memoryview(path.read_bytes()), "model"))
     except (ValueError, RecursionError):
         raise BadExport(f"{path.name} cannot be loaded: it is not an ONNX file", "backend") from None
-    if not places <= set(covered):
-        raise BadExport(f"{path.name} keeps weights in another file; export it with embedded weights", "backend")
+    if others := places - set(covered):
+        allowed = " or ".join(("the file itself", *sorted(covered)))
+        found = ", ".join(sorted(map(repr, others)))
+        raise BadExport(f"{path.name} takes weights from {found}; allowed: {allowed}", "backend")
 
 
 def _external(content: memoryview, message: Message) -> Iterator[str]:
     """Yield the file of each external tensor in a message, "" if it does not name one. Raises: ValueError.
 
-    Fields of a type that onnx.proto3 does not give them are an error: other parsers skip them.
+    `data_location` and `external_data` must have the types that onnx.proto3 gives them; other fields of an unexpected
+    type are skipped, as other parsers do.
     """
     parts, places, is_external = PARTS[message], list[str](), False
     for number, value in _fields(content):
@@ -53,7 +56,7 @@ def _external(content: memoryview, message: Message) -> Iterator[str]:
             places += _locations(value)
         elif message == "tensor" and number == DATA_LOCATION:
             if isinstance(value, memoryview):
-                raise ValueError("data_location is no number")
+                raise ValueError("data_location is not a number")
             is_external |= value != 0
         elif isinstance(value, memoryview) and number in parts:
             yield from _external(value, parts[number])
@@ -71,7 +74,7 @@ def _locations(entry: int | memoryview) -> list[str]:
 
 
 def _fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yield the number and value of each field, 0 in offset of a fixed-length value. Raises: ValueError."""
+    """Yield the number and value of each field, 0 in place of a fixed-length value. Raises: ValueError."""
     offset = 0
     while offset < len(content):
         key, offset = _varint(content, offset)

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import threading
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -11,11 +12,12 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime
 
-from artifact.backends.base import Array, Tensors
+from artifact.backends.base import Array, Tensors, first_line
 from artifact.backends.external import refuse_external_data
 from artifact.errors import BadExport
 from artifact.manifest import Graph
 
+_ARENA_LOCK = threading.Lock()
 SLOW_ON_CPU = ["SkipLayerNormFusion"]
 """Optimizers that are off: on a CPU, the fused kernel of a sum and its LayerNorm is slower than its parts."""
 
@@ -61,16 +63,18 @@ def load_session(
 
     """
     refuse_external_data(path, covered)
-    options = session_options()
     try:
-        return onnxruntime.InferenceSession(path, options, providers=providers, disabled_optimizers=list(disabled))
+        return onnxruntime.InferenceSession(
+            path, session_options(), providers=providers, disabled_optimizers=list(disabled)
+        )
     except Exception as error:  # ONNX Runtime's exceptions share no base class but Exception
-        raise BadExport(f"{path.name} cannot be loaded: {str(error).splitlines()[0]}", "backend") from None
+        raise BadExport(f"{path.name} cannot be loaded: {first_line(error)}", "backend") from None
 
 
 def session_options() -> Any:
     """Options of a session that computes in the calling thread and allocates tensors from the shared arena."""
-    _share_arena()
+    with _ARENA_LOCK:
+        _share_arena()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # parallelism comes from concurrent batches
     options.inter_op_num_threads = 1

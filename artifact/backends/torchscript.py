@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 
-from artifact.backends.base import Array, Device, Tensors
+from artifact.backends.base import Array, Device, Tensors, first_line
 from artifact.errors import BadExport
 from artifact.manifest import Graph
 
@@ -23,7 +23,7 @@ class TorchScriptBackend:
         try:
             modules = {path: torch.jit.load(path, map_location=self.device).eval() for path in set(files.values())}
         except RuntimeError as error:
-            raise BadExport(f"a TorchScript file cannot be loaded: {str(error).splitlines()[0]}", "backend") from None
+            raise BadExport(f"a TorchScript file cannot be loaded: {first_line(error)}", "backend") from None
         for module in modules.values():
             _use_device(module, self.device)
         self._modules = {bucket: modules[path] for bucket, path in files.items()}

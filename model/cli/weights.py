@@ -10,7 +10,9 @@ SMALLEST = 1024
 
 
 def share_weights(path: Path, other: Path) -> None:
-    """Replace each tensor of an ONNX file that another file in its folder also holds by a reference to that file.
+    """Rewrite an ONNX file: weights that another file in its folder also holds become references to that file.
+
+    Only initializers of the main graph of at least SMALLEST bytes are replaced. They may be unaligned in `other`.
 
     Reference:  ONNX external data, whose location here is the other ONNX file: https://onnx.ai/onnx/repo-docs/ExternalData.html
     """

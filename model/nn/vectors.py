@@ -1,4 +1,4 @@
-"""Classifier over word vectors, one of the two views that `model.nn.views` combines."""
+"""Classifier over word vectors, one of the two views that `model.nn.classifier` combines."""
 
 from typing import ClassVar
 
@@ -115,7 +115,7 @@ class VectorClassifier(nn.Module):
         order = is_known.cumsum(0) - is_known - lookup(before, doc_index)  # (M,): known words earlier in the document
         token = divide(order * lookup(token_counts, doc_index), lookup(known.clamp(min=1), doc_index))  # (M,)
         tokens = as_tensor(width, doc_index) if has_fixed_shapes else width
-        # An unknown word at the end adds zero to the last token.
+        # Unknown words after the last known one get a token that may not exist; they add zero, to whichever token.
         place = doc_index * tokens + token.clamp(max=tokens - 1)
         vectors = nn.functional.embedding(words, self.vectors, padding_idx=0).to(self.scale.dtype)  # (M, C)
         counted = is_known.to(vectors.dtype)

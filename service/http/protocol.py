@@ -452,10 +452,11 @@ class BoundedProtocol(HttpToolsProtocol):
         - Else `response` is sent first.
         """
         cycle, is_in_body = self.cycle, self._in_body and not self.pipeline
-        if cycle is None or cycle.response_complete or (is_in_body and not cycle.response_started):
-            self.transport.write(response)
+        has_started = self._is_rejected or (cycle is not None and cycle.response_started)
+        if is_in_body and has_started:
             self.transport.close()
-        elif is_in_body:
+        elif is_in_body or cycle is None or cycle.response_complete:
+            self.transport.write(response)
             self.transport.close()
         else:
             self._is_broken = True

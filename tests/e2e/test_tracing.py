@@ -363,6 +363,6 @@ def test_missing_extra_and_wrong_variables_are_rejected() -> None:
         (line,) = done.stderr.splitlines()
         return line
 
-    assert "longdoc-serve[otel]" in refusal("sys.modules['opentelemetry.sdk'] = None")
-    assert "longdoc-serve[otel]" in refusal("sys.modules['opentelemetry.exporter'] = None")
+    assert "pip install '.[otel]'" in refusal("sys.modules['opentelemetry.sdk'] = None")
+    assert "pip install '.[otel]'" in refusal("sys.modules['opentelemetry.exporter'] = None")
     assert "max_export_batch_size" in refusal("os.environ['OTEL_BSP_MAX_QUEUE_SIZE'] = '1'")

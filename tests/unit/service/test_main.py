@@ -190,7 +190,7 @@ def test_batch_names_the_extra_that_it_needs(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["batch", "exports/m", "--input", "a.csv", "--output", "out"]) == 2
-    message = "python -m service batch needs ray, which is not installed; install longdoc-serve[ray]"
+    message = "python -m service batch needs ray, which is not installed; run pip install '.[ray]'"
     assert capsys.readouterr().err == f"error: {message}\n"
 
 

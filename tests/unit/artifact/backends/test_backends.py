@@ -34,7 +34,7 @@ def test_one_runtime_is_enough(monkeypatch: pytest.MonkeyPatch, runtime: str) ->
 @pytest.mark.parametrize(
     ("packages", "message"),
     [
-        ([], r"no ONNX Runtime is installed; install longdoc-serve\[cpu\] or longdoc-serve\[gpu\]"),
+        ([], r"no ONNX Runtime is installed; run pip install '\.\[cpu\]'"),
         (["onnxruntime", "onnxruntime-gpu"], "onnxruntime and onnxruntime-gpu exclude each other"),
     ],
 )

@@ -1,6 +1,7 @@
 """The CUDA backend: recorded batches, computed on the CPU without recording, and the choice of the device."""
 
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
@@ -104,6 +105,26 @@ def test_graph_without_fixed_shapes_is_not_recorded(graph: Graph, files: dict[in
     assert backend.run(batch(TEXTS[:3], 256))["logits"].shape == (3, 2)
 
 
+def test_graph_without_fixed_shapes_is_padded_to_powers_of_two() -> None:
+    assert [padded_rows(count, ()) for count in (1, 2, 3, 5, 8, 17)] == [1, 2, 4, 8, 8, 32]
+
+
+def test_sessions_of_a_failed_load_are_released_by_the_device_thread(
+    graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = list[str]()
+
+    class Watched:
+        def __init__(self, session: object, *_: object) -> None:
+            weakref.finalize(session, lambda: released.append(threading.current_thread().name))
+            raise RuntimeError("no memory")
+
+    monkeypatch.setattr(backend_cuda, "RecordedBatch", Watched)
+    with pytest.raises(BadExport, match="no memory"):
+        CudaBackend(files, graph, runs_on="cpu")
+    assert [name.partition("_")[0] for name in released] == ["cuda"]
+
+
 def test_error_names_the_batch_that_cannot_be_recorded(
     graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +159,7 @@ def test_recorded_batches_hold_at_most_64_kib(row_bytes: int, rows: int | None) 
     [(1, 256, 1), (2, 256, 4), (17, 4096, 32), (65, 256, 128), (2, 65_536, 2), (1, 1 << 20, 1), (3, 1 << 20, 4)],
 )
 def test_rows_are_padded_to_few_numbers(count: int, row_bytes: int, padded: int) -> None:
-    assert padded_rows(count, row_bytes) == padded
+    assert padded_rows(count, recorded_rows(row_bytes)) == padded
 
 
 def test_cuda_without_its_runtime_is_rejected(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

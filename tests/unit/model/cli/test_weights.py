@@ -52,5 +52,5 @@ def test_file_with_shared_weights_is_accepted_beside_the_other_one_only(tmp_path
     write(second, "Mul", w=LARGE)
     share_weights(second, first)
     refuse_external_data(second, {"model.onnx"})
-    with pytest.raises(BadExport, match="keeps weights in another file"):
+    with pytest.raises(BadExport, match="takes weights from"):
         refuse_external_data(second, {"other.onnx"})

@@ -457,6 +457,23 @@ def test_wrong_response_of_the_application_becomes_an_internal_error(served: Ser
         assert wire.has_ended()
 
 
+@pytest.mark.parametrize(("path", "status"), [("/refuse", 413), ("/full", 429)])
+@pytest.mark.parametrize("more", [b"zz\r\n", b"1;" + b"a" * 2 * MAX_HEAD_BYTES])
+def test_malformed_body_gets_no_second_response(served: Served, path: str, status: int, more: bytes) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request(path, None, transfer_encoding="chunked") + chunked(b"hello"))
+        assert wire.answer().status == status
+        wire.send(more)
+        assert wire.has_ended()
+
+
+def test_malformed_body_of_an_early_rejection_gets_no_second_response(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request("/full", None, transfer_encoding="chunked") + b"zz\r\n")
+        assert wire.answer().status == 429
+        assert wire.has_ended()
+
+
 def test_malformed_request_does_not_drop_the_previous_response(served: Served) -> None:
     with Wire(served.url) as wire:
         sent = request("/slow", b"first") + b"nonsense\r\n\r\n"
