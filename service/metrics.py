@@ -118,7 +118,7 @@ class _Workers(Collector):
         families: dict[str, Metric] = {}
         for path in sorted(self._folder.glob("worker-*")):
             try:
-                pid = int(path.read_text() or 0)
+                pid = int(path.read_text() or 0)  # empty while the worker writes it
             except FileNotFoundError:  # the worker has just ended
                 continue
             for found in ProcessCollector(pid=lambda pid=pid: pid, registry=None).collect():  # type: ignore[misc]
@@ -209,14 +209,14 @@ class Metrics:
     """All metrics; docs/operate/monitoring.md lists them.
 
     Args:
-        node: id of the node of a Ray cluster; becomes a label of every metric. Its replicas share a folder as workers
-            do, but their parent, which is a process of Ray, is not exposed.
+        node: id of the node of a Ray cluster; becomes a label of every metric. Its replicas share a folder, as
+            workers do. The metrics of their parent, a process of Ray, are not exposed.
 
     """
 
     def __init__(self, node: str | None = None) -> None:
         shared = os.environ.get(SHARED)
-        self.is_shared = shared is not None
+        self.is_shared = bool(shared)
         self.registry = r = CollectorRegistry()
         self._exposed = CollectorRegistry() if shared else r
         labels = {} if node is None else {"node": node}
@@ -427,7 +427,7 @@ class ModelMetrics:
         self._metrics.model_info.labels(*self._announced).set(1)
 
     def withdraw(self) -> None:
-        """Remove the gauges of a version that is no longer served; its counters stay."""
+        """Remove the gauges of a version that is no longer served; counters and gauges of the model stay."""
         self._metrics.remove_series(self._metrics.model_info, *self._announced)
         self._metrics.unwatch(self)
 

@@ -112,7 +112,7 @@ def serve(
     If the backend crashes, the process ends in this call, with code 1.
 
     Args:
-        settings: of the server.
+        settings: the settings of the server.
         listener: bound socket that workers share; by default a new one.
         parent: descriptor that becomes readable when the parent of a worker has ended.
         required: names of the models that a restarted worker has to serve; None at the first start.

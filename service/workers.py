@@ -105,11 +105,11 @@ class _Supervisor:
     """Starts workers, and restarts them until a signal.
 
     Args:
-        settings: of the server.
+        settings: the settings of the server.
         listener: socket bound to the address.
         folder: folder that the workers share.
-        names: of the models in the folder of exports at the start. A worker serves what it finds at its first start,
-            but has to serve these models when it is restarted.
+        names: names of the models in the folder of exports at the start. A worker serves what it finds at its first
+            start, but has to serve these models when it is restarted.
 
     """
 

@@ -1,7 +1,8 @@
 """Interleaved measurements, so that changes of clock or load affect all candidates alike."""
 
+import time
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
@@ -30,3 +31,10 @@ def interleave(
             if number >= 0:
                 measured[name].append(found)
     return measured
+
+
+def timed(run: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds of one call."""
+    started = clock()
+    run()
+    return clock() - started

@@ -40,3 +40,10 @@ def median_and_range(values: Sequence[float], form: str = ".0f") -> str:
 def ratio(values: Sequence[float], others: Sequence[float], form: str = ".2f") -> str:
     """Median of the pairwise ratios of two interleaved series."""
     return format(statistics.median(a / b for a, b in zip(values, others, strict=True)), form)
+
+
+def three_digits(value: float | None) -> str:
+    """A number with three digits or more; empty for None."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"

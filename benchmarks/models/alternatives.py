@@ -4,7 +4,7 @@ Compares the shipped classifier with TF-IDF and logistic regression, with means 
 fastText, with a transformer of DistilBERT's size (random weights, for its speed alone) in float32 and in int8, and with
 the paper's encoder (random weights; its accuracy is recorded by `imdb_paper_cpu`). Accuracy is that on all test reviews
 of IMDb. Cost is the CPU time of a document on one core, without a server and over HTTP while another core makes the
-load, in turns. CPU time, because other programs on the machine hardly change it.
+load, in turns: other programs on the machine hardly change the CPU time.
 
 What is missing in `runs/alternatives/` is made first, on one thread, in ten minutes; `--make-only` ends then. The
 measurements take two minutes and need two cores that do nothing else.
@@ -33,7 +33,7 @@ from benchmarks.lib.interleave import interleave
 from benchmarks.lib.load import closed_loop, post, run
 from benchmarks.lib.record import Data, Record
 from benchmarks.lib.servers import PACKAGES, Server, server, service
-from benchmarks.lib.table import mean_and_deviation, table
+from benchmarks.lib.table import mean_and_deviation, table, three_digits
 from benchmarks.models import imdb_paper_cpu, rivals, untrained
 from benchmarks.serving.classifiers import LOADERS, MODEL
 
@@ -55,7 +55,7 @@ class Entry:
     documents: int = 200
     """Number of documents that are classified without a server, and sent over HTTP."""
     calls: int = 5
-    """Number of rounds without a server in which each document occurs once."""
+    """Number of calls over which the documents are divided; each document is classified once in so many rounds."""
     connections: int = 0
     """Connections of the load; 0 if it is not served."""
     seconds: float = 4.0
@@ -324,20 +324,14 @@ def cells(row: Data) -> list[str]:
         label_of(row["key"]),
         accuracy,
         str(len(found)) if accuracy else "",
-        milliseconds(statistics.median(row["mix_s"])),
-        milliseconds(statistics.mean(row["mix_s"])),
-        milliseconds(statistics.median(row["long_s"])),
-        "" if rate is None else milliseconds(statistics.median(row["served_s"])),
+        three_digits(1000 * statistics.median(row["mix_s"])),
+        three_digits(1000 * statistics.mean(row["mix_s"])),
+        three_digits(1000 * statistics.median(row["long_s"])),
+        "" if rate is None else three_digits(1000 * statistics.median(row["served_s"])),
         "" if rate is None else f"{rate:.0f}" if rate >= 20 else f"{rate:.1f}",
         "" if row["disk_bytes"] is None else f"{row['disk_bytes'] / 1e6:.1f}",
         "" if rate is None else f"{row['memory_mib']:.0f}",
     ]
-
-
-def milliseconds(seconds: float) -> str:
-    """Milliseconds with three digits or more."""
-    value = 1000 * seconds
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def label_of(key: str) -> str:

@@ -6,9 +6,9 @@ compute each batch in turns: one without ONNX Runtime's profiler, which gives th
 time of each operator. The nodes of a graph are attributed to parts of the model by `benchmarks.models.graph_parts`.
 
 The profiler's time of an operator includes some microseconds in which the profiler notes shapes, more than a small
-operator takes. They are subtracted: an Unsqueeze copies nothing, so that the median time of those in a graph is that of
-the profiler. The time without the profiler minus that of all operators is launch overhead: the fixed cost of each node,
-and inputs and outputs.
+operator takes. They are subtracted: Unsqueeze copies nothing, so the median time of a graph's Unsqueeze nodes is the
+profiler's own time. The time without the profiler minus that of all operators is launch overhead: the fixed cost of
+each node, and inputs and outputs.
 
 The floating-point operations of matrix products and convolutions are compared with the peak: the fastest of a few large
 matrix products in ONNX Runtime on one thread.
@@ -21,7 +21,6 @@ import math
 import multiprocessing
 import statistics
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -40,7 +39,7 @@ from artifact.documents import pad_rows
 from artifact.manifest import ClassifierManifest, read_manifest, version_folder
 from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark, add_data_dir
-from benchmarks.lib.interleave import interleave
+from benchmarks.lib.interleave import interleave, timed
 from benchmarks.lib.record import Data, Record
 from benchmarks.lib.table import table
 from benchmarks.models.graph_parts import (
@@ -83,7 +82,7 @@ PRODUCTS = ("MatMul", "FusedMatMul", "Gemm", "FusedGemm", "Conv", "FusedConv")
 """Operators whose floating-point operations are counted."""
 LAUNCH = "launch overhead"
 EMPTY = "Unsqueeze"
-"""Operator that does nothing but to describe a tensor; each graph has some."""
+"""Operator that only changes the shape of a tensor; each graph has some."""
 KERNEL_TIME = "_kernel_time"
 
 Inputs = dict[str, NDArray[Any]]
@@ -175,13 +174,6 @@ def peak(rounds: int, folder: Path) -> float:
         turns[2 * m * n * k] = functools.partial(timed, run)
     seconds = interleave(turns, rounds, warm_up=WARM_UP, label="peak")
     return max(operations / min(found) for operations, found in seconds.items())
-
-
-def timed(run: Callable[[], Any]) -> float:
-    """Seconds of one call."""
-    started = time.perf_counter()
-    run()
-    return time.perf_counter() - started
 
 
 def profile(path: Path, exported: Sequence[Node], inputs: Inputs, rounds: int, folder: Path) -> Data:
@@ -298,7 +290,7 @@ def label(case: Data) -> str:
 def share_of(case: Data, ms: float) -> float:
     """Share of milliseconds of operators in the time without the profiler, in %.
 
-    The share of all operators is the median over the rounds, so that both times have the same disturbances.
+    The share of all operators is the median of the ratio in each round: noise in a round affects both of its times.
     """
     pairs = zip(case["kernel_seconds"], case["seconds"], strict=True)
     computed: float = statistics.median(kernels / wall for kernels, wall in pairs)

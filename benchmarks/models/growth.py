@@ -4,7 +4,7 @@ Lengths: a document cut from Supreme Court arguments, 256 bytes to 1 MiB, on one
 `scotus` and `imdb-s3` read it with `artifact.load`: like the service, it cuts a document that is longer than the model
 reads into overlapping windows, and computes them in batches. Beside them, the paper's encoder with S3Attention and with
 softmax attention (random weights, eager PyTorch, whose softmax attention is fused) reads each length as one row. An
-encoder ends before the length that would take longer than `--longest-s`.
+encoder is measured up to the length whose call would take longer than `--longest-s`.
 
 Rows: batches of 1 to 64 rows of 1,024 and 4,096 bytes, one thread. Threads: two for one document, and two documents at
 once on a thread each.
@@ -34,9 +34,9 @@ from artifact.documents import pad_rows
 from artifact.manifest import read_manifest, version_folder
 from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark, add_data_dir
-from benchmarks.lib.interleave import interleave
+from benchmarks.lib.interleave import interleave, timed
 from benchmarks.lib.record import Data, Record
-from benchmarks.lib.table import table
+from benchmarks.lib.table import table, three_digits
 from benchmarks.models.inference_paths import onnx_session
 from model.config.attentions import AttentionName
 from model.config.data import DocumentsConfig
@@ -66,7 +66,7 @@ ONE, WITHIN, BESIDE = "one", "within", "beside"
 Run = Callable[[], Any]
 """Computes one document or batch."""
 Turn = tuple[Run, float]
-"""A run and its seconds when it was warm, or about that."""
+"""A run and its seconds; those of the first call if they are SLOW_S or more."""
 Clock = Callable[[], float]
 Key = tuple[str, int]
 """Model, and a length or a number of rows."""
@@ -135,7 +135,7 @@ def of_threads(text: bytes, rounds: int) -> list[Data]:
             one, within = threaded_runs(name, text[:length])
             turns |= {(name, length, ONE): one, (name, length, WITHIN): within}
             turns[name, length, BESIDE] = functools.partial(at_once, pool, one)
-        timers = {key: functools.partial(timed, run, time.perf_counter) for key, run in turns.items()}
+        timers = {key: functools.partial(timed, run) for key, run in turns.items()}
         measured = interleave(timers, rounds, warm_up=2)
     return [
         {"model": name, "bytes": length, **{how: measured[name, length, how] for how in (ONE, WITHIN, BESIDE)}}
@@ -189,15 +189,8 @@ def encoder_run(name: str, rows: Sequence[bytes]) -> Run:
     return torch.inference_mode()(lambda: model(padded, lengths))  # in the thread that calls it
 
 
-def timed(run: Run, clock: Clock = time.process_time) -> float:
-    """Seconds of one call, by default of CPU time."""
-    started = clock()
-    run()
-    return clock() - started
-
-
 def affordable(runs: Iterable[tuple[Key, Run]], longest_s: float) -> tuple[dict[Key, Turn], float | None]:
-    """The first of some ever longer runs, up to one after which the next would take longer than `longest_s`.
+    """Time runs of increasing size; stop before the first that is expected to take longer than `longest_s`.
 
     A run is expected to grow by the factor of the run before it, but at least by two.
 
@@ -208,9 +201,9 @@ def affordable(runs: Iterable[tuple[Key, Run]], longest_s: float) -> tuple[dict[
     for key, run in runs:
         if expected > longest_s:
             return found, expected
-        seconds = timed(run)
+        seconds = timed(run, time.process_time)
         if seconds < SLOW_S:  # the first call allocates memory
-            seconds = timed(run)
+            seconds = timed(run, time.process_time)
         expected, before = seconds * max(2.0, seconds / before), seconds
         found[key] = run, seconds
     return found, None
@@ -220,7 +213,12 @@ def in_turns(turns: dict[Key, Turn], rounds: int) -> dict[Key, list[float]]:
     """Seconds of each round of each run; of one that takes SLOW_S or longer, only one round."""
     parts = [
         interleave(
-            {key: functools.partial(timed, run) for key, (run, s) in turns.items() if (s < SLOW_S) == is_fast}, n
+            {
+                key: functools.partial(timed, run, time.process_time)
+                for key, (run, s) in turns.items()
+                if (s < SLOW_S) == is_fast
+            },
+            n,
         )
         for is_fast, n in ((True, rounds), (False, 1))
     ]
@@ -253,7 +251,7 @@ def report(record: Record) -> str:
     """Report with the tables of the three parts."""
     data = record.data
     ms = milliseconds(data["lengths"]["seconds"])
-    lengths = [[f"{n:,}", *(shown(ms.get((name, n))) for name in MODELS)] for n in LENGTHS]
+    lengths = [[f"{n:,}", *(three_digits(ms.get((name, n))) for name in MODELS)] for n in LENGTHS]
     powers = [[name, *(two_digits(power(ms, name, span)) for span in SPANS)] for name in MODELS]
     ended = "".join(
         f" The {name} ends before {at['bytes']:,} bytes, which would take about {at['seconds']:.0f} s."
@@ -263,11 +261,17 @@ def report(record: Record) -> str:
     for name, length in itertools.product(MODELS, ROW_LENGTHS):
         found = milliseconds(data["rows"][str(length)])
         each = {count: found[name, count] / count for count in ROWS if (name, count) in found}
-        batches.append([name, f"{length:,}", *(shown(each.get(count)) for count in ROWS)])
+        batches.append([name, f"{length:,}", *(three_digits(each.get(count)) for count in ROWS)])
     threads = []
     for row in data["threads"]:
         one, within, beside = (1000 * min(row[how]) for how in (ONE, WITHIN, BESIDE))
-        cells = [shown(one), shown(within), f"{one / within:.2f} x", shown(beside), f"{2 * one / beside:.2f} x"]
+        cells = [
+            three_digits(one),
+            three_digits(within),
+            f"{one / within:.2f} x",
+            three_digits(beside),
+            f"{2 * one / beside:.2f} x",
+        ]
         threads.append([row["model"], f"{row['bytes']:,}", *cells])
     versions = ", ".join(f"`{name}` {version}" for name, version in data["versions"].items())
     return "\n".join(
@@ -300,13 +304,6 @@ def report(record: Record) -> str:
             "document, or two documents at once on a thread each, as the service does.",
         ]
     )
-
-
-def shown(ms: float | None) -> str:
-    """Milliseconds with three digits or more; empty without a measurement."""
-    if ms is None:
-        return ""
-    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.1f}" if ms >= 10 else f"{ms:.2f}"
 
 
 def two_digits(value: float | None) -> str:

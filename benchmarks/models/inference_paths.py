@@ -6,9 +6,9 @@ all runtimes alike.
 """
 
 import argparse
+import functools
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from torch import nn
 from artifact.documents import pad_rows
 from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
-from benchmarks.lib.interleave import interleave
+from benchmarks.lib.interleave import interleave, timed
 from benchmarks.lib.record import Data, Record
 from benchmarks.lib.table import table
 from model.cli.export import eager, write_graph
@@ -68,15 +68,10 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
     candidates = build(EncoderConfig(mode="paper", seq_len=args.seq_len), args.threads)
     compare(candidates, inputs)
 
-    def timed(run: Run) -> Callable[[], float]:
-        def turn() -> float:
-            started = time.perf_counter()
-            run(inputs)
-            return time.perf_counter() - started
-
-        return turn
-
-    seconds = interleave({one.name: timed(one.run) for one in candidates if not one.failure}, args.rounds)
+    turns = {
+        one.name: functools.partial(timed, functools.partial(one.run, inputs)) for one in candidates if not one.failure
+    }
+    seconds = interleave(turns, args.rounds)
     yield {
         "paths": [
             {"path": one.name, "failure": one.failure, "error": one.error, "seconds": seconds.get(one.name, [])}

@@ -51,7 +51,7 @@ def answer(costs: Costs, load: Load, requests: int, seed: int = 0) -> Answer | N
         costs: measured times.
         load: the load.
         requests: simulated for each number of replicas.
-        seed: of the random numbers.
+        seed: the seed of the random numbers.
 
     """
     most = load.documents_per_s / capacity(costs, load.length)

@@ -158,9 +158,9 @@ class VectorClassifier(nn.Module):
         """Set the dropout probabilities; each round of training has its own.
 
         Args:
-            dropout: of all layers, except the following two.
-            pooled: of the pooled vector.
-            words: of whole words of a document.
+            dropout: that of all layers, except the following two.
+            pooled: that of the pooled vector.
+            words: that of whole words of a document.
 
         """
         for module in self.modules():

@@ -49,7 +49,7 @@ class Vocabulary(nn.Module):
 
     def slots(self, hashes: Tensor, displacement: Tensor) -> Tensor:
         """Slot of each hash under a displacement, in 0 ... num_slots - 1."""
-        step = hashes % self.divisor * 2 + 1
+        step = hashes % self.divisor * 2 + 1  # odd, so that it visits every slot: num_slots is a power of two
         first = divide(hashes * HASH_MULTIPLIER % 2**32, 2**32 // self.num_slots)
         return (first + displacement * step) % self.num_slots
 

@@ -27,9 +27,9 @@ class Places(NamedTuple):
     where: Tensor
     """Position of the word's last byte in the document."""
     at: Tensor
-    """The same position, counted through all documents."""
+    """Index of that byte in the flattened documents (B N,), padding included."""
     is_word: Tensor
-    """Whether there is a word."""
+    """False for places that only fill a fixed shape."""
 
 
 class WordHasher(nn.Module):
@@ -123,7 +123,7 @@ def fixed_places(ends: Tensor) -> Places:
     position = torch.arange(length, device=ends.device).expand_as(ends)
     start = document * as_tensor(length, document)  # (B, 1)
     number = ends.long().cumsum(1)  # (B, N): words that end up to here
-    target = (start + number) * ends  # what is no end goes to a spare place, the first
+    target = (start + number) * ends  # a byte that ends no word is written to element 0, which is dropped
     where = torch.cat((position.new_zeros(1), position.flatten()))
     where = where.scatter(0, target.flatten(), position.flatten())[1:]
     at = start.expand_as(ends).flatten() + where

@@ -46,7 +46,7 @@ class Admission:
         foreground: queue of the foreground.
         background: queue of the background.
         cost: measured times.
-        limits: of both queues together.
+        limits: the limits of both queues together.
 
     """
 
@@ -68,11 +68,11 @@ class Admission:
         """Why a request is rejected; None if it is admitted.
 
         Args:
-            queue: of the request.
+            queue: the queue of the request.
             priority: class of the request in the queue.
             left_s: seconds until its deadline.
-            rows: of the request.
-            size: of the rows, in bytes.
+            rows: the rows of the request.
+            size: the size of the rows, in bytes.
             seconds: estimated time to compute the rows on one slot.
             entering: admitted requests that are not in the queue yet.
 

@@ -32,8 +32,8 @@ class Engine:
 
     Args:
         models: served from the start.
-        settings: of the server.
-        metrics: of the process.
+        settings: the settings of the server.
+        metrics: the metrics of the process.
         defaults: content of `defaults.json`.
 
     """
@@ -194,7 +194,7 @@ class Engine:
         model, or of its first model if the task has no default.
 
         Args:
-            task: of the request.
+            task: the task of the request.
             left_s: seconds until its deadline.
             entering: admitted requests for the task that have not reached a queue yet.
             asked: returns the model that the request asks for; None if that is not known before it is handled. Called

@@ -33,7 +33,7 @@ def refuse(path: Path, state: State, error: Exception, metrics: Metrics) -> Refu
         path: folder of the export.
         state: state of its files before it was loaded.
         error: why; unless it is a BadExport, it is logged with its traceback and replaced by one.
-        metrics: of the process.
+        metrics: the metrics of the process.
 
     """
     if not isinstance(error, BadExport):
@@ -56,7 +56,7 @@ def load_models(
     lower valid version is loaded instead.
 
     Args:
-        settings: of the server.
+        settings: the settings of the server.
         metrics: where refused exports are counted.
         required: None at the first start. For a restarted worker, names of the models that it has to serve, unless
             `skip_bad_exports` is set.
@@ -106,8 +106,8 @@ def _load_versions(
     """Load versions of a model; also return those that were refused.
 
     Args:
-        folders: of the versions, highest first.
-        settings: of the server.
+        folders: the folders of the versions, highest first.
+        settings: the settings of the server.
         metrics: where refused exports are counted.
         takes_one: whether to stop after one that is valid.
         falls_back: whether to continue after one that is damaged.
@@ -157,7 +157,7 @@ class Updater:
     Args:
         engine: where models are served.
         folder: where exports are loaded from.
-        settings: of the server.
+        settings: the settings of the server.
         metrics: where refused exports are counted.
         refused: exports that were refused at the start; they are tried again when their files change.
 
@@ -196,7 +196,7 @@ class Updater:
         be served, the versions served so far stay.
 
         Args:
-            name: of the model.
+            name: the name of the model.
             exports: version -> export, those that the policy selects.
             deleted: names and versions that are served although their folders are gone.
 

@@ -36,7 +36,7 @@ class HeadAdmission:
         engine: the models.
         table: the routes.
         keys: API keys; a request without a valid one is left to the application, which answers 401.
-        deadline_s: of a request that sets no earlier one.
+        deadline_s: deadline of a request that sets no earlier one.
 
     """
 
@@ -52,7 +52,7 @@ class HeadAdmission:
         """The route of a request that would be too late, and the error to answer; None admits the request.
 
         Args:
-            scope: of the request.
+            scope: the request.
             body: returns its body if all of it has arrived with the headers. Called only if the decision depends on it.
 
         """

@@ -194,7 +194,7 @@ class Application:
         requests are rejected here, so a rejection has to be cheap.
 
         Args:
-            scope: of the request.
+            scope: the scope of the request.
             body: returns its body if all of it has arrived.
 
         """

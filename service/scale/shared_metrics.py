@@ -23,7 +23,7 @@ class SharedMetrics:
     """The number of this process among the replicas that share a folder; create it before `Metrics`.
 
     Args:
-        folder: of the application and the node, on a local disk; created if it does not exist.
+        folder: the folder of the application and the node, on a local disk; created if it does not exist.
 
     Raises: OSError if the folder cannot be used or its disk is full.
 

@@ -36,7 +36,7 @@ class Body:
 
     Args:
         bodies: counts the bytes of all requests.
-        headers: of the request.
+        headers: the headers of the request.
         receive: the server's `receive`.
         is_buffered: whether the whole body is held in memory; only then is it limited and counted. NDJSON bodies may
             have any length; their route calls `hold` itself.

@@ -54,7 +54,7 @@ class Call:
 
     Args:
         scope: ASGI scope of the request.
-        headers: of the request.
+        headers: the headers of the request.
         body: its body, and an ASGI `receive`.
         path_params: values of the variables in the path, by name.
         engine: the models.

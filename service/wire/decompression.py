@@ -39,7 +39,7 @@ class Decompressor:
 
     Args:
         receive: the server's `receive`.
-        coding: of the body, one of WINDOW_BITS.
+        coding: the coding of the body, one of WINDOW_BITS.
         most: limit of decompressed bytes; None for no limit. At most one more byte is produced, so that the caller
             notices that the limit is exceeded.
 

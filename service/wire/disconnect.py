@@ -17,7 +17,7 @@ async def cancel_on_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -
     """Await `work`; cancel it if the client disconnects.
 
     Args:
-        receive: of the request, whose body has been read.
+        receive: the ASGI callable of the request, whose body has been read.
         work: the work.
 
     Raises: ClientDisconnect; errors of `work`.

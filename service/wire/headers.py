@@ -12,7 +12,7 @@ class RequestHeaders(dict[str, str]):
     They are decoded once per request. Starlette's `Headers` searches and decodes a list at each look-up.
 
     Args:
-        raw: of the ASGI scope.
+        raw: the headers of the ASGI scope.
 
     """
 

@@ -70,7 +70,7 @@ def check_vectors(call: Call, manifest: MatcherManifest, count: int, dimensions:
 
     Args:
         call: the request.
-        manifest: of the model.
+        manifest: the manifest of the model.
         count: number of vectors.
         dimensions: length of a vector that the client asks for; None for the model's.
 

@@ -49,7 +49,7 @@ class Visit:
     Args:
         browser: the browser.
         url: address of the page.
-        options: of the context, such as the size of the window.
+        options: the options of the context, such as the size of the window.
 
     """
 

@@ -92,7 +92,7 @@ def linked(provider: Path) -> dict[str, set[str]]:
 def compile_library(folder: Path, name: str, functions: set[str]) -> None:
     """Write a library that defines these functions."""
     source, script = folder / "source.c", folder / "versions"
-    lines = ["#include <stdlib.h>", "#include <string.h>", "int nothing(void) { return 0; }", *map(define, functions)]
+    lines = ["#include <stdlib.h>", "#include <string.h>", *map(define, functions)]
     source.write_text("\n".join(lines))
     script.write_text(f"{name} {{ global: *; }};")
     versions = [] if name.startswith("libcuda.so") else [f"-Wl,--version-script={script}"]

@@ -33,9 +33,9 @@ def as_tensor(size: int, like: Tensor) -> Tensor:
 
 
 def spread(place: Tensor, is_used: Tensor, first: int) -> Tensor:
-    """Places (M,), with those that are not used replaced by the spare places first ... first + SPARE - 1, in turn.
+    """Replace the places (M,) that are not used by first ... first + SPARE - 1, in rotation.
 
-    On CUDA, sums by index into one place wait for each other.
+    On CUDA, `index_add` into one element is serialised; spreading the unused places avoids this.
     """
     spare = as_tensor(first, place) + torch.arange(place.shape[0], device=place.device) % SPARE
     return torch.where(is_used, place, spare)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from artifact.loading import find_exports
-from artifact.manifest import read_manifest
+from artifact.manifest import read_manifest, version_folder
 from tests.support.cuda_without_gpu import CudaWithoutGpu
 from tests.support.paths import EXPORTS
 
@@ -38,14 +38,14 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> CudaWithoutGpu:
 
 @pytest.mark.slow
 def test_cuda_can_record_every_graph(provider: CudaWithoutGpu) -> None:
-    """It refuses graphs with a node or a copy on the CPU, except for shapes."""
+    """The CUDA provider refuses to record a graph with a node or a copy on the CPU, except for shapes."""
     paths = list[Path]()
     for folder in find_exports(EXPORTS):
         for graph in read_manifest(folder).graphs:
             assert graph.fixed_shapes is not None
             paths.append(folder / graph.fixed_shapes.path)
     found = provider.left_to_cpu(paths, is_recorded=True)
-    assert len(found) == len(paths) == 9
+    assert len(found) == len(paths) > 0
     assert {path: set(left) - SHAPE_OPERATORS for path, left in found.items() if set(left) - SHAPE_OPERATORS} == {}
 
 
@@ -53,13 +53,13 @@ def test_cuda_can_record_every_graph(provider: CudaWithoutGpu) -> None:
 def test_cuda_leaves_only_shapes_to_the_cpu(provider: CudaWithoutGpu) -> None:
     paths = sorted(EXPORTS.glob("*/*/*.onnx"))
     found = provider.left_to_cpu(paths)
-    assert len(found) == len(paths)
+    assert len(found) == len(paths) > 0
     assert {path: set(left) - SHAPE_OPERATORS for path, left in found.items() if set(left) - SHAPE_OPERATORS} == {}
 
 
 @pytest.mark.slow
 def test_graph_that_waits_for_values_cannot_be_recorded(provider: CudaWithoutGpu) -> None:
     """The check can fail: the general graph of a classifier of words finds its words by their values."""
-    (path,) = EXPORTS.glob("imdb-s3/*/model.onnx")
+    path = version_folder(EXPORTS / "imdb-s3") / "model.onnx"
     ((_, left),) = provider.left_to_cpu([path], is_recorded=True).items()
     assert "cannot use the graph capture feature" in left[0]

@@ -1,8 +1,9 @@
-"""The order of interleaved measurements."""
+"""Interleaved measurements: their order and their clocks."""
 
 import functools
+import time
 
-from benchmarks.lib.interleave import interleave
+from benchmarks.lib.interleave import interleave, timed
 
 
 def test_each_round_starts_with_another_turn() -> None:
@@ -17,3 +18,9 @@ def test_each_round_starts_with_another_turn() -> None:
     rounds = ["".join(order[i : i + 3]) for i in range(0, len(order), 3)]
     assert rounds == ["cab", "abc", "bca", "cab"]
     assert measured["a"] == [4, 9, 11]  # the first round is dropped
+
+
+def test_time_on_the_clock_includes_waiting_and_cpu_time_does_not() -> None:
+    wait = functools.partial(time.sleep, 0.05)
+    assert timed(wait) >= 0.05
+    assert timed(wait, time.process_time) < 0.05

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 
 from benchmarks.models import alternatives
-from benchmarks.models.alternatives import LONG, Turn, long_documents, milliseconds, mix
+from benchmarks.models.alternatives import LONG, Turn, long_documents, mix
 from benchmarks.models.transformer import Transformer
 from tests.support.records import expect_in_report, made_up
 
@@ -37,13 +36,6 @@ def test_transformer_has_as_many_parameters_as_distilbert_and_reads_any_length()
     assert sum(parameter.numel() for parameter in model.parameters()) == 66_955_010
     with torch.inference_mode():
         assert model(torch.zeros(1, 7, dtype=torch.int64)).shape == (1, 2)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"), [(0.0001234, "0.12"), (0.00999, "9.99"), (0.0123, "12.3"), (0.4321, "432")]
-)
-def test_milliseconds_have_three_digits_at_most(seconds: float, shown: str) -> None:
-    assert milliseconds(seconds) == shown
 
 
 def test_report_shows_measured_and_quoted_rows(tmp_path: Path) -> None:
