@@ -11,8 +11,10 @@ RUN ?= runs/imdb-s3-seed0
 TORCH_INDEX = $(shell $(PYTHON) -c "import socket; socket.create_connection(('download.pytorch.org', 443), 3)" 2>/dev/null && echo --extra-index-url https://download.pytorch.org/whl/cpu)
 # Install only packages that the lock pins by hash, and only wheels: installing a wheel runs none of its code.
 LOCKED := --require-hashes --only-binary :all:
-# One process per core. Tests of a module stay in one process, because its fixtures train and export models.
-SIDE_BY_SIDE := --numprocesses auto --dist loadscope --no-loadscope-reorder
+# One process more than there are cores: tests of servers also wait. Tests of a module stay in one process, because its
+# fixtures train and export models.
+CORES := $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count())")
+SIDE_BY_SIDE := --numprocesses $(shell expr $(CORES) + 1) --dist loadscope --no-loadscope-reorder
 
 .PHONY: help run env test test-slow test-docker test-kserve test-ray test-page page check lock audit train export bench bench-peers docker
 

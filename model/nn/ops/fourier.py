@@ -60,16 +60,6 @@ def dense_fourier_convolution(segments: Tensor, kernel: Tensor, forward: Tensor,
         return inverse[:length] @ torch.cat(product, dim=1)
 
 
-def _product(real: Tensor, imag: Tensor, kernel: Tensor) -> tuple[Tensor, Tensor]:
-    """Real and imaginary parts (B, F, C) of the segments' spectra (B, F, r) times their channels' kernels (F, C, 2)."""
-    real, imag = real.unsqueeze(-1), imag.unsqueeze(-1)  # (B, F, r, 1)
-    kernel_real, kernel_imag = kernel.reshape(kernel.shape[0], real.shape[2], -1, 2).unbind(-1)  # (F, r, C/r)
-    return (
-        (real * kernel_real - imag * kernel_imag).flatten(2),
-        (real * kernel_imag + imag * kernel_real).flatten(2),
-    )
-
-
 def dft_matrices(n: int) -> tuple[Tensor, Tensor]:
     """Real DFT as matrices: forward @ x stacks the real and imaginary parts of rfft(x); inverse @ (forward @ x) = x.
 
@@ -90,6 +80,9 @@ class FactoredFourierConvolution(nn.Module):
     n = n1 n2, ideally both near sqrt(n): DFTs of n1 points, twiddle factors, DFTs of n2 points, and the inverse
     likewise. With t = n2 a + b and k = c + n1 d, X[k] = sum_b W^(b k) (sum_a x[t] W^(n2 a c)), W = exp(-2 pi i / n).
     For real input only c <= n1/2 is computed; the rest is conjugate. O(n sqrt(n) (r + C)).
+
+    Channels come first in all steps, so that every row is long: ONNX Runtime broadcasts and multiplies short rows
+    slowly.
 
     Shape:      segments (B, b, r), b <= n; kernel (n/2 + 1, C, 2); returns (B, b, C).
     Reference:  Cooley and Tukey, "An algorithm for the machine calculation of complex Fourier series", 1965.
@@ -117,35 +110,37 @@ class FactoredFourierConvolution(nn.Module):
         # All frequencies but c = 0 and c = n1/2 also stand for their conjugates.
         weight = (2.0 - ((c == 0) | (2 * c == n1)).double()).unsqueeze(1) / n
         cos, sin = torch.cos(inner), torch.sin(inner)
-        k = (c.long().unsqueeze(1) + n1 * b.long()).flatten()  # (F1 n2,)
+        k = c.long().unsqueeze(1) + n1 * b.long()  # (F1, n2)
         for name, matrix in {
             "forward_outer": torch.cat((torch.cos(outer), -torch.sin(outer))),  # (2 F1, n1)
-            "forward_inner": torch.cat((torch.cat((cos, sin), 1), torch.cat((-sin, cos), 1))),  # (2 n2, 2 n2)
-            "inverse_inner": torch.cat((torch.cat((cos, -sin), 1), torch.cat((sin, cos), 1))),  # (2 n2, 2 n2)
+            "forward_inner": torch.cat((torch.cat((cos, -sin), 1), torch.cat((sin, cos), 1))),  # (2 n2, 2 n2)
+            "inverse_inner": torch.cat((torch.cat((cos, sin), 1), torch.cat((-sin, cos), 1))),  # (2 n2, 2 n2)
             "inverse_outer": torch.cat((weight * torch.cos(outer), -weight * torch.sin(outer))).T,  # (n1, 2 F1)
-            "cosine": torch.cos(twiddle).unsqueeze(-1),  # (F1, n2, 1)
-            "sine": torch.sin(twiddle).unsqueeze(-1),
-            "sign": torch.where(2 * k > n, -1.0, 1.0).unsqueeze(-1),  # (F1 n2, 1)
+            "cosine": torch.cos(twiddle),  # (F1, n2)
+            "sine": torch.sin(twiddle),
+            "sign": torch.where(2 * k > n, -1.0, 1.0),
         }.items():
             self.register_buffer(name, matrix.contiguous(), persistent=False)
-        self.register_buffer("place", torch.where(2 * k > n, n - k, k), persistent=False)
+        self.register_buffer("place", torch.where(2 * k > n, n - k, k).flatten(), persistent=False)
 
     def forward(self, segments: Tensor, kernel: Tensor) -> Tensor:
         """Convolve (B, b, r) -> (B, b, C)."""
-        length, f1 = segments.shape[1], self.cosine.shape[0]
-        x = torch.nn.functional.pad(segments, (0, 0, 0, self.n1 * self.n2 - length))
-        x = self.forward_outer @ torch.unflatten(x, 1, (self.n1, self.n2)).flatten(2)  # (B, 2 F1, n2 r)
-        real, imag = torch.unflatten(x, 2, (self.n2, -1)).chunk(2, dim=1)  # (B, F1, n2, r) each
+        length, num_segments = segments.shape[1], segments.shape[2]
+        x = torch.nn.functional.pad(segments.transpose(1, 2), (0, self.n1 * self.n2 - length))  # (B, r, n)
+        x = self.forward_outer @ torch.unflatten(x, 2, (self.n1, self.n2))  # (B, r, 2 F1, n2)
+        real, imag = x.chunk(2, dim=2)  # (B, r, F1, n2) each
         real, imag = real * self.cosine + imag * self.sine, imag * self.cosine - real * self.sine
-        real, imag = (self.forward_inner @ torch.cat((real, imag), dim=2)).chunk(2, dim=2)
-        kernel = kernel.index_select(0, self.place)
-        kernel = torch.stack((kernel[..., 0], kernel[..., 1] * self.sign), dim=-1)
-        parts = torch.stack(_product(real.flatten(1, 2), imag.flatten(1, 2), kernel), dim=1)  # (B, 2, F1 n2, C)
-        parts = torch.unflatten(parts, 2, (f1, self.n2)).transpose(1, 2).flatten(2, 3)  # (B, F1, 2 n2, C)
-        real, imag = (self.inverse_inner @ parts).chunk(2, dim=2)  # (B, F1, n2, C)
+        x = torch.cat((real, imag), dim=3) @ self.forward_inner
+        real, imag = x.unsqueeze(2).chunk(2, dim=4)  # (B, r, 1, F1, n2) each
+        response = kernel.permute(2, 1, 0).index_select(2, self.place)  # (2, C, F1 n2)
+        response = torch.unflatten(torch.unflatten(response, 2, self.cosine.shape), 1, (num_segments, -1))
+        kernel_real, kernel_imag = response[0], response[1] * self.sign  # (r, C/r, F1, n2)
+        product = (real * kernel_real - imag * kernel_imag, real * kernel_imag + imag * kernel_real)
+        x = torch.cat(product, dim=4).flatten(1, 2) @ self.inverse_inner  # (B, C, F1, 2 n2)
+        real, imag = x.chunk(2, dim=3)
         real, imag = real * self.cosine - imag * self.sine, imag * self.cosine + real * self.sine
-        y = self.inverse_outer @ torch.cat((real, imag), dim=1).flatten(2)  # (B, n1, n2 C)
-        return torch.unflatten(y, 2, (self.n2, -1)).flatten(1, 2)[:, :length]
+        y = self.inverse_outer @ torch.cat((real, imag), dim=2)  # (B, C, n1, n2)
+        return y.flatten(2)[:, :, :length].transpose(1, 2)
 
 
 def extrapolation_matrix(context_length: int, prediction_length: int, num_harmonics: int) -> Tensor:
