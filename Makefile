@@ -13,8 +13,8 @@ TORCH_INDEX = $(shell $(PYTHON) -c "import socket; socket.create_connection(('do
 LOCKED := --require-hashes --only-binary :all:
 # One process more than there are cores: tests of servers also wait. Tests of a module stay in one process, because its
 # fixtures train and export models.
-CORES := $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count())")
-SIDE_BY_SIDE := --numprocesses $(shell expr $(CORES) + 1) --dist loadscope --no-loadscope-reorder
+CORES = $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count())")
+SIDE_BY_SIDE = --numprocesses $(shell expr $(CORES) + 1) --dist loadscope --no-loadscope-reorder
 
 .PHONY: help run env test test-slow test-docker test-kserve test-ray test-page page check lock audit train export bench bench-peers docker
 

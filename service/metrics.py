@@ -32,6 +32,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from typing_extensions import override
 
+from artifact.errors import BadExport
 from service.statistics import Statistics
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -212,10 +213,13 @@ class Metrics:
         node: id of the node of a Ray cluster; becomes a label of every metric. Its replicas share a folder, as
             workers do. The metrics of their parent, a process of Ray, are not exposed.
 
+    Raises: BadExport if the environment names an empty folder for the metrics of several processes.
+
     """
 
     def __init__(self, node: str | None = None) -> None:
-        shared = os.environ.get(SHARED)
+        if (shared := os.environ.get(SHARED)) == "":
+            raise BadExport(f"{SHARED} is empty; unset it, or name a folder", "start")
         self.is_shared = bool(shared)
         self.registry = r = CollectorRegistry()
         self._exposed = CollectorRegistry() if shared else r

@@ -30,10 +30,11 @@ class InferenceBackend(Protocol):
 def largest_error(got: Array, expected: Array) -> float:
     """Largest |got - expected| / max(1, max|expected|).
 
-    Infinite if the shapes differ, `expected` is not floating-point or `got` is not finite; NaN if only `expected` is
-    not finite.
+    Infinite if the shapes differ, `expected` is not floating-point, or one of them is not finite.
     """
-    if got.shape != expected.shape or expected.dtype.kind != "f" or not np.isfinite(got).all():
+    if got.shape != expected.shape or expected.dtype.kind != "f":
+        return float("inf")
+    if not (np.isfinite(got).all() and np.isfinite(expected).all()):
         return float("inf")
     return float(np.abs(got - expected).max(initial=0.0) / max(1.0, np.abs(expected).max(initial=0.0)))
 

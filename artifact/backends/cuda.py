@@ -1,9 +1,11 @@
 """ONNX Runtime on CUDA: short batches are recorded as CUDA graphs and replayed. Used by `artifact.backends`."""
 
 import functools
+import queue
+import threading
 import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -26,8 +28,9 @@ CUDA = "CUDAExecutionProvider"
 DTYPES: dict[str, type[np.generic]] = {"UINT8": np.uint8, "INT32": np.int32, "FP32": np.float32}
 RunsOn = Literal["cuda", "cpu"]
 T = TypeVar("T")
-_DEVICE_THREAD = ThreadPoolExecutor(1, thread_name_prefix="cuda")
-"""The only thread that uses the device; see `on_device_thread`."""
+_CALLS = queue.SimpleQueue[Callable[[], None]]()
+"""Calls for the only thread that uses the device; see `on_device_thread`."""
+_START_LOCK = threading.Lock()
 
 
 class CudaBackend:
@@ -60,7 +63,8 @@ class CudaBackend:
         self._recorded: dict[tuple[int, int], RecordedBatch] = {}
         weakref.finalize(self, _release, self._sessions, self._recorded).atexit = False
         for path in set(files.values()):
-            on_device_thread(self._load, path, [bucket for bucket in files if files[bucket] == path])
+            if problem := on_device_thread(self._load, path, [bucket for bucket in files if files[bucket] == path]):
+                raise BadExport(problem, "backend")
         if graph.fixed_shapes is None or not (runs_on == "cpu" or self.is_usable):
             return
         fixed = next(iter(files.values())).with_name(graph.fixed_shapes.path)
@@ -72,16 +76,20 @@ class CudaBackend:
         for bucket, rows in self._recorded:
             self._check_recorded([_random(spec, rows, bucket) for spec in graph.inputs], graph, fixed.name)
 
-    def _load(self, path: Path, buckets: Sequence[int]) -> None:
-        """Load the session of some buckets, in the device's thread. Raises: BadExport."""
-        session = load_session(path, _providers(self._runs_on), covered=self._covered)
+    def _load(self, path: Path, buckets: Sequence[int]) -> str:
+        """Load the session of some buckets, in the device's thread; returns why it cannot be loaded, or "".
+
+        An exception would keep a session until another thread drops it.
+        """
+        try:
+            session = load_session(path, _providers(self._runs_on), covered=self._covered)
+        except BadExport as error:
+            return str(error)
         self._sessions.update(dict.fromkeys(buckets, session))
+        return ""
 
     def _record(self, path: Path, row: Tensors, rows: int) -> str:
-        """Record a batch of rows like `row`, in the device's thread; returns why it cannot be recorded, or "".
-
-        An exception would keep the session until another thread drops it.
-        """
+        """Record a batch of rows like `row`, as `_load` loads a session."""
         bucket = row[self._input].shape[1]
         try:
             outputs = dict(zip(self._outputs, self._sessions[bucket].run(self._outputs, dict(row)), strict=True))
@@ -173,17 +181,44 @@ def on_device_thread(compute: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     load a model or use the device otherwise. Concurrent runs of one session end with illegal memory accesses, after
     which the process can no longer use the device.
     """
-    return _DEVICE_THREAD.submit(compute, *args, **kwargs).result()
+    with _START_LOCK:
+        _start_device_thread()
+    done = Future[T]()
+
+    def call() -> None:
+        try:
+            done.set_result(compute(*args, **kwargs))
+        except BaseException as error:  # the caller handles it
+            done.set_exception(error)
+
+    _CALLS.put(call)
+    return done.result()
+
+
+@functools.cache
+def _start_device_thread() -> None:
+    """Start the thread that makes all calls, in order."""
+
+    def work() -> None:
+        while True:
+            call = _CALLS.get()
+            call()
+            del call  # it may hold a session
+
+    threading.Thread(target=work, name="cuda", daemon=True).start()
 
 
 def _release(*held: dict[Any, Any]) -> None:
-    """Drop sessions and recorded batches in the device's thread: freeing memory would disturb a recording, too."""
+    """Drop sessions and recorded batches in the device's thread: freeing memory would disturb a recording, too.
+
+    Called at any time, also while a lock is held: `put` of this queue is reentrant.
+    """
 
     def clear() -> None:
         for one in held:
             one.clear()
 
-    _DEVICE_THREAD.submit(clear)
+    _CALLS.put(clear)
 
 
 def recorded_rows(row_bytes: int) -> list[int]:

@@ -24,6 +24,8 @@ PARTS: dict[Message, dict[int, Message]] = {
 """Message -> number of each field that can contain a tensor -> type of that field."""
 EXTERNAL_DATA, DATA_LOCATION = 13, 14
 """Fields of TensorProto."""
+SHOWN = 100
+"""Maximum number of characters of a name in an error."""
 FIXED_BYTES = {1: 8, 5: 4}
 """Protobuf wire type -> size of its fixed-length values."""
 
@@ -39,7 +41,7 @@ def refuse_external_data(path: Path, covered: Collection[str] = ()) -> None:
         raise BadExport(f"{path.name} cannot be loaded: it is not an ONNX file", "backend") from None
     if others := places - set(covered):
         allowed = " or ".join(("the file itself", *sorted(covered)))
-        found = ", ".join(sorted(map(repr, others)))
+        found = repr(min(others)[:SHOWN]) + (f" and {len(others) - 1} more" if len(others) > 1 else "")
         raise BadExport(f"{path.name} takes weights from {found}; allowed: {allowed}", "backend")
 
 

@@ -447,20 +447,29 @@ class BoundedProtocol(HttpToolsProtocol):
     def _close_with(self, response: bytes) -> None:
         """Close the connection because of invalid bytes.
 
-        - If earlier requests are unanswered, they are answered first, and further input is ignored.
+        - If earlier requests are unanswered, they are answered first; the invalid one and further input are dropped.
         - Else, if the response to the invalid request has started, the connection is closed at once.
         - Else `response` is sent first.
         """
-        cycle, is_in_body = self.cycle, self._in_body and not self.pipeline
-        has_started = self._is_rejected or (cycle is not None and cycle.response_started)
-        if is_in_body and has_started:
-            self.transport.close()
-        elif is_in_body or cycle is None or cycle.response_complete:
-            self.transport.write(response)
-            self.transport.close()
-        else:
+        if self.transport.is_closing():
+            return
+        if self._in_body and self.pipeline:  # the invalid request waits for earlier ones
+            assert self._running is not None
+            self.pipeline.popleft()
+            self.cycle = self.pipeline[0][0] if self.pipeline else self._running
+            self._in_body = False
+        cycle = self.cycle
+        if not self._in_body and cycle is not None and not cycle.response_complete:
             self._is_broken = True
             cycle.keep_alive = False
+            return
+        has_started = self._is_rejected or (cycle is not None and cycle.response_started)
+        if not (self._in_body and has_started):
+            self.transport.write(response)
+        if cycle is not None:  # its application may still write: a transport that is closing sends what it has buffered
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.transport.close()
 
 
 class _BadHead(Exception):

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import values
 from prometheus_client.parser import text_string_to_metric_families
 
+from artifact.errors import BadExport
 from artifact.matching import Coverage
 from service.metrics import SHARED, Metrics, remove_gauges, set_worker
 from service.statistics import Duration
@@ -234,3 +235,9 @@ def test_full_disk_is_an_error(tmp_path: Path) -> None:
             set_worker(tmp_path, 0)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+
+def test_empty_folder_of_shared_metrics_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SHARED, "")
+    with pytest.raises(BadExport, match="PROMETHEUS_MULTIPROC_DIR is empty; unset it, or name a folder"):
+        Metrics()

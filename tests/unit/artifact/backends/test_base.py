@@ -17,6 +17,7 @@ from artifact.backends.base import CUDA_BATCHES, batches_at_once, largest_error,
         ([1.0], [1.0, 1.0], np.inf),
         ([np.nan], [1.0], np.inf),
         ([np.inf], [np.inf], np.inf),
+        ([1.0], [np.nan], np.inf),
     ],
 )
 def test_error_is_relative_to_the_largest_output(got: list[float], expected: list[float], error: float) -> None:

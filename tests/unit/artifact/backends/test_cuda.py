@@ -13,7 +13,7 @@ import pytest
 from artifact.backends import create_backend
 from artifact.backends import cuda as backend_cuda
 from artifact.backends.base import Array, Tensors
-from artifact.backends.cuda import CudaBackend, padded_rows, recorded_rows
+from artifact.backends.cuda import CudaBackend, on_device_thread, padded_rows, recorded_rows
 from artifact.backends.onnx import OnnxBackend
 from artifact.documents import pad_rows
 from artifact.errors import BadExport
@@ -122,7 +122,36 @@ def test_sessions_of_a_failed_load_are_released_by_the_device_thread(
     monkeypatch.setattr(backend_cuda, "RecordedBatch", Watched)
     with pytest.raises(BadExport, match="no memory"):
         CudaBackend(files, graph, runs_on="cpu")
-    assert [name.partition("_")[0] for name in released] == ["cuda"]
+    on_device_thread(int)  # wait for the calls before
+    assert released == ["cuda"]
+
+
+def test_session_that_cannot_be_initialised_is_released_by_the_device_thread(
+    graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = list[str]()
+
+    class Session:
+        def __init__(self, *_: object, **__: object) -> None:
+            held = onnxruntime.SessionOptions()
+            weakref.finalize(held, lambda: released.append(threading.current_thread().name))
+            raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    with pytest.raises(BadExport, match=r"model\.onnx cannot be loaded: out of memory"):
+        CudaBackend(files, graph, runs_on="cpu")
+    on_device_thread(int)
+    assert released == ["cuda"]
+
+
+def test_backend_may_be_dropped_while_a_lock_is_held(graph: Graph, files: dict[int, Path]) -> None:
+    """Garbage collection can drop it anywhere, also inside of a call to the device's thread."""
+    backend = CudaBackend(files, graph.model_copy(update={"fixed_shapes": None}), runs_on="cpu")
+    session = weakref.ref(backend._sessions[256])
+    with backend_cuda._START_LOCK:
+        del backend
+    on_device_thread(int)
+    assert session() is None
 
 
 def test_error_names_the_batch_that_cannot_be_recorded(

@@ -92,6 +92,20 @@ def test_unclear_place_of_a_tensor_is_rejected(tmp_path: Path, places: list[str]
         refuse_external_data(tmp_path / "model.onnx", {"w.bin"})
 
 
+def test_error_shows_the_start_of_one_name(tmp_path: Path) -> None:
+    model = PLACES["initializer"](tensor(is_external=True))
+    for name in ("a" * 1000, "b"):
+        more = tensor(is_external=True)
+        more.external_data[0].value = name
+        model.graph.initializer.append(more)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(BadExport) as caught:
+        refuse_external_data(tmp_path / "model.onnx", {"v.bin"})
+    assert str(caught.value) == (
+        f"model.onnx takes weights from '{'a' * 100}' and 2 more; allowed: the file itself or v.bin"
+    )
+
+
 def field(number: int, value: bytes | int) -> bytes:
     """A protobuf field, short enough for lengths of one byte."""
     if isinstance(value, int):

@@ -474,6 +474,41 @@ def test_malformed_body_of_an_early_rejection_gets_no_second_response(served: Se
         assert wire.has_ended()
 
 
+@pytest.mark.parametrize("path", ["/refuse", "/whole", "/stream"])
+def test_malformed_body_gets_one_response_if_the_client_reads_late(served: Served, path: str) -> None:
+    """The application starts in the same turn, and the connection stays open until the client has read /big."""
+    with Wire(served.url) as wire:
+        wire.send(request("/big"))
+        wait_until(lambda: "/big" in served.application.asked)
+        sent = request(path, None, transfer_encoding="chunked") + b"zz\r\n"
+        wire.send(sent)
+        served.wait_for_bytes(len(request("/big") + sent))
+        assert wire.answer().body == BIG * 64
+        assert wire.answer().status == 400
+        assert wire.has_ended()
+
+
+def test_malformed_head_gets_no_response_after_a_closing_one(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request("/big"))
+        wait_until(lambda: "/big" in served.application.asked)
+        wire.send(request("/last-full", b"x") + b"nonsense\r\n\r\n")
+        assert wire.answer().body == BIG * 64
+        assert wire.answer().status == 503
+        assert wire.has_ended()
+
+
+def test_malformed_body_of_a_pipelined_request_does_not_delay_the_end(served: Served) -> None:
+    with Wire(served.url) as wire:
+        sent = request("/slow", b"first") + request("/next", None, transfer_encoding="chunked") + b"zz\r\n"
+        wire.send(sent)
+        served.wait_for_bytes(len(sent))
+        served.finish()
+        assert received(wire)["body"] == "first"
+        assert wire.has_ended()
+    assert served.application.asked == ["/slow"]
+
+
 def test_malformed_request_does_not_drop_the_previous_response(served: Served) -> None:
     with Wire(served.url) as wire:
         sent = request("/slow", b"first") + b"nonsense\r\n\r\n"
