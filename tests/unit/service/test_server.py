@@ -106,7 +106,7 @@ def test_error_names_an_address_taken_during_loading(tmp_path: Path, monkeypatch
 
 def test_collector_without_the_extra_is_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "service.http.tracing", None)
-    with pytest.raises(BadExport, match=r"is not installed; install longdoc-serve\[otel\]") as caught:
+    with pytest.raises(BadExport, match=r"is not installed; run pip install '\.\[otel\]'") as caught:
         serve(Settings.model_validate({"exports": tmp_path, "otlp_endpoint": COLLECTOR}))
     assert caught.value.reason == "backend"
 
