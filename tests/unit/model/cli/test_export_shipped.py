@@ -20,6 +20,8 @@ from model.tasks.classification import NGRAMS
 from tests.support.paths import EXPORTS
 
 SHIPPED = sorted(path.name for path in EXPORTS.iterdir() if path.is_dir())
+ALIKE = ("exchange", "ili", "un-debate", "weather")
+"""Exports whose models are those of other shipped ones, with other sizes."""
 
 
 def operators(path: Path) -> Counter[str]:
@@ -35,7 +37,9 @@ def facts_of(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in ALIKE else []) for name in SHIPPED]
+)
 def test_graphs_have_the_operators_that_the_recipe_produces(name: str, tmp_path: Path) -> None:
     folder = version_folder(EXPORTS / name)
     manifest = json.loads((folder / "manifest.json").read_text())

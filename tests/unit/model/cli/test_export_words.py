@@ -304,6 +304,7 @@ def with_golden(exported: Path, tmp_path: Path, alter: object) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("run", ["n-gram view"], indirect=True)
 def test_export_that_disagrees_in_the_short_bucket_only_is_rejected(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -402,7 +402,8 @@ def test_final_fit_is_on_the_rows_of_all_splits(
     (run / "final.pt").unlink()
     assert train_own(tmp_path, *options, "--resume") == 0
     assert same_states(state_of(run, "final.pt"), final)
-    assert call("export", run, "--out", tmp_path / "exports") == 0
+    if not has_unlabelled:  # the views do not matter to the export, which takes long
+        assert call("export", run, "--out", tmp_path / "exports") == 0
 
 
 def expected_table(run: Path, labelled: Path) -> NDArray[np.float32]:
