@@ -72,7 +72,7 @@ def _endpoint(route: Route) -> Callable[[], None]:
     """
 
     def endpoint() -> None:
-        raise NotImplementedError
+        raise RuntimeError(f"{route.path}: the application handles this route, not FastAPI")
 
     endpoint.__name__, endpoint.__doc__ = route.handler.__name__, route.handler.__doc__
     return endpoint

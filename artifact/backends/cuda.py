@@ -31,6 +31,7 @@ T = TypeVar("T")
 _CALLS = queue.SimpleQueue[Callable[[], None]]()
 """Calls for the only thread that uses the device; see `on_device_thread`."""
 _START_LOCK = threading.Lock()
+"""Held while the thread is started."""
 
 
 class CudaBackend:
@@ -89,7 +90,7 @@ class CudaBackend:
         return ""
 
     def _record(self, path: Path, row: Tensors, rows: int) -> str:
-        """Record a batch of rows like `row`, as `_load` loads a session."""
+        """Record a batch of copies of `row`, in the device's thread; returns why it cannot be recorded, or ""."""
         bucket = row[self._input].shape[1]
         try:
             outputs = dict(zip(self._outputs, self._sessions[bucket].run(self._outputs, dict(row)), strict=True))

@@ -55,7 +55,7 @@ class Entry:
     documents: int = 200
     """Number of documents that are classified without a server, and sent over HTTP."""
     calls: int = 5
-    """Number of calls over which the documents are divided; each document is classified once in so many rounds."""
+    """Number of calls over which the documents are divided; together, the calls classify each document once."""
     connections: int = 0
     """Connections of the load; 0 if it is not served."""
     seconds: float = 4.0

@@ -3,8 +3,8 @@
 Lengths: a document cut from Supreme Court arguments, 256 bytes to 1 MiB, on one thread. The shipped classifiers
 `scotus` and `imdb-s3` read it with `artifact.load`: like the service, it cuts a document that is longer than the model
 reads into overlapping windows, and computes them in batches. Beside them, the paper's encoder with S3Attention and with
-softmax attention (random weights, eager PyTorch, whose softmax attention is fused) reads each length as one row. An
-encoder is measured up to the length whose call would take longer than `--longest-s`.
+softmax attention (random weights, eager PyTorch, whose softmax attention is fused) reads each length as one row. For an
+encoder, lengths that would take longer than `--longest-s` are left out.
 
 Rows: batches of 1 to 64 rows of 1,024 and 4,096 bytes, one thread. Threads: two for one document, and two documents at
 once on a thread each.

@@ -115,7 +115,7 @@ class VectorClassifier(nn.Module):
         order = is_known.cumsum(0) - is_known - lookup(before, doc_index)  # (M,): known words earlier in the document
         token = divide(order * lookup(token_counts, doc_index), lookup(known.clamp(min=1), doc_index))  # (M,)
         tokens = as_tensor(width, doc_index) if has_fixed_shapes else width
-        # Unknown words after the last known one get a token that may not exist; they add zero, to whichever token.
+        # Unknown words after the last known one get a token beyond the last. They add zero, so any token will do.
         place = doc_index * tokens + token.clamp(max=tokens - 1)
         vectors = nn.functional.embedding(words, self.vectors, padding_idx=0).to(self.scale.dtype)  # (M, C)
         counted = is_known.to(vectors.dtype)
@@ -158,9 +158,9 @@ class VectorClassifier(nn.Module):
         """Set the dropout probabilities; each round of training has its own.
 
         Args:
-            dropout: that of all layers, except the following two.
-            pooled: that of the pooled vector.
-            words: that of whole words of a document.
+            dropout: probability for all layers, except the following two.
+            pooled: probability for the pooled vector.
+            words: probability of leaving out a word of a document.
 
         """
         for module in self.modules():

@@ -71,8 +71,8 @@ class Admission:
             queue: the queue of the request.
             priority: class of the request in the queue.
             left_s: seconds until its deadline.
-            rows: the rows of the request.
-            size: the size of the rows, in bytes.
+            rows: number of rows of the request.
+            size: bytes of these rows.
             seconds: estimated time to compute the rows on one slot.
             entering: admitted requests that are not in the queue yet.
 

@@ -466,7 +466,7 @@ class BoundedProtocol(HttpToolsProtocol):
         has_started = self._is_rejected or (cycle is not None and cycle.response_started)
         if not (self._in_body and has_started):
             self.transport.write(response)
-        if cycle is not None:  # its application may still write: a transport that is closing sends what it has buffered
+        if cycle is not None:  # the application may still respond, and a closing transport sends what is written to it
             cycle.disconnected = True
             cycle.message_event.set()
         self.transport.close()

@@ -19,6 +19,7 @@ from artifact.documents import pad_rows
 from artifact.errors import BadExport
 from artifact.manifest import Graph, read_manifest, version_folder
 from tests.support.paths import EXPORTS
+from tests.support.waiting import PATIENCE_S
 
 FOLDER = version_folder(EXPORTS / "imdb-s3")
 PROVIDERS = ["CUDAExecutionProvider", "CPUExecutionProvider"]
@@ -146,10 +147,13 @@ def test_session_that_cannot_be_initialised_is_released_by_the_device_thread(
 
 def test_backend_may_be_dropped_while_a_lock_is_held(graph: Graph, files: dict[int, Path]) -> None:
     """Garbage collection can drop it anywhere, also inside of a call to the device's thread."""
-    backend = CudaBackend(files, graph.model_copy(update={"fixed_shapes": None}), runs_on="cpu")
-    session = weakref.ref(backend._sessions[256])
+    held = [CudaBackend(files, graph.model_copy(update={"fixed_shapes": None}), runs_on="cpu")]
+    session = weakref.ref(held[0]._sessions[256])
+    drop = threading.Thread(target=held.clear, daemon=True)
     with backend_cuda._START_LOCK:
-        del backend
+        drop.start()
+        drop.join(PATIENCE_S)
+        assert not drop.is_alive()
     on_device_thread(int)
     assert session() is None
 
