@@ -63,6 +63,9 @@ class FixedShapes(_Part):
 
     path: FileName
     sha256: Sha256
+    for_all_batches: bool = False
+    """Whether CUDA computes batches that are not recorded with this file, too: those of `Graph.files` hold an operator
+    that it does not compute."""
 
 
 class TensorSpec(_Part):

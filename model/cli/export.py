@@ -113,7 +113,10 @@ def _write_graphs(best: Trained, folder: Path) -> list[Graph]:
         graph = write_graph(source, outputs, folder)
         assert graph.fixed_shapes is not None
         graphs.append(graph)
-        for path in {f"{source.name}.onnx", graph.fixed_shapes.path}:
+        on_cuda = {graph.fixed_shapes.path}
+        if not source.fixed_for_all_batches:
+            on_cuda.add(f"{source.name}.onnx")
+        for path in on_cuda:
             check_operators(folder / path)
         for bucket in source.buckets:
             check_agreement(graphs[-1], folder, *fitting(source.golden, outputs, bucket))
@@ -178,7 +181,9 @@ def write_graph(source: ExportGraph, outputs: Arrays, folder: Path) -> Graph:
             _spec(name, outputs[name], outputs[name].ndim - 1 if len(source.buckets) > 1 else 1)
             for name in source.outputs
         ),
-        fixed_shapes=FixedShapes(path=fixed.name, sha256=sha256_of(fixed)),
+        fixed_shapes=FixedShapes(
+            path=fixed.name, sha256=sha256_of(fixed), for_all_batches=source.fixed_for_all_batches
+        ),
     )
 
 

@@ -1,5 +1,6 @@
 """Dual encoder for pairs of documents. Used by `model.tasks.matching`."""
 
+import copy
 import math
 from typing import ClassVar
 
@@ -41,6 +42,13 @@ class DocumentEncoder(nn.Module):
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("mean", torch.zeros(encoder.dim))
         self.register_buffer("deviation", torch.ones(encoder.dim))
+
+    def for_cuda(self) -> "DocumentEncoder":
+        """The same encoder, sharing its parameters, with operators that CUDA computes."""
+        other, stem = copy.copy(self), copy.copy(self.stem)
+        stem.is_for_cuda = True
+        other._modules = {**self._modules, "stem": stem}
+        return other
 
     def pooled(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Vector before standardisation: (B, N) -> (B, C)."""

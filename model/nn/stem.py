@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from model.config.models import StemConfig
+from model.nn.ops.integers import sum_rows
 
 NUM_BYTES = 256
 BASE = 257
@@ -39,6 +40,8 @@ class NgramStem(nn.Module):
         self.register_buffer("fold", fold, persistent=False)
         self.register_buffer("scale", torch.ones(dim), persistent=False)
         self.register_buffer("positions", torch.arange(num_tokens * config.patch_length), persistent=False)
+        self.is_for_cuda = False
+        """Whether it is exported with operators that CUDA computes; a CPU has a faster one."""
 
     def rows(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Table row of every n-gram, 0 for none: (B, N) bytes -> (B, N, k)."""
@@ -65,7 +68,8 @@ class NgramStem(nn.Module):
         if self.training:  # same sum, without storing the gradient of each row
             summed = nn.functional.embedding_bag(rows, self.weight, mode="sum", padding_idx=0)
         else:
-            summed = nn.functional.embedding(rows, self.weight).float().sum(1)
+            in_bytes = self.weight.dtype == torch.int8 and not self.is_for_cuda
+            summed = sum_rows(nn.functional.embedding(rows, self.weight), in_bytes=in_bytes)
         return (summed * self.scale).reshape(batch, -1, self.weight.shape[1]) / size
 
     @torch.no_grad()

@@ -53,6 +53,8 @@ class ExportGraph:
     """Supported lengths of the inputs' second axis, ascending; the golden inputs have the last."""
     fixed: nn.Module | None = None
     """The same function with shapes that do not depend on values, if those of `module` do; shares its parameters."""
+    fixed_for_all_batches: bool = False
+    """Whether CUDA computes all batches with `fixed`, because it does not compute an operator of `module`."""
 
 
 class Learner(ABC):

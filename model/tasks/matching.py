@@ -165,9 +165,10 @@ class Matching(TextTask[MatchingRun]):
 
     def graphs(self, model: nn.Module) -> Sequence[ExportGraph]:
         assert isinstance(model, Matcher)
-        dim = self.config.model.encoder.dim
+        dim, encoder = self.config.model.encoder.dim, model.encoder
+        golden, buckets, on_cuda = golden_documents(self.length), self.config.model.buckets, encoder.for_cuda()
         return [
-            ExportGraph("model", model.encoder, golden_documents(self.length), ("vectors",), self.config.model.buckets),
+            ExportGraph("model", encoder, golden, ("vectors",), buckets, on_cuda, fixed_for_all_batches=True),
             ExportGraph("head", model.head, golden_vectors(dim), ("logits",), (dim,)),
         ]
 

@@ -23,6 +23,22 @@ def divide(x: Tensor, y: Tensor | int) -> Tensor:
     return (x.double() / y).long()
 
 
+def sum_rows(x: Tensor, *, in_bytes: bool) -> Tensor:
+    """Sum of int8 rows: (M, K, C) -> (M, C) float32. The sum is exact for K up to 2^16.
+
+    Args:
+        x: the rows.
+        in_bytes: export a product of bytes with ones, which has no conversion of each byte to float32, but also no
+            kernel on CUDA.
+
+    """
+    if not (in_bytes and torch.compiler.is_exporting()):
+        return x.float().sum(1)
+    ones = torch.ones(1, x.shape[1], dtype=torch.uint8)
+    shape = (x.shape[0], 1, x.shape[2])
+    return torch.onnx.ops.symbolic("::MatMulInteger", (ones, x), dtype=torch.int32, shape=shape).squeeze(1).float()
+
+
 def as_tensor(size: int, like: Tensor) -> Tensor:
     """A size as a tensor (1,) on the device of another one.
 

@@ -7,6 +7,7 @@ import pytest
 from artifact.loading import find_exports
 from artifact.manifest import read_manifest, version_folder
 from tests.support.cuda_without_gpu import CudaWithoutGpu
+from tests.support.exported import files_for_cuda
 from tests.support.paths import EXPORTS
 
 SHAPE_OPERATORS = frozenset(
@@ -51,10 +52,17 @@ def test_cuda_can_record_every_graph(provider: CudaWithoutGpu) -> None:
 
 @pytest.mark.slow
 def test_cuda_leaves_only_shapes_to_the_cpu(provider: CudaWithoutGpu) -> None:
-    paths = sorted(EXPORTS.glob("*/*/*.onnx"))
+    paths = files_for_cuda()
     found = provider.left_to_cpu(paths)
     assert len(found) == len(paths) > 0
     assert {path: set(left) - SHAPE_OPERATORS for path, left in found.items() if set(left) - SHAPE_OPERATORS} == {}
+
+
+@pytest.mark.slow
+def test_cuda_leaves_the_sum_of_bytes_to_the_cpu(provider: CudaWithoutGpu) -> None:
+    """Otherwise the matcher needs no file of its own for CUDA."""
+    ((_, left),) = provider.left_to_cpu([version_folder(EXPORTS / "aan") / "model.onnx"]).items()
+    assert set(left) - SHAPE_OPERATORS == {"MatMulInteger"}
 
 
 @pytest.mark.slow

@@ -6,15 +6,24 @@ import onnx
 import pytest
 from onnx import NodeProto, TensorProto, helper
 
-from artifact.loading import find_exports
+from artifact.manifest import version_folder
 from model.cli.operators import check_operators
 from model.errors import UserError
+from tests.support.exported import files_for_cuda
 from tests.support.paths import EXPORTS
 
 
-@pytest.mark.parametrize("path", sorted(path for folder in find_exports(EXPORTS) for path in folder.glob("*.onnx")))
+@pytest.mark.parametrize("path", files_for_cuda(), ids=lambda path: "-".join(path.parts[-3:]))
 def test_shipped_graphs_are_computed_on_cuda(path: Path) -> None:
     check_operators(path)
+
+
+def test_sum_of_bytes_is_not_computed_on_cuda() -> None:
+    """The matcher therefore has another file for CUDA."""
+    folder = version_folder(EXPORTS / "aan")
+    assert folder / "model.onnx" not in files_for_cuda()
+    with pytest.raises(UserError, match="not known to compute MatMulInteger on CUDA"):
+        check_operators(folder / "model.onnx")
 
 
 @pytest.mark.parametrize(

@@ -274,12 +274,17 @@ def test_training_selects_the_epoch_by_the_validation_pairs(run: Path) -> None:
 
 
 def test_export_writes_two_graphs_and_lists_them_in_the_manifest(exported: Path, manifest: MatcherManifest) -> None:
-    names = ["golden.npz", "head.onnx", "head.ts", "manifest.json", "model.onnx", "model.ts"]
+    names = ["golden.npz", "head.onnx", "head.ts", "manifest.json", "model.fixed.onnx", "model.onnx", "model.ts"]
     assert sorted(path.name for path in exported.iterdir()) == names
     assert {file.path for graph in manifest.graphs for file in graph.files} == set(names) - {
         "golden.npz",
         "manifest.json",
+        "model.fixed.onnx",
     }
+    assert manifest.fixed_shapes is not None
+    assert manifest.head.fixed_shapes is not None
+    assert (manifest.fixed_shapes.path, manifest.fixed_shapes.for_all_batches) == ("model.fixed.onnx", True)
+    assert (manifest.head.fixed_shapes.path, manifest.head.fixed_shapes.for_all_batches) == ("head.onnx", False)
     assert [spec.shape for spec in (*manifest.inputs, *manifest.outputs)] == [(-1, 128), (-1,), (-1, 16)]
     assert [spec.shape for spec in (*manifest.head.inputs, *manifest.head.outputs)] == [(-1, 16), (-1, 16), (-1, 1)]
     assert (manifest.max_length, manifest.window_overlap, manifest.dim) == (128, 16, 16)

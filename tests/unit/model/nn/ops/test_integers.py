@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from model.nn.ops.integers import divide, lookup
+from model.nn.ops.integers import divide, lookup, sum_rows
 
 LARGEST = 2**52 - 1
 
@@ -48,3 +48,36 @@ def test_exported_division_is_exact_for_large_integers(tmp_path: Path) -> None:
     by_tensor, by_constant = session.run(None, inputs)
     assert (by_tensor == x // y).all()
     assert (by_constant == x // 2**15).all()
+
+
+class SumRows(nn.Module):
+    """A module of `sum_rows` alone."""
+
+    def __init__(self, *, in_bytes: bool) -> None:
+        super().__init__()
+        self.in_bytes = in_bytes
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Sum rows."""
+        return sum_rows(x, in_bytes=self.in_bytes)
+
+
+@pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated:FutureWarning")
+@pytest.mark.parametrize(
+    ("in_bytes", "operators"), [(True, {"MatMulInteger", "Squeeze", "Cast"}), (False, {"Cast", "ReduceSum"})]
+)
+def test_sums_of_rows_are_exact(tmp_path: Path, operators: set[str], *, in_bytes: bool) -> None:
+    """Also for the extreme values, whose sums of pairs a product of bytes could cut off at 16 bits."""
+    x = np.random.default_rng(0).integers(-128, 128, (4, 64, 5), dtype=np.int8)
+    x[0], x[1], x[2, ::2] = 127, -128, -128
+    expected = x.sum(axis=1, dtype=np.int64)
+    module = SumRows(in_bytes=in_bytes).eval()
+    assert (module(torch.from_numpy(x)).numpy() == expected).all()
+    program = torch.onnx.export(module, (torch.from_numpy(x),), dynamo=True, verbose=False)
+    assert program is not None
+    assert {node.op_type for node in program.model.graph} == operators
+    program.save(tmp_path / "sum.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "sum.onnx", providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {session.get_inputs()[0].name: x})
+    assert found.dtype == np.float32
+    assert (found == expected).all()
