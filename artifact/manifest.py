@@ -92,6 +92,12 @@ class Graph(_Part):
             raise BadExport(f"the export holds no {format} file", "manifest")
         return files
 
+    def paths_on_cuda(self) -> dict[int, str]:
+        """Names of the ONNX files for batches on CUDA that are not recorded, by bucket. Raises: BadExport."""
+        paths = {bucket: file.path for bucket, file in self.files_of("onnx").items()}
+        fixed = self.fixed_shapes
+        return dict.fromkeys(paths, fixed.path) if fixed is not None and fixed.for_all_batches else paths
+
 
 class Validation(_Part):
     """Validation metric that selected the best epoch."""

@@ -30,20 +30,20 @@ def create_backend(graph: Graph, folder: Path, *, format: Format = "onnx", devic
             from artifact.backends.torchscript import TorchScriptBackend
 
             return TorchScriptBackend(files, graph, device=device)
-        return _create_onnx_backend(files, graph, device)
+        return _create_onnx_backend(files, graph, folder, device)
     except ModuleNotFoundError as error:
         needed = {"onnxruntime": "install the extra `cpu` or `gpu`", "torch": "install torch to use torchscript"}
         hint = needed.get(error.name or "", f"install {error.name}")
         raise BadExport(f"backend {format}: {error.name} is not installed; {hint}", "backend") from None
 
 
-def _create_onnx_backend(files: dict[int, Path], graph: Graph, device: Device) -> InferenceBackend:
+def _create_onnx_backend(files: dict[int, Path], graph: Graph, folder: Path, device: Device) -> InferenceBackend:
     """ONNX Runtime on CUDA if it is available and not excluded by `device`, else on the CPU. Raises: BadExport."""
     from artifact.backends.cuda import CudaBackend, use_cuda
     from artifact.backends.onnx import OnnxBackend
 
     if use_cuda(device):
-        on_cuda = CudaBackend(files, graph)
+        on_cuda = CudaBackend({bucket: folder / path for bucket, path in graph.paths_on_cuda().items()}, graph)
         if on_cuda.is_usable:
             return on_cuda
         if device == "cuda":

@@ -49,7 +49,7 @@ class CudaBackend:
         """Load all sessions and record all batches.
 
         Args:
-            files: ONNX file of each bucket, all in one folder.
+            files: ONNX file of each bucket (`Graph.paths_on_cuda`), all in one folder.
             graph: the graph that they compute.
             runs_on: cpu computes the same batches on a CPU, without recording them; for tests.
 
@@ -63,15 +63,12 @@ class CudaBackend:
         self._sessions: dict[int, Any] = {}
         self._recorded: dict[tuple[int, int], RecordedBatch] = {}
         weakref.finalize(self, _release, self._sessions, self._recorded).atexit = False
-        folder = next(iter(files.values())).parent
-        if graph.fixed_shapes is not None and graph.fixed_shapes.for_all_batches:
-            files = dict.fromkeys(files, folder / graph.fixed_shapes.path)
         for path in set(files.values()):
             if problem := on_device_thread(self._load, path, [bucket for bucket in files if files[bucket] == path]):
                 raise BadExport(problem, "backend")
         if graph.fixed_shapes is None or not (runs_on == "cpu" or self.is_usable):
             return
-        fixed = folder / graph.fixed_shapes.path
+        fixed = next(iter(files.values())).with_name(graph.fixed_shapes.path)
         for bucket in files:
             row = {spec.name: _example(spec, 1, bucket) for spec in graph.inputs}
             for rows in recorded_rows(row[self._input].nbytes):

@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from artifact.backends import create_backend
 from artifact.backends.base import Device
+from artifact.backends.cuda import CudaBackend
 from artifact.errors import BadExport
 from artifact.loading import LoadedModel, find_exports, load_export
-from artifact.manifest import ForecasterManifest, Format
+from artifact.manifest import ForecasterManifest, Format, read_manifest
 from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.load import closed_loop, post, run
@@ -105,10 +105,11 @@ def measure_model(folder: Path, device: Device, seconds: float) -> Data:
             continue
         found["load_s"][format] = round(model.load_seconds, 3)
         found["device_mib"][format] = device_mib(device) - before
-    found["left_to_cpu"] = operators_on_cpu(folder / "model.onnx", device)  # after the libraries of CUDA are loaded
+    path = min(files_on_cuda(folder).values())  # one file for all buckets
+    found["left_to_cpu"] = operators_on_cpu(path, device)  # after the libraries of CUDA are loaded
     if device == "cuda" and (onnx := models.get("onnx, cuda")) is not None and onnx.manifest.fixed_shapes is not None:
-        manifest = onnx.manifest.model_copy(update={"fixed_shapes": None})
-        models[UNRECORDED] = replace(onnx, backend=create_backend(manifest, folder, device=device))
+        without = onnx.manifest.model_copy(update={"fixed_shapes": None})
+        models[UNRECORDED] = replace(onnx, backend=CudaBackend(files_on_cuda(folder), without))
     models["onnx, cpu"] = load_export(folder, device="cpu")
     for name, model in models.items():
         lengths = model.row_lengths
@@ -117,6 +118,11 @@ def measure_model(folder: Path, device: Device, seconds: float) -> Data:
                 ms = median_ms(model, example_batches(model, bucket, rows), bucket, seconds)
                 found["batches"].append({"on": name, "bucket": bucket, "rows": rows, "ms": ms})
     return found
+
+
+def files_on_cuda(folder: Path) -> dict[int, Path]:
+    """ONNX files of an export for batches that are not recorded, by bucket."""
+    return {bucket: folder / path for bucket, path in read_manifest(folder).paths_on_cuda().items()}
 
 
 def device_mib(device: Device) -> int:

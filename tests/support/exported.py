@@ -13,7 +13,5 @@ def files_for_cuda() -> list[Path]:
     for folder in find_exports(EXPORTS):
         for graph in read_manifest(folder).graphs:
             assert graph.fixed_shapes is not None
-            found.add(folder / graph.fixed_shapes.path)
-            if not graph.fixed_shapes.for_all_batches:
-                found |= {folder / file.path for file in graph.files_of("onnx").values()}
+            found |= {folder / path for path in (graph.fixed_shapes.path, *graph.paths_on_cuda().values())}
     return sorted(found)

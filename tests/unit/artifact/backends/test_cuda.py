@@ -14,7 +14,7 @@ from artifact.backends import create_backend
 from artifact.backends import cuda as backend_cuda
 from artifact.backends.base import Array, Tensors
 from artifact.backends.cuda import CudaBackend, on_device_thread, padded_rows, recorded_rows
-from artifact.backends.onnx import OnnxBackend, load_session
+from artifact.backends.onnx import OnnxBackend
 from artifact.documents import pad_rows
 from artifact.errors import BadExport
 from artifact.manifest import Graph, read_manifest, version_folder
@@ -91,27 +91,36 @@ def test_larger_batches_are_padded_to_powers_of_two(
     assert shapes == [(8, 256)]
 
 
-@pytest.mark.parametrize("for_all_batches", [False, True])
-def test_unrecorded_batches_use_the_file_that_cuda_computes(
-    monkeypatch: pytest.MonkeyPatch, *, for_all_batches: bool
+@pytest.mark.parametrize(("name", "path"), [("imdb-s3", "model.onnx"), ("aan", "model.fixed.onnx")])
+def test_unrecorded_batches_use_a_file_that_cuda_computes(
+    monkeypatch: pytest.MonkeyPatch, name: str, path: str
 ) -> None:
-    folder, loaded = version_folder(EXPORTS / "aan"), list[str]()
+    folder, given = version_folder(EXPORTS / name), dict[int, Path]()
 
-    def watched(path: Path, *args: Any, **kwargs: Any) -> Any:
-        loaded.append(path.name)
-        return load_session(path, *args, **kwargs)
+    class Watched:
+        is_usable = True
 
-    monkeypatch.setattr(backend_cuda, "load_session", watched)
-    monkeypatch.setattr(backend_cuda, "ROWS", (1,))
+        def __init__(self, files: dict[int, Path], _: Graph) -> None:
+            given.update(files)
+
+    monkeypatch.setattr(backend_cuda, "CudaBackend", Watched)
+    monkeypatch.setattr(backend_cuda, "use_cuda", lambda _: True)
     graph = read_manifest(folder)
-    assert graph.fixed_shapes is not None
-    fixed = graph.fixed_shapes.model_copy(update={"for_all_batches": for_all_batches})
-    files = {bucket: folder / file.path for bucket, file in graph.files_of("onnx").items()}
-    found = CudaBackend(files, graph.model_copy(update={"fixed_shapes": fixed}), runs_on="cpu")
-    assert loaded == ["model.fixed.onnx" if for_all_batches else "model.onnx", "model.fixed.onnx"]
-    inputs = batch([text for text in TEXTS if text], 4096)
-    difference = found.run(inputs)["vectors"] - OnnxBackend(files, graph).run(inputs)["vectors"]
-    assert np.abs(difference).max() <= 1e-5
+    create_backend(graph, folder, device="cuda")
+    assert given == dict.fromkeys(graph.files_of("onnx"), folder / path)
+
+
+def test_batches_are_equal_if_one_file_computes_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend_cuda, "ROWS", (1,))
+    folder = version_folder(EXPORTS / "aan")
+    graph = read_manifest(folder)
+    on_cuda = CudaBackend(
+        {bucket: folder / path for bucket, path in graph.paths_on_cuda().items()}, graph, runs_on="cpu"
+    )
+    plain = create_backend(graph, folder, device="cpu")
+    for texts in (TEXTS[:1], [text for text in TEXTS if text]):
+        inputs = batch(texts, 4096)
+        assert np.abs(on_cuda.run(inputs)["vectors"] - plain.run(inputs)["vectors"]).max() <= 1e-5
 
 
 def test_outputs_outlive_the_next_batch(recorded: CudaBackend, monkeypatch: pytest.MonkeyPatch) -> None:

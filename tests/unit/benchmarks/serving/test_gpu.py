@@ -1,8 +1,12 @@
 """The benchmark of GPUs: measurements on a CPU, and the report."""
 
 from pathlib import Path
+from typing import Any
 
-from artifact.loading import load_export
+import pytest
+
+from artifact.errors import BadExport
+from artifact.loading import LoadedModel, load_export
 from artifact.manifest import version_folder
 from benchmarks.lib.record import Data, Record
 from benchmarks.serving import gpu
@@ -65,6 +69,19 @@ def test_export_is_measured_in_both_formats() -> None:
     assert [one["rows"] for one in found["batches"]] == [1, 16, 64] * 2
     assert all(one["ms"] > 0 for one in found["batches"])
     assert found["device_mib"] == {"onnx": 0, "torchscript": 0}
+
+
+def test_export_that_a_runtime_rejects_is_measured_on_the_cpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(folder: Path, **options: Any) -> LoadedModel:
+        if options.get("format") == "onnx":
+            raise BadExport("ili/3: outputs differ", "golden")
+        return load_export(folder, **options)
+
+    monkeypatch.setattr(gpu, "load_export", load)
+    found = gpu.measure_model(version_folder(EXPORTS / "ili"), "cpu", seconds=0.0)
+    assert found["failures"] == {"onnx": "ili/3: outputs differ"}
+    assert set(found["load_s"]) == {"torchscript"}
+    assert {one["on"] for one in found["batches"]} == {"onnx, cpu", "torchscript, cpu"}
 
 
 def test_batches_of_documents_differ_and_fit_the_bucket() -> None:
