@@ -220,6 +220,8 @@ class Metrics:
     def __init__(self, node: str | None = None) -> None:
         if (shared := os.environ.get(SHARED)) == "":
             raise BadExport(f"{SHARED} is empty; unset it, or name a folder", "start")
+        if SHARED.lower() in os.environ:  # prometheus_client would write files where it says
+            raise BadExport(f"{SHARED.lower()} is not supported; set {SHARED} instead", "start")
         self.is_shared = bool(shared)
         self.registry = r = CollectorRegistry()
         self._exposed = CollectorRegistry() if shared else r

@@ -237,7 +237,16 @@ def test_full_disk_is_an_error(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
 
-def test_empty_folder_of_shared_metrics_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SHARED, "")
-    with pytest.raises(BadExport, match="PROMETHEUS_MULTIPROC_DIR is empty; unset it, or name a folder"):
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (SHARED, "", "PROMETHEUS_MULTIPROC_DIR is empty; unset it, or name a folder"),
+        (SHARED.lower(), "/tmp", "prometheus_multiproc_dir is not supported; set PROMETHEUS_MULTIPROC_DIR instead"),
+    ],
+)
+def test_unusable_folder_of_shared_metrics_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(BadExport, match=message):
         Metrics()
