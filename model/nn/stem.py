@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from model.config.models import StemConfig
-from model.nn.ops.integers import sum_rows
+from model.nn.ops.integers import lookup, sum_rows
 
 NUM_BYTES = 256
 BASE = 257
@@ -46,7 +46,7 @@ class NgramStem(nn.Module):
     def rows(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Table row of every n-gram, 0 for none: (B, N) bytes -> (B, N, k)."""
         config = self.config
-        letters = self.fold[document.long()] + 1  # (B, N)
+        letters = lookup(self.fold, document.long()) + 1  # (B, N)
         positions = self.positions[: document.shape[1]]
         rows, value = [], letters
         for n in range(1, config.longest + 1):
