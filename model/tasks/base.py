@@ -52,7 +52,8 @@ class ExportGraph:
     buckets: tuple[int, ...]
     """Supported lengths of the inputs' second axis, ascending; the golden inputs have the last."""
     fixed: nn.Module | None = None
-    """The same function with shapes that do not depend on values, if those of `module` do; shares its parameters."""
+    """The same function for CUDA, if `module` does not suit it; shares its parameters. Its shapes do not depend on
+    values."""
     fixed_for_all_batches: bool = False
     """Whether CUDA computes all batches with `fixed`, because it does not compute an operator of `module`."""
 
