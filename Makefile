@@ -15,6 +15,8 @@ LOCKED := --require-hashes --only-binary :all:
 # fixtures train and export models.
 CORES = $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count())")
 SIDE_BY_SIDE = --numprocesses $(shell expr $(CORES) + 1) --dist loadscope --no-loadscope-reorder
+# Some images set it: then every process compiles all modules that it imports again, which takes 6 seconds for PyTorch.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run env test test-slow test-docker test-kserve test-ray test-page page check lock audit train export bench bench-peers docker
 
@@ -79,16 +81,16 @@ test-docker: .venv/dev/.installed  ## run the tests that build and run container
 	$(DEV)/python -m pytest -m docker
 
 test-kserve: .venv/dev/.installed .venv/kserve/.installed  ## ask a server with KServe's own client
-	$(DEV)/python -m pytest -m kserve
+	$(DEV)/python -m pytest -m kserve tests/e2e
 
 test-ray: .venv/dev/.installed .venv/ray/.installed  ## serve and compute batches on Ray clusters, and kill nodes; ten minutes
-	$(DEV)/python -m pytest -m "ray and not slow"
+	$(DEV)/python -m pytest -m "ray and not slow" tests/e2e
 
 # The browser is Debian's package, because its own downloads may be out of reach.
 test-page: .venv/dev/.installed page/node_modules/.package-lock.json  ## use the web page in a browser; needs Node, installs Chromium
 	@for name in chromium chromium-browser google-chrome; do command -v $$name && exit; done || \
 		{ apt-get update && apt-get install --yes --no-install-recommends chromium; }
-	$(DEV)/python -m pytest -m page $(SIDE_BY_SIDE)
+	$(DEV)/python -m pytest -m page $(SIDE_BY_SIDE) tests/e2e/page
 
 page: page/node_modules/.package-lock.json  ## build the web page from page/ into service/page/; needs Node
 	npm run --prefix page build
