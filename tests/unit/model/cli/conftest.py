@@ -1,10 +1,16 @@
 """A run, its export and its manifest."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
+import model.cli.export
 from artifact.manifest import ClassifierManifest, read_manifest
+from model.tasks.base import ExportGraph
 from tests.support.commands import export, train
 
 
@@ -15,9 +21,40 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def programs(run: Path) -> dict[bool, torch.onnx.ONNXProgram]:
+    """ONNX programs of the run that have been traced so far, by whether their shapes are fixed."""
+    del run  # each has its own programs
+    return {}
+
+
+@contextmanager
+def tracing_once(programs: dict[bool, torch.onnx.ONNXProgram]) -> Iterator[None]:
+    """Trace each ONNX program of a run only in its first export; everything else in an export runs each time."""
+    trace = model.cli.export.onnx_program
+
+    def traced(source: ExportGraph, module: nn.Module) -> torch.onnx.ONNXProgram:
+        is_fixed = module is source.fixed
+        if is_fixed not in programs:
+            programs[is_fixed] = trace(source, module)
+        return programs[is_fixed]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model.cli.export, "onnx_program", traced)
+        yield
+
+
+@pytest.fixture
+def traced_once(programs: dict[bool, torch.onnx.ONNXProgram]) -> Iterator[None]:
+    """For tests that export the run again: tracing takes most of an export, and gives the same program."""
+    with tracing_once(programs):
+        yield
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path, programs: dict[bool, torch.onnx.ONNXProgram], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The export of the run as version 1."""
-    return export(run, tmp_path_factory.mktemp("exports"))
+    with tracing_once(programs):
+        return export(run, tmp_path_factory.mktemp("exports"))
 
 
 @pytest.fixture(scope="module")

@@ -62,6 +62,7 @@ def test_export_writes_four_files_and_lists_them_in_the_manifest(exported: Path,
     assert [path.name for path in exported.parent.iterdir()] == ["1"]
 
 
+@pytest.mark.usefixtures("traced_once")
 def test_concurrent_exports_get_different_versions(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another export publishes versions 1 and 2 after this one has started."""
     rename, versions = os.rename, tmp_path / "synthetic"
@@ -78,6 +79,7 @@ def test_concurrent_exports_get_different_versions(run: Path, tmp_path: Path, mo
     assert sorted(path.name for path in versions.iterdir()) == ["1", "2", "3"]
 
 
+@pytest.mark.usefixtures("traced_once")
 def test_export_that_cannot_be_renamed_leaves_no_files(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,6 +92,7 @@ def test_export_that_cannot_be_renamed_leaves_no_files(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("traced_once")
 def test_export_to_a_full_disk_leaves_no_files(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with full_beyond(1000):
         assert call("export", run, "--out", tmp_path, "--device", "cpu") == 2
@@ -97,6 +100,7 @@ def test_export_to_a_full_disk_leaves_no_files(run: Path, tmp_path: Path, capsys
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("traced_once")
 @pytest.mark.parametrize("name", ["model.ts", "golden.npz", "manifest.json"])
 def test_disk_that_becomes_full_does_not_change_other_versions(
     run: Path,
@@ -193,6 +197,7 @@ def test_export_contains_no_paths_of_the_machine(exported: Path) -> None:
         assert not any(str(place).encode() in content for content in contents)
 
 
+@pytest.mark.usefixtures("traced_once")
 def test_second_export_is_the_next_version(run: Path, exported: Path, tmp_path: Path) -> None:
     shutil.copytree(exported, tmp_path / "synthetic" / "9")
     (tmp_path / "synthetic" / "notes").mkdir()
@@ -214,6 +219,7 @@ def test_check_agreement_returns_the_measured_error(
         model.cli.export.check_agreement(manifest, exported, golden, {"logits": tampered})
 
 
+@pytest.mark.usefixtures("traced_once")
 def test_export_that_disagrees_with_pytorch_is_rejected_and_leaves_no_files(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -249,6 +255,7 @@ def test_export_of_a_folder_without_checkpoint_is_an_error(tmp_path: Path, capsy
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("traced_once")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 @pytest.mark.parametrize("command", ["evaluate run", "evaluate export", "export run"])
 def test_unavailable_cuda_is_an_error(

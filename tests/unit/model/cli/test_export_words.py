@@ -18,7 +18,7 @@ from artifact.documents import OnOverflow, pad_rows
 from artifact.errors import BadExport
 from artifact.loading import load_export
 from artifact.local import Model
-from artifact.manifest import ClassifierManifest, Format, read_manifest, sha256_of
+from artifact.manifest import ClassifierManifest, Format, sha256_of
 from model.config.recipes import load_recipe
 from model.nn.classifier import WordClassifier
 from model.tasks import task_of
@@ -94,18 +94,6 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         patch.setattr(views, "is_better", lambda *_: True)
         patch.setattr(views, "combine", lambda _, second, __: (1.0, 0.0 if second is None else 2.0))
         return trained(folder, "words", 64, NGRAM_VIEW, VECTOR_VIEW)
-
-
-@pytest.fixture(scope="module")
-def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return export(run, tmp_path_factory.mktemp("exports"))
-
-
-@pytest.fixture(scope="module")
-def manifest(exported: Path) -> ClassifierManifest:
-    manifest = read_manifest(exported)
-    assert isinstance(manifest, ClassifierManifest)
-    return manifest
 
 
 @pytest.fixture(scope="module")
@@ -304,6 +292,7 @@ def with_golden(exported: Path, tmp_path: Path, alter: object) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("traced_once")
 @pytest.mark.parametrize("run", ["n-gram view"], indirect=True)
 def test_export_that_disagrees_in_the_short_bucket_only_is_rejected(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
