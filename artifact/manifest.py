@@ -64,8 +64,8 @@ class FixedShapes(_Part):
     path: FileName
     sha256: Sha256
     for_all_batches: bool = False
-    """Whether CUDA computes batches that are not recorded with this file, too: those of `Graph.files` hold an operator
-    that it does not compute."""
+    """Whether CUDA uses this file for unrecorded batches as well. It then never uses `Graph.files`, which contain an
+    operator without a CUDA kernel."""
 
 
 class TensorSpec(_Part):
@@ -92,8 +92,11 @@ class Graph(_Part):
             raise BadExport(f"the export holds no {format} file", "manifest")
         return files
 
-    def paths_on_cuda(self) -> dict[int, str]:
-        """Names of the ONNX files for batches on CUDA that are not recorded, by bucket. Raises: BadExport."""
+    def cuda_files(self) -> dict[int, str]:
+        """Name of the ONNX file of each bucket that CUDA uses for unrecorded batches.
+
+        Raises: BadExport if there is no ONNX file.
+        """
         paths = {bucket: file.path for bucket, file in self.files_of("onnx").items()}
         fixed = self.fixed_shapes
         return dict.fromkeys(paths, fixed.path) if fixed is not None and fixed.for_all_batches else paths

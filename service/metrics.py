@@ -220,8 +220,10 @@ class Metrics:
     def __init__(self, node: str | None = None) -> None:
         if (shared := os.environ.get(SHARED)) == "":
             raise BadExport(f"{SHARED} is empty; unset it, or name a folder", "start")
-        if SHARED.lower() in os.environ:  # prometheus_client would write files where it says
-            raise BadExport(f"{SHARED.lower()} is not supported; set {SHARED} instead", "start")
+        if shared is None and (old := SHARED.lower()) in os.environ:  # prometheus_client would use this folder
+            raise BadExport(
+                f"{old} is set, but not supported; unset it, and set {SHARED} to a folder if needed", "start"
+            )
         self.is_shared = bool(shared)
         self.registry = r = CollectorRegistry()
         self._exposed = CollectorRegistry() if shared else r

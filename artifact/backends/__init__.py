@@ -43,7 +43,7 @@ def _create_onnx_backend(files: dict[int, Path], graph: Graph, folder: Path, dev
     from artifact.backends.onnx import OnnxBackend
 
     if use_cuda(device):
-        on_cuda = CudaBackend({bucket: folder / path for bucket, path in graph.paths_on_cuda().items()}, graph)
+        on_cuda = CudaBackend({bucket: folder / path for bucket, path in graph.cuda_files().items()}, graph)
         if on_cuda.is_usable:
             return on_cuda
         if device == "cuda":

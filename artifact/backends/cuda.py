@@ -49,7 +49,7 @@ class CudaBackend:
         """Load all sessions and record all batches.
 
         Args:
-            files: ONNX file of each bucket (`Graph.paths_on_cuda`), all in one folder.
+            files: ONNX file of each bucket (`Graph.cuda_files`), all in one folder.
             graph: the graph that they compute.
             runs_on: cpu computes the same batches on a CPU, without recording them; for tests.
 

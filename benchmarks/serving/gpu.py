@@ -105,7 +105,7 @@ def measure_model(folder: Path, device: Device, seconds: float) -> Data:
             continue
         found["load_s"][format] = round(model.load_seconds, 3)
         found["device_mib"][format] = device_mib(device) - before
-    path = min(files_on_cuda(folder).values())  # one file for all buckets
+    path = min(files_on_cuda(folder).values())  # all buckets have the same file
     found["left_to_cpu"] = operators_on_cpu(path, device)  # after the libraries of CUDA are loaded
     if device == "cuda" and (onnx := models.get("onnx, cuda")) is not None and onnx.manifest.fixed_shapes is not None:
         without = onnx.manifest.model_copy(update={"fixed_shapes": None})
@@ -121,8 +121,8 @@ def measure_model(folder: Path, device: Device, seconds: float) -> Data:
 
 
 def files_on_cuda(folder: Path) -> dict[int, Path]:
-    """ONNX files of an export for batches that are not recorded, by bucket."""
-    return {bucket: folder / path for bucket, path in read_manifest(folder).paths_on_cuda().items()}
+    """ONNX file of each bucket that CUDA uses for unrecorded batches."""
+    return {bucket: folder / path for bucket, path in read_manifest(folder).cuda_files().items()}
 
 
 def device_mib(device: Device) -> int:

@@ -113,10 +113,7 @@ def _write_graphs(best: Trained, folder: Path) -> list[Graph]:
         graph = write_graph(source, outputs, folder)
         assert graph.fixed_shapes is not None
         graphs.append(graph)
-        on_cuda = {graph.fixed_shapes.path}
-        if not source.fixed_for_all_batches:
-            on_cuda.add(f"{source.name}.onnx")
-        for path in on_cuda:
+        for path in sorted({graph.fixed_shapes.path, *graph.cuda_files().values()}):
             check_operators(folder / path)
         for bucket in source.buckets:
             check_agreement(graphs[-1], folder, *fitting(source.golden, outputs, bucket))
@@ -162,7 +159,7 @@ def write_graph(source: ExportGraph, outputs: Arrays, folder: Path) -> Graph:
     _write_onnx(source, source.module, paths["onnx"])
     if source.fixed is not None:
         fixed = folder / f"{source.name}.fixed.onnx"
-        _write_onnx(source, source.fixed, fixed)
+        _write_onnx(source, source.fixed.eval(), fixed)
         share_weights(fixed, paths["onnx"])
     with warnings.catch_warnings(), torch.no_grad():
         warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)

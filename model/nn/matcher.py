@@ -44,9 +44,9 @@ class DocumentEncoder(nn.Module):
         self.register_buffer("deviation", torch.ones(encoder.dim))
 
     def for_cuda(self) -> "DocumentEncoder":
-        """The same encoder, sharing its parameters, with operators that CUDA computes."""
+        """The same encoder for an export to CUDA. It shares the parameters."""
         other, stem = copy.copy(self), copy.copy(self.stem)
-        stem.is_for_cuda = True
+        stem.avoids_int8 = True
         other._modules = {**self._modules, "stem": stem}
         return other
 

@@ -40,8 +40,8 @@ class NgramStem(nn.Module):
         self.register_buffer("fold", fold, persistent=False)
         self.register_buffer("scale", torch.ones(dim), persistent=False)
         self.register_buffer("positions", torch.arange(num_tokens * config.patch_length), persistent=False)
-        self.is_for_cuda = False
-        """Whether it is exported with operators that CUDA computes; a CPU has a faster one."""
+        self.avoids_int8 = False
+        """Whether the export avoids MatMulInteger, which is faster on a CPU but has no CUDA kernel."""
 
     def rows(self, document: Tensor, lengths: Tensor) -> Tensor:
         """Table row of every n-gram, 0 for none: (B, N) bytes -> (B, N, k)."""
@@ -68,8 +68,8 @@ class NgramStem(nn.Module):
         if self.training:  # same sum, without storing the gradient of each row
             summed = nn.functional.embedding_bag(rows, self.weight, mode="sum", padding_idx=0)
         else:
-            in_bytes = self.weight.dtype == torch.int8 and not self.is_for_cuda
-            summed = sum_rows(nn.functional.embedding(rows, self.weight), in_bytes=in_bytes)
+            in_int8 = self.weight.dtype == torch.int8 and not self.avoids_int8
+            summed = sum_rows(nn.functional.embedding(rows, self.weight), in_int8=in_int8)
         return (summed * self.scale).reshape(batch, -1, self.weight.shape[1]) / size
 
     @torch.no_grad()

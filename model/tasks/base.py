@@ -52,10 +52,10 @@ class ExportGraph:
     buckets: tuple[int, ...]
     """Supported lengths of the inputs' second axis, ascending; the golden inputs have the last."""
     fixed: nn.Module | None = None
-    """The same function for CUDA, if `module` does not suit it; shares its parameters. Its shapes do not depend on
-    values."""
+    """The same function for CUDA, with shapes that do not depend on values. It shares the parameters of `module`. None
+    if CUDA can use `module`."""
     fixed_for_all_batches: bool = False
-    """Whether CUDA computes all batches with `fixed`, because it does not compute an operator of `module`."""
+    """Whether CUDA uses `fixed` for every batch: `module` contains an operator without a CUDA kernel."""
 
 
 class Learner(ABC):

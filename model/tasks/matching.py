@@ -165,10 +165,17 @@ class Matching(TextTask[MatchingRun]):
 
     def graphs(self, model: nn.Module) -> Sequence[ExportGraph]:
         assert isinstance(model, Matcher)
-        dim, encoder = self.config.model.encoder.dim, model.encoder
-        golden, buckets, on_cuda = golden_documents(self.length), self.config.model.buckets, encoder.for_cuda()
+        dim = self.config.model.encoder.dim
         return [
-            ExportGraph("model", encoder, golden, ("vectors",), buckets, on_cuda, fixed_for_all_batches=True),
+            ExportGraph(
+                "model",
+                model.encoder,
+                golden_documents(self.length),
+                ("vectors",),
+                self.config.model.buckets,
+                model.encoder.for_cuda(),
+                fixed_for_all_batches=True,
+            ),
             ExportGraph("head", model.head, golden_vectors(dim), ("logits",), (dim,)),
         ]
 

@@ -8,10 +8,10 @@ from tests.support.paths import EXPORTS
 
 
 def files_for_cuda() -> list[Path]:
-    """Every ONNX file that CUDA computes."""
+    """Every shipped ONNX file that CUDA uses."""
     found = set[Path]()
     for folder in find_exports(EXPORTS):
         for graph in read_manifest(folder).graphs:
             assert graph.fixed_shapes is not None
-            found |= {folder / path for path in (graph.fixed_shapes.path, *graph.paths_on_cuda().values())}
+            found |= {folder / path for path in (graph.fixed_shapes.path, *graph.cuda_files().values())}
     return sorted(found)

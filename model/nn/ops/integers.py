@@ -23,16 +23,16 @@ def divide(x: Tensor, y: Tensor | int) -> Tensor:
     return (x.double() / y).long()
 
 
-def sum_rows(x: Tensor, *, in_bytes: bool) -> Tensor:
+def sum_rows(x: Tensor, *, in_int8: bool) -> Tensor:
     """Sum of int8 rows: (M, K, C) -> (M, C) float32. The sum is exact for K up to 2^16.
 
     Args:
         x: the rows.
-        in_bytes: export a product of bytes with ones, which has no conversion of each byte to float32, but also no
-            kernel on CUDA.
+        in_int8: whether the ONNX graph multiplies by a row of ones in int8 (MatMulInteger). This needs no float32 copy
+            of the rows, but has no CUDA kernel.
 
     """
-    if not (in_bytes and torch.compiler.is_exporting()):
+    if not (in_int8 and torch.onnx.is_in_onnx_export()):
         return x.float().sum(1)
     ones = torch.ones(1, x.shape[1], dtype=torch.uint8)
     shape = (x.shape[0], 1, x.shape[2])

@@ -241,7 +241,11 @@ def test_full_disk_is_an_error(tmp_path: Path) -> None:
     ("name", "value", "message"),
     [
         (SHARED, "", "PROMETHEUS_MULTIPROC_DIR is empty; unset it, or name a folder"),
-        (SHARED.lower(), "/tmp", "prometheus_multiproc_dir is not supported; set PROMETHEUS_MULTIPROC_DIR instead"),
+        (
+            SHARED.lower(),
+            "/tmp",
+            "prometheus_multiproc_dir is set, but not supported; unset it, and set PROMETHEUS_MULTIPROC_DIR",
+        ),
     ],
 )
 def test_unusable_folder_of_shared_metrics_is_an_error(

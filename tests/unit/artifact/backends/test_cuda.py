@@ -111,12 +111,11 @@ def test_unrecorded_batches_use_a_file_that_cuda_computes(
 
 
 def test_batches_are_equal_if_one_file_computes_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recorded batches and the unrecorded ones; the test before shows that they have the same file."""
     monkeypatch.setattr(backend_cuda, "ROWS", (1,))
     folder = version_folder(EXPORTS / "aan")
     graph = read_manifest(folder)
-    on_cuda = CudaBackend(
-        {bucket: folder / path for bucket, path in graph.paths_on_cuda().items()}, graph, runs_on="cpu"
-    )
+    on_cuda = CudaBackend({bucket: folder / path for bucket, path in graph.cuda_files().items()}, graph, runs_on="cpu")
     plain = create_backend(graph, folder, device="cpu")
     for texts in (TEXTS[:1], [text for text in TEXTS if text]):
         inputs = batch(texts, 4096)

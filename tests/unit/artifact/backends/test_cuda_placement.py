@@ -59,8 +59,8 @@ def test_cuda_leaves_only_shapes_to_the_cpu(provider: CudaWithoutGpu) -> None:
 
 
 @pytest.mark.slow
-def test_cuda_leaves_the_sum_of_bytes_to_the_cpu(provider: CudaWithoutGpu) -> None:
-    """Otherwise the matcher needs no file of its own for CUDA."""
+def test_cuda_leaves_the_sum_in_int8_to_the_cpu(provider: CudaWithoutGpu) -> None:
+    """If this fails, CUDA computes MatMulInteger, and the matcher no longer needs a separate file."""
     ((_, left),) = provider.left_to_cpu([version_folder(EXPORTS / "aan") / "model.onnx"]).items()
     assert set(left) - SHAPE_OPERATORS == {"MatMulInteger"}
 

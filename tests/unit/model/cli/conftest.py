@@ -21,22 +21,22 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def programs(run: Path) -> dict[bool, torch.onnx.ONNXProgram]:
-    """ONNX programs of the run that have been traced so far, by whether their shapes are fixed."""
-    del run  # each has its own programs
+def programs(run: Path) -> dict[tuple[str, bool], torch.onnx.ONNXProgram]:
+    """ONNX programs of the run that have been traced so far, by graph and whether it is the one for CUDA."""
+    del run  # an argument, so that each run gets its own dictionary
     return {}
 
 
 @contextmanager
-def tracing_once(programs: dict[bool, torch.onnx.ONNXProgram]) -> Iterator[None]:
+def tracing_once(programs: dict[tuple[str, bool], torch.onnx.ONNXProgram]) -> Iterator[None]:
     """Trace each ONNX program of a run only in its first export; everything else in an export runs each time."""
     trace = model.cli.export.onnx_program
 
     def traced(source: ExportGraph, module: nn.Module) -> torch.onnx.ONNXProgram:
-        is_fixed = module is source.fixed
-        if is_fixed not in programs:
-            programs[is_fixed] = trace(source, module)
-        return programs[is_fixed]
+        key = (source.name, module is source.fixed)
+        if key not in programs:
+            programs[key] = trace(source, module)
+        return programs[key]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model.cli.export, "onnx_program", traced)
@@ -44,14 +44,16 @@ def tracing_once(programs: dict[bool, torch.onnx.ONNXProgram]) -> Iterator[None]
 
 
 @pytest.fixture
-def traced_once(programs: dict[bool, torch.onnx.ONNXProgram]) -> Iterator[None]:
+def traced_once(programs: dict[tuple[str, bool], torch.onnx.ONNXProgram]) -> Iterator[None]:
     """For tests that export the run again: tracing takes most of an export, and gives the same program."""
     with tracing_once(programs):
         yield
 
 
 @pytest.fixture(scope="module")
-def exported(run: Path, programs: dict[bool, torch.onnx.ONNXProgram], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exported(
+    run: Path, programs: dict[tuple[str, bool], torch.onnx.ONNXProgram], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The export of the run as version 1."""
     with tracing_once(programs):
         return export(run, tmp_path_factory.mktemp("exports"))

@@ -37,7 +37,7 @@ SMALL_PAIRS = [
     *("model.encoder.ffn_dim=8", "model.head_dim=8"),
 ]
 ONE_LENGTH = {"text-classification": "model.ngram_view.max_length=256", "text-matching": "model.encoder.seq_len=16"}
-"""Rows of 256 bytes instead of those that the recipe chooses: a graph for several lengths takes longer to export."""
+"""Sets one row length, 256 bytes. The recipe would choose several, whose graph takes longer to export."""
 
 Write = Callable[[str, bytes | str], Path]
 """Writes content to a file below tmp_path, given its name."""

@@ -234,7 +234,7 @@ def test_rounds_have_their_own_learning_rates(tmp_path: Path, monkeypatch: pytes
     assert rates == pytest.approx([2e-3, 5e-4])
 
 
-@pytest.mark.slow  # the normal tests export both views in test_export_words.py, and the n-gram view alone below
+@pytest.mark.slow  # other tests export both views, with weights that training did not choose (test_export_words.py)
 def test_exported_model_agrees_with_the_trained_one(trained: Path, tmp_path: Path) -> None:
     assert call("export", trained, "--out", tmp_path) == 0
     manifest = json.loads((tmp_path / "imdb-s3" / "1" / "manifest.json").read_text())
@@ -356,7 +356,7 @@ def test_own_unlabelled_documents_are_learnt_from(tmp_path: Path, capsys: pytest
     assert out.count("240 documents an epoch") == 3  # of 248, in batches of 16
     run = tmp_path / "runs/films-seed0"
     assert [record["stage"] for record in metrics(run)] == ["n-gram view", "round 1", "round 2", "round 3"]
-    assert call("evaluate", run) == 0  # its export does not depend on where the documents came from
+    assert call("evaluate", run) == 0
 
 
 def test_later_rounds_are_taught_by_both_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,26 +53,28 @@ def test_exported_division_is_exact_for_large_integers(tmp_path: Path) -> None:
 class SumRows(nn.Module):
     """A module of `sum_rows` alone."""
 
-    def __init__(self, *, in_bytes: bool) -> None:
+    def __init__(self, *, in_int8: bool) -> None:
         super().__init__()
-        self.in_bytes = in_bytes
+        self.in_int8 = in_int8
 
     def forward(self, x: Tensor) -> Tensor:
         """Sum rows."""
-        return sum_rows(x, in_bytes=self.in_bytes)
+        return sum_rows(x, in_int8=self.in_int8)
 
 
 @pytest.mark.filterwarnings(r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated:FutureWarning")
+@pytest.mark.parametrize("count", [1, 5, 64])
 @pytest.mark.parametrize(
-    ("in_bytes", "operators"), [(True, {"MatMulInteger", "Squeeze", "Cast"}), (False, {"Cast", "ReduceSum"})]
+    ("in_int8", "operators"), [(True, {"MatMulInteger", "Squeeze", "Cast"}), (False, {"Cast", "ReduceSum"})]
 )
-def test_sums_of_rows_are_exact(tmp_path: Path, operators: set[str], *, in_bytes: bool) -> None:
-    """Also for the extreme values, whose sums of pairs a product of bytes could cut off at 16 bits."""
-    x = np.random.default_rng(0).integers(-128, 128, (4, 64, 5), dtype=np.int8)
+def test_sums_of_rows_are_exact(tmp_path: Path, count: int, operators: set[str], *, in_int8: bool) -> None:
+    """Extreme values included. Kernels add pairs in 16 bits; a factor of one cannot overflow them."""
+    x = np.random.default_rng(0).integers(-128, 128, (4, count, 5), dtype=np.int8)
     x[0], x[1], x[2, ::2] = 127, -128, -128
     expected = x.sum(axis=1, dtype=np.int64)
-    module = SumRows(in_bytes=in_bytes).eval()
+    module = SumRows(in_int8=in_int8).eval()
     assert (module(torch.from_numpy(x)).numpy() == expected).all()
+    assert (torch.export.export(module, (torch.from_numpy(x),)).module()(torch.from_numpy(x)).numpy() == expected).all()
     program = torch.onnx.export(module, (torch.from_numpy(x),), dynamo=True, verbose=False)
     assert program is not None
     assert {node.op_type for node in program.model.graph} == operators
