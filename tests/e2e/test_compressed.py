@@ -13,6 +13,7 @@ import pytest
 import tritonclient.http as triton
 import tritonclient.http.aio as triton_aio
 
+from tests.support.answers import same_answer
 from tests.support.offline import Offline, document
 from tests.support.problems import SECRET, check_problem
 from tests.support.server import Server
@@ -71,8 +72,9 @@ def test_every_route_reads_compressed_bodies(client: httpx.Client, coding: str) 
     found = list(examples(client))
     assert len({path for path, _, _ in found}) > 8
     for path, kind, body in found:
-        plain = client.post(path, content=body, headers={"content-type": kind})
-        assert without_times(post(client, path, CODINGS[coding](body), kind, coding)) == without_times(plain), path
+        plain = without_times(client.post(path, content=body, headers={"content-type": kind}))
+        coded = without_times(post(client, path, CODINGS[coding](body), kind, coding))
+        assert same_answer(coded, plain), f"{path}: {coded} {plain}"  # batches may differ in their number of rows
 
 
 def test_gzip_members_are_concatenated(client: httpx.Client) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from service.settings import Settings
+from tests.support.answers import same_answer
 from tests.support.blocks import BLOCK, run
 from tests.support.paths import ROOT
 from tests.support.server import Server
@@ -83,7 +84,7 @@ def test_code_blocks_print_the_documented_output(page: Path, fresh: Server, tmp_
             continue
         answer = run(code(match, fresh), tmp_path)
         if expected is not None:
-            assert same(values(answer), values(expected)), answer
+            assert same_answer(values(answer), values(expected)), answer
 
 
 def code(match: re.Match[str], server: Server) -> str:
@@ -106,17 +107,6 @@ def values(text: str) -> list[object]:
             found.append(value)
             text = text[end:]
         return found
-
-
-def same(a: object, b: object) -> bool:
-    if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
-    if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, float):
-        # Forecasts are in the units of the data, in which backends differ by more than 1e-5.
-        return a == pytest.approx(b, rel=1e-4, abs=1e-5)
-    return a == b
 
 
 @pytest.mark.slow
