@@ -147,9 +147,8 @@ def test_backends_agree(name: str, tmp_path: Path) -> None:
     No graph has the operator DFT, which is slow on CPUs and not supported by CUDA.
     """
     layers = 2 if name == "dba" else 1  # dba's layers share the latent sequence; tracing takes seconds per layer
-    steps = (
-        {"num_steps": 2} if name in ("nystrom", "skyformer") else {}
-    )  # each step adds the same operators to the graph
+    # Each further step would add the same operators to the graph.
+    steps = {"num_steps": 2} if name in ("nystrom", "skyformer") else {}
     config = with_attention(EncoderConfig(seq_len=512, dim=32, num_layers=layers, ffn_dim=32), name, options=steps)
     torch.manual_seed(0)
     classifier = ByteClassifier(config, 3).eval()
