@@ -1,7 +1,7 @@
 """Parses large bodies in another process, one at a time, in the order in which they arrive.
 
-A thread would not help, because JSON parsers hold the GIL. The process starts with the first large body, has a lower
-priority than the server, ends when the server ends, and is started again if it dies. Its main program is
+A thread would not help, because JSON parsers hold the GIL. The process starts with the first large body, ends when the
+server ends, and is started again if it dies. Once started, it has a lower priority than the server. Its main program is
 `python -m service.parser DESCRIPTOR`; DESCRIPTOR is its end of a socket. A job is a picklable function with its
 arguments.
 """
@@ -106,9 +106,11 @@ def main(descriptor: int) -> None:
     # A terminal sends these signals to the whole process group, but the server decides when to stop.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    os.nice(NICENESS)
     with Connection(descriptor) as connection:
-        while (job := _receive(connection)) is not None:
+        job = _receive(connection)
+        # Only now: receiving the first job imports the modules that it names, and its client waits for them.
+        os.nice(NICENESS)
+        while job is not None:
             function, args, kwargs = job
             del job
             try:
@@ -121,6 +123,7 @@ def main(descriptor: int) -> None:
             except OSError:  # the server was killed
                 return
             del function, args, kwargs, outcome  # free their memory before the next job
+            job = _receive(connection)
 
 
 def _receive(connection: Connection) -> tuple[Callable[..., object], tuple[object, ...], dict[str, object]] | None:

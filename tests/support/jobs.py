@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Callable
 
 
 def process(body: bytes) -> int:
@@ -26,3 +27,16 @@ def large(body: bytes) -> bytes:
     """Return more bytes than a socket buffer holds."""
     del body
     return bytes(2**24)
+
+
+def echo(received: object) -> object:
+    """Return what the process received."""
+    return received
+
+
+class Priority:
+    """Becomes, when it is received, the niceness of the process that receives it."""
+
+    def __reduce__(self) -> tuple[Callable[[int, int], int], tuple[int, int]]:
+        """Tell what to call when it is received."""
+        return os.getpriority, (os.PRIO_PROCESS, 0)

@@ -194,8 +194,8 @@ class ServingClient(httpx.AsyncClient):
 
 
 def serving(*models: LoadedModel, settings: Settings | None = None, table: Table = TABLE) -> ServingClient:
-    """Return a client of an application that serves models without a socket."""
-    chosen, metrics = settings or Settings(), Metrics()
+    """Return a client of an application that serves models without a socket; without `settings`, no deadline passes."""
+    chosen, metrics = settings or Settings(deadline_s=PATIENCE_S), Metrics()
     return ServingClient(Engine(models, chosen, metrics), metrics, chosen, table)
 
 

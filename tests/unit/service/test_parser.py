@@ -46,6 +46,13 @@ async def test_process_has_a_lower_priority(parser: Parser) -> None:
     assert after == min(19, before + NICENESS)
 
 
+async def test_first_job_is_received_at_the_priority_of_the_server(parser: Parser) -> None:
+    """Receiving it imports modules, which took 21 s at the lower priority on two cores with six busy processes."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    assert await parser.run(jobs.echo, jobs.Priority()) == before
+    assert await parser.run(jobs.echo, jobs.Priority()) == min(19, before + NICENESS)
+
+
 async def test_crash_fails_one_job_and_the_next_one_gets_a_new_process(parser: Parser) -> None:
     before = await parser.run(jobs.process, b"")
     with pytest.raises(NotReady, match="ended; send the request again"):
