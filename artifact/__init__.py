@@ -12,16 +12,23 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from artifact.backends.base import Device
     from artifact.local import Model
-    from artifact.manifest import Format
+    from artifact.manifest import Format, Precision
 
 
-def load(folder: "str | PathLike[str]", *, format: "Format" = "onnx", device: "Device" = "auto") -> "Model":
+def load(
+    folder: "str | PathLike[str]",
+    *,
+    format: "Format" = "onnx",
+    device: "Device" = "auto",
+    precision: "Precision" = "float32",
+) -> "Model":
     """Check and load an export. The returned model gives the same answers as the server.
 
     Args:
         folder: `exports/NAME`, which selects the highest version, or `exports/NAME/VERSION`.
         format: onnx (ONNX Runtime) or torchscript (PyTorch).
         device: auto uses CUDA if the runtime offers it.
+        precision: float16 is used if the export has it; it is for CUDA, and slower on a CPU.
 
     Raises: BadExport (artifact.errors); the message is one line that names the file and the reason.
 
@@ -32,4 +39,4 @@ def load(folder: "str | PathLike[str]", *, format: "Format" = "onnx", device: "D
     from artifact.local import Model
     from artifact.manifest import version_folder
 
-    return Model(load_export(version_folder(Path(folder)), format=format, device=device))
+    return Model(load_export(version_folder(Path(folder)), format=format, device=device, precision=precision))

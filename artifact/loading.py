@@ -21,6 +21,7 @@ from artifact.manifest import (
     Graph,
     Manifest,
     MatcherManifest,
+    Precision,
     read_manifest,
     versions_of,
 )
@@ -133,13 +134,17 @@ def find_versions(root: Path) -> FoundVersions:
     return found
 
 
-def load_export(folder: Path, *, format: Format = "onnx", device: Device = "auto") -> LoadedModel:
+def load_export(
+    folder: Path, *, format: Format = "onnx", device: Device = "auto", precision: Precision = "float32"
+) -> LoadedModel:
     """Check the hashes, load the export and verify the golden outputs, which also warms up the runtime.
+
+    In float16, the manifest of the loaded model has the files and the results in float16, if the export has them.
 
     Raises: BadExport; the message is one line that names the file and the reason.
     """
     started = time.perf_counter()
-    manifest = read_manifest(folder)
+    manifest = read_manifest(folder).in_precision(precision)
     place = f"{manifest.name}/{manifest.version}"
     golden = _read_arrays(folder / manifest.golden.path, place, "golden")
     backends = []
@@ -156,7 +161,8 @@ def load_export(folder: Path, *, format: Format = "onnx", device: Device = "auto
     seconds = time.perf_counter() - started
     if manifest.non_commercial:
         log.warning("%s %s: non-commercial use only: %s", manifest.name, manifest.version, manifest.data_terms)
-    log.info("%s %s: loaded in %.2f s (%s, %s)", manifest.name, manifest.version, seconds, format, backends[0].device)
+    how = f"{format}, {backends[0].device}, {manifest.precision}"
+    log.info("%s %s: loaded in %.2f s (%s)", manifest.name, manifest.version, seconds, how)
     return LoadedModel(manifest, backends[0], format, seconds, head, calibration)
 
 

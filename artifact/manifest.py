@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -29,6 +30,7 @@ Text = Annotated[str, StringConstraints(pattern=TEXT)]
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME.pattern}$")]
 Format = Literal["onnx", "torchscript"]
+Precision = Literal["float32", "float16"]
 CalibrationSource = Literal["validation", "history"]
 
 
@@ -42,7 +44,7 @@ class ModelFile(_Part):
     path: FileName
     sha256: Sha256
     format: Format
-    precision: Literal["float32"]
+    precision: Precision
     bucket: int = Field(gt=0)
     """Length of the inputs' second axis: bytes of a document's row, steps of a series' window, or numbers of a vector.
     A file that computes several lengths is listed once for each."""
@@ -84,6 +86,25 @@ class Graph(_Part):
     outputs: tuple[TensorSpec, ...] = Field(min_length=1)
     fixed_shapes: FixedShapes | None = None
     """None if there is no such file. It can be one of `files`."""
+    weights_from: FileName | None = None
+    """ONNX file of another graph of the export that holds weights of this graph's files."""
+
+    @property
+    def precision(self) -> Precision:
+        """Precision of all files."""
+        return self.files[0].precision
+
+    @property
+    def weight_files(self) -> frozenset[str]:
+        """Names of the files that may hold weights of the ONNX files."""
+        others = () if self.weights_from is None else (self.weights_from,)
+        return frozenset((*(file.path for file in self.files), *others))
+
+    @model_validator(mode="after")
+    def _check_precision(self) -> Self:
+        if len(found := sorted({file.precision for file in self.files})) > 1:
+            raise ValueError(f"all files of a graph have one precision, not {' and '.join(found)}")
+        return self
 
     def files_of(self, format: Format) -> dict[int, ModelFile]:
         """Files of one format, by bucket. Raises: BadExport if there is none."""
@@ -142,6 +163,20 @@ class Result(_Part):
     compared_with: str
 
 
+class Float16(_Part):
+    """The main graph with S3Attention blocks that compute in float16: what differs from float32."""
+
+    files: tuple[ModelFile, ...] = Field(min_length=1)
+    """ONNX files."""
+    fixed_shapes: FixedShapes
+    weights_from: FileName
+    golden: ArrayFile
+    """The golden inputs, and the expected outputs in float16."""
+    tolerance: float = Field(gt=0, le=MAX_TOLERANCE)
+    """Instead of the tolerance in float32."""
+    results: tuple[Result, ...]
+
+
 class ReliabilityBin(_Part):
     """Test documents whose top score falls into one bin."""
 
@@ -166,16 +201,52 @@ class _Export(Graph):
     results: tuple[Result, ...]
     data_terms: Text
     non_commercial: bool
+    float16: Float16 | None = None
+    """None if the export is in float32 only."""
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """All graphs of the export."""
+        """The graphs that compute an answer."""
         return (self,)
 
     @property
     def archives(self) -> tuple[ArrayFile, ...]:
-        """All .npz archives of the export."""
+        """The .npz archives that an answer needs."""
         return (self.golden,)
+
+    def in_precision(self, precision: Precision) -> Self:
+        """The manifest with the files, golden outputs, tolerance and results of a precision.
+
+        An export without float16 stays in float32.
+        """
+        if precision == "float32" or self.float16 is None:
+            return self
+        return self.model_copy(update={name: getattr(self.float16, name) for name in Float16.model_fields})
+
+    def listed(self) -> Iterator[ModelFile | FixedShapes | ArrayFile]:
+        """Yield every file of the export; a file may be listed several times."""
+        for manifest in (self, self.in_precision("float16")):
+            yield from manifest.archives
+            for graph in manifest.graphs:
+                yield from graph.files
+                if graph.fixed_shapes is not None:
+                    yield graph.fixed_shapes
+
+    @model_validator(mode="after")
+    def _check_float16(self) -> Self:
+        """Check the precision of all files, and that float16 has the same buckets."""
+        if self.precision != "float32":
+            raise ValueError(f"files have precision float32, not {self.precision}")
+        if self.float16 is None:
+            return self
+        files, weights = self.float16.files, self.float16.weights_from
+        if {(file.precision, file.format) for file in files} != {("float16", "onnx")}:
+            raise ValueError("files of `float16` have precision float16 and format onnx")
+        if (found := [file.bucket for file in files]) != (expected := sorted(self.files_of("onnx"))):
+            raise ValueError(f"files of `float16` have the buckets {found}, those in float32 {expected}")
+        if weights not in self.weight_files:
+            raise ValueError(f"weights_from of `float16` is {weights}, none of {', '.join(sorted(self.weight_files))}")
+        return self
 
 
 class _TextExport(_Export):
@@ -382,9 +453,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise BadExport(f"{place}: {MANIFEST}: {key or 'task'}: {first['msg']}", "manifest") from None
     if (manifest.name, str(manifest.version)) != (folder.parent.name, folder.name):
         raise BadExport(f"{place}: {MANIFEST} names {manifest.name}/{manifest.version}", "manifest")
-    files: list[ModelFile | FixedShapes | ArrayFile] = [file for graph in manifest.graphs for file in graph.files]
-    files += [graph.fixed_shapes for graph in manifest.graphs if graph.fixed_shapes is not None]
-    files += manifest.archives
+    files = list(manifest.listed())
     for path, sha256 in dict.fromkeys((file.path, file.sha256) for file in files):
         _check_hash(folder / path, sha256, place)
     if unlisted := sorted({path.name for path in folder.iterdir()} - {MANIFEST, *(file.path for file in files)}):

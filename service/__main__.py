@@ -135,13 +135,14 @@ def _check(arguments: list[str]) -> int:
     )
     parser.add_argument("--backend", choices=["onnx", "torchscript"], default="onnx")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    parser.add_argument("--precision", choices=["float32", "float16"], default="float32")
     args = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     root: Path = args.exports
     folders, defaults = _exports(root)
     manifests = []
     for folder in folders:
-        model = load_export(folder, format=args.backend, device=args.device)
+        model = load_export(folder, format=args.backend, device=args.device, precision=args.precision)
         manifest = model.manifest
         manifests.append(manifest)
         print(f"{manifest.name:<24} {manifest.version:>4}  {manifest.task}  ok in {model.load_seconds:.2f} s")

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from artifact.backends.base import Array, Device, Tensors, first_line, output_error
 from artifact.backends.onnx import load_session
 from artifact.errors import BadExport
-from artifact.manifest import Graph, TensorSpec
+from artifact.manifest import Graph, Precision, TensorSpec
 
 ROWS = (1, 4, 16, 64)
 """Numbers of rows of recorded batches."""
 RECORDED_BYTES = 16 * 4096
 """Maximum size of a recorded batch. The kernels of larger ones take longer than launching them."""
-ALLOWED_ERROR = 1e-4
+ALLOWED_ERROR: dict[Precision, float] = {"float32": 1e-4, "float16": 1e-2}
 """Maximum difference of a recorded batch, as `output_error`."""
 CUDA = "CUDAExecutionProvider"
 DTYPES: dict[str, type[np.generic]] = {"UINT8": np.uint8, "INT32": np.int32, "FP32": np.float32}
@@ -59,7 +59,7 @@ class CudaBackend:
         self._input = graph.inputs[0].name
         self._outputs = [spec.name for spec in graph.outputs]
         self._runs_on = runs_on
-        self._covered = {file.path for file in graph.files}
+        self._covered = graph.weight_files
         self._sessions: dict[int, Any] = {}
         self._recorded: dict[tuple[int, int], RecordedBatch] = {}
         weakref.finalize(self, _release, self._sessions, self._recorded).atexit = False
@@ -109,10 +109,10 @@ class CudaBackend:
         found = on_device_thread(self._recorded[bucket, rows].run, given)
         expected = on_device_thread(self._sessions[bucket].run, self._outputs, given)
         error = max(output_error(x, y) for x, y in zip(found, expected, strict=True))
-        if not error <= ALLOWED_ERROR:
+        if not error <= (allowed := ALLOWED_ERROR[graph.precision]):
             raise BadExport(
                 f"{name}: a recorded batch of {rows} rows of {bucket} is {error:.2e} from the same batch without a "
-                f"recording; allowed {ALLOWED_ERROR:.0e}",
+                f"recording; allowed {allowed:.0e}",
                 "backend",
             )
 

@@ -30,7 +30,7 @@ class OnnxBackend:
     def __init__(self, files: dict[int, Path], graph: Graph) -> None:
         self._input = graph.inputs[0].name
         self._outputs = [spec.name for spec in graph.outputs]
-        providers, covered = ["CPUExecutionProvider"], {file.path for file in graph.files}
+        providers, covered = ["CPUExecutionProvider"], graph.weight_files
         sessions = {
             path: load_session(path, providers, disabled=SLOW_ON_CPU, covered=covered) for path in set(files.values())
         }

@@ -24,7 +24,7 @@ from artifact.backends.base import Device
 from artifact.backends.cuda import CudaBackend
 from artifact.errors import BadExport
 from artifact.loading import LoadedModel, find_exports, load_export
-from artifact.manifest import ForecasterManifest, Format, read_manifest
+from artifact.manifest import ForecasterManifest, Format, Precision, read_manifest
 from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.load import closed_loop, post, run
@@ -95,16 +95,18 @@ def measure_model(folder: Path, device: Device, seconds: float) -> Data:
         "batches": [],
     }
     models: dict[str, LoadedModel] = {}
-    formats: tuple[Format, ...] = ("onnx", "torchscript")
-    for format in formats:
+    ways: list[tuple[str, Format, Precision]] = [("onnx", "onnx", "float32"), ("torchscript", "torchscript", "float32")]
+    if read_manifest(folder).float16 is not None:
+        ways.append(("float16", "onnx", "float16"))
+    for way, format, precision in ways:
         before = device_mib(device)
         try:  # verifies the golden outputs
-            models[f"{format}, {device}"] = model = load_export(folder, format=format, device=device)
+            models[f"{way}, {device}"] = model = load_export(folder, format=format, device=device, precision=precision)
         except BadExport as error:
-            found["failures"][format] = str(error)
+            found["failures"][way] = str(error)
             continue
-        found["load_s"][format] = round(model.load_seconds, 3)
-        found["device_mib"][format] = device_mib(device) - before
+        found["load_s"][way] = round(model.load_seconds, 3)
+        found["device_mib"][way] = device_mib(device) - before
     path = min(files_on_cuda(folder).values())  # all buckets have the same file
     found["left_to_cpu"] = operators_on_cpu(path, device)  # after the libraries of CUDA are loaded
     if device == "cuda" and (onnx := models.get("onnx, cuda")) is not None and onnx.manifest.fixed_shapes is not None:
@@ -224,8 +226,15 @@ def report(record: Record) -> str:
 
 def models(data: Data, device: str) -> str:
     """Milliseconds per batch of each export, and what the runtime leaves to the CPU."""
-    columns = {f"onnx, {device}": "ONNX", UNRECORDED: "not recorded", f"torchscript, {device}": "TorchScript"}
-    columns["onnx, cpu"] = "CPU core"
+    columns = {
+        f"onnx, {device}": "ONNX",
+        f"float16, {device}": "float16",
+        UNRECORDED: "not recorded",
+        f"torchscript, {device}": "TorchScript",
+        "onnx, cpu": "CPU core",
+    }
+    measured = {one["on"] for model in data["models"] for one in model["batches"]}
+    columns = {on: name for on, name in columns.items() if on in measured}
     rows, loads = [], []
     for model in data["models"]:
         times = {(one["on"], one["bucket"], one["rows"]): one["ms"] for one in model["batches"]}

@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared_arguments(parser)
     parser.add_argument("folder", help="a run folder, or an export below exports/")
     parser.add_argument("--out", help="JSON file for the results of an export (default: in the current folder)")
+    parser.add_argument("--precision", default="float32", choices=["float32", "float16"], help="precision of an export")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -41,12 +42,16 @@ def run(args: argparse.Namespace) -> None:
     data = Path(args.data) if args.data is not None else None
     stated, warning = None, ""
     if (folder / "best.pt").is_file():
+        if args.precision != "float32":
+            raise UserError(f"--precision {args.precision}: {folder} is a run, not an export")
         found = evaluate_run(folder, Path(args.data_dir), data, args.device)
         name = "evaluation" if found.file is None else f"evaluation-{name_of(found.file, HELD_OUT)}"
         target, warning = folder / f"{name}.json", unfinished(folder)
     else:
         folder = version_folder(folder)
-        manifest = read_manifest(folder)
+        manifest = read_manifest(folder).in_precision(args.precision)
+        if manifest.precision != args.precision:
+            raise UserError(f"{folder} has no {args.precision}; `export --float16` adds it")
         found = evaluate_export(manifest, folder, Path(args.data_dir), data, args.device)
         stated = manifest.results
         target = Path(args.out or f"evaluation-{manifest.name}-{manifest.version}.json")

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import warnings
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,15 @@ from artifact.defaults import DEFAULTS, add_default
 from artifact.manifest import (
     MANIFEST,
     SCHEMA_VERSION,
+    ArrayFile,
     ClassifierManifest,
     FixedShapes,
+    Float16,
     Format,
     Graph,
     Manifest,
     ModelFile,
+    Precision,
     TensorSpec,
     is_version,
     parse_manifest,
@@ -41,16 +45,17 @@ from model.cli.arguments import add_held_out_arguments, add_shared_arguments, he
 from model.cli.operators import check_operators
 from model.cli.results import print_results
 from model.cli.weights import share_weights
-from model.errors import ExportMismatch, writing
+from model.errors import ExportMismatch, UserError, writing
 from model.tasks.base import FINGERPRINT, Arrays, ExportGraph, backend_run, module_outputs, module_runs, write_arrays
 from model.tasks.classification import NGRAMS
 from model.training.plot import plot_reliability
 from model.training.trained import Trained, find_run, load_trained, unfinished
 
-TOLERANCE = 1e-5
+TOLERANCES: dict[Precision, float] = {"float32": 1e-5, "float16": 1e-2}
+"""Maximum difference between backends, as `output_error`; in float16 also from the outputs in float32."""
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 """errno values of renaming a folder to one that exists."""
-SUFFIX: dict[Format, str] = {"onnx": "onnx", "torchscript": "ts"}
+GOLDEN, GOLDEN_FLOAT16 = "golden.npz", "golden.float16.npz"
 DATATYPES = {"uint8": "UINT8", "int32": "INT32", "float32": "FP32"}
 
 
@@ -60,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_held_out_arguments(parser)
     parser.add_argument("run_folder", metavar="RUN", help="folder of the run")
     parser.add_argument("--out", default="exports", help="folder of the exports (default: %(default)s)")
+    parser.add_argument("--float16", action="store_true", help="also export blocks in float16, for LONGDOC_PRECISION")
 
 
 def run(args: argparse.Namespace) -> Path:
@@ -67,8 +73,9 @@ def run(args: argparse.Namespace) -> Path:
 
     The files are written to a temporary folder beside the versions, which is renamed at the end.
 
-    Raises: UserError, also if --data is missing or the disk is full; BadExport if a backend cannot load the export;
-        ExportMismatch if the outputs of eager PyTorch, TorchScript and ONNX Runtime differ.
+    Raises: UserError, also if --data is missing, the disk is full, or --float16 is given for a model without blocks;
+        BadExport if a backend cannot load the export; ExportMismatch if the outputs of eager PyTorch, TorchScript and
+        ONNX Runtime differ, or those in float16 from those in float32.
 
     """
     given, run_folder = Path(args.data or args.data_dir), find_run(Path(args.run_folder))
@@ -81,7 +88,8 @@ def run(args: argparse.Namespace) -> Path:
     try:
         with writing(versions):
             graphs = _write_graphs(best, partial)
-            manifest = _manifest(best, version, graphs, partial, args.device)
+            float16 = _write_float16(best, partial, graphs, args.device) if args.float16 else None
+            manifest = _manifest(best, version, graphs, float16, partial, args.device)
             folder = _publish(partial, manifest, versions)
     except BaseException:
         shutil.rmtree(partial)
@@ -89,6 +97,9 @@ def run(args: argparse.Namespace) -> Path:
             versions.rmdir()
         raise
     print_results(manifest.results, best.task.notes)
+    if manifest.float16 is not None:
+        print("in float16:")
+        print_results(manifest.float16.results)
     print(f"exported {folder}")
     if warning := unfinished(run_folder):
         print(warning)
@@ -107,18 +118,62 @@ def _write_graphs(best: Trained, folder: Path) -> list[Graph]:
     """
     golden: Arrays = {}
     graphs = []
-    for source in best.task.graphs(best.model if best.final is None else best.final):
+    for source in _sources(best):
         outputs = eager(source)
         golden |= {**source.golden, **outputs}
-        graph = write_graph(source, outputs, folder)
-        assert graph.fixed_shapes is not None
-        graphs.append(graph)
-        for path in sorted({graph.fixed_shapes.path, *graph.cuda_files().values()}):
-            check_operators(folder / path)
-        for bucket in source.buckets:
-            check_agreement(graphs[-1], folder, *fitting(source.golden, outputs, bucket))
-    write_arrays(folder / "golden.npz", golden)
+        graphs.append(write_graph(source, outputs, folder))
+        _check(source, graphs[-1], outputs, folder)
+    write_arrays(folder / GOLDEN, golden)
     return graphs
+
+
+def _write_float16(best: Trained, folder: Path, graphs: Sequence[Graph], device: Device) -> Float16:
+    """Write the first graph in float16 and its golden outputs, check and evaluate it.
+
+    Raises: UserError if the model has no blocks; otherwise as `_write_graphs`.
+    """
+    first, *others = _sources(best)
+    source = first.in_float16()
+    if source is None:
+        raise UserError(f"{best.config.name} has no S3Attention blocks to compute in float16; omit --float16")
+    outputs, expected = eager(source), eager(first)
+    check_close("float16 differs from float32", outputs, expected, TOLERANCES["float16"])
+    graph = write_float16(source, outputs, graphs[0], folder)
+    _check(source, graph, outputs, folder)
+    path = folder / GOLDEN_FLOAT16
+    with np.load(folder / GOLDEN) as golden:
+        write_arrays(path, {**golden, **outputs})
+    if best.final is None:
+        runs = [backend_run(one, folder, device) for one in (graph, *graphs[1:])]
+    else:
+        first, *others = best.task.graphs(best.model)
+        tested = first.in_float16()
+        assert tested is not None
+        runs = module_runs([tested, *others], torch.device("cpu"))
+    assert graph.fixed_shapes is not None
+    assert graph.weights_from is not None
+    return Float16(
+        files=graph.files,
+        fixed_shapes=graph.fixed_shapes,
+        weights_from=graph.weights_from,
+        golden=ArrayFile(path=path.name, sha256=sha256_of(path)),
+        tolerance=TOLERANCES["float16"],
+        results=best.task.measure(runs, best.data),
+    )
+
+
+def _sources(best: Trained) -> Sequence[ExportGraph]:
+    """The graphs of the model to export."""
+    return best.task.graphs(best.model if best.final is None else best.final)
+
+
+def _check(source: ExportGraph, graph: Graph, outputs: Arrays, folder: Path) -> None:
+    """Check that CUDA computes every operator, and compare the backends in every bucket with the outputs of PyTorch."""
+    assert graph.fixed_shapes is not None
+    for path in sorted({graph.fixed_shapes.path, *graph.cuda_files().values()}):
+        check_operators(folder / path)
+    for bucket in source.buckets:
+        check_agreement(graph, folder, *fitting(source.golden, outputs, bucket))
 
 
 def _publish(partial: Path, manifest: Manifest, versions: Path) -> Path:
@@ -153,27 +208,47 @@ def eager(source: ExportGraph) -> Arrays:
 
 def write_graph(source: ExportGraph, outputs: Arrays, folder: Path) -> Graph:
     """Write NAME.onnx, NAME.ts (traced, frozen) and, if it differs, NAME.fixed.onnx; returns their description."""
-    names = list(source.golden)
-    paths: dict[Format, Path] = {format: folder / f"{source.name}.{suffix}" for format, suffix in SUFFIX.items()}
-    fixed = paths["onnx"]
-    _write_onnx(source, source.module, paths["onnx"])
-    if source.fixed is not None:
-        fixed = folder / f"{source.name}.fixed.onnx"
-        _write_onnx(source, source.fixed.eval(), fixed)
-        share_weights(fixed, paths["onnx"])
+    path, fixed = _write_onnx_files(source, folder)
+    script = path.with_suffix(".ts")
     with warnings.catch_warnings(), torch.no_grad():
         warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
         traced = torch.jit.trace(source.module, _example(source))
         scripted = io.BytesIO()
         torch.jit.save(torch.jit.freeze(traced), scripted)
-    _copy_without_debug_tables(scripted, paths["torchscript"])
+    _copy_without_debug_tables(scripted, script)
+    return _describe(source, outputs, {"onnx": path, "torchscript": script}, fixed, "float32")
+
+
+def write_float16(source: ExportGraph, outputs: Arrays, float32: Graph, folder: Path) -> Graph:
+    """Write the ONNX files of a graph in float16, which take the other weights from `float32`; returns it."""
+    other = float32.files_of("onnx")[source.buckets[0]].path
+    path, fixed = _write_onnx_files(source, folder, folder / other)
+    graph = _describe(source, outputs, {"onnx": path}, fixed, "float16")
+    return graph.model_copy(update={"weights_from": other})
+
+
+def _write_onnx_files(source: ExportGraph, folder: Path, *others: Path) -> tuple[Path, Path]:
+    """Write NAME.onnx and, if it differs, NAME.fixed.onnx, which take weights from `others`; returns their paths."""
+    path = folder / f"{source.name}.onnx"
+    _write_onnx(source, source.module, path, *others)
+    if source.fixed is None:
+        return path, path
+    fixed = folder / f"{source.name}.fixed.onnx"
+    _write_onnx(source, source.fixed.eval(), fixed, *others, path)
+    return path, fixed
+
+
+def _describe(
+    source: ExportGraph, outputs: Arrays, paths: Mapping[Format, Path], fixed: Path, precision: Precision
+) -> Graph:
+    """Describe a graph and its files."""
     return Graph(
         files=tuple(
-            ModelFile(path=path.name, sha256=sha256_of(path), format=format, precision="float32", bucket=bucket)
+            ModelFile(path=path.name, sha256=sha256_of(path), format=format, precision=precision, bucket=bucket)
             for format, path in paths.items()
             for bucket in source.buckets
         ),
-        inputs=tuple(_spec(name, source.golden[name], 2 if len(source.buckets) > 1 else 1) for name in names),
+        inputs=tuple(_spec(name, array, 2 if len(source.buckets) > 1 else 1) for name, array in source.golden.items()),
         outputs=tuple(
             _spec(name, outputs[name], outputs[name].ndim - 1 if len(source.buckets) > 1 else 1)
             for name in source.outputs
@@ -184,12 +259,14 @@ def write_graph(source: ExportGraph, outputs: Arrays, folder: Path) -> Graph:
     )
 
 
-def _write_onnx(source: ExportGraph, module: nn.Module, path: Path) -> None:
-    """Write an ONNX file with embedded weights, for any number of rows and for all buckets."""
+def _write_onnx(source: ExportGraph, module: nn.Module, path: Path, *others: Path) -> None:
+    """Write an ONNX file for any number of rows and for all buckets; weights that `others` hold are references."""
     program = onnx_program(source, module)
     for node in program.model.graph:
         node.metadata_props.clear()  # stack traces contain local paths
     program.save(path, external_data=False)
+    for other in others:
+        share_weights(path, other)
 
 
 def onnx_program(source: ExportGraph, module: nn.Module) -> torch.onnx.ONNXProgram:
@@ -241,8 +318,9 @@ def _copy_without_debug_tables(script: io.BytesIO, path: Path) -> None:
 def check_agreement(graph: Graph, folder: Path, golden: Arrays, expected: Arrays) -> None:
     """Compare every backend with eager PyTorch, as one batch and row by row. Raises: ExportMismatch."""
     count = len(next(iter(golden.values())))
+    formats = dict.fromkeys(file.format for file in graph.files)
     backends: dict[str, InferenceBackend] = {
-        format: create_backend(graph, folder, format=format, device="cpu") for format in SUFFIX
+        format: create_backend(graph, folder, format=format, device="cpu") for format in formats
     }
     assert graph.fixed_shapes is not None
     backends["onnx with fixed shapes"] = OnnxBackend(
@@ -253,15 +331,21 @@ def check_agreement(graph: Graph, folder: Path, golden: Arrays, expected: Arrays
         rows = [backend.run({k: v[i : i + 1] for k, v in golden.items()}) for i in range(count)]
         alone = {name: np.concatenate([row[name] for row in rows]) for name in expected}
         for what, got in (("in one batch", together), ("row by row", alone)):
-            error = max(output_error(got[name], expected[name]) for name in expected)
-            if not error <= TOLERANCE:
-                raise ExportMismatch(f"{name} {what} differs from eager by {error:.2e}; allowed {TOLERANCE}")
+            check_close(f"{name} {what} differs from eager", got, expected, TOLERANCES[graph.precision])
+
+
+def check_close(what: str, found: Arrays, expected: Arrays, allowed: float) -> None:
+    """Compare the outputs named in `expected`. Raises: ExportMismatch, beginning with `what`."""
+    error = max(output_error(found[name], expected[name]) for name in expected)
+    if not error <= allowed:
+        raise ExportMismatch(f"{what} by {error:.2e}; allowed {allowed}")
 
 
 def _manifest(
     best: Trained,
     version: int,
-    graphs: list[Graph],
+    graphs: Sequence[Graph],
+    float16: Float16 | None,
     folder: Path,
     device: Device,
 ) -> Manifest:
@@ -283,8 +367,9 @@ def _manifest(
             "task": recipe["task"],
             **graphs[0].model_dump(),
             **({"head": graphs[1].model_dump()} if len(graphs) > 1 else {}),
-            "golden": {"path": "golden.npz", "sha256": sha256_of(folder / "golden.npz")},
-            "tolerance": TOLERANCE,
+            "golden": {"path": GOLDEN, "sha256": sha256_of(folder / GOLDEN)},
+            "tolerance": TOLERANCES["float32"],
+            "float16": None if float16 is None else float16.model_dump(),
             **task.manifest(runs, results, best.data, folder),
             "training": {
                 "recipe": recipe,

@@ -12,11 +12,12 @@ SMALLEST = 1024
 def share_weights(path: Path, other: Path) -> None:
     """Rewrite an ONNX file: weights that another file in its folder also holds become references to that file.
 
-    Only initializers of the main graph of at least SMALLEST bytes are replaced. They may be unaligned in `other`.
+    Only initializers of the main graph of at least SMALLEST bytes are replaced, unless they are references already.
+    They may be unaligned in `other`.
 
     Reference:  ONNX external data, whose location here is the other ONNX file: https://onnx.ai/onnx/repo-docs/ExternalData.html
     """
-    content, model = other.read_bytes(), onnx.load(path)
+    content, model = other.read_bytes(), onnx.load(path, load_external_data=False)
     for tensor in model.graph.initializer:
         raw = tensor.raw_data
         if len(raw) < SMALLEST or (offset := content.find(raw)) < 0:

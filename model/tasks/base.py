@@ -18,6 +18,7 @@ from artifact.manifest import Graph, Result
 from model.config.run import RunConfig
 from model.data.own import NO_FILES, HeldOut
 from model.errors import UserError
+from model.nn.float16 import with_float16_blocks
 from model.tasks.tfidf import Baseline
 
 Batch = tuple[Tensor, ...]
@@ -56,6 +57,17 @@ class ExportGraph:
     if CUDA can use `module`."""
     fixed_for_all_batches: bool = False
     """Whether CUDA uses `fixed` for every batch: `module` contains an operator without a CUDA kernel."""
+
+    def in_float16(self) -> "ExportGraph | None":
+        """The graph for CUDA with blocks that compute in float16, as NAME.float16; None if it has no blocks."""
+        module, fixed = self.module, self.fixed
+        if fixed is not None and self.fixed_for_all_batches:
+            module, fixed = fixed, None
+        converted = with_float16_blocks(module)
+        if converted is None:
+            return None
+        other = None if fixed is None else with_float16_blocks(fixed)
+        return ExportGraph(f"{self.name}.float16", converted, self.golden, self.outputs, self.buckets, other)
 
 
 class Learner(ABC):

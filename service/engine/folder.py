@@ -182,7 +182,8 @@ class ExportFolder:
             return Scan(exports, unreadable, str(error))
 
     def _load(self, path: Path) -> LoadedModel:
-        return load_export(path, format=self._settings.backend, device=self._settings.device)
+        chosen = self._settings
+        return load_export(path, format=chosen.backend, device=chosen.device, precision=chosen.precision)
 
 
 def state_of(folder: Path) -> State:

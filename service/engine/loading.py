@@ -119,7 +119,7 @@ def _load_versions(
     for folder in folders:
         state = state_of(folder)  # before the load: if a file changes during it, the export is tried again
         try:
-            model = load_export(folder, format=settings.backend, device=settings.device)
+            model = load_export(folder, format=settings.backend, device=settings.device, precision=settings.precision)
             check_task(model.manifest, models[0].manifest if models else None)
         except Exception as error:
             refused[folder] = refuse(folder, state, error, metrics)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from artifact.loading import find_exports
-from artifact.manifest import version_folder
+from artifact.manifest import ClassifierManifest, read_manifest, version_folder
 from service.__main__ import main
 from service.settings import Settings
 from tests.support.offline import OfflineForecaster, same_score
@@ -27,6 +27,7 @@ PLACE = f"imdb-s3/{VERSION}"
 DAMAGE: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
     (lambda folder: flip_byte(folder / "model.onnx"), (PLACE, "model.onnx", "sha256")),
     (lambda folder: flip_byte(folder / "model.ts"), (PLACE, "model.ts", "sha256")),
+    (lambda folder: flip_byte(folder / "model.float16.onnx"), (PLACE, "model.float16.onnx", "sha256")),
     (lambda folder: flip_byte(folder / "golden.npz"), (PLACE, "golden.npz", "sha256")),
     (lambda folder: (folder / "model.onnx").unlink(), (PLACE, "model.onnx", "missing")),
     (lambda folder: (folder / "manifest.json").unlink(), (PLACE, "manifest.json", "missing")),
@@ -161,6 +162,32 @@ def test_torchscript_backend_gives_the_same_answers(
     ours, theirs = both("/v1/forecast", {"series": forecaster.series(forecaster.manifest.context_length)})
     assert forecaster.agree(ours["forecast"], theirs["forecast"])
     assert "Warning" not in other.text()
+
+
+def test_float16_is_served_where_an_export_has_it(server: Server, start: Callable[..., Server]) -> None:
+    """The scores differ from those in float32, by less than the export's tolerance."""
+    other = start("--models", "imdb-s3,scotus,aan", "--precision", "float16")
+    labels = {"task": "text-classification", "format": "onnx", "device": "cpu"}
+    for name, precision in (("imdb-s3", "float16"), ("scotus", "float32")):
+        manifest = read_manifest(version_folder(EXPORTS / name)).in_precision("float16")
+        assert isinstance(manifest, ClassifierManifest)
+        assert manifest.precision == precision
+        version, sha256 = str(manifest.version), manifest.files_of("onnx")[manifest.max_length].sha256
+        label = {**labels, "model": name, "version": version, "precision": precision, "sha256": sha256}
+        assert other.metric("longdoc_model_info", **label) == 1
+    text = "It was slow at first, and then it was wonderful. " * 20
+    for name, are_equal in (("imdb-s3", False), ("scotus", True)):
+        ours, theirs = (s.post("/v1/classify", json={"inputs": text, "model": name}).json() for s in (server, other))
+        scores = [{one["label"]: one["score"] for one in found["results"][0]["scores"]} for found in (ours, theirs)]
+        assert scores[0] == pytest.approx(scores[1], abs=1e-2)
+        assert (scores[0] == scores[1]) == are_equal
+    ours, theirs = (s.post("/v1/score", json={"pairs": [[text, "A film. " * 99]]}).json() for s in (server, other))
+    assert ours["results"][0]["score"] == pytest.approx(theirs["results"][0]["score"], abs=1e-2)
+    refused = run("--backend", "torchscript", "--precision", "float16")
+    assert refused.stderr == (
+        "error: setting precision = 'float16': Value error, the backend torchscript computes in float32 only; set "
+        "backend to onnx\n"
+    )
 
 
 def test_check_accepts_the_exports_of_the_repository() -> None:

@@ -11,7 +11,8 @@ def files_for_cuda() -> list[Path]:
     """Every shipped ONNX file that CUDA uses."""
     found = set[Path]()
     for folder in find_exports(EXPORTS):
-        for graph in read_manifest(folder).graphs:
+        manifest = read_manifest(folder)
+        for graph in (*manifest.graphs, manifest.in_precision("float16")):
             assert graph.fixed_shapes is not None
             found |= {folder / path for path in (graph.fixed_shapes.path, *graph.cuda_files().values())}
     return sorted(found)

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend, Tensors
 from artifact.errors import BadExport
 from artifact.loading import load_export
-from artifact.manifest import ClassifierManifest, sha256_of, version_folder
+from artifact.manifest import ClassifierManifest, Precision, sha256_of, version_folder
 from service.__main__ import main
 from tests.support.paths import EXPORTS
 
@@ -205,6 +206,11 @@ def test_invalid_field_of_a_forecaster_is_rejected(
     assert caught.value.reason in {"manifest", "missing", "hash", "unlisted", "calibration"}
 
 
+def set_precision(files: list[Raw], precision: str) -> None:
+    for file in files:
+        file["precision"] = precision
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -220,7 +226,18 @@ def test_invalid_field_of_a_forecaster_is_rejected(
         (lambda raw: raw["reliability"][0].update(score=float("inf")), "reliability.0.score"),
         (lambda raw: raw.update(files=raw["files"][:-1]), "the longest torchscript bucket is 2048, below max_length"),
         (lambda raw: raw["files"][0].update(bucket=0), "files.0.bucket"),
-        (lambda raw: raw["files"][0].update(precision="float16"), "files.0.precision"),
+        (lambda raw: raw["files"][0].update(precision="bfloat16"), "files.0.precision"),
+        (lambda raw: raw["files"][0].update(precision="float16"), "have one precision, not float16 and float32"),
+        (lambda raw: set_precision(raw["files"], "float16"), "files have precision float32, not float16"),
+        (lambda raw: set_precision(raw["float16"]["files"], "float32"), "have precision float16 and format onnx"),
+        (lambda raw: raw["float16"]["files"][0].update(format="torchscript"), "have precision float16 and format onnx"),
+        (lambda raw: raw["float16"]["files"].pop(), "the buckets [256, 512, 1024, 2048], those in float32 [256, 512"),
+        (
+            lambda raw: raw["float16"].update(weights_from="a.onnx"),
+            "weights_from of `float16` is a.onnx, none of model",
+        ),
+        (lambda raw: raw["float16"].update(tolerance=0.1), "float16.tolerance"),
+        (lambda raw: raw["float16"]["fixed_shapes"].update(sha256="0" * 64), "model.float16.fixed.onnx has sha256"),
         (lambda raw: raw["files"][0].update(sha256="0" * 64), "model.onnx has sha256"),
         (lambda raw: raw.update(min_length=1), "min_length"),
         (lambda raw: raw["inputs"][0].update(shape=[-1, 4096], name="text"), "golden.npz has no tensor text"),
@@ -271,6 +288,27 @@ def test_wrong_golden_output_of_a_classifier_is_rejected(classifier: Path, row: 
 
     rewrite(classifier, "golden.npz", change)
     check_refusal(classifier, "golden", "logits is ", "from its golden output; allowed 1e-05")
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_float16_has_golden_outputs_of_its_own(classifier: Path, precision: Precision) -> None:
+    """A wrong one matters only if float16 is loaded."""
+
+    def change(arrays: Arrays) -> Arrays:
+        arrays["logits"][3] += np.float32(0.05)
+        return arrays
+
+    rewrite(classifier, "golden.float16.npz", change)
+    with nullcontext() if precision == "float32" else pytest.raises(BadExport, match="allowed 1e-02"):
+        load_export(classifier, device="cpu", precision=precision)
+
+
+def test_weights_of_float16_may_only_be_in_the_file_that_the_manifest_names(classifier: Path) -> None:
+    edit(classifier, lambda raw: raw["float16"].update(weights_from="model.ts"))
+    allowed = "allowed: the file itself or model.float16.onnx or model.ts"
+    with pytest.raises(BadExport, match=f"model.float16.onnx takes weights from 'model.onnx'; {allowed}"):
+        load_export(classifier, device="cpu", precision="float16")
+    load_export(classifier, device="cpu")
 
 
 def test_each_golden_row_is_computed_once_and_every_bucket_computes_one(

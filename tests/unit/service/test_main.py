@@ -200,14 +200,14 @@ def test_check_loads_every_export(
     loaded = list[Path]()
 
     def load_export(folder: Path, **options: object) -> LoadedModel:
-        assert options == {"format": "torchscript", "device": "cpu"}
+        assert options == {"format": "onnx", "device": "cpu", "precision": "float16"}
         loaded.append(folder)
         return classifier(folder.parent.name, int(folder.name))
 
     monkeypatch.setattr(module, "load_export", load_export)
     for place in ("a/1", "a/2", "b/7"):
         (tmp_path / place).mkdir(parents=True)
-    options = ["--backend", "torchscript", "--device", "cpu"]
+    options = ["--backend", "onnx", "--device", "cpu", "--precision", "float16"]
     assert main(["check", str(tmp_path), *options]) == 0
     assert loaded == [tmp_path / "a/2", tmp_path / "a/1", tmp_path / "b/7"]
     assert [line.split()[:3] for line in capsys.readouterr().out.splitlines()] == [

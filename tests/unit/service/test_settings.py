@@ -74,6 +74,13 @@ def test_infinite_drain_times_are_rejected(name: str) -> None:
         Settings.model_validate({name: 1e300})
 
 
+def test_float16_needs_onnx_runtime() -> None:
+    assert Settings().precision == "float32"
+    assert Settings(precision="float16").precision == "float16"
+    with pytest.raises(ValidationError, match="the backend torchscript computes in float32 only; set backend to onnx"):
+        Settings(backend="torchscript", precision="float16")
+
+
 def test_model_control_needs_a_single_worker() -> None:
     assert not Settings().model_control
     assert Settings(model_control=True).model_control

@@ -12,7 +12,7 @@ import pytest
 
 from artifact.backends import create_backend
 from artifact.backends import cuda as backend_cuda
-from artifact.backends.base import Array, Tensors
+from artifact.backends.base import Array, Tensors, output_error
 from artifact.backends.cuda import CudaBackend, on_device_thread, padded_rows, recorded_rows
 from artifact.backends.onnx import OnnxBackend
 from artifact.documents import pad_rows
@@ -71,6 +71,19 @@ def test_recorded_batches_equal_plain_ones(
     for texts in (TEXTS[:count], TEXTS[-count:], [b"." * bucket] * count):
         inputs = batch(texts, bucket)
         assert_close(recorded.run(inputs), plain.run(inputs))
+
+
+def test_float16_is_recorded_and_close_to_float32(plain: OnnxBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded batches and, for three rows, an unrecorded one."""
+    monkeypatch.setattr(backend_cuda, "ROWS", (1,))
+    graph = read_manifest(FOLDER).in_precision("float16")
+    files = {256: FOLDER / graph.cuda_files()[256]}
+    assert files[256].name == "model.float16.onnx"
+    backend = CudaBackend(files, graph, runs_on="cpu")
+    for texts in (TEXTS[:1], TEXTS[-1:], TEXTS[:3]):
+        inputs = batch(texts, 256)
+        found, expected = backend.run(inputs), plain.run(inputs)
+        assert all(0 < output_error(found[name], expected[name]) <= 1e-2 for name in expected)
 
 
 def test_larger_batches_are_padded_to_powers_of_two(

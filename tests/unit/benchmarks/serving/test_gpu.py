@@ -25,6 +25,12 @@ MODEL: Data = {
         for rows in gpu.ROWS
     ],
 }
+FLOAT16: Data = {
+    **MODEL,
+    "model": "both@1",
+    "failures": {},
+    "batches": [{"on": "float16, cuda", "bucket": 256, "rows": 1, "ms": 0.5}],
+}
 CASE: Data = {
     "device": "cuda",
     "workers": 1,
@@ -44,14 +50,16 @@ def test_report_shows_the_measurements(tmp_path: Path) -> None:
     data = {
         "device": "a card",
         "runtimes": {"runtime": "1.0"},
-        "models": [MODEL],
+        "models": [MODEL, FLOAT16],
         "service": [CASE, {**CASE, "device": "cpu", "latency_ms": []}],
         "paths": PATHS,
     }
     measured = Record("gpu", "", "", "2026-01-31", "", {"cpu": "abacus", "cores": 16}, {}, {"device": "cuda"}, data)
     expected = [
         "GPU: a card. runtime 1.0. The service on the CPU uses 16 cores.",
-        "| documents@2 | 256 | 1.00 | 16.00 | 64.00 | 2.00 | 32.00 | 128.00 | - | - | - | 5.00 | 80.00 | 320.00 |",
+        "| ONNX, 64 | float16, 1 | float16, 16 | float16, 64 | not recorded, 1 |",  # no TorchScript was measured
+        "| documents@2 | 256 | 1.00 | 16.00 | 64.00 | - | - | - | 2.00 | 32.00 | 128.00 | 5.00 | 80.00 | 320.00 |",
+        "| both@1 | 256 | - | - | - | 0.50 | - | - | - | - | - | - | - | - |",
         "| documents@2 | 1.0 | 300 | Concat 2, Shape 1 |",
         "- documents@2, torchscript: documents/2: no module",
         "| cuda | 1 | 256 | 4 | 800 | 50.0 | 99.0 | 3 |",
@@ -62,26 +70,29 @@ def test_report_shows_the_measurements(tmp_path: Path) -> None:
     expect_in_report(gpu.BENCHMARK, measured, expected, tmp_path)
 
 
-def test_export_is_measured_in_both_formats() -> None:
-    found = gpu.measure_model(version_folder(EXPORTS / "ili"), "cpu", seconds=0.0)
+@pytest.mark.parametrize("name", ["ili", "scotus"])
+def test_export_is_measured_in_each_format_and_precision(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(gpu, "ROWS", (1, 2))
+    monkeypatch.setattr(gpu, "BATCHES", 1)
+    found = gpu.measure_model(version_folder(EXPORTS / name), "cpu", seconds=0.0)
+    ways = {"onnx", "torchscript", "float16"} if name == "ili" else {"onnx", "torchscript"}
     assert found["failures"] == {}
-    assert {one["on"] for one in found["batches"]} == {"onnx, cpu", "torchscript, cpu"}
-    assert [one["rows"] for one in found["batches"]] == [1, 16, 64] * 2
+    assert {one["on"] for one in found["batches"]} == {f"{way}, cpu" for way in ways}
     assert all(one["ms"] > 0 for one in found["batches"])
-    assert found["device_mib"] == {"onnx": 0, "torchscript": 0}
+    assert found["device_mib"] == dict.fromkeys(ways, 0)
 
 
 def test_benchmark_goes_on_if_a_runtime_rejects_an_export(monkeypatch: pytest.MonkeyPatch) -> None:
     def load(folder: Path, **options: Any) -> LoadedModel:
-        if options.get("format") == "onnx":
+        if options.get("format") == "onnx" and options["precision"] == "float32":
             raise BadExport("ili/3: outputs differ", "golden")
         return load_export(folder, **options)
 
     monkeypatch.setattr(gpu, "load_export", load)
     found = gpu.measure_model(version_folder(EXPORTS / "ili"), "cpu", seconds=0.0)
     assert found["failures"] == {"onnx": "ili/3: outputs differ"}
-    assert set(found["load_s"]) == {"torchscript"}
-    assert {one["on"] for one in found["batches"]} == {"onnx, cpu", "torchscript, cpu"}
+    assert set(found["load_s"]) == {"torchscript", "float16"}
+    assert {one["on"] for one in found["batches"]} == {"onnx, cpu", "torchscript, cpu", "float16, cpu"}
 
 
 def test_batches_of_documents_differ_and_fit_the_bucket() -> None:

@@ -1,8 +1,10 @@
 """The graphs of the repository's exports have the operators that the current code writes for their recipes."""
 
 import json
+import shutil
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,13 @@ import onnx
 import pytest
 import torch
 
-from artifact.manifest import version_folder
-from model.cli.export import eager, write_graph
+from artifact.manifest import read_manifest, version_folder
+from model.cli.export import eager, write_float16, write_graph
 from model.config.stored import from_stored
 from model.nn.classifier import WordClassifier
 from model.nn.matcher import Matcher
 from model.tasks import task_of
+from model.tasks.base import ExportGraph
 from model.tasks.classification import NGRAMS
 from tests.support.paths import EXPORTS
 
@@ -36,18 +39,12 @@ def facts_of(manifest: dict[str, Any]) -> dict[str, Any]:
     return facts | ({NGRAMS: chosen} if chosen is not None else {})
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in ALIKE else []) for name in SHIPPED]
-)
-def test_graphs_have_the_operators_that_the_recipe_produces(name: str, tmp_path: Path) -> None:
-    folder = version_folder(EXPORTS / name)
+def sources_of(folder: Path) -> Sequence[ExportGraph]:
+    """Return the graphs that the recipe of an export produces, without its weights."""
     manifest = json.loads((folder / "manifest.json").read_text())
     task = task_of(from_stored(manifest["training"]["recipe"]))
     task.restore(facts_of(manifest))
     model = task.build().eval()
-    if isinstance(model, WordClassifier) and "stretches" not in manifest:
-        pytest.skip("exported before classifiers of words returned contributions")
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):
             if tensor.is_floating_point():  # the exporter would remove the multiplication by ones of an untrained model
@@ -56,13 +53,41 @@ def test_graphs_have_the_operators_that_the_recipe_produces(name: str, tmp_path:
         model.quantise()
     if isinstance(model, Matcher):
         model.encoder.stem.quantise()
-    for source in task.graphs(model):
+    return task.graphs(model)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in ALIKE else []) for name in SHIPPED]
+)
+def test_graphs_have_the_operators_that_the_recipe_produces(name: str, tmp_path: Path) -> None:
+    folder = version_folder(EXPORTS / name)
+    for source in sources_of(folder):
         with warnings.catch_warnings():
             write_graph(source, eager(source), tmp_path)
         written = sorted(path.name for path in tmp_path.glob(f"{source.name}.*onnx"))
-        assert written == sorted(path.name for path in folder.glob(f"{source.name}.*onnx"))
+        in_float32 = [path.name for path in folder.glob(f"{source.name}.*onnx") if "float16" not in path.name]
+        assert written == sorted(in_float32)
         for file in written:
             assert operators(folder / file) == operators(tmp_path / file)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHIPPED)
+def test_float16_graphs_have_the_operators_that_the_recipe_produces(name: str, tmp_path: Path) -> None:
+    folder = version_folder(EXPORTS / name)
+    source = sources_of(folder)[0].in_float16()
+    shipped = sorted(path.name for path in folder.glob("*.float16.*onnx"))
+    if source is None:
+        assert shipped == []
+        return
+    outputs, manifest = eager(source), read_manifest(folder)
+    shutil.copy(folder / "model.onnx", tmp_path)
+    graph = write_float16(source, outputs, manifest, tmp_path)
+    assert graph.weights_from == "model.onnx"
+    assert shipped == sorted(path.name for path in tmp_path.glob("*.float16.*onnx"))
+    for file in shipped:
+        assert operators(folder / file) == operators(tmp_path / file)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ class Mount:
         return find_versions(root)
 
     def load(self, path: Path, **options: object) -> LoadedModel:
-        assert options == {"format": "torchscript", "device": "cpu"}
+        assert options == {"format": "torchscript", "device": "cpu", "precision": "float32"}
         self._read(path)
         return classifier(path.parent.name, int(path.name))
 

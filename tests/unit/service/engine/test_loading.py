@@ -27,7 +27,7 @@ def exports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of exports; those that are not in MODELS, and versions from DAMAGED on, are damaged."""
 
     def load_export(folder: Path, **options: object) -> LoadedModel:
-        assert options == {"format": "torchscript", "device": "cpu"}
+        assert options == {"format": "torchscript", "device": "cpu", "precision": "float32"}
         if (name := folder.parent.name) not in MODELS or int(folder.name) >= DAMAGED:
             raise BadExport(f"{name}/{folder.name}: model.onnx has another hash", "hash")
         return MODELS[name]

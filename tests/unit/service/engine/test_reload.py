@@ -80,7 +80,7 @@ class Exports:
         return path
 
     def load(self, folder: Path, **options: object) -> LoadedModel:
-        assert options == {"format": "onnx", "device": "cpu"}
+        assert options == {"format": "onnx", "device": "cpu", "precision": "float32"}
         place = f"{folder.parent.name}/{folder.name}"
         content = (folder / "manifest.json").read_text()
         self.loads.append(place)
@@ -121,7 +121,7 @@ def metrics() -> Metrics:
 async def engine(exports: Exports, settings: Settings, metrics: Metrics) -> AsyncIterator[Engine]:
     """An engine that serves version 2 of the model `a`."""
     folder = exports.put("a/2").parent
-    made = Engine([exports.load(folder, format="onnx", device="cpu")], settings, metrics)
+    made = Engine([exports.load(folder, format="onnx", device="cpu", precision="float32")], settings, metrics)
     exports.loads.clear()
     yield made
     made.close()
@@ -618,7 +618,11 @@ async def following(
     counted = metrics or Metrics()
     settings = Settings.model_construct(exports=exports.root, backend="onnx", device="cpu", version_policy=policy)
     folders = [exports.put(place).parent for place in places]
-    engine = Engine([exports.load(folder, format="onnx", device="cpu") for folder in folders], settings, counted)
+    engine = Engine(
+        [exports.load(folder, format="onnx", device="cpu", precision="float32") for folder in folders],
+        settings,
+        counted,
+    )
     exports.loads.clear()
     yield engine, Reloader(engine, settings, counted)
     engine.close()
