@@ -14,7 +14,7 @@ OPTIONS = {"skyformer": ["model.encoder.options.num_landmarks=16", "model.encode
 """Landmark attentions need sequences much longer than the number of landmarks; fewer steps are exported sooner."""
 
 
-@pytest.mark.parametrize("attention", ["skyformer", "dba"])
+@pytest.mark.parametrize("attention", ["skyformer", pytest.param("dba", marks=pytest.mark.slow)])
 def test_classifier_is_trained_exported_and_served(
     attention: str, start: Callable[..., Server], tmp_path: Path
 ) -> None:

@@ -23,8 +23,8 @@ from model.tasks.classification import NGRAMS
 from tests.support.paths import EXPORTS
 
 SHIPPED = sorted(path.name for path in EXPORTS.iterdir() if path.is_dir())
-ALIKE = ("exchange", "ili", "un-debate", "weather")
-"""Exports whose models are those of other shipped ones, with other sizes."""
+ALIKE = ("exchange", "ili", "scotus", "un-debate", "weather")
+"""Exports whose models are those of other shipped ones with other sizes, or parts of them."""
 
 
 def operators(path: Path) -> Counter[str]:

@@ -30,6 +30,8 @@ from model.training.trained import find_run, load_trained
 from service.__main__ import main as service
 from tests.support.commands import call
 
+pytestmark = pytest.mark.usefixtures("without_files_for_cuda")
+
 CONFIG = DocumentsConfig(name="own")
 SMALL = ["model.ngram_view.num_ngrams=1024"]
 SMALL_PAIRS = [

@@ -26,6 +26,8 @@ from model.training.loop import Trainer
 from model.training.trained import load_trained
 from tests.support.commands import call
 
+pytestmark = pytest.mark.usefixtures("without_files_for_cuda")
+
 SETTINGS = [
     'data.name="synthetic"',
     "data.unlabelled=false",
