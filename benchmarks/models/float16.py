@@ -29,7 +29,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     """Add the command-line options."""
     add_data_dir(parser)
     parser.add_argument("--exports", type=Path, default=Path("exports"), help="folder (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=20, help="of the golden rows (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=200, help="of the golden rows (default: %(default)s)")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
