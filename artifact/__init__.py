@@ -28,7 +28,7 @@ def load(
         folder: `exports/NAME`, which selects the highest version, or `exports/NAME/VERSION`.
         format: onnx (ONNX Runtime) or torchscript (PyTorch).
         device: auto uses CUDA if the runtime offers it.
-        precision: float16 is used if the export has it; it is for CUDA, and slower on a CPU.
+        precision: precision of encoder blocks; float16 is for CUDA and has no effect on an export without it.
 
     Raises: BadExport (artifact.errors); the message is one line that names the file and the reason.
 

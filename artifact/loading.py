@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,10 +139,14 @@ def load_export(
 ) -> LoadedModel:
     """Check the hashes, load the export and verify the golden outputs, which also warms up the runtime.
 
-    In float16, the manifest of the loaded model has the files and the results in float16, if the export has them.
+    An export without float16 is loaded in float32. `precision` of the loaded manifest tells which it is.
 
     Raises: BadExport; the message is one line that names the file and the reason.
     """
+    if precision not in (allowed := get_args(Precision)):
+        raise BadExport(f"precision {precision!r} is none of {', '.join(allowed)}", "backend")
+    if precision == "float16" and format != "onnx":
+        raise BadExport(f"precision float16: {format} computes in float32 only; use onnx", "backend")
     started = time.perf_counter()
     manifest = read_manifest(folder).in_precision(precision)
     place = f"{manifest.name}/{manifest.version}"

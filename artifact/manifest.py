@@ -60,7 +60,7 @@ class ArrayFile(_Part):
 class FixedShapes(_Part):
     """An ONNX file of the same graph whose shapes depend on the shapes of its inputs only, not on their values.
 
-    CUDA records such a graph and replays it. The file may take weights from the ONNX files of `Graph.files`.
+    CUDA records such a graph and replays it. The file may take weights from those in `Graph.weight_files`.
     """
 
     path: FileName
@@ -87,7 +87,7 @@ class Graph(_Part):
     fixed_shapes: FixedShapes | None = None
     """None if there is no such file. It can be one of `files`."""
     weights_from: FileName | None = None
-    """ONNX file of another graph of the export that holds weights of this graph's files."""
+    """In float16: the ONNX file in float32 that holds the other weights."""
 
     @property
     def precision(self) -> Precision:
@@ -164,16 +164,14 @@ class Result(_Part):
 
 
 class Float16(_Part):
-    """The main graph with S3Attention blocks that compute in float16: what differs from float32."""
+    """The fields of a manifest that differ if encoder blocks compute in float16, under the same names."""
 
     files: tuple[ModelFile, ...] = Field(min_length=1)
     """ONNX files."""
     fixed_shapes: FixedShapes
     weights_from: FileName
     golden: ArrayFile
-    """The golden inputs, and the expected outputs in float16."""
     tolerance: float = Field(gt=0, le=MAX_TOLERANCE)
-    """Instead of the tolerance in float32."""
     results: tuple[Result, ...]
 
 
@@ -206,12 +204,12 @@ class _Export(Graph):
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """The graphs that compute an answer."""
+        """All graphs, in one precision."""
         return (self,)
 
     @property
     def archives(self) -> tuple[ArrayFile, ...]:
-        """The .npz archives that an answer needs."""
+        """All .npz archives, in one precision."""
         return (self.golden,)
 
     def in_precision(self, precision: Precision) -> Self:
@@ -224,28 +222,35 @@ class _Export(Graph):
         return self.model_copy(update={name: getattr(self.float16, name) for name in Float16.model_fields})
 
     def listed(self) -> Iterator[ModelFile | FixedShapes | ArrayFile]:
-        """Yield every file of the export; a file may be listed several times."""
-        for manifest in (self, self.in_precision("float16")):
-            yield from manifest.archives
-            for graph in manifest.graphs:
-                yield from graph.files
-                if graph.fixed_shapes is not None:
-                    yield graph.fixed_shapes
+        """Yield the files of both precisions; a file may be listed several times."""
+        yield from self.archives
+        for graph in self.graphs:
+            yield from graph.files
+            if graph.fixed_shapes is not None:
+                yield graph.fixed_shapes
+        if self.float16 is not None:
+            yield from self.float16.files
+            yield self.float16.fixed_shapes
+            yield self.float16.golden
 
     @model_validator(mode="after")
     def _check_float16(self) -> Self:
         """Check the precision of all files, and that float16 has the same buckets."""
-        if self.precision != "float32":
-            raise ValueError(f"files have precision float32, not {self.precision}")
+        for graph in self.graphs:
+            if graph.precision != "float32":
+                raise ValueError(f"files have precision float32, not {graph.precision}")
+            if graph.weights_from is not None:
+                raise ValueError(f"weights_from is for `float16` only, not {graph.weights_from}")
         if self.float16 is None:
             return self
         files, weights = self.float16.files, self.float16.weights_from
+        onnx = {file.bucket: file.path for file in self.files if file.format == "onnx"}
         if {(file.precision, file.format) for file in files} != {("float16", "onnx")}:
             raise ValueError("files of `float16` have precision float16 and format onnx")
-        if (found := [file.bucket for file in files]) != (expected := sorted(self.files_of("onnx"))):
+        if (found := [file.bucket for file in files]) != (expected := sorted(onnx)):
             raise ValueError(f"files of `float16` have the buckets {found}, those in float32 {expected}")
-        if weights not in self.weight_files:
-            raise ValueError(f"weights_from of `float16` is {weights}, none of {', '.join(sorted(self.weight_files))}")
+        if weights not in onnx.values():
+            raise ValueError(f"weights_from of `float16` is {weights}, not {' or '.join(sorted({*onnx.values()}))}")
         return self
 
 

@@ -135,7 +135,9 @@ def _check(arguments: list[str]) -> int:
     )
     parser.add_argument("--backend", choices=["onnx", "torchscript"], default="onnx")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    parser.add_argument("--precision", choices=["float32", "float16"], default="float32")
+    parser.add_argument(
+        "--precision", choices=["float32", "float16"], default="float32", help="precision of encoder blocks"
+    )
     args = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     root: Path = args.exports
@@ -145,7 +147,8 @@ def _check(arguments: list[str]) -> int:
         model = load_export(folder, format=args.backend, device=args.device, precision=args.precision)
         manifest = model.manifest
         manifests.append(manifest)
-        print(f"{manifest.name:<24} {manifest.version:>4}  {manifest.task}  ok in {model.load_seconds:.2f} s")
+        what = f"{manifest.task}, {manifest.precision}"
+        print(f"{manifest.name:<24} {manifest.version:>4}  {what}  ok in {model.load_seconds:.2f} s")
     if problems := "; ".join(unknown_defaults(defaults, manifests)):
         raise BadExport(f"{root / DEFAULTS}: {problems}", "missing")
     return 0

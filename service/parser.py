@@ -1,9 +1,9 @@
 """Parses large bodies in another process, one at a time, in the order in which they arrive.
 
 A thread would not help, because JSON parsers hold the GIL. The process starts with the first large body, ends when the
-server ends, and is started again if it dies. Once started, it has a lower priority than the server. Its main program is
-`python -m service.parser DESCRIPTOR`; DESCRIPTOR is its end of a socket. A job is a picklable function with its
-arguments.
+server ends, and is started again if it dies. From its first job on, it has a lower priority than the server. Its main
+program is `python -m service.parser DESCRIPTOR`; DESCRIPTOR is its end of a socket. A job is a picklable function with
+its arguments.
 """
 
 import asyncio

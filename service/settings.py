@@ -45,7 +45,7 @@ class Settings(BaseSettings):
     device: Device = "auto"
     """Device for inference; auto uses CUDA if the runtime supports it."""
     precision: Precision = "float32"
-    """float16 uses float16 of the exports that have it: less exact, faster on CUDA, slower on a CPU. Needs onnx."""
+    """Precision of encoder blocks; float16 is for CUDA, needs onnx, and has no effect on exports without it."""
     workers: int = Field(default=1, gt=0, le=64)
     """Number of processes that serve the port; on a CPU they share the cores."""
     model_control: bool = False
@@ -119,7 +119,7 @@ class Settings(BaseSettings):
     def _check_precision(cls, value: Precision, info: ValidationInfo) -> Precision:
         """Raises: ValueError for float16 with a runtime other than ONNX Runtime."""
         if value == "float16" and (backend := info.data.get("backend", "onnx")) != "onnx":
-            raise ValueError(f"the backend {backend} computes in float32 only; set backend to onnx")
+            raise ValueError(f"{backend} computes in float32 only; set backend to onnx")
         return value
 
     @field_validator("model_control")

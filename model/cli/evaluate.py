@@ -54,7 +54,8 @@ def run(args: argparse.Namespace) -> None:
             raise UserError(f"{folder} has no {args.precision}; `export --float16` adds it")
         found = evaluate_export(manifest, folder, Path(args.data_dir), data, args.device)
         stated = manifest.results
-        target = Path(args.out or f"evaluation-{manifest.name}-{manifest.version}.json")
+        suffix = "" if args.precision == "float32" else f"-{args.precision}"
+        target = Path(args.out or f"evaluation-{manifest.name}-{manifest.version}{suffix}.json")
     with writing(target):
         target.write_text(json.dumps([result.model_dump() for result in found.results], indent=2) + "\n")
     if found.source:

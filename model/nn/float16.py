@@ -1,4 +1,4 @@
-"""Blocks that compute in float16, for export. Used by `model.tasks.base`."""
+"""Encoder blocks that compute in float16, for export. Used by `model.tasks.base`."""
 
 import copy
 
@@ -9,12 +9,11 @@ from model.nn.encoder import Blocks
 
 
 class Float16Blocks(nn.Module):
-    """A copy of blocks with weights and activations in float16; its input and output are in float32.
+    """A copy of encoder blocks with weights and activations in float16; its input and output are in float32.
 
     Shape:      x (B, N, C) float32; lengths (B,), as in Attention; returns (B, N, C) float32.
     Reference:  mixed precision: Micikevicius et al. 2018, arXiv:1710.03740.
-    Deviates:   that paper normalises and sums in float32. Here a LayerNorm or a softmax reads and writes float16; CUDA
-                accumulates in float32 within its kernel.
+    Deviates:   that paper stores the results of normalisation and softmax in float32; here they are in float16.
     """
 
     def __init__(self, blocks: Blocks) -> None:
@@ -30,11 +29,11 @@ def with_float16_blocks(module: nn.Module) -> nn.Module | None:
     """A copy of a model whose blocks compute in float16 and everything else in float32; None if it has no blocks."""
     other = copy.deepcopy(module)
     places = [
-        (parent, name)
+        (parent, name, child)
         for parent in other.modules()
         for name, child in parent.named_children()
-        if isinstance(child, Blocks)
+        if isinstance(child, Blocks) and len(child) > 0
     ]
-    for parent, name in places:
-        setattr(parent, name, Float16Blocks(parent.get_submodule(name)))  # type: ignore[arg-type]  # it is Blocks
+    for parent, name, blocks in places:
+        setattr(parent, name, Float16Blocks(blocks))
     return other if places else None

@@ -53,13 +53,13 @@ class ExportGraph:
     buckets: tuple[int, ...]
     """Supported lengths of the inputs' second axis, ascending; the golden inputs have the last."""
     fixed: nn.Module | None = None
-    """The same function for CUDA, with shapes that do not depend on values. It shares the parameters of `module`. None
-    if CUDA can use `module`."""
+    """The same function for CUDA, with shapes that do not depend on values and with equal parameters. None if CUDA can
+    use `module`."""
     fixed_for_all_batches: bool = False
     """Whether CUDA uses `fixed` for every batch: `module` contains an operator without a CUDA kernel."""
 
     def in_float16(self) -> "ExportGraph | None":
-        """The graph for CUDA with blocks that compute in float16, as NAME.float16; None if it has no blocks."""
+        """The graph for CUDA with encoder blocks in float16, as NAME.float16; None if it has no blocks."""
         module, fixed = self.module, self.fixed
         if fixed is not None and self.fixed_for_all_batches:
             module, fixed = fixed, None

@@ -98,7 +98,7 @@ class Smoother(nn.Module):
         segments = segment_means(x, self.num_segments)  # (B, N, r)
         if self.is_dense:
             return dense_fourier_convolution(segments, self.kernel, self.forward_dft, self.inverse_dft)
-        if torch.compiler.is_exporting():
+        if torch.compiler.is_exporting() or x.dtype == torch.float16:  # PyTorch has no FFT of float16 on a CPU
             return self.factored(segments, self.kernel)  # type: ignore[no-any-return]
         return fourier_convolution(segments, self.kernel, self.seq_len)
 

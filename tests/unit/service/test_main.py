@@ -210,10 +210,10 @@ def test_check_loads_every_export(
     options = ["--backend", "onnx", "--device", "cpu", "--precision", "float16"]
     assert main(["check", str(tmp_path), *options]) == 0
     assert loaded == [tmp_path / "a/2", tmp_path / "a/1", tmp_path / "b/7"]
-    assert [line.split()[:3] for line in capsys.readouterr().out.splitlines()] == [
-        ["a", "2", "text-classification"],
-        ["a", "1", "text-classification"],
-        ["b", "7", "text-classification"],
+    assert [line.split()[:4] for line in capsys.readouterr().out.splitlines()] == [
+        ["a", "2", "text-classification,", "float32"],
+        ["a", "1", "text-classification,", "float32"],
+        ["b", "7", "text-classification,", "float32"],
     ]
     assert main(["check", str(tmp_path / "a"), *options]) == 0
     assert loaded[3:] == [tmp_path / "a/2", tmp_path / "a/1"]

@@ -77,7 +77,7 @@ def test_infinite_drain_times_are_rejected(name: str) -> None:
 def test_float16_needs_onnx_runtime() -> None:
     assert Settings().precision == "float32"
     assert Settings(precision="float16").precision == "float16"
-    with pytest.raises(ValidationError, match="the backend torchscript computes in float32 only; set backend to onnx"):
+    with pytest.raises(ValidationError, match="torchscript computes in float32 only; set backend to onnx"):
         Settings(backend="torchscript", precision="float16")
 
 

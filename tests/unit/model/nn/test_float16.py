@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from model.config.encoder import EncoderConfig
+from model.nn.attention import s3
 from model.nn.classifier import ByteClassifier
 from model.nn.encoder import Blocks
 from model.nn.float16 import Float16Blocks, with_float16_blocks
@@ -15,9 +16,19 @@ from tests.support.configs import changed
 Documents = tuple[Tensor, Tensor]
 
 
+@pytest.fixture(params=[s3.DENSE_LENGTH, 0], ids=["dense", "factored"])
+def dense_length(request: pytest.FixtureRequest) -> int:
+    """Largest length with a dense Fourier convolution; longer ones have an FFT, which does not compute in float16."""
+    length: int = request.param
+    return length
+
+
 @pytest.fixture(params=["paper", "paper-masked", "length-aware"])
-def classifier(config: EncoderConfig, request: pytest.FixtureRequest) -> ByteClassifier:
+def classifier(
+    config: EncoderConfig, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, dense_length: int
+) -> ByteClassifier:
     torch.manual_seed(0)
+    monkeypatch.setattr(s3, "DENSE_LENGTH", dense_length)
     return ByteClassifier(changed(config, mode=request.param), 2).eval()
 
 
@@ -60,5 +71,6 @@ def test_model_itself_does_not_change(classifier: ByteClassifier) -> None:
         assert torch.equal(tensor, before[name])
 
 
-def test_model_without_blocks_is_not_converted() -> None:
+def test_model_without_blocks_is_not_converted(config: EncoderConfig) -> None:
     assert with_float16_blocks(nn.Sequential(nn.Linear(2, 2))) is None
+    assert with_float16_blocks(ByteClassifier(changed(config, num_layers=0), 2)) is None
