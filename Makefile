@@ -33,7 +33,7 @@ help:  ## list the commands
 # The lock is installed first, so that tests use the versions that the service uses. Modules are compiled when they are
 # imported: compiling all of them takes as long as downloading them.
 .venv/dev/.installed: pyproject.toml requirements/cpu.txt
-	@echo 'Installing PyTorch, the project and the test tools into .venv/dev, once: 1.4 GB, some minutes.'
+	@echo 'Installing PyTorch, the project and the test tools into .venv/dev, once: 1.9 GB, some minutes.'
 	$(PYTHON) -m venv .venv/dev
 	$(DEV)/python -m pip install --quiet --no-compile $(TORCH_INDEX) torch==2.13.0
 	$(DEV)/python -m pip install --quiet --no-compile $(LOCKED) --requirement requirements/cpu.txt

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
     stated, warning = None, ""
     if (folder / "best.pt").is_file():
         if args.precision != "float32":
-            raise UserError(f"--precision {args.precision}: {folder} is a run, not an export")
+            raise UserError(f"--precision {args.precision}: {folder} is a run; give the folder of an export")
         found = evaluate_run(folder, Path(args.data_dir), data, args.device)
         name = "evaluation" if found.file is None else f"evaluation-{name_of(found.file, HELD_OUT)}"
         target, warning = folder / f"{name}.json", unfinished(folder)
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> None:
         folder = version_folder(folder)
         manifest = read_manifest(folder).in_precision(args.precision)
         if manifest.precision != args.precision:
-            raise UserError(f"{folder} has no {args.precision}; `export --float16` adds it")
+            raise UserError(f"{folder} was exported without --float16")
         found = evaluate_export(manifest, folder, Path(args.data_dir), data, args.device)
         stated = manifest.results
         suffix = "" if args.precision == "float32" else f"-{args.precision}"

@@ -169,7 +169,7 @@ def _in_float16(best: Trained, model: nn.Module) -> ExportGraph:
     """The first graph of a model in float16. Raises: UserError if the model has no blocks."""
     source = best.task.graphs(model)[0].in_float16()
     if source is None:
-        raise UserError(f"{best.config.name} has no encoder blocks to compute in float16; omit --float16")
+        raise UserError(f"{best.config.name} has no encoder, or training has not kept it; export it without --float16")
     return source
 
 
