@@ -24,7 +24,7 @@ from service.wire.media import NDJSON
 from service.wire.route import VARIABLE, Lines, Route, Table
 
 Mode = Literal["validation", "serialization"]
-EXAMPLES = {"name": "imdb-s3", "version": "6"}
+EXAMPLES = {"name": "imdb-s3", "version": "7"}
 """Example values of variables in paths."""
 REF_TEMPLATE = "#/components/schemas/{model}"
 SECURITY = {
