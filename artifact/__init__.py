@@ -22,7 +22,7 @@ def load(
     device: "Device" = "auto",
     precision: "Precision" = "float32",
 ) -> "Model":
-    """Check and load an export. The returned model gives the same answers as the server.
+    """Check and load an export. The returned model gives the same answers as a server with the same options.
 
     Args:
         folder: `exports/NAME`, which selects the highest version, or `exports/NAME/VERSION`.

@@ -95,11 +95,11 @@ def _settings(kind: type[S], arguments: list[str], program: str, description: st
         settings = kind(_cli_settings_source=source(args=arguments))  # type: ignore[call-arg]  # not in the stubs
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=True)[0]
-        name = ".".join(map(str, first["loc"]))
+        name, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
         if not name:  # a combination of settings; the message names them
-            raise InputError(f"settings: {first['msg']}") from None
+            raise InputError(f"settings: {message}") from None
         given = "" if name == "api_keys" else f" = {first['input']!r}"  # keys must not be logged
-        raise InputError(f"setting {name}{given}: {first['msg']}") from None
+        raise InputError(f"setting {name}{given}: {message}") from None
     if settings.backend == "onnx":
         require_one_runtime()
     try:

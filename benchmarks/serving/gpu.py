@@ -257,7 +257,8 @@ def models(data: Data, device: str) -> str:
     text = (
         f"Milliseconds per batch of 1, 16 and 64 rows, {BATCHES} batches in turn: ONNX Runtime on the GPU with "
         "recorded CUDA graphs and without, TorchScript on the GPU, ONNX Runtime on one core. Exports "
-        f"whose outputs differ from the golden ones by more than 1e-5 have no times.\n\n{table(heads, rows)}\n"
+        "whose outputs differ from the golden ones by more than their tolerance have no times.\n\n"
+        f"{table(heads, rows)}\n"
         "Loading an export records its batches. Memory: of the GPU, for the weights and the recorded batches.\n\n"
         f"{table(['export', 'load, s', 'memory, MiB', 'operators left to the CPU'], loads)}"
     )

@@ -55,7 +55,7 @@ from model.training.trained import Trained, find_run, load_trained, unfinished
 TOLERANCE = 1e-5
 """Maximum difference between backends in float32, as `output_error`."""
 FLOAT16_MARGIN = 10
-"""Tolerance in float16 / difference of the golden outputs in float16 and in float32."""
+"""The tolerance in float16 is this many times the difference between the golden outputs in float16 and in float32."""
 TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 """errno values of renaming a folder to one that exists."""
 GOLDEN, GOLDEN_FLOAT16 = "golden.npz", "golden.float16.npz"

@@ -16,7 +16,9 @@ from artifact.manifest import read_manifest, version_folder
 from model.cli.export import eager, write_float16, write_graph
 from model.config.stored import from_stored
 from model.nn.classifier import WordClassifier
+from model.nn.float16 import Float16Blocks
 from model.nn.matcher import Matcher
+from model.nn.stem import NgramStem
 from model.tasks import task_of
 from model.tasks.base import ExportGraph
 from model.tasks.classification import NGRAMS
@@ -70,6 +72,20 @@ def test_graphs_have_the_operators_that_the_recipe_produces(name: str, tmp_path:
         assert written == sorted(in_float32)
         for file in written:
             assert operators(folder / file) == operators(tmp_path / file)
+
+
+@pytest.mark.parametrize(("name", "has_fixed_shapes"), [("imdb-s3", True), ("aan", False), ("ili", False)])
+def test_graph_in_float16_is_made_of_those_for_cuda(name: str, has_fixed_shapes: bool) -> None:
+    """The matcher's has no MatMulInteger, so that one file computes all batches."""
+    source = sources_of(version_folder(EXPORTS / name))[0]
+    half = source.in_float16()
+    assert half is not None
+    assert (half.name, half.buckets, half.outputs) == ("model.float16", source.buckets, source.outputs)
+    for module in (half.module, half.fixed) if has_fixed_shapes else (half.module,):
+        assert module is not None
+        assert any(isinstance(part, Float16Blocks) for part in module.modules())
+        assert all(part.avoids_int8 for part in module.modules() if isinstance(part, NgramStem))
+    assert (half.fixed is not None) == has_fixed_shapes
 
 
 @pytest.mark.slow
