@@ -46,6 +46,7 @@ BYTES = tuple(2.0**i for i in range(4, 21))
 RATIO = tuple(i / 10 for i in range(10))
 
 INFERENCE_ERRORS = ("raised", "non_finite", "crashed")
+PARSER_KILLS = ("time", "memory", "other")
 REJECTED = ("overloaded", "too_late", "deadline", "shutting_down", "not_ready")
 NEUTRAL: Mapping[Callable[[Iterable[float]], float], float] = {sum: 0.0, max: -math.inf, min: math.inf}
 """Aggregation over workers -> its neutral value. With several workers, a removed series of a gauge gets this value, so
@@ -317,6 +318,20 @@ class Metrics:
         self.exports_refused = Counter(  # counted by threads that load exports, too
             "longdoc_exports_refused", "Exports that cannot be served.", ("model", "reason"), registry=r
         )
+        self.parser_jobs = counter("longdoc_parser_jobs", "Bodies parsed in other processes.", registry=r)
+        self.parser_kills = Counter(  # counted by the threads of the parser
+            "longdoc_parser_kills", "Processes that ended while they parsed a body.", ("reason",), registry=r
+        )
+        for reason in PARSER_KILLS:
+            self.parser_kills.labels(reason)
+        self.parser_oldest = Gauge(
+            "longdoc_parser_oldest_seconds",
+            "Age of the oldest body that is not parsed yet.",
+            multiprocess_mode="livemax",
+            registry=r,
+        )
+        self.parser_age: Callable[[], float] = lambda: 0.0
+        """Returns the value of `parser_oldest`; set by `service.parser`."""
         self.model_info = Gauge(
             "longdoc_model_info",
             "1 for each served version.",
@@ -372,6 +387,7 @@ class Metrics:
         """Update the watched gauges, aggregated over the versions of each model."""
         for (gauge, model), functions in self._watched.items():
             gauge.labels(model).set(self._over_versions[gauge](function() for function in functions.values()))
+        self.parser_oldest.set(self.parser_age())
 
     def expose(self) -> bytes:
         """Metrics of this process, or of all workers, in Prometheus's text format."""

@@ -209,7 +209,7 @@ class _Lifecycle:
         self, engine: Engine, metrics: Metrics, reloader: Reloader, listener: socket.socket, parent: int | None
     ) -> bool:
         """Serve on a bound socket until a signal; return whether the backend has crashed."""
-        parser = Parser()
+        parser = Parser(self._settings, metrics)
         config = uvicorn.Config(
             self._trace(create_app(engine, reloader, parser, self._settings, metrics)),
             log_config=None,

@@ -101,7 +101,7 @@ class Replica:
         models, refused = load_models(self._settings, self._metrics, None)
         self._engine = Engine(models, self._settings, self._metrics, read_defaults(self._settings.exports))
         self._reloader = Reloader(self._engine, self._settings, self._metrics, refused)
-        self._parser = Parser()
+        self._parser = Parser(self._settings, self._metrics)
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Return the ASGI application; Ray Serve calls it after the constructor."""

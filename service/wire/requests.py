@@ -5,6 +5,7 @@ import base64
 import binascii
 import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -39,7 +40,9 @@ FEW_TOKENS = 4096
 """Bodies up to these numbers of bytes and tokens are parsed on the event loop, in about 2 ms."""
 TINY_BODY = FEW_TOKENS * 3 // 2
 """Valid JSON up to this size has at most FEW_TOKENS tokens: at most two of three bytes are tokens, as in `[[],[],`."""
-STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+"""A string of JSON, or the rest of the text if its end is missing: otherwise the search would start again at every
+quotation mark in it, and take a time that is quadratic in the length of the text."""
 MAX_NUMBERS = 1_000_000
 """Limit of numbers in one response: a small request can ask for many, and serializing them takes long."""
 NUMBER_BYTES = 20
@@ -128,8 +131,8 @@ def read_query(call: Call, schema: type[M]) -> M:
         empty: M = _without_options(schema)
         return empty
     query = QueryParams(call.scope["query_string"])
-    names = [name for name, _ in query.multi_items()]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    counts = Counter(name for name, _ in query.multi_items())
+    if twice := sorted(name for name, count in counts.items() if count > 1):
         raise _refused([(_place((name,)), "given more than once") for name in twice])
     try:
         return schema.model_validate_strings(dict(query))

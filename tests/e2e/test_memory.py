@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import children
 from tests.support.server import Server
 from tests.support.waiting import wait_until
 from tests.support.wire import Wire, chunked, request
@@ -54,18 +55,13 @@ BODIES = {
 
 
 def memory(server: Server, field: str) -> int:
-    """Return the bytes of memory of a server and its parser process: `VmRSS` now, `VmHWM` at the peak."""
+    """Return the bytes of memory of a server and its parser processes: `VmRSS` now, `VmHWM` at the peak."""
     total = 0
     for process in (server.process.pid, *children(server.process.pid)):
         found = re.search(rf"{field}:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
         assert found is not None
         total += int(found[1]) * 1024
     return total
-
-
-def children(process: int) -> Iterator[int]:
-    for path in Path(f"/proc/{process}/task").glob("*/children"):
-        yield from map(int, path.read_text().split())
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,9 @@ def application(*routes: Route, settings: Settings | None = None, metrics: Metri
     """Return an application without models."""
     chosen, counted = settings or Settings(), metrics or Metrics()
     engine = Engine([], chosen, counted)
-    return create_app(engine, Reloader(engine, chosen, counted), Parser(), chosen, counted, Table(routes))
+    return create_app(
+        engine, Reloader(engine, chosen, counted), Parser(chosen, counted), chosen, counted, Table(routes)
+    )
 
 
 async def fail(call: Call) -> Response:

@@ -70,7 +70,7 @@ def call(
         path_params=path_params or {},
         engine=engine,
         reloader=Reloader(engine, chosen, metrics),
-        parser=Parser(),
+        parser=Parser(chosen, metrics),
         settings=chosen,
         metrics=metrics,
         started=started,

@@ -1,6 +1,7 @@
 """Functions that tests run in the parser process."""
 
 import os
+import re
 import threading
 from collections.abc import Callable
 
@@ -17,10 +18,34 @@ def wait(body: bytes) -> None:
     threading.Event().wait()
 
 
-def die(body: bytes) -> None:
-    """Abort the process, as it ends when memory runs out."""
+def spin(body: bytes) -> None:
+    """Never return, and use a core."""
+    while True:
+        del body
+        body = b""
+
+
+def search(body: bytes) -> object:
+    """Spend ages in one call of a C function."""
+    del body
+    return re.match(r"(a|a)*b", "a" * 100)
+
+
+def leave(body: bytes) -> None:
+    """End the process, as a crash does."""
+    del body
+    os._exit(3)
+
+
+def abort(body: bytes) -> None:
+    """Abort the process, as code in Rust does when memory runs out."""
     del body
     os.abort()
+
+
+def allocate(body: bytes) -> bytes:
+    """Allocate a terabyte."""
+    return body * 2**40
 
 
 def large(body: bytes) -> bytes:

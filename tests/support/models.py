@@ -172,7 +172,7 @@ class ServingClient(httpx.AsyncClient):
     def __init__(self, engine: Engine, metrics: Metrics, settings: Settings, table: Table) -> None:
         self.engine = engine
         self.metrics = metrics
-        self.parser = Parser()
+        self.parser = Parser(settings, metrics)
         self.app = create_app(engine, Reloader(engine, settings, metrics), self.parser, settings, metrics, table)
         super().__init__(transport=httpx.ASGITransport(self.app, raise_app_exceptions=False), base_url="http://x")
 

@@ -21,11 +21,13 @@ from service.settings import Settings
 from service.wire.call import TIMEOUT_HEADER, Call
 from service.wire.requests import (
     FEW_TOKENS,
+    MAX_VALUES,
     SMALL_BODY,
     check_content_encoding,
     check_count,
     check_media_type,
     check_size,
+    check_tokens,
     decode_base64,
     parse_body,
     parse_json,
@@ -46,6 +48,7 @@ from service.wire.schemas import (
 )
 from tests.support import jobs
 from tests.support.calls import call, receive_of
+from tests.support.growth import LINEAR, growth
 from tests.support.waiting import PATIENCE_S
 
 COUNT = 300_000
@@ -269,6 +272,28 @@ def test_too_many_keys_and_values_are_rejected() -> None:
         parse_json(ClassifyRequest, f"{{{keys}}}".encode())
     with pytest.raises(PayloadTooLarge, match="1500000 values; at most 1000000"):
         parse_json(ForecastRequest, b'{"series":[[' + 1_500_000 * b"0," + b"0]]}")
+
+
+@pytest.mark.parametrize("text", [b'"', b'\\"', b'"\\', b"\\", b'",', b"[", b'"[', b"{", b":"])
+def test_cost_of_counting_tokens_is_linear(text: bytes) -> None:
+    """Also in an unterminated string: a search from each of its quotation marks to its end would be quadratic."""
+    commas = b"," * (MAX_VALUES + 1)
+    assert growth(check_tokens, lambda length: commas + b'"' + text * length, 20_000) < LINEAR
+
+
+def test_tokens_in_an_unterminated_string_do_not_count() -> None:
+    check_tokens(b'"' + COUNT * b"[" + b'\\"')
+    check_tokens(b'"' + COUNT * b"[" + b"\\")
+    with pytest.raises(PayloadTooLarge):
+        check_tokens(COUNT * b"[" + b'"')
+
+
+@pytest.mark.parametrize("query", ["k{}=1", "{}"])
+def test_cost_of_the_query_string_is_linear(query: str) -> None:
+    def read(text: str) -> None:
+        read_query(call(query=text), ClassifyOptions)
+
+    assert growth(read, lambda length: "&".join(map(query.format, range(length))), 1000) < LINEAR
 
 
 async def test_large_body_is_parsed_in_another_process() -> None:

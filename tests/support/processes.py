@@ -1,0 +1,18 @@
+"""Processes, as Linux lists them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def children(process: int) -> Iterator[int]:
+    """Ids of the processes that a process has started."""
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        yield from map(int, path.read_text().split())
+
+
+def is_running(process: int) -> bool:
+    """Whether a process exists and is no zombie, which a container without an init process keeps."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
