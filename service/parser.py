@@ -53,8 +53,8 @@ JOB_S = 5.0
 """Processor time of a job, in addition to a second for each MB. Parsing takes a tenth of a second for each MB."""
 HANG_S = 30.0
 """Time after which a job counts as hanging, if the deadline of requests is not longer."""
-MEMORY_PER_BYTE = 16
-"""Memory of a process for each byte of the largest body; parsing it takes up to 12."""
+MEMORY_PER_BYTE = 32
+"""Memory of a process for each byte of the largest body; parsing valid bodies takes up to 16."""
 DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of Linux's `prctl`: the signal that a process gets when its parent ends."""
 MB = 2**20
@@ -298,7 +298,7 @@ def _run(function: Callable[[bytes], object], body: bytes, limit_s: float) -> tu
     _limit(resource.RLIMIT_CPU, math.ceil(time.process_time() + limit_s))
     try:
         return True, function(body)
-    except MemoryError:
+    except (MemoryError, SystemError):  # orjson raises SystemError
         return False, PayloadTooLarge(TOO_MUCH_MEMORY)
     except Exception as error:
         error.__traceback__ = error.__context__ = None

@@ -1,6 +1,6 @@
 """Metrics of the service and their labels: an interface, because dashboards and alerts depend on it."""
 
-CONTRACT = {
+CONTRACT: dict[str, set[str]] = {
     "longdoc_http_requests": {"route", "method", "code"},
     "longdoc_request_duration_seconds": {"model", "task"},
     "longdoc_request_queue_seconds": {"model"},
@@ -24,6 +24,9 @@ CONTRACT = {
     "longdoc_encoding_cache_bytes": {"model"},
     "longdoc_inference_errors": {"model", "kind"},
     "longdoc_exports_refused": {"model", "reason"},
+    "longdoc_parser_jobs": set(),
+    "longdoc_parser_kills": {"reason"},
+    "longdoc_parser_oldest_seconds": set(),
     "longdoc_model_info": {"model", "version", "task", "format", "device", "precision", "sha256"},
     "longdoc_model_ready": {"model"},
     "longdoc_model_load_seconds": {"model"},
