@@ -14,6 +14,7 @@ no longer meet its deadline is not computed.
 
 Invariants, each a property test in tests/unit/service/batching/test_batcher.py:
 - every accepted request ends exactly once: with outputs, an error, or the cancellation of its caller;
+- a row is counted as queued from its arrival until the first batch that has it gets a slot, or its request ends;
 - queued rows and bytes never exceed the limits, except that an empty queue accepts a request of any size;
 - rows of one lane, priority class and bucket are computed in order of arrival;
 - a request that is cancelled, late or failed does not affect the other requests of its batch;
@@ -231,9 +232,9 @@ class Batcher:
         """Start batches of a lane while it has free slots and rows; then hand full batches over ahead."""
         now = asyncio.get_running_loop().time()
         while lane.free_slots and (batch := self._next_retry(lane) or self._next_batch(lane, now)):
-            lane.free_slots -= 1
             started = self._clock()  # before the thread, which may end first
             if self._submit(batch):
+                lane.free_slots -= 1
                 self._begin(batch, started)
         while len(lane.ahead) < lane.slots and (batch := self._next_retry(lane) or self._next_full_batch(lane, now)):
             if self._submit(batch):
@@ -254,9 +255,10 @@ class Batcher:
 
     def _leave_queue(self, batch: Batch, started: float) -> None:
         """Note that a thread has a batch: its rows are no longer queued, and its time counts."""
-        for entry in batch.entries:
+        for entry in batch.entries if batch.is_queued else ():
             if not entry[1].future.done():
                 batch.lane.queue.uncount(entry, batch.bucket)
+        batch.is_queued = False
         batch.started = started
 
     def _begin(self, batch: Batch, started: float) -> None:
@@ -405,7 +407,9 @@ class Batcher:
         """Handle a failed batch: fail its only request, or retry each of its requests alone."""
         groups = list(_by_request(batch.entries))
         if len(groups) > 1:
-            batch.lane.retries.extend(Batch(batch.lane, batch.priority, batch.bucket, entries) for entries in groups)
+            batch.lane.retries.extend(
+                Batch(batch.lane, batch.priority, batch.bucket, entries, is_queued=False) for entries in groups
+            )
             return
         log.error("the backend failed on a batch of %d rows", len(batch.entries), exc_info=error)
         request = batch.entries[0][1]

@@ -39,6 +39,8 @@ class Batch:
     priority: PriorityClass
     bucket: int
     entries: list[Entry]
+    is_queued: bool = True
+    """Whether its rows still count as queued. Not of a retry: they left the queue with the batch that failed."""
     started: float = 0.0
     """When it got its slot."""
     ticks: int = 0

@@ -5,7 +5,7 @@ import functools
 import itertools
 import math
 import selectors
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any, Literal, cast
@@ -455,6 +455,31 @@ def test_failed_batch_is_computed_again_request_by_request() -> None:
         runner.run(scenario(batcher, executor))
 
 
+def test_retried_rows_leave_the_queue_once() -> None:
+    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
+        tasks = [ask(batcher, b"first row")]
+        await settle()
+        tasks += [ask(batcher, row) for row in (b"good row", POISON, b"other row", b"cancelled row")]
+        await settle()
+        await executor.finish()
+        waiting = ask(batcher, b"waiting row")
+        await settle()
+        running: list[list[bytes]] = []
+        while not waiting.done():
+            running += executor.running[:1]
+            is_queued = running[-1] != [b"waiting row"]
+            assert (batcher.waiting_rows, batcher.waiting_bytes) == (is_queued, is_queued * len(b"waiting row"))
+            if running[-1] == [POISON]:
+                tasks[-1].cancel()
+            await executor.finish()
+        batch = [b"good row", POISON, b"other row", b"cancelled row"]
+        assert running == [batch, [b"good row"], [POISON], [b"other row"], [b"waiting row"]]
+        assert (batcher.waiting_rows, batcher.waiting_bytes, batcher.is_idle) == (0, 0, True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    simulate(scenario)
+
+
 def test_computed_batches_are_counted_with_their_time() -> None:
     """A failed batch is not counted; its requests are computed again one by one and counted."""
     unit_s = 2.0**-10
@@ -538,7 +563,7 @@ def test_executor_that_was_shut_down_is_a_crash() -> None:
         batcher = Batcher(run, [16], Limits(1, 8, 1000, 1), Gone(), Gone(), Metrics().of("m"))
         with refused(NotReady, "failed"):
             await batcher.infer([b"1"], asyncio.get_running_loop().time() + 1)
-        assert not batcher.is_ready
+        assert (batcher.is_ready, batcher.is_computing) == (False, False)
 
     asyncio.run(scenario())
 
@@ -580,25 +605,66 @@ def test_interactive_and_bulk_rows_share_by_weight() -> None:
     simulate(scenario, batch_rows=1, queue_rows=1000, short_bytes=0)
 
 
+class Row(bytes):
+    """A row that differs by identity from others with the same content."""
+
+
+class Queued:
+    """The rows that should count as queued: those of unfinished requests whose first batch has no slot yet."""
+
+    def __init__(self, slots: int, executor: ManualExecutor) -> None:
+        self._slots = slots
+        self._executor = executor
+        self._computed = set[int]()
+        """Ids of the rows that have left the queue."""
+
+    def note(self) -> None:
+        """Note the batches that have a slot: in each lane, the unfinished ones that were submitted first."""
+        for lane in ("foreground", "background"):
+            its = (running == lane for running in self._executor.running_lanes)
+            self.leave(itertools.islice(itertools.compress(self._executor.running, its), self._slots))
+
+    def leave(self, batches: Iterable[list[bytes]]) -> None:
+        """Note that the rows of these batches have left the queue."""
+        self._computed.update(id(row) for batch in batches for row in batch)
+
+    def check(self, batcher: Batcher, requests: "Sequence[Asked]") -> None:
+        """Check the counts of the batcher."""
+        self.note()
+        queued = [row for rows, task in requests if not task.done() for row in rows if id(row) not in self._computed]
+        assert (batcher.waiting_rows, batcher.waiting_bytes) == (len(queued), sum(map(len, queued)))
+
+
 Script = list[tuple[str, int, list[bytes]]]
 Asked = tuple[list[bytes], asyncio.Task[Outcome]]
 ROWS = st.lists(st.one_of(st.binary(min_size=1, max_size=16), st.sampled_from([POISON, NAN])), min_size=1, max_size=12)
 ACTIONS = st.tuples(st.sampled_from(["ask", "bulk", "finish", "finish", "cancel", "wait"]), st.integers(0, 50), ROWS)
+FAILING = st.tuples(
+    st.sampled_from(["ask", "ask", "ask", "finish", "finish", "cancel", "wait"]),
+    st.integers(0, 50),
+    st.lists(st.sampled_from([b"good row", b"other row", POISON]), min_size=1, max_size=2),
+)
+"""Requests that share batches, many of which fail."""
 
 
 async def play(script: Script, slots: int, batcher: Batcher, executor: ManualExecutor) -> list[Asked]:
     """Play a script, and check the invariants after each action."""
     requests: list[Asked] = []
-    for action, number, rows in script:
+    queued = Queued(slots, executor)
+    for action, number, content in script:
         if action in ("ask", "bulk"):
+            rows: list[bytes] = [Row(row) for row in content]
             requests.append((rows, ask(batcher, *rows, within=float(number), bulk=action == "bulk")))
         elif action == "finish" and executor.jobs:
-            await executor.finish(number % len(executor.jobs))
+            index = number % len(executor.jobs)
+            queued.leave([executor.running[index]])
+            await executor.finish(index)
         elif action == "cancel" and requests:
             requests[number % len(requests)][1].cancel()
         elif action == "wait":
             await asyncio.sleep(number / 10)
         await settle()
+        queued.check(batcher, requests)
         running = [executor.running_lanes.count(lane) for lane in ("foreground", "background")]
         assert max(running) <= 2 * slots, "one batch in each slot, and one ahead"
         assert batcher.waiting_rows <= max([8, *(len(asked) for asked, _ in requests)])
@@ -624,8 +690,8 @@ def check_end(rows: list[bytes], task: asyncio.Task[Outcome]) -> None:
         assert isinstance(error, (Overloaded, DeadlineExceeded))
 
 
-@settings(max_examples=150)
-@given(st.lists(ACTIONS, max_size=40), st.integers(1, 3))
+@settings(max_examples=300)
+@given(st.one_of(st.lists(ACTIONS, max_size=40), st.lists(FAILING, min_size=8, max_size=40)), st.integers(1, 3))
 def test_every_request_ends_exactly_once(script: Script, slots: int) -> None:
     async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
         requests = await play(script, slots, batcher, executor)
