@@ -4,7 +4,7 @@ Limits:
 
 - A request that would miss its deadline is rejected as soon as its headers have arrived, before it is handled.
 - The headers of a request are limited to MAX_HEAD_BYTES and must arrive within HEAD_S.
-  MAX_HEAD_BYTES also limits a chunk-size line, and the trailers.
+  MAX_HEAD_BYTES also limits a chunk-size line, and the trailers; they may exceed it by PIECE_BYTES.
 - A connection without a request is closed like an idle keep-alive connection.
 - A client that reads nothing of a response for WRITE_S is disconnected.
 - When an error is sent before the body has arrived, the rest of the body is read and dropped for up to LINGER_S.
@@ -49,6 +49,9 @@ from service.http.state import KEY, ArrivedBody, RequestState
 from service.wire.headers import RequestHeaders
 
 MAX_HEAD_BYTES = 64 * 1024
+PIECE_BYTES = 16 * 1024
+"""Maximum bytes that are parsed at once. The parser does not tell where in a piece a head, a chunk-size line or
+trailers begin, so that what follows another part in the same piece is counted only once the head is complete."""
 HEAD_S = 10.0
 WRITE_S = 30.0
 LINGER_S = 5.0
@@ -145,16 +148,23 @@ class BoundedProtocol(HttpToolsProtocol):
     @override
     def data_received(self, data: bytes) -> None:
         """Parse received bytes."""
-        self._head_bytes += len(data)
         self._received = b"" if self._in_head or self._in_body else data
         try:
-            while data and not self._is_broken and not self.transport.is_closing():
-                data = self._parse(data)
+            for start in range(0, len(data), PIECE_BYTES):
+                piece = data[start : start + PIECE_BYTES]
+                self._head_bytes += len(piece)
+                while piece and not self._is_broken and not self.transport.is_closing():
+                    piece = self._parse(piece)
+                if self._head_bytes > MAX_HEAD_BYTES:
+                    self._close_with(TOO_LONG)
+                    return
         except httptools.HttpParserError as error:
             cause = error.__context__
             self._close_with(cause.response if isinstance(cause, _BadHead) else MALFORMED)
             return
-        self._limit_head()
+        if self._in_head and not self._has_head_timeout:
+            self._has_head_timeout = True
+            self._await_head()
         if self._is_rejected and self._timer is None:  # the rest of the body is still arriving
             self._close_after(LINGER_S)
 
@@ -189,7 +199,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Reject the request, or start the application."""
         self._in_head = False
         self._stop_timer()
-        if self._head_bytes > MAX_HEAD_BYTES:  # may include bytes of a body: count exactly
+        if self._head_bytes > MAX_HEAD_BYTES - PIECE_BYTES:  # perhaps a part of it is not counted: count exactly
             size = len(self.url) + sum(map(len, itertools.chain(*self.headers)))
             if size > MAX_HEAD_BYTES:
                 raise _BadHead(TOO_LONG)
@@ -268,6 +278,7 @@ class BoundedProtocol(HttpToolsProtocol):
     @override
     def on_message_complete(self) -> None:
         """Handle the end of the body."""
+        self._head_bytes = 0
         self._in_body = False
         if self._is_upgrade or self.transport.is_closing():
             return
@@ -407,14 +418,6 @@ class BoundedProtocol(HttpToolsProtocol):
         lengths = [int(value) for name, value in self.headers if name == b"content-length"]
         _, _, body = self._received.partition(b"\r\n\r\n")
         return body if [len(body)] == lengths else None
-
-    def _limit_head(self) -> None:
-        """Limit the size and the time of an incomplete head, and the size of chunk-size lines and trailers."""
-        if self._head_bytes > MAX_HEAD_BYTES:
-            self._close_with(TOO_LONG)
-        elif self._in_head and not self._has_head_timeout:
-            self._has_head_timeout = True
-            self._await_head()
 
     def _await_head(self) -> None:
         """Start the timeout of the head: after HEAD_S, the connection is closed.

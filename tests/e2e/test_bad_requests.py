@@ -9,7 +9,7 @@ from artifact.manifest import Manifest
 from service.http.protocol import MAX_HEAD_BYTES
 from tests.support.problems import SECRET, check_problem
 from tests.support.server import ControlledServer, Server
-from tests.support.wire import Wire, request
+from tests.support.wire import LAST_CHUNK, Wire, chunked, request
 
 TEXT = {"content-type": "text/plain"}
 JSON = {"content-type": "application/json"}
@@ -132,6 +132,41 @@ def test_endless_headers_are_rejected(server: Server) -> None:
     """Slightly more than allowed: unread bytes would reset the connection before the client reads the response."""
     with Wire(server.url) as wire:
         assert wire.send(request(body=None, x_a="a" * MAX_HEAD_BYTES)[:-4]).answer().status == 431
+
+
+LARGE = b"a" * 100_000
+START = request(body=None, transfer_encoding="chunked", connection="close")
+
+
+@pytest.mark.parametrize(
+    ("sent", "answered"),
+    [
+        (request(body=b"1") + request(body=b"2", connection="close", x_long=LARGE.decode()), 1),
+        (request("/v1/models", None, "GET") + request(body=b"2", connection="close", x_long=LARGE.decode()), 1),
+        (request(body=b"1") + request("/v1/classify?" + LARGE.decode(), connection="close"), 1),
+        (START + b"1;" + LARGE + b"\r\nx\r\n" + LAST_CHUNK, 0),
+        (START + chunked(b"x") + b"1;" + LARGE + b"\r\nx\r\n" + LAST_CHUNK, 0),
+        (START + chunked(b"x") + b"0\r\nx-long: " + LARGE + b"\r\n\r\n", 0),
+        (START + chunked(b"x") + b"0\r\n" + b"x-many: 1\r\n" * 10_000 + b"\r\n", 0),
+    ],
+)
+def test_large_heads_chunk_extensions_and_trailers_behind_a_body_are_rejected(
+    server: Server, sent: bytes, answered: int
+) -> None:
+    """All in one write, so that they arrive together with what precedes them."""
+    with Wire(server.url) as wire:
+        received = wire.send(sent).rest()
+    assert received.count(b"HTTP/1.1 200") <= answered, "unread bytes may reset the connection"
+
+
+def test_headers_and_trailers_within_the_limit_are_accepted(server: Server) -> None:
+    allowed = "a" * (MAX_HEAD_BYTES - 500)
+    with Wire(server.url) as wire:
+        trailers = b"0\r\nx-long: " + allowed.encode() + b"\r\n\r\n"
+        last = request(body=b"3", connection="close", x_long=allowed)
+        wire.send(request(body=b"1", x_long=allowed))
+        wire.send(request(body=None, transfer_encoding="chunked") + chunked(b"x") + trailers + last)
+        assert wire.rest().count(b"HTTP/1.1 200") == 3
 
 
 def test_stalled_upload_ends_at_the_deadline(server: Server) -> None:

@@ -90,6 +90,16 @@ class Wire:
         """Read a part of a body."""
         return self._stream.read(size)
 
+    def rest(self) -> bytes:
+        """Read everything until the server closes or resets the connection."""
+        received = bytearray()
+        try:
+            while part := self._stream.read1():
+                received += part
+        except ConnectionResetError:
+            pass
+        return bytes(received)
+
     def has_ended(self) -> bool:
         """Return whether the server closed the connection; waits until it does so or sends something."""
         try:
