@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import TypeAdapter, ValidationError
 
 from artifact.errors import BadExport
+from artifact.files import read_json_file
 from artifact.manifest import MANIFEST
 
 DEFAULTS = "defaults.json"
@@ -19,7 +20,7 @@ _ADAPTER = TypeAdapter(dict[TaskName, str])
 def read_defaults(exports: Path) -> dict[TaskName, str]:
     """Task -> name of its default model; empty if the file does not exist. Raises: BadExport naming the file."""
     try:
-        return _ADAPTER.validate_json((exports / DEFAULTS).read_bytes())
+        return _ADAPTER.validate_json(read_json_file(exports / DEFAULTS))
     except FileNotFoundError:
         return {}
     except OSError as error:

@@ -61,4 +61,5 @@ class BadExport(Exception):
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
-        """Metric label: missing, hash, schema, manifest, unlisted, backend, golden, calibration, unreadable, failed."""
+        """Metric label: missing, size, hash, schema, manifest, unlisted, backend, golden, timeout, calibration, task,
+        unreadable or failed."""

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artifact.backends import create_backend
-from artifact.backends.base import Array, Device, InferenceBackend, output_error
+from artifact.backends.base import LOAD_LIMIT_S, Array, Device, InferenceBackend, output_error
 from artifact.documents import pad_rows
 from artifact.errors import BadExport
 from artifact.manifest import (
+    MAX_FILE_BYTES,
     NAME,
     ForecasterManifest,
     Format,
@@ -157,6 +158,8 @@ def load_export(
             backend = create_backend(graph, folder, format=format, device=device)
         except BadExport as error:
             raise BadExport(f"{place}: {error}", error.reason) from None
+        except TimeoutError as error:
+            raise BadExport(f"{place}: computing a batch takes {error}", "timeout") from None
         for rows in _golden_batches(graph, golden, sorted(graph.files_of(format))):
             _check_golden(graph, backend, rows, manifest.tolerance, f"{place}: {manifest.golden.path}")
         backends.append(backend)
@@ -207,7 +210,9 @@ def _check_golden(
     if golden[names[0]].size == 0:
         raise BadExport(f"{place} has no row for one of the buckets", "golden")
     try:
-        outputs = backend.run({spec.name: golden[spec.name] for spec in graph.inputs})
+        outputs = backend.run({spec.name: golden[spec.name] for spec in graph.inputs}, LOAD_LIMIT_S)
+    except TimeoutError as error:
+        raise BadExport(f"{place}: computing the golden inputs takes {error}", "timeout") from None
     except Exception as error:  # any error of the runtime means that the export cannot be served
         first = (str(error) or type(error).__name__).splitlines()[0]
         raise BadExport(f"{place}: computing the golden inputs failed: {first}", "golden") from None
@@ -254,6 +259,10 @@ def _read_arrays(path: Path, place: str, reason: str) -> dict[str, Array]:
     """Read an .npz archive without pickles. Raises: BadExport."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            if (size := sum(info.file_size for info in arrays.zip.infolist())) > MAX_FILE_BYTES:
+                raise BadExport(f"{place}: {path.name} has {size} bytes unpacked; allowed {MAX_FILE_BYTES}", "size")
             return dict(arrays)
+    except BadExport:
+        raise
     except Exception:  # numpy and zipfile raise many exception types for damaged archives
         raise BadExport(f"{place}: {path.name} is not a valid .npz archive", reason) from None

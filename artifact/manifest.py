@@ -1,10 +1,11 @@
 """`manifest.json`, the description of an export. Written by `model.cli.export`, read by `artifact.loading`."""
 
+import contextlib
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -12,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
 from artifact.errors import BadExport, InvalidInput
-from artifact.files import open_regular
+from artifact.files import open_regular, read_json_file
 from artifact.series import IRREGULAR, Step, parse_frequency
 
 SCHEMA_VERSION = 2
@@ -21,6 +22,10 @@ MAX_VERSION = 2**53 - 1
 """Largest number that every reader of JSON keeps exactly."""
 MAX_TOLERANCE = 1e-2
 """Maximum tolerance of the golden check; a larger one would make the check meaningless."""
+MAX_FILE_BYTES = 2**31
+"""Maximum size of a file. ONNX files are not larger: they are protobuf messages."""
+MAX_EXPORT_BYTES = 4 * MAX_FILE_BYTES
+"""Maximum size of the files of an export together; hashing them takes seconds."""
 
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -439,11 +444,12 @@ def read_manifest(folder: Path) -> Manifest:
     """
     place = f"{folder.parent.name}/{folder.name}"
     try:
-        with open_regular(folder / MANIFEST) as stream:
-            raw = json.load(stream)
+        raw = json.loads(read_json_file(folder / MANIFEST))
     except FileNotFoundError:
         raise BadExport(f"{place}: {MANIFEST} is missing", "missing") from None
-    except (OSError, ValueError, RecursionError):
+    except OSError as error:
+        raise BadExport(f"{place}: {MANIFEST} cannot be read: {error.strerror}", "manifest") from None
+    except (ValueError, RecursionError):
         raise BadExport(f"{place}: {MANIFEST} cannot be read as JSON", "manifest") from None
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if isinstance(version, int) and version != SCHEMA_VERSION:
@@ -459,6 +465,7 @@ def read_manifest(folder: Path) -> Manifest:
     if (manifest.name, str(manifest.version)) != (folder.parent.name, folder.name):
         raise BadExport(f"{place}: {MANIFEST} names {manifest.name}/{manifest.version}", "manifest")
     files = list(manifest.listed())
+    _check_sizes(folder, dict.fromkeys(file.path for file in files), place)
     for path, sha256 in dict.fromkeys((file.path, file.sha256) for file in files):
         _check_hash(folder / path, sha256, place)
     if unlisted := sorted({path.name for path in folder.iterdir()} - {MANIFEST, *(file.path for file in files)}):
@@ -496,6 +503,19 @@ def sha256_of(path: Path) -> str:
     """SHA-256 of a file as a hexadecimal string. Raises: OSError."""
     with open_regular(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _check_sizes(folder: Path, names: Iterable[str], place: str) -> None:
+    """Check that the files are not too large to be hashed and loaded; missing ones are skipped. Raises: BadExport."""
+    total = 0
+    for name in names:
+        with contextlib.suppress(OSError):
+            size = (folder / name).stat().st_size
+            total += size
+            if size > MAX_FILE_BYTES:
+                raise BadExport(f"{place}: {name} has {size} bytes; allowed {MAX_FILE_BYTES}", "size")
+    if total > MAX_EXPORT_BYTES:
+        raise BadExport(f"{place}: its files have {total} bytes together; allowed {MAX_EXPORT_BYTES}", "size")
 
 
 def _check_hash(path: Path, expected: str, place: str) -> None:

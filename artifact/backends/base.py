@@ -11,6 +11,8 @@ from artifact.cores import cpu_count
 Device = Literal["auto", "cpu", "cuda"]
 BATCH_ROWS = {"cpu": 16, "cuda": 64}
 """Maximum rows of a batch in the longest bucket, by device; batches of shorter rows hold more."""
+LOAD_LIMIT_S = 60.0
+"""Time limit of each batch that is computed while an export is loaded."""
 CUDA_BATCHES = 1
 """Concurrent batches on CUDA; see `artifact.backends.cuda`."""
 Array = NDArray[Any]
@@ -22,8 +24,16 @@ class InferenceBackend(Protocol):
 
     device: Literal["cpu", "cuda"]
 
-    def run(self, inputs: Tensors) -> dict[str, Array]:
-        """Compute one padded batch. Errors of the runtime propagate unchanged."""
+    def run(self, inputs: Tensors, limit_s: float | None = None) -> dict[str, Array]:
+        """Compute one padded batch.
+
+        Args:
+            inputs: tensors by name.
+            limit_s: time limit. PyTorch has none: it cannot be stopped.
+
+        Raises: TimeoutError; errors of the runtime, unchanged.
+
+        """
         ...
 
 

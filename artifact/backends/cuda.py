@@ -13,8 +13,8 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from artifact.backends.base import Array, Device, Tensors, first_line, output_error
-from artifact.backends.onnx import load_session
+from artifact.backends.base import LOAD_LIMIT_S, Array, Device, Tensors, first_line, output_error
+from artifact.backends.onnx import load_session, run_session
 from artifact.errors import BadExport
 from artifact.manifest import Graph, Precision, TensorSpec
 
@@ -93,7 +93,8 @@ class CudaBackend:
         """Record a batch of copies of `row`, in the device's thread; returns why it cannot be recorded, or ""."""
         bucket = row[self._input].shape[1]
         try:
-            outputs = dict(zip(self._outputs, self._sessions[bucket].run(self._outputs, dict(row)), strict=True))
+            computed = run_session(self._sessions[bucket], self._outputs, row, LOAD_LIMIT_S)
+            outputs = dict(zip(self._outputs, computed, strict=True))
             session = load_session(path, _providers(self._runs_on, is_recorded=True), covered=self._covered)
             # Only the shapes of the outputs matter: they size the output buffers.
             inputs, shapes = ({name: x.repeat(rows, axis=0) for name, x in of.items()} for of in (row, outputs))
@@ -107,7 +108,7 @@ class CudaBackend:
         given = {spec.name: array for spec, array in zip(graph.inputs, inputs, strict=True)}
         rows, bucket = inputs[0].shape[:2]
         found = on_device_thread(self._recorded[bucket, rows].run, given)
-        expected = on_device_thread(self._sessions[bucket].run, self._outputs, given)
+        expected = on_device_thread(run_session, self._sessions[bucket], self._outputs, given, LOAD_LIMIT_S)
         error = max(output_error(x, y) for x, y in zip(found, expected, strict=True))
         if not error <= (allowed := ALLOWED_ERROR[graph.precision]):
             raise BadExport(
@@ -121,20 +122,20 @@ class CudaBackend:
         """Whether the sessions use CUDA; ONNX Runtime falls back to the CPU and only logs it."""
         return all(CUDA in session.get_providers() for session in self._sessions.values())
 
-    def run(self, inputs: Tensors) -> dict[str, Array]:
+    def run(self, inputs: Tensors, limit_s: float | None = None) -> dict[str, Array]:
         """Compute one batch, padded to one of the buckets."""
         first = inputs[self._input]
         count, bucket = len(first), first.shape[1]
         rows = padded_rows(count, recorded_rows(first[0].nbytes) if self._recorded else ())
         padded = {name: np.concatenate((x, x[:1].repeat(rows - count, axis=0))) for name, x in inputs.items()}
-        outputs = on_device_thread(self._compute, padded, bucket)
+        outputs = on_device_thread(self._compute, padded, bucket, limit_s)
         return {name: output[:count] for name, output in zip(self._outputs, outputs, strict=True)}
 
-    def _compute(self, inputs: Tensors, bucket: int) -> list[Array]:
+    def _compute(self, inputs: Tensors, bucket: int, limit_s: float | None) -> list[Array]:
         """Outputs of a padded batch."""
         if (recorded := self._recorded.get((bucket, len(inputs[self._input])))) is not None:
             return recorded.run(inputs)
-        return list(self._sessions[bucket].run(self._outputs, inputs))
+        return run_session(self._sessions[bucket], self._outputs, inputs, limit_s)
 
 
 class RecordedBatch:

@@ -80,7 +80,7 @@ def _fields(content: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     offset = 0
     while offset < len(content):
         key, offset = _varint(content, offset)
-        if key >= 2**32:  # other parsers truncate it to 32 bits
+        if not 8 <= key < 2**32:  # no field has the number 0; other parsers truncate a key to 32 bits
             raise ValueError("no such field")
         value: int | memoryview = 0
         if (wire := key & 7) == 0:

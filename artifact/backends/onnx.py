@@ -1,6 +1,7 @@
 """Default backend: ONNX Runtime, on a CPU here and on CUDA in `artifact.backends.cuda`."""
 
 import functools
+import math
 import os
 import threading
 from collections.abc import Collection, Sequence
@@ -18,6 +19,8 @@ from artifact.errors import BadExport
 from artifact.manifest import Graph
 
 _ARENA_LOCK = threading.Lock()
+TICK_S = 1.0
+"""Unit in which a time limit is counted."""
 SLOW_ON_CPU = ["SkipLayerNormFusion"]
 """Optimizers that are off: on a CPU, the fused kernel of a sum and its LayerNorm is slower than its parts."""
 
@@ -36,10 +39,43 @@ class OnnxBackend:
         }
         self._sessions = {bucket: sessions[path] for bucket, path in files.items()}
 
-    def run(self, inputs: Tensors) -> dict[str, Array]:
+    def run(self, inputs: Tensors, limit_s: float | None = None) -> dict[str, Array]:
         """Compute one batch, padded to one of the buckets."""
-        outputs = self._sessions[inputs[self._input].shape[1]].run(self._outputs, dict(inputs))
+        outputs = run_session(self._sessions[inputs[self._input].shape[1]], self._outputs, inputs, limit_s)
         return dict(zip(self._outputs, outputs, strict=True))
+
+
+def run_session(session: Any, outputs: Sequence[str], inputs: Tensors, limit_s: float | None = None) -> list[Array]:
+    """Compute one batch.
+
+    Args:
+        session: an ONNX Runtime session.
+        outputs: names of the outputs.
+        inputs: tensors by name.
+        limit_s: time limit. ONNX Runtime then stops before the next operator; those in a loop count.
+
+    Raises: TimeoutError; errors of ONNX Runtime, unchanged.
+
+    """
+    if limit_s is None:
+        return list(session.run(outputs, dict(inputs)))
+    options, has_ended = onnxruntime.RunOptions(), threading.Event()
+
+    def watch() -> None:
+        for _ in range(math.ceil(limit_s / TICK_S)):  # a pause of the process counts as one tick
+            if has_ended.wait(min(limit_s, TICK_S)):
+                return
+        options.terminate = True
+
+    threading.Thread(target=watch, name="limit", daemon=True).start()
+    try:
+        return list(session.run(outputs, dict(inputs), options))
+    except Exception:
+        if options.terminate:
+            raise TimeoutError(f"more than {limit_s:g} s") from None
+        raise
+    finally:
+        has_ended.set()
 
 
 def load_session(

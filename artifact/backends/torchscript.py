@@ -28,8 +28,9 @@ class TorchScriptBackend:
             _use_device(module, self.device)
         self._modules = {bucket: modules[path] for bucket, path in files.items()}
 
-    def run(self, inputs: Tensors) -> dict[str, Array]:
+    def run(self, inputs: Tensors, limit_s: float | None = None) -> dict[str, Array]:
         """Compute one batch, padded to one of the buckets."""
+        del limit_s
         tensors = [torch.from_numpy(inputs[name]).to(self.device) for name in self._names]
         with torch.inference_mode():
             found = self._modules[inputs[self._names[0]].shape[1]](*tensors)

@@ -7,9 +7,8 @@ import asyncio
 import contextlib
 import errno
 import functools
-import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -20,12 +19,15 @@ from artifact.loading import FoundVersions, LoadedModel, find_versions, load_exp
 from service.errors import DeadlineExceeded
 from service.settings import Settings
 
-log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 
-READ_TIMEOUT_S = 60.0
-"""Time limit of a scan or a load. A read that takes longer continues, and its result is used if it ever ends."""
+SCAN_LIMIT_S = 60.0
+"""Time limit of a scan. One that takes longer continues, and its result is used if it ever ends."""
+LOAD_TURN_S = 5.0
+"""Time that a check waits for a load before it goes on with the others."""
+LOAD_LIMIT_S = 120.0
+"""Time limit of a load. One that takes longer is refused; it continues, and its result is used if it ever ends. Longer
+than the limit in `artifact.backends.base`, after which a load ends by itself if it can."""
 
 State = tuple[int, int]
 """State of the files of an export; see `state_of`."""
@@ -69,6 +71,8 @@ class Load(NamedTuple):
 
     state: State
     """State of its files before it was loaded."""
+    started: float
+    """On the clock of the event loop."""
     future: asyncio.Future[LoadedModel]
 
 
@@ -84,8 +88,6 @@ class ExportFolder:
         self._settings = settings
         self._loads: dict[Path, Load] = {}
         """Loads whose result nobody has taken."""
-        self._overdue: set[Path] = set()
-        """Exports whose load has exceeded READ_TIMEOUT_S."""
         self._scan: asyncio.Future[Scan] | None = None
         """The scan that was started last."""
         self._scan_is_overdue = False
@@ -100,14 +102,14 @@ class ExportFolder:
 
     def is_loading(self, path: Path) -> bool:
         """Whether an export is being loaded."""
-        return path in self._loads
+        return path in self._loads and not self._loads[path].future.done()
 
     def is_overdue(self, path: Path) -> bool:
-        """Whether loading an export has exceeded READ_TIMEOUT_S and has not ended."""
-        return path in self._overdue
+        """Whether an export is being loaded, and for longer than LOAD_LIMIT_S."""
+        return self.is_loading(path) and self._left_s(path, LOAD_LIMIT_S) <= 0
 
     async def scan(self) -> Scan:
-        """List every export, in a scan that begins now. Raises: OSError if that fails or exceeds READ_TIMEOUT_S."""
+        """List every export, in a scan that begins now. Raises: OSError if that fails or exceeds SCAN_LIMIT_S."""
         if self._scan is not None and not self._scan.done():  # it began before this call
             with contextlib.suppress(OSError):
                 await self._wait_for(self._scan)
@@ -135,30 +137,36 @@ class ExportFolder:
         return Scan()
 
     async def load(self, export: Export) -> Load | None:
-        """Load an export; None if that takes longer than READ_TIMEOUT_S.
+        """Load an export; None if that takes longer than LOAD_TURN_S.
 
         The load then continues, and the next call for this export returns at once, with the result if there is one.
         """
         path = export.path
         if path not in self._loads:
-            self._loads[path] = Load(export.state, run_in_daemon(functools.partial(self._load, path)))
-        result = self._loads[path].future
-        limit_s = 0.0 if path in self._overdue else READ_TIMEOUT_S
-        await asyncio.wait([result], timeout=limit_s)
-        if result.done():
-            self._overdue.discard(path)
-            return self._loads.pop(path)
-        if limit_s:
-            self._overdue.add(path)
-            log.error("%s: loading takes longer than %g s; the export is skipped until it is loaded", path, limit_s)
-        return None
+            now = asyncio.get_running_loop().time()
+            self._loads[path] = Load(export.state, now, run_in_daemon(functools.partial(self._load, path)))
+        await self.wait(path, LOAD_TURN_S)
+        return self._loads.pop(path) if self._loads[path].future.done() else None
+
+    def drop_others(self, paths: Collection[Path]) -> None:
+        """Free the models that were loaded but that nobody will take: those of exports other than `paths`."""
+        for path in [path for path, load in self._loads.items() if load.future.done() and path not in paths]:
+            del self._loads[path]
+
+    async def wait(self, path: Path, limit_s: float) -> None:
+        """Wait for a load, at most until `limit_s` after it began."""
+        await asyncio.wait([self._loads[path].future], timeout=max(0.0, self._left_s(path, limit_s)))
+
+    def _left_s(self, path: Path, limit_s: float) -> float:
+        """Seconds until a load has taken `limit_s`."""
+        return self._loads[path].started + limit_s - asyncio.get_running_loop().time()
 
     async def _wait_for(self, scan: asyncio.Future[Scan]) -> Scan:
         """Wait for a scan; return its result. Raises: OSError."""
-        await asyncio.wait([scan], timeout=0.0 if self._scan_is_overdue else READ_TIMEOUT_S)
+        await asyncio.wait([scan], timeout=0.0 if self._scan_is_overdue else SCAN_LIMIT_S)
         if not scan.done():
             self._scan_is_overdue = True
-            raise OSError(errno.ETIMEDOUT, f"no answer in {READ_TIMEOUT_S:g} s")
+            raise OSError(errno.ETIMEDOUT, f"no answer in {SCAN_LIMIT_S:g} s")
         return scan.result()
 
     def _begin(self) -> asyncio.Future[Scan]:

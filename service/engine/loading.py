@@ -1,6 +1,8 @@
 """Load the versions that the version policy selects: at the start, and while the server runs."""
 
+import contextlib
 import logging
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -8,7 +10,7 @@ from typing import NamedTuple
 from artifact.errors import BadExport
 from artifact.loading import LoadedModel, find_exports, load_export
 from service.engine.engine import Engine
-from service.engine.folder import Export, ExportFolder, Scan, State, find_selected, state_of
+from service.engine.folder import LOAD_LIMIT_S, Export, ExportFolder, Scan, State, find_selected, state_of
 from service.engine.selection import check_defaults, check_task
 from service.errors import clear_tracebacks
 from service.metrics import Metrics
@@ -119,7 +121,10 @@ def _load_versions(
     for folder in folders:
         state = state_of(folder)  # before the load: if a file changes during it, the export is tried again
         try:
-            model = load_export(folder, format=settings.backend, device=settings.device, precision=settings.precision)
+            with _told_if_slow(folder):
+                model = load_export(
+                    folder, format=settings.backend, device=settings.device, precision=settings.precision
+                )
             check_task(model.manifest, models[0].manifest if models else None)
         except Exception as error:
             refused[folder] = refuse(folder, state, error, metrics)
@@ -131,6 +136,20 @@ def _load_versions(
             if takes_one:
                 break
     return models, refused
+
+
+@contextlib.contextmanager
+def _told_if_slow(folder: Path) -> Iterator[None]:
+    """Log if a load takes longer than LOAD_LIMIT_S. The start waits for it: a slow disk is not an error."""
+    place = f"{folder.parent.name}/{folder.name}"
+    message = "%s: loading takes longer than %g s; the server does not listen before it has ended"
+    timer = threading.Timer(LOAD_LIMIT_S, log.error, (message, place, LOAD_LIMIT_S))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _missing(
@@ -176,6 +195,8 @@ class Updater:
         self._policy = VersionPolicy.parse(settings.version_policy)
         self._metrics = metrics
         self._refused = dict(refused)
+        self._overdue: set[Path] = set()
+        """Exports that were counted as refused because their load, which continues, takes too long."""
         self.unloaded: set[str] = set()
         """Names of models that a client has unloaded; none of their versions is served."""
 
@@ -227,7 +248,14 @@ class Updater:
         if name in self.unloaded or (path in self._refused and self._refused[path].state == export.state):
             return False
         load = await self._folder.load(export)
-        if load is None or name in self.unloaded:
+        if load is None:
+            if self._folder.is_overdue(path) and path not in self._overdue:
+                self._overdue.add(path)
+                overdue = refuse(path, export.state, BadExport(self.reason_failed(path), "timeout"), self._metrics)
+                log.error("refused: %s", overdue.error)
+            return False
+        self._overdue.discard(path)
+        if name in self.unloaded:
             return False
         others = [str(model.manifest.version) for model in self._engine.models.versions(name)]
         try:
@@ -267,7 +295,7 @@ class Updater:
             return "unloaded"
         place = f"{path.parent.name}/{path.name}"
         if self._folder.is_overdue(path):
-            return f"{place}: loading takes too long, and continues"
+            return f"{place}: loading takes longer than {LOAD_LIMIT_S:g} s, and continues"
         if self._folder.is_loading(path):
             return "being loaded"
         # Errors of runtimes hold absolute paths, which clients must not see.

@@ -14,7 +14,7 @@ from typing import Literal
 from artifact.defaults import TaskName
 from artifact.errors import BadExport
 from service.engine.engine import Engine
-from service.engine.folder import ExportFolder, Scan, mark_retrieved
+from service.engine.folder import LOAD_LIMIT_S, Export, ExportFolder, Scan, mark_retrieved
 from service.engine.loading import RefusedExport, Updater
 from service.errors import ControlRefused, DeadlineExceeded, ModelNotFound, NotReady, Overloaded
 from service.metrics import Metrics
@@ -23,7 +23,7 @@ from service.settings import Settings
 log = logging.getLogger(__name__)
 
 MAX_LOADS = 64
-"""Maximum length of the queue of requested loads; requests for the same model share one entry."""
+"""Maximum number of requested loads; requests for a model share one until it begins."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,11 @@ class Reloader:
         self._confirmed_defaults: Mapping[TaskName, str] | str | None = None
         """What two checks in a row found last: the content of `defaults.json`, or why it could not be read."""
         self._lock = asyncio.Lock()
-        """Held by a check or a requested load; only one of them runs at a time."""
+        """Held by a check or a requested load, which wait at most LOAD_TURN_S for each version."""
         self._waiting_loads: dict[str, asyncio.Task[None]] = {}
         """Requested loads that wait for the lock, by name of the model."""
-        self._running_load: asyncio.Task[None] | None = None
-        """Requested load that holds the lock. This reference keeps the task alive: asyncio keeps only a weak one."""
+        self._running_loads: set[asyncio.Task[None]] = set()
+        """Requested loads that have had the lock. This reference keeps them alive: asyncio keeps only weak ones."""
 
     @property
     def is_reading(self) -> bool:
@@ -134,6 +134,7 @@ class Reloader:
                 name, version = model.manifest.name, model.manifest.version
                 if (name, version) in deleted and name not in selected:
                     self._updater.remove_deleted(name, version)
+            self._folder.drop_others({export.path for exports in selected.values() for export in exports.values()})
             self._apply_defaults(scan)
 
     def _report_unreadable(self, scan: Scan) -> None:
@@ -168,7 +169,7 @@ class Reloader:
 
         """
         load = self._waiting_loads.get(name)
-        if load is None and len(self._waiting_loads) >= MAX_LOADS:
+        if load is None and len(self._waiting_loads) + len(self._running_loads) >= MAX_LOADS:
             raise Overloaded(f"{MAX_LOADS} models wait to be loaded; try again later")
         self._updater.unloaded.discard(name)  # before waiting: an `unload` that comes later takes precedence
         if load is None:
@@ -184,25 +185,35 @@ class Reloader:
     async def _load(self, name: str) -> None:
         """Load a model once the lock is free. Raises: as `load`."""
         async with self._lock:
-            self._running_load = self._waiting_loads.pop(name)  # a later request has to scan the folder again
+            task = self._waiting_loads.pop(name)  # a later request has to scan the folder again
+            self._running_loads.add(task)
+            task.add_done_callback(self._running_loads.discard)
             self._engine.release_removed()
-            try:
-                scan = await self._folder.scan()
-            except OSError as error:
-                raise NotReady(f"the folder of exports cannot be read: {_describe(error)}") from None
-            if name in scan.unreadable:
-                raise NotReady(str(scan.unreadable[name]))
-            selected = self._updater.select(scan)
-            if name not in selected:
-                raise ModelNotFound(
-                    f"no export of that name is selected by version_policy; there are: {_listed(selected)}"
-                )
+            exports = await self._selected(name)
             self._updater.forget_refused(name)
             log.info("%s: load requested", name)
-            if failed := await self._updater.update(name, selected[name], deleted=()):
-                reasons = "; ".join(self._updater.reason_failed(path) for path in failed)
-                versions = [str(model.manifest.version) for model in self._engine.models.versions(name)]
-                raise ControlRefused(f"{reasons}; versions that are served: {_listed(versions)}")
+            failed = await self._updater.update(name, exports, deleted=())
+        while slow := [path for path in failed if self._folder.is_loading(path) and not self._folder.is_overdue(path)]:
+            await self._folder.wait(slow[0], LOAD_LIMIT_S)
+            async with self._lock:
+                failed = await self._updater.update(name, await self._selected(name), deleted=())
+        if failed:
+            reasons = "; ".join(self._updater.reason_failed(path) for path in failed)
+            versions = [str(model.manifest.version) for model in self._engine.models.versions(name)]
+            raise ControlRefused(f"{reasons}; versions that are served: {_listed(versions)}")
+
+    async def _selected(self, name: str) -> Mapping[int, Export]:
+        """Exports of a model that the policy selects, by version. Raises: ModelNotFound, NotReady."""
+        try:
+            scan = await self._folder.scan()
+        except OSError as error:
+            raise NotReady(f"the folder of exports cannot be read: {_describe(error)}") from None
+        if name in scan.unreadable:
+            raise NotReady(str(scan.unreadable[name]))
+        selected = self._updater.select(scan)
+        if name not in selected:
+            raise ModelNotFound(f"no export of that name is selected by version_policy; there are: {_listed(selected)}")
+        return selected[name]
 
     async def unload(self, name: str, deadline: float) -> None:
         """Stop serving a model until `load` is called; wait for its requests in flight, including bulk uploads.

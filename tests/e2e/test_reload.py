@@ -13,7 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
+from service.engine.folder import LOAD_TURN_S
 from tests.support.offline import document
+from tests.support.oversized import LIMITED, make_endless, make_sparse
 from tests.support.server import ControlledServer, Server
 from tests.support.versions import NAME, NEW, OLD, flip_byte, new_version, prepare, publish
 from tests.support.waiting import wait_until
@@ -42,6 +44,11 @@ def version(server: Server) -> int:
 
 def refused(server: Server, reason: str) -> float:
     return server.metric("longdoc_exports_refused_total", model=NAME, reason=reason)
+
+
+def reasons(server: Server) -> dict[str, str]:
+    """Return why the highest version of each model is not served."""
+    return {entry["name"]: entry.get("reason", "") for entry in server.post("/v2/repository/index").json()[::-1]}
 
 
 def wait_for_scan(exports: Path, server: Server) -> None:
@@ -209,7 +216,7 @@ import sys, threading
 from service import __main__
 from service.engine import folder
 
-folder.READ_TIMEOUT_S = 0.1
+folder.LOAD_TURN_S = folder.LOAD_LIMIT_S = 0.1
 folder.load_export = lambda *args, **options: threading.Event().wait()
 sys.exit(__main__.main(sys.argv[1:]))
 """
@@ -220,10 +227,49 @@ def test_hanging_read_of_an_export_does_not_block_shutdown(exports_copy: Path, s
     flags = ("--exports", str(exports_copy), "--reload-s", str(LOOK_S), "--drain-delay-s", "0")
     server = start(*flags, program=("-c", HANGING))
     folder = publish(new_version(exports_copy))
-    wait_until(lambda: f"{folder}: loading takes longer than" in server.text())
+    place = f"{folder.parent.name}/{folder.name}"
+    wait_until(lambda: f"refused: {place}: loading takes longer than" in server.text())
+    assert refused(server, "timeout") == 1
     assert version(server) == OLD
     assert server.stop() == 0
     assert "stopped" in server.text()
+
+
+def test_model_that_never_ends_does_not_hold_up_the_others(exports_copy: Path, reloading: ControlledServer) -> None:
+    """Others are loaded while it computes its golden inputs, and the server stops."""
+    folder = prepare(exports_copy, name="endless", version=1)
+    make_endless(folder)
+    publish(folder)
+    wait_until(lambda: reasons(reloading)["endless"] == "being loaded")
+    reloading.advance(LOAD_TURN_S)
+    publish(new_version(exports_copy))
+    wait_until(lambda: version(reloading) == NEW)
+    assert "continues" not in reasons(reloading)["endless"], "the load that never ends has not reached its limit"
+    assert reloading.stop() == 0
+    assert "stopped" in reloading.text()
+
+
+def test_model_that_never_ends_is_stopped_and_refused(exports_copy: Path, start: Callable[..., Server]) -> None:
+    flags = ("--exports", str(exports_copy), "--reload-s", str(LOOK_S), "--drain-delay-s", "0")
+    server = start(*flags, program=("-c", LIMITED))
+    folder = prepare(exports_copy, name="endless", version=1)
+    make_endless(folder)
+    publish(folder)
+    wait_until(lambda: server.metric("longdoc_exports_refused_total", model="endless", reason="timeout"))
+    assert "refused: endless/1: golden.npz: computing the golden inputs takes more than 0.2 s" in server.text()
+    publish(new_version(exports_copy))
+    wait_until(lambda: version(server) == NEW)
+    assert server.metric("longdoc_exports_refused_total") == 1
+    assert "Traceback" not in server.text()
+
+
+def test_sparse_file_is_refused_at_once(exports_copy: Path, reloading: Server) -> None:
+    folder = new_version(exports_copy)
+    make_sparse(folder / "model.onnx", 20 * 2**30)
+    publish(folder)
+    wait_until(lambda: refused(reloading, "size"))
+    assert f"refused: {NAME}/{NEW}: model.onnx has {20 * 2**30} bytes; allowed {2**31}" in reloading.text()
+    assert version(reloading) == OLD
 
 
 def test_version_with_a_pipe_is_rejected(exports_copy: Path, reloading: Server) -> None:

@@ -14,6 +14,7 @@ from artifact.manifest import ClassifierManifest, read_manifest, version_folder
 from service.__main__ import main
 from service.settings import Settings
 from tests.support.offline import OfflineForecaster, same_score
+from tests.support.oversized import LIMITED, make_endless, make_sparse
 from tests.support.paths import EXPORTS, ROOT
 from tests.support.refusals import check_last_line, check_refusal, run
 from tests.support.server import Server
@@ -45,6 +46,7 @@ DAMAGE: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
     (lambda folder: edit_manifest(folder, labels=["a", "a"]), (PLACE, "labels must differ")),
     (lambda folder: edit_manifest(folder, inputs=[]), (PLACE, "inputs")),
     (lambda folder: (folder / "manifest.json").write_text("[" * 100_000), (PLACE, "manifest.json")),
+    (lambda folder: make_sparse(folder / "model.onnx", 20 * 2**30), (PLACE, "model.onnx has 21474836480 bytes")),
 ]
 
 
@@ -119,6 +121,21 @@ def test_valid_exports_are_served_when_damaged_ones_are_skipped(
     refused = 'longdoc_exports_refused_total{model="broken",reason="manifest"} 1.0'
     assert refused in server.get("/metrics").text
     assert f"broken/{VERSION}" in server.text()
+
+
+def test_model_that_never_ends_is_refused_at_the_start(exports_copy: Path, start: Callable[..., Server]) -> None:
+    shutil.copytree(exports_copy / "imdb-s3", exports_copy / "endless")
+    folder = exports_copy / "endless" / VERSION
+    edit_manifest(folder, name="endless")
+    make_endless(folder)
+    program = ("-c", LIMITED)
+    why = f"endless/{VERSION}: golden.npz: computing the golden inputs takes more than 0.2 s"
+    for arguments in (("--port", "0", "--exports", str(exports_copy)), ("check", str(exports_copy))):
+        check_refusal(run(*arguments, program=program), why)
+    server = start("--exports", str(exports_copy), "--skip-bad-exports", "--drain-delay-s", "0", program=program)
+    assert [model["name"] for model in server.get("/v1/models").json()["models"]] == ["imdb-s3"]
+    assert server.metric("longdoc_exports_refused_total", model="endless", reason="timeout") == 1
+    assert f"refused: {why}" in server.text()
 
 
 def test_highest_version_is_served(exports_copy: Path, start: Callable[..., Server]) -> None:

@@ -69,8 +69,9 @@ class Backend:
         self._output = output
         self._compute = compute
 
-    def run(self, inputs: Tensors) -> dict[str, Array]:
+    def run(self, inputs: Tensors, limit_s: float | None = None) -> dict[str, Array]:
         """Compute one batch."""
+        del limit_s
         assert self.gate.wait(PATIENCE_S)
         if self.error is not None:
             raise self.error

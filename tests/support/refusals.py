@@ -3,13 +3,16 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE_S
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "service", *arguments]
+def run(
+    *arguments: str, program: Sequence[str] = ("-m", "service"), **environment: str
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *program, *arguments]
     return subprocess.run(
         command,
         cwd=ROOT,

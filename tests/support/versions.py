@@ -4,13 +4,30 @@ import json
 import shutil
 from pathlib import Path
 
-from artifact.manifest import version_folder
+from artifact.manifest import sha256_of, version_folder
 from tests.support.paths import EXPORTS
 
 
 def edit_manifest(folder: Path, **changes: object) -> None:
     path = folder / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def rehash(folder: Path, name: str) -> None:
+    """Update the hash of a file wherever the manifest lists it."""
+    raw, sha256 = json.loads((folder / "manifest.json").read_text()), sha256_of(folder / name)
+
+    def update(part: object) -> None:
+        if isinstance(part, dict):
+            if part.get("path") == name:
+                part["sha256"] = sha256
+            part = [*part.values()]
+        if isinstance(part, list):
+            for value in part:
+                update(value)
+
+    update(raw)
+    edit_manifest(folder, **raw)
 
 
 def flip_byte(path: Path) -> None:

@@ -1,12 +1,16 @@
 """The file that names the default model of each task."""
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from artifact.defaults import DEFAULTS, TaskName, add_default, read_defaults
 from artifact.errors import BadExport
+from artifact.files import MAX_JSON_BYTES
+from tests.support.oversized import make_sparse
 
 TASK: TaskName = "text-classification"
 
@@ -61,7 +65,15 @@ def test_error_names_an_invalid_file(tmp_path: Path, content: str, words: str) -
     assert words in str(caught.value)
 
 
-def test_error_names_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
-    (tmp_path / DEFAULTS).mkdir()
-    with pytest.raises(BadExport, match="cannot be read: Is a directory"):
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (Path.mkdir, "it is not a regular file"),
+        (os.mkfifo, "it is not a regular file"),
+        (lambda path: make_sparse(path, 20 * 2**30), f"it has more than {MAX_JSON_BYTES} bytes"),
+    ],
+)
+def test_error_names_what_cannot_be_read(tmp_path: Path, make: Callable[[Path], object], words: str) -> None:
+    make(tmp_path / DEFAULTS)
+    with pytest.raises(BadExport, match=f"cannot be read: {words}"):
         read_defaults(tmp_path)

@@ -77,6 +77,17 @@ def test_export_is_loaded_with_everything_its_task_needs(name: str) -> None:
         assert model.calibration.count == manifest.calibration_examples
 
 
+def test_batch_of_the_warm_up_that_never_ends_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def create_backend(*_: object, **__: object) -> Backend:
+        raise TimeoutError("more than 60 s")
+
+    folder = version_folder(EXPORTS / "ettm2")
+    monkeypatch.setattr(loading, "create_backend", create_backend)
+    with pytest.raises(BadExport, match=f"^ettm2/{folder.name}: computing a batch takes more than 60 s$") as caught:
+        load_export(folder, device="cpu")
+    assert caught.value.reason == "timeout"
+
+
 def test_lengths_of_rows_are_in_bytes() -> None:
     assert classifier().row_lengths == [8, 16]
     assert forecaster().row_lengths == [4 * 4 * 2]  # float32, steps, channels

@@ -229,9 +229,9 @@ def test_batches_may_be_computed_in_one_thread() -> None:
     threads = set[str]()
     answer = backend_of(loaded).run
 
-    def run(inputs: Tensors) -> dict[str, Array]:
+    def run(inputs: Tensors, limit_s: float | None = None) -> dict[str, Array]:
         threads.add(threading.current_thread().name)
-        return answer(inputs)
+        return answer(inputs, limit_s)
 
     backend_of(loaded).run = run  # type: ignore[method-assign]
     Model(loaded, threads=1).classify(100 * ["+++ and more"])

@@ -17,10 +17,13 @@ import artifact.loading
 from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend, Tensors
 from artifact.errors import BadExport
+from artifact.files import MAX_JSON_BYTES
 from artifact.loading import load_export
-from artifact.manifest import ClassifierManifest, Precision, sha256_of, version_folder
+from artifact.manifest import MAX_EXPORT_BYTES, MAX_FILE_BYTES, ClassifierManifest, Precision, version_folder
 from service.__main__ import main
+from tests.support.oversized import make_endless, make_sparse
 from tests.support.paths import EXPORTS
+from tests.support.versions import rehash
 
 CLASSIFIER, MATCHER, FORECASTER = "imdb-s3", "aan", "ettm2"
 
@@ -69,18 +72,7 @@ def replace(folder: Path, name: str, content: bytes) -> None:
     path = folder / name
     path.unlink()
     path.write_bytes(content)
-
-    def rehash(part: object) -> None:
-        if isinstance(part, dict):
-            if part.get("path") == name:
-                part["sha256"] = sha256_of(path)
-            for value in part.values():
-                rehash(value)
-        elif isinstance(part, list):
-            for value in part:
-                rehash(value)
-
-    edit(folder, rehash)
+    rehash(folder, name)
 
 
 def rewrite(folder: Path, name: str, change: Callable[[Arrays], Arrays]) -> None:
@@ -343,9 +335,9 @@ def test_each_golden_row_is_computed_once_and_every_bucket_computes_one(
         backend = create_backend(*arguments, **options)
         right = backend.run
 
-        def run(inputs: Tensors) -> Arrays:
+        def run(inputs: Tensors, limit_s: float) -> Arrays:
             computed.append((inputs["bytes"].shape[1], inputs["lengths"].tolist()))
-            return right(inputs)
+            return right(inputs, limit_s)
 
         monkeypatch.setattr(backend, "run", run)
         return backend
@@ -492,3 +484,42 @@ def test_pipe_in_place_of_a_file_is_rejected(classifier: Path, name: str) -> Non
     os.mkfifo(classifier / name)
     with pytest.raises(BadExport, match=name):
         load_export(classifier, device="cpu")
+
+
+def no_hash(path: Path) -> str:
+    raise AssertionError(f"{path} is hashed")
+
+
+def test_sparse_file_is_rejected_before_it_is_hashed(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (classifier / "model.onnx").unlink()
+    make_sparse(classifier / "model.onnx", 20 * 2**30)
+    monkeypatch.setattr(artifact.manifest, "sha256_of", no_hash)
+    check_refusal(classifier, "size", f"model.onnx has {20 * 2**30} bytes; allowed {MAX_FILE_BYTES}")
+
+
+def test_sparse_files_are_limited_together(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = sorted(path for path in classifier.iterdir() if path.name != "manifest.json")[:5]
+    for path in paths:
+        path.unlink()
+        make_sparse(path, MAX_FILE_BYTES)
+    monkeypatch.setattr(artifact.manifest, "sha256_of", no_hash)
+    check_refusal(classifier, "size", "its files have ", f" bytes together; allowed {MAX_EXPORT_BYTES}")
+
+
+def test_sparse_manifest_is_rejected(classifier: Path) -> None:
+    make_sparse(classifier / "manifest.json", 20 * 2**30)
+    check_refusal(classifier, "manifest", f"manifest.json cannot be read: it has more than {MAX_JSON_BYTES} bytes")
+
+
+def test_archive_is_limited_in_its_unpacked_size(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(classifier / "bomb.npz", bytes=np.zeros(10**6, np.uint8))
+    replace(classifier, "golden.npz", (classifier / "bomb.npz").read_bytes())
+    (classifier / "bomb.npz").unlink()
+    monkeypatch.setattr(artifact.loading, "MAX_FILE_BYTES", 10**5)
+    check_refusal(classifier, "size", "golden.npz has 1000128 bytes unpacked; allowed 100000")
+
+
+def test_model_that_never_ends_is_stopped(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_endless(classifier)
+    monkeypatch.setattr(artifact.loading, "LOAD_LIMIT_S", 0.2)
+    check_refusal(classifier, "timeout", "golden.npz: computing the golden inputs takes more than 0.2 s")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
@@ -18,6 +19,7 @@ from artifact.backends.onnx import OnnxBackend
 from artifact.documents import pad_rows
 from artifact.errors import BadExport
 from artifact.manifest import Graph, read_manifest, version_folder
+from tests.support.oversized import endless_graph
 from tests.support.paths import EXPORTS
 from tests.support.waiting import PATIENCE_S
 
@@ -47,6 +49,17 @@ def recorded(graph: Graph, files: dict[int, Path]) -> CudaBackend:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backend_cuda, "ROWS", (1, 4))
         return CudaBackend(files, graph, runs_on="cpu")
+
+
+def test_batch_that_never_ends_is_stopped_before_it_is_recorded(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert graph.fixed_shapes is not None
+    for name in ("model.onnx", graph.fixed_shapes.path):
+        onnx.save(endless_graph(), tmp_path / name)
+    monkeypatch.setattr(backend_cuda, "LOAD_LIMIT_S", 0.2)
+    with pytest.raises(BadExport, match=r"1 rows of 256 cannot be recorded: more than 0\.2 s"):
+        CudaBackend({256: tmp_path / "model.onnx"}, graph, runs_on="cpu")
 
 
 def batch(texts: list[bytes], bucket: int) -> Tensors:
@@ -261,8 +274,9 @@ class Session:
     def get_providers(self) -> list[str]:
         return list(self.found)
 
-    def run(self, names: list[str], inputs: Tensors) -> list[Array]:
+    def run(self, names: list[str], inputs: Tensors, options: object = None) -> list[Array]:
         """Return the lengths as every output."""
+        del options
         self.used_by.add(threading.get_ident())
         return [inputs["lengths"].astype(np.float32).reshape(-1, 1) for _ in names]
 

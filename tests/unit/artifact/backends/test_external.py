@@ -13,6 +13,13 @@ from artifact.errors import BadExport
 from tests.support.paths import EXPORTS
 
 
+def test_zeros_are_no_onnx_file(tmp_path: Path) -> None:
+    """Read as fields without a number, each byte of a large file would be visited."""
+    (tmp_path / "model.onnx").write_bytes(bytes(1000))
+    with pytest.raises(BadExport, match="it is not an ONNX file"):
+        refuse_external_data(tmp_path / "model.onnx")
+
+
 def tensor(*, is_external: bool) -> TensorProto:
     made = helper.make_tensor("w", TensorProto.FLOAT, [2], [1.0, 2.0])
     if is_external:

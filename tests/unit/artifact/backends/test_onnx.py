@@ -1,18 +1,23 @@
 """The ONNX Runtime backend on a CPU: files, buckets, arena."""
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
 from artifact.backends import onnx as backend_onnx
+from artifact.backends.base import Array
 from artifact.backends.onnx import OnnxBackend
 from artifact.errors import BadExport
 from artifact.manifest import Graph, read_manifest, version_folder
+from tests.support.oversized import endless_graph
 from tests.support.paths import EXPORTS
+from tests.support.waiting import wait_until
 
 FOLDER = version_folder(EXPORTS / "imdb-s3")
 TEXT = b"A good film, and a long one; the end is bad."
@@ -84,6 +89,46 @@ def test_sessions_share_one_arena(graph: Graph, files: dict[int, Path], monkeypa
 def sessions(backend: OnnxBackend) -> list[Any]:
     """The sessions of a backend."""
     return list(backend._sessions.values())
+
+
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("endless") / "model.onnx"
+    onnx.save(endless_graph(), path)
+    return path
+
+
+INPUTS: dict[str, Array] = {"bytes": np.zeros((1, 256), np.uint8), "lengths": np.ones(1, np.int32)}
+
+
+def test_batch_that_never_ends_is_stopped_at_its_limit(graph: Graph, endless: Path) -> None:
+    with pytest.raises(TimeoutError, match=r"^more than 0\.2 s$"):
+        OnnxBackend({256: endless}, graph).run(INPUTS, 0.2)
+
+
+def test_limit_changes_neither_outputs_nor_errors(graph: Graph, files: dict[int, Path]) -> None:
+    backend = OnnxBackend(files, graph)
+    limited, unlimited = backend.run(INPUTS, 3600.0), backend.run(INPUTS)
+    assert all(np.array_equal(limited[name], unlimited[name]) for name in unlimited)
+    with pytest.raises(Exception, match="Unexpected input data type"):
+        backend.run({**INPUTS, "lengths": np.ones(1, np.int64)}, 3600.0)
+    wait_until(lambda: not any(thread.name == "limit" for thread in threading.enumerate()))
+
+
+def test_pause_of_the_process_counts_as_one_tick(graph: Graph, endless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+
+    class Event(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            if timeout is None:  # of the start of a thread
+                return super().wait()
+            waited.append(timeout)
+            return False
+
+    monkeypatch.setattr(threading, "Event", Event)
+    with pytest.raises(TimeoutError):
+        OnnxBackend({256: endless}, graph).run(INPUTS, 3.0)
+    assert waited == [1.0] * 3
 
 
 def test_telemetry_of_the_runtime_is_off() -> None:

@@ -24,7 +24,8 @@ def test_turn_computes_the_rows_of_the_next_document_in_batches() -> None:
         def __init__(self) -> None:
             self.batches: list[list[bytes]] = []
 
-        def run(self, inputs: Tensors) -> dict[str, Array]:
+        def run(self, inputs: Tensors, limit_s: float | None = None) -> dict[str, Array]:
+            del limit_s
             rows = zip(inputs["bytes"], inputs["lengths"], strict=True)
             self.batches.append([row[:length].tobytes() for row, length in rows])
             return {}

@@ -17,6 +17,7 @@ from service.engine.loading import load_models
 from service.metrics import Metrics
 from service.settings import Settings
 from tests.support.models import classifier, forecaster
+from tests.support.waiting import wait_until
 
 MODELS = {"mood": classifier(), "naive": forecaster()}
 DAMAGED = 50
@@ -110,6 +111,18 @@ def test_any_error_in_loading_rejects_the_export(
     assert caplog.text.count("RuntimeError: a fault of ours") == 1, "expected one traceback"
     labels = {"model": "broken", "reason": "failed"}
     assert metrics.registry.get_sample_value("longdoc_exports_refused_total", labels) == 1
+
+
+def test_slow_load_is_told(exports: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    add(exports, "mood/1")
+
+    def load_export(folder: Path, **_: object) -> LoadedModel:
+        wait_until(lambda: f"{folder.parent.name}/1: loading takes longer than 0.01 s" in caplog.text)
+        return MODELS["mood"]
+
+    monkeypatch.setattr(loading, "load_export", load_export)
+    monkeypatch.setattr(loading, "LOAD_LIMIT_S", 0.01)
+    assert load_models(settings(exports), Metrics()) == ([MODELS["mood"]], {})
 
 
 def test_unreadable_folder_of_a_model_is_rejected(

@@ -26,7 +26,7 @@ from artifact.errors import BadExport
 from artifact.loading import FoundVersions, LoadedModel, find_versions
 from artifact.manifest import Manifest, parse_manifest, version_folder, versions_of
 from service.engine.engine import Engine
-from service.engine.folder import READ_TIMEOUT_S
+from service.engine.folder import LOAD_LIMIT_S, LOAD_TURN_S, SCAN_LIMIT_S
 from service.engine.loading import RefusedExport
 from service.engine.reload import Reloader, VersionState
 from service.engine.selection import Default
@@ -50,7 +50,8 @@ class Backend:
         self.released = threading.Event()
         self.released.set()
 
-    def run(self, inputs: Tensors) -> dict[str, Array]:
+    def run(self, inputs: Tensors, limit_s: float | None = None) -> dict[str, Array]:
+        del limit_s
         assert self.released.wait(PATIENCE_S)
         logits = np.full((len(inputs["lengths"]), 2), self.version, np.float32)
         return {"logits": logits, "contributions": logits[:, None]}
@@ -478,14 +479,20 @@ async def test_valid_version_before_a_bad_one_is_served(exports: Exports, engine
     assert served(engine) == {"a": 3}
 
 
-async def time_out(
-    monkeypatch: pytest.MonkeyPatch, reading: Coroutine[Any, Any, None], hangs: Callable[[], object]
-) -> None:
-    """Await `reading`; once it hangs, READ_TIMEOUT_S passes on the clock of the event loop."""
-    task, loop = asyncio.create_task(reading), asyncio.get_running_loop()
-    await wait_until_async(hangs)
+def advance(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Make the clock of the event loop jump ahead."""
+    loop = asyncio.get_running_loop()
     now = loop.time
-    monkeypatch.setattr(loop, "time", lambda: now() + READ_TIMEOUT_S)
+    monkeypatch.setattr(loop, "time", lambda: now() + seconds)
+
+
+async def time_out(
+    monkeypatch: pytest.MonkeyPatch, reading: Coroutine[Any, Any, None], hangs: Callable[[], object], seconds: float
+) -> None:
+    """Await `reading`; once it hangs, this time passes on the clock of the event loop."""
+    task = asyncio.create_task(reading)
+    await wait_until_async(hangs)
+    advance(monkeypatch, seconds)
     await task
 
 
@@ -496,25 +503,73 @@ async def check_until(reloader: Reloader, condition: Callable[[], bool]) -> None
             await reloader.check()
 
 
-async def test_hanging_read_of_an_export_does_not_block_the_others(
+async def test_slow_load_does_not_block_the_others(
     exports: Exports,
     engine: Engine,
     reloader: Reloader,
+    metrics: Metrics,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """Neither those of the same check nor those of later ones; it is refused at its limit, and served if it ends."""
     exports.put("a/3", "hangs")
-    await time_out(monkeypatch, reloader.check(), lambda: exports.loads)
     exports.put("b/1")
-    await reloader.check()
+    await time_out(monkeypatch, reloader.check(), lambda: exports.loads, LOAD_TURN_S)
     assert served(engine) == {"a": 2, "b": 1}
-    assert exports.loads == ["a/3", "b/1"]
-    assert caplog.text.count(f"a/3: loading takes longer than {READ_TIMEOUT_S:g} s") == 1
+    exports.put("b/2")
+    await reloader.check()
+    assert served(engine) == {"a": 2, "b": 2}
+    assert exports.loads == ["a/3", "b/1", "b/2"]
+    assert refused(metrics, "a", "timeout") == 0
     assert reloader.is_reading
+    advance(monkeypatch, LOAD_LIMIT_S)
+    for _ in range(2):
+        await reloader.check()
+    refusal = f"refused: a/3: loading takes longer than {LOAD_LIMIT_S:g} s, and continues"
+    assert [message for message in caplog.messages if "a/3" in message] == [refusal]
+    assert refused(metrics, "a", "timeout") == 1
     exports.mount.set()
-    await check_until(reloader, lambda: served(engine) == {"a": 3, "b": 1})
-    assert exports.loads == ["a/3", "b/1"]
+    await check_until(reloader, lambda: served(engine) == {"a": 3, "b": 2})
+    assert exports.loads == ["a/3", "b/1", "b/2"]
     assert not reloader.is_reading
+
+
+async def test_requested_load_that_is_slow_does_not_block_the_others(
+    exports: Exports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with following(exports, "latest", "a/2") as (engine, reloader):
+        exports.put("a/3", "hangs")
+        loading = asyncio.create_task(reloader.load("a", far()))
+        await wait_until_async(lambda: exports.loads)
+        advance(monkeypatch, LOAD_TURN_S)
+        exports.put("b/1")
+        await reloader.check()
+        await reloader.load("b", far())
+        assert all_served(engine) == ["a/2", "b/1"]
+        assert not loading.done()
+        exports.mount.set()
+        await loading
+        assert all_served(engine) == ["a/3", "b/1"]
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+async def test_model_that_is_loaded_too_late_is_freed(
+    exports: Exports, monkeypatch: pytest.MonkeyPatch, is_removed: bool
+) -> None:
+    async with following(exports, "latest", "a/2", "b/1") as (engine, reloader):
+        exports.put("a/3", "hangs")
+        await time_out(monkeypatch, reloader.check(), lambda: exports.loads, LOAD_TURN_S)
+        if is_removed:
+            remove(exports, "a/3")
+        else:
+            await reloader.unload("a", far())
+        exports.mount.set()
+        await wait_until_async(lambda: not reloader.is_reading)
+        loaded = weakref.ref(exports.backends.pop(3))
+        await reloader.check()
+        gc.collect()
+        assert loaded() is None
+        assert all_served(engine) == ["a/2", "b/1"] if is_removed else ["b/1"]
 
 
 async def test_export_that_changes_during_a_hanging_read_is_tried_again(
@@ -522,7 +577,7 @@ async def test_export_that_changes_during_a_hanging_read_is_tried_again(
 ) -> None:
     """Which it is by its state from before the reading began."""
     exports.put("a/3", "hangs and is bad")
-    await time_out(monkeypatch, reloader.check(), lambda: exports.loads)
+    await time_out(monkeypatch, reloader.check(), lambda: exports.loads, LOAD_TURN_S)
     tick(exports.root)
     exports.put("a/3")
     exports.mount.set()
@@ -1005,9 +1060,9 @@ async def test_folder_that_does_not_respond_is_reported(
     exports: Exports, mount: Mount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with following(exports, "latest", "a/2") as (_, reloader):
-        message = f"^the folder of exports cannot be read: no answer in {READ_TIMEOUT_S:g} s$"
+        message = f"^the folder of exports cannot be read: no answer in {SCAN_LIMIT_S:g} s$"
         with pytest.raises(NotReady, match=message):
-            await time_out(monkeypatch, reloader.load("a", far()), lambda: mount.scans)
+            await time_out(monkeypatch, reloader.load("a", far()), lambda: mount.scans, SCAN_LIMIT_S)
         with pytest.raises(NotReady, match=message):
             await reloader.load("a", far())
         with pytest.raises(OSError, match="no answer"):
@@ -1059,9 +1114,10 @@ async def test_model_may_be_unloaded_while_a_scan_finds_it_removed(exports: Expo
 async def test_load_of_an_export_that_hangs_is_told(exports: Exports, monkeypatch: pytest.MonkeyPatch) -> None:
     async with following(exports, "latest", "a/2") as (engine, reloader):
         exports.put("a/3", "hangs")
-        message = "^a/3: loading takes too long, and continues; versions that are served: 2$"
+        message = f"^a/3: loading takes longer than {LOAD_LIMIT_S:g} s, and continues; versions that are served: 2$"
+        late = asyncio.get_running_loop().time() + 2 * LOAD_LIMIT_S
         with pytest.raises(ControlRefused, match=message):
-            await time_out(monkeypatch, reloader.load("a", far()), lambda: exports.loads)
+            await time_out(monkeypatch, reloader.load("a", late), lambda: exports.loads, LOAD_LIMIT_S)
         assert all_served(engine) == ["a/2"]
         exports.mount.set()
         await check_until(reloader, lambda: all_served(engine) == ["a/3"])

@@ -83,10 +83,10 @@ def test_backend_failure_gives_an_error_line_in_its_position(command: Command, t
     model = classifier()
     answer = backend_of(model).run
 
-    def run(inputs: Tensors) -> dict[str, Array]:
+    def run(inputs: Tensors, limit_s: float | None = None) -> dict[str, Array]:
         if (inputs["bytes"] == ord("!")).any():
             raise RuntimeError("broken")
-        return answer(inputs)
+        return answer(inputs, limit_s)
 
     backend_of(model).run = run  # type: ignore[method-assign]
     code, lines = command.run(model, files=[tmp_path / name for name in "abc"])
