@@ -47,7 +47,7 @@ RATIO = tuple(i / 10 for i in range(10))
 
 INFERENCE_ERRORS = ("raised", "non_finite", "crashed")
 PARSER_KILLS = ("time", "memory", "other")
-REJECTED = ("overloaded", "too_late", "deadline", "shutting_down", "not_ready")
+REJECTED = ("overloaded", "too_late", "deadline", "client_deadline", "shutting_down", "not_ready")
 NEUTRAL: Mapping[Callable[[Iterable[float]], float], float] = {sum: 0.0, max: -math.inf, min: math.inf}
 """Aggregation over workers -> its neutral value. With several workers, a removed series of a gauge gets this value, so
 that it does not change the aggregate. A sum then stays at 0; an infinite aggregate is not exposed."""
@@ -246,7 +246,7 @@ class Metrics:
         """Series of `http_requests`: the look-up in prometheus_client costs more than counting."""
         self.duration = histogram(
             "longdoc_request_duration_seconds",
-            "Time from the headers of a request to its response.",
+            "Time from a complete request to its response.",
             ("model", "task"),
             buckets=SECONDS,
             registry=r,
@@ -270,7 +270,7 @@ class Metrics:
         )
         self.queue_oldest = Gauge(
             "longdoc_queue_oldest_seconds",
-            "Age of the oldest request with a queued row.",
+            "Age of the oldest request with a queued row, without lines of uploads.",
             model,
             multiprocess_mode="livemax",
             registry=r,

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from service.batching.cost import CostModel
 from service.batching.queue import FairQueue, PriorityClass
@@ -28,6 +28,32 @@ class Limits:
     """Batches computed concurrently in each lane."""
     short_bytes: int = 4096
     """Maximum bytes of a short request, which is computed in the foreground."""
+
+
+class ClientLimit(float):
+    """A deadline that the client set, or the time until it; takes the place of the server's own, which is later.
+
+    A request that misses only this one is counted apart: it tells about the client, not about the load.
+    """
+
+    server: float
+    """The server's own deadline, or the time until it."""
+
+    def __new__(cls, client: float, server: float) -> Self:
+        """Create a limit of a client from it and the server's own."""
+        made = super().__new__(cls, client)
+        made.server = server
+        return made
+
+
+def server_limit(limit: float) -> float:
+    """The server's own part of a limit."""
+    return limit.server if isinstance(limit, ClientLimit) else limit
+
+
+def limited(limit: float, client: float) -> float:
+    """A limit (a deadline, or the time until it) or the client's, whichever is earlier."""
+    return ClientLimit(client, server_limit(limit)) if client < limit else limit
 
 
 class Rejection(NamedTuple):
@@ -70,7 +96,7 @@ class Admission:
         Args:
             queue: the queue of the request.
             priority: class of the request in the queue.
-            left_s: seconds until its deadline.
+            left_s: seconds until its deadline; a ClientLimit if that is the client's.
             rows: number of rows of the request.
             size: bytes of these rows.
             seconds: estimated time to compute the rows on one slot.
@@ -86,14 +112,15 @@ class Admission:
         wait_s = self._wait_s(queue, priority, seconds)
         if wait_s > SAFETY_FACTOR * left_s:
             message = f"the wait would be about {wait_s:.1f} s, and the deadline is in {max(0.0, left_s):.1f} s"
-            return Rejection("too_late", Overloaded(message, self.retry_after_s()))
+            is_slow = wait_s > SAFETY_FACTOR * server_limit(left_s)
+            return Rejection("too_late" if is_slow else "client_deadline", Overloaded(message, self.retry_after_s()))
         return None
 
     def rejection_without_rows(self, left_s: float, entering: int, *, is_long: bool = False) -> Rejection | None:
         """As `rejection`, for an interactive request whose rows are not known yet.
 
         Args:
-            left_s: seconds until its deadline.
+            left_s: seconds until its deadline; a ClientLimit if that is the client's.
             entering: admitted requests that are not in the queue yet; each is assumed to cost the average.
             is_long: whether it is known to be for the background.
 

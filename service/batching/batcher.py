@@ -35,11 +35,11 @@ import numpy as np
 
 from artifact.errors import InferenceFailed, NonFiniteOutput
 from artifact.loading import Floats
-from service.batching.admission import Admission, Limits, Rejection
+from service.batching.admission import Admission, ClientLimit, Limits, Rejection, limited, server_limit
 from service.batching.cost import CostModel
 from service.batching.lane import Batch, Lane
 from service.batching.queue import AcceptedRequest, Entry, FairQueue
-from service.errors import DeadlineExceeded, NotReady, ShuttingDown
+from service.errors import DeadlineExceeded, NotReady, Overloaded, ShuttingDown
 from service.metrics import ModelMetrics
 
 log = logging.getLogger(__name__)
@@ -143,8 +143,8 @@ class Batcher:
         return not self._requests
 
     def oldest_age_s(self) -> float:
-        """Age of the oldest request with a queued row; 0 if no row is queued."""
-        arrived = [request.arrived for request in self._requests if request.waiting_rows]
+        """Age of the oldest request with a queued row, without lines of uploads; 0 if there is none."""
+        arrived = [request.arrived for request in self._requests if request.waiting_rows and not request.is_line]
         return self._clock() - min(arrived) if arrived else 0.0
 
     def rejection(self, left_s: float, entering: int, size: int | None = None) -> Rejection | None:
@@ -164,17 +164,18 @@ class Batcher:
 
         Args:
             rows: each at most as long as the longest bucket.
-            deadline: on the clock of the event loop.
-            bulk: whether the request is a bulk request; one with more than BULK_ROWS rows always is.
+            deadline: on the clock of the event loop; a ClientLimit if it is the client's.
+            bulk: whether the request is a line of an upload. Like one with more than BULK_ROWS rows, it then has a
+                lower weight. If the queue is full, that is not counted, because the upload repeats the line.
 
         Raises: Overloaded, ShuttingDown, NotReady at once; DeadlineExceeded, InferenceFailed, NonFiniteOutput later.
 
         """
         loop = asyncio.get_running_loop()
-        bulk = bulk or len(rows) > BULK_ROWS
+        is_line, bulk = bulk, bulk or len(rows) > BULK_ROWS
         is_short = sum(map(len, rows)) <= self._short_bytes
         lane = self._foreground if is_short and not bulk else self._background
-        request = self._admit(lane, rows, deadline, loop, bulk=bulk)
+        request = self._admit(lane, rows, deadline, loop, bulk=bulk, is_line=is_line)
         if deadline < self._expiry_at:
             self._set_expiry(deadline)
         try:
@@ -209,18 +210,27 @@ class Batcher:
         return None
 
     def _admit(
-        self, lane: Lane, rows: list[bytes], deadline: float, loop: asyncio.AbstractEventLoop, *, bulk: bool
+        self,
+        lane: Lane,
+        rows: list[bytes],
+        deadline: float,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        bulk: bool,
+        is_line: bool,
     ) -> AcceptedRequest:
         """Queue a request. Raises: Overloaded, ShuttingDown, NotReady."""
         priority = lane.queue.bulk if bulk else lane.queue.interactive
         buckets = [self._buckets[bisect_left(self._buckets, len(row))] for row in rows]
-        request = AcceptedRequest(rows, buckets, priority, self._clock(), deadline, loop.create_future())
-        seconds = self._cost.seconds(request.waiting)
+        request = AcceptedRequest(rows, buckets, priority, self._clock(), deadline, loop.create_future(), is_line)
+        seconds, now = self._cost.seconds(request.waiting), loop.time()
+        left_s = limited(server_limit(deadline) - now, deadline - now)
         rejection = self._unavailable() or self._admission.rejection(
-            lane.queue, priority, deadline - loop.time(), request.waiting_rows, request.waiting_bytes, seconds
+            lane.queue, priority, left_s, request.waiting_rows, request.waiting_bytes, seconds
         )
         if rejection is not None:
-            self._metrics.rejected(rejection.reason)
+            if not (is_line and isinstance(rejection.error, Overloaded)):
+                self._metrics.rejected(rejection.reason)
             raise rejection.error
         lane.queue.add(request)
         self._requests.add(request)
@@ -446,7 +456,7 @@ class Batcher:
         self._set_expiry(min(later, default=math.inf))
 
     def _fail_late(self, request: AcceptedRequest, stage: str) -> None:
-        self._metrics.rejected("deadline")
+        self._metrics.rejected("client_deadline" if isinstance(request.deadline, ClientLimit) else "deadline")
         request.future.set_exception(DeadlineExceeded(f"the deadline passed {stage}"))
 
 

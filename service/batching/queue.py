@@ -45,6 +45,8 @@ class AcceptedRequest:
     deadline: float
     """On the clock of the event loop."""
     future: asyncio.Future[list[Floats]]
+    is_line: bool = False
+    """Whether it is a line of an upload; these wait for each other."""
     queue_s: float = 0.0
     compute_s: float = 0.0
 

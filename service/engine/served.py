@@ -12,6 +12,7 @@ from artifact.errors import InferenceFailed, NonFiniteOutput
 from artifact.loading import Floats, LoadedModel
 from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest, MatcherManifest
 from artifact.series import Calibration
+from service.batching.admission import ClientLimit
 from service.batching.batcher import Batcher
 from service.engine.cache import EncodingCache
 from service.errors import DeadlineExceeded, ShuttingDown
@@ -111,7 +112,7 @@ class ServedMatcher(ServedModel):
             async with asyncio.timeout_at(deadline):
                 logits = await running
         except TimeoutError:
-            self.metrics.rejected("deadline")
+            self.metrics.rejected("client_deadline" if isinstance(deadline, ClientLimit) else "deadline")
             raise DeadlineExceeded("the deadline passed while the pairs were scored") from None
         except Exception as error:
             log.exception("the head of the matcher failed on %d pairs", len(a))

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs
 import orjson
 from starlette.types import Scope
 
+from service.batching.admission import limited
 from service.engine.engine import Engine
 from service.engine.served import ServedModel
 from service.errors import RetryableError, Unauthorized
@@ -66,7 +67,7 @@ class HeadAdmission:
         if route.ndjson_handler is not None and content_type.startswith(NDJSON):
             return None
         asked_ms = _number(headers.get(TIMEOUT_HEADER))
-        left_s = self._deadline_s if asked_ms is None else min(self._deadline_s, asked_ms / 1000)
+        left_s = self._deadline_s if asked_ms is None else limited(self._deadline_s, asked_ms / 1000)
         try:
             self._keys.check(route.path, headers)
         except Unauthorized:

@@ -266,6 +266,7 @@ class BulkResponse(Response):
                 )
             except Overloaded:
                 if loop.time() + RETRY_S > deadline:
+                    self._model.metrics.rejected("overloaded")
                     raise
                 await asyncio.sleep(RETRY_S)
             else:

@@ -44,7 +44,7 @@ async def classify(
         documents: raw bytes.
         on_overflow: how documents longer than the model's length are read.
         deadline: on the clock of the event loop.
-        bulk: whether the request is a bulk request, with a lower weight than interactive ones.
+        bulk: whether the request is a line of an upload; see `Batcher.infer`.
 
     Raises: InvalidInput naming the document; as `Batcher.infer`.
 

@@ -1,5 +1,6 @@
 """The body of a request: decompressed, limited, and counted while it is in memory."""
 
+import time
 from collections.abc import Callable
 
 from starlette.requests import ClientDisconnect
@@ -69,6 +70,8 @@ class Body:
         is_number = declared.isascii() and declared.isdigit()
         self._is_over = is_buffered and is_number and (len(declared) > len(str(limit)) or int(declared) > limit)
         self._held = 0
+        self.read_at: float | None = None
+        """When the last part had been read, in seconds of `perf_counter`; None if all of it came with the headers."""
 
     async def __call__(self) -> Message:
         """The next ASGI message.
@@ -101,6 +104,7 @@ class Body:
                 raise ClientDisconnect
             parts.append(message.get("body", b""))
             has_more = message.get("more_body", False)
+        self.read_at = time.perf_counter()
         return b"".join(parts)
 
     def _limit(self) -> None:

@@ -1,6 +1,7 @@
 """One request as routes see it: its input, the server's state, and how to run a model and respond."""
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -11,6 +12,7 @@ from starlette.types import Scope
 
 from artifact.errors import InvalidInput
 from artifact.manifest import Manifest
+from service.batching.admission import limited
 from service.engine.engine import Engine
 from service.engine.reload import Reloader
 from service.engine.selection import Models
@@ -116,21 +118,24 @@ class Call:
 
     @property
     def deadline(self) -> float:
-        """Deadline, on the event loop's clock. Raises: InvalidInput if `X-Request-Timeout-Ms` is invalid."""
+        """Deadline, on the event loop's clock; a ClientLimit if it is the client's.
+
+        Raises: InvalidInput if `X-Request-Timeout-Ms` is invalid.
+        """
         if self._deadline is None:
-            self._deadline = asyncio.get_running_loop().time() + self._seconds()
+            now = asyncio.get_running_loop().time()
+            self._deadline = limited(now + self.settings.deadline_s, now + self._client_seconds())
         return self._deadline
 
-    def _seconds(self) -> float:
-        """Time until the deadline. Raises: InvalidInput."""
-        seconds = self.settings.deadline_s
-        if (text := self.header(TIMEOUT_HEADER)) is not None:
-            text = text.strip()
-            if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
-                message = "must be a positive number of milliseconds"
-                raise InvalidInput(f"X-Request-Timeout-Ms {message}", [(TIMEOUT_HEADER, message)])
-            seconds = min(seconds, int(text) / 1000)
-        return seconds
+    def _client_seconds(self) -> float:
+        """Time until the client's own deadline; infinite if it sets none. Raises: InvalidInput."""
+        if (text := self.header(TIMEOUT_HEADER)) is None:
+            return math.inf
+        text = text.strip()
+        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
+            message = "must be a positive number of milliseconds"
+            raise InvalidInput(f"X-Request-Timeout-Ms {message}", [(TIMEOUT_HEADER, message)])
+        return int(text) / 1000
 
     async def run(self, model: ServedModel, work: Coroutine[Any, Any, T]) -> T:
         """Await the inference `work`; cancel it if the client disconnects.
@@ -169,7 +174,10 @@ class Call:
         return self.finish(model, timing, response)
 
     def finish(self, model: ServedModel, timing: Timing, response: Response) -> Response:
-        """Record the stages of the request in metrics, trace and `Server-Timing`; return the response."""
+        """Record the stages of the request in metrics, trace and `Server-Timing`; return the response.
+
+        The metrics leave out how long the client took to send the body: it would tell about the client.
+        """
         inference = Inference(model.manifest, timing, self.started, self._computed, time.perf_counter())
         model.metrics.answered(
             model.manifest.task,
@@ -177,7 +185,7 @@ class Call:
             queue_s=timing.queue,
             compute_s=timing.compute,
             encode_s=inference.finished - inference.computed,
-            total_s=inference.finished - inference.started,
+            total_s=inference.finished - (self.body.read_at or inference.started),
         )
         self.server_timing.update(queue=timing.queue, compute=timing.compute)
         self.inference = inference

@@ -1,7 +1,9 @@
 """Many clients, overload, signals under load, clients that disconnect."""
 
 import asyncio
+import json
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -75,6 +77,44 @@ def test_request_gets_429_when_the_queue_is_full(
     assert server.stop() == 0
 
 
+def test_deadlines_of_clients_are_counted_apart(
+    start_controlled: Callable[..., ControlledServer], manifest: ClassifierManifest
+) -> None:
+    server, seconds = start_controlled("--drain-delay-s", "0"), DELAY_S // 2
+    text = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["x"]}
+    infer = {"inputs": [text], "parameters": {"timeout": seconds * 10**6}}
+    timeout_ms, many = str(seconds * 1000), {"inputs": ["x"] * 40}
+    sent = [
+        request(x_request_timeout_ms=timeout_ms),
+        request(body=json.dumps(many).encode(), content_type="application/json", x_request_timeout_ms=timeout_ms),
+        request(f"/v2/models/{manifest.name}/infer", json.dumps(infer).encode()),
+    ]
+    with ExitStack() as stack, server.held():
+        wires = [stack.enter_context(Wire(server.url)).send(one) for one in sent]
+        server.wait_for(len(wires), "longdoc_requests_in_flight", model=manifest.name)
+        server.advance(DELAY_S)
+        assert [wire.answer().status for wire in wires] == [504] * len(wires)
+    assert server.metric("longdoc_requests_rejected_total", reason="client_deadline") == len(wires)
+    assert server.metric("longdoc_requests_rejected_total") == len(wires)
+    assert server.stop() == 0
+
+
+def test_duration_leaves_out_a_slow_upload(server: Server, manifest: ClassifierManifest) -> None:
+    def total() -> float:
+        return server.metric("longdoc_request_duration_seconds_sum", model=manifest.name)
+
+    before = total()
+    with Wire(server.url) as wire:
+        wire.send(request(body=b"", content_length="3", expect="100-continue"))
+        assert wire.answer().status == 100, "the server reads the body"
+        time.sleep(0.3)
+        sent_at = time.perf_counter()
+        wire.send(b"abc")
+        assert wire.answer().status == 200
+        elapsed_s = time.perf_counter() - sent_at
+    assert total() - before <= elapsed_s
+
+
 def test_full_model_rejects_from_the_headers_although_another_is_free(
     start_controlled: Callable[..., ControlledServer], manifest: ClassifierManifest
 ) -> None:
@@ -88,8 +128,8 @@ def test_full_model_rejects_from_the_headers_although_another_is_free(
                 server.wait_for_batches(batches)
             accepted += [stack.enter_context(server.begin(b"x")) for _ in range(queue_rows)]
             server.wait_for(queue_rows, "longdoc_queue_depth", **of_model)
-            json = request(body=b'{"inputs": "x"}', content_type="application/json")
-            for sent in (request(body=b"", content_length="9"), json):
+            in_json = request(body=b'{"inputs": "x"}', content_type="application/json")
+            for sent in (request(body=b"", content_length="9"), in_json):
                 with Wire(server.url) as wire:
                     refused = wire.send(sent).answer()
                 assert (refused.status, int(refused.headers["retry-after"]) >= 1) == (429, True)

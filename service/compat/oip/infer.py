@@ -18,6 +18,7 @@ from artifact.errors import InvalidInput
 from artifact.manifest import ClassifierManifest, Manifest
 from artifact.matching import Text
 from artifact.series import Tails
+from service.batching.admission import limited
 from service.compat.oip.errors import DIALECT
 from service.compat.oip.metadata import MODEL_PATHS, TensorMetadata
 from service.compat.oip.tensors import (
@@ -91,7 +92,7 @@ async def post_infer(call: Call) -> Response:
     asked, tensors = head.request, tensors_of(head, binary)
     requested = _requested(asked, model.manifest)
     if asked.parameters.timeout:
-        deadline = min(deadline, arrived + asked.parameters.timeout / 1e6)
+        deadline = limited(deadline, arrived + asked.parameters.timeout / 1e6)
     result = await call.run(model, _compute(model, _Inputs(call, tensors, asked.parameters.on_overflow, deadline)))
     count = sum(values.size for values in result.outputs.values())
     response = await offload(count // ITEM_NUMBERS, _respond, model, asked, requested, result)

@@ -29,7 +29,7 @@ class InferenceStats(ResponseModel):
     """Durations of requests and of their stages."""
 
     success: DurationStat
-    """Time from the headers of a request to its response."""
+    """Time from a complete request to its response."""
     fail: DurationStat
     """Requests that were rejected, cancelled or failed."""
     queue: DurationStat

@@ -1,11 +1,20 @@
 """Which requests admission accepts."""
 
 import asyncio
+import math
 from collections.abc import Iterator
 
 import pytest
 
-from service.batching.admission import LONGEST_RETRY_S, SAFETY_FACTOR, Admission, Limits
+from service.batching.admission import (
+    LONGEST_RETRY_S,
+    SAFETY_FACTOR,
+    Admission,
+    ClientLimit,
+    Limits,
+    limited,
+    server_limit,
+)
 from service.batching.cost import CostModel
 from service.batching.queue import AcceptedRequest, FairQueue
 from service.errors import Overloaded
@@ -68,6 +77,23 @@ def test_request_that_would_miss_its_deadline_is_rejected(waiting: Waiting) -> N
     waiting.put(5)
     longest = 3.0 / SAFETY_FACTOR
     assert (waiting.reason(left_s=longest), waiting.reason(left_s=longest - 0.1)) == (None, "too_late")
+
+
+def test_deadline_of_a_client_is_counted_apart_while_that_of_the_server_can_be_met(waiting: Waiting) -> None:
+    waiting.put(5)
+    longest = 3.0 / SAFETY_FACTOR
+    for server, reason in ((longest, "client_deadline"), (longest - 0.1, "too_late")):
+        assert waiting.reason(left_s=limited(server, 0.001)) == reason
+        unread = waiting.admission.rejection_without_rows(limited(server + 10, 0.001), 0)
+        assert unread is not None
+        assert unread.reason == "client_deadline"
+    assert waiting.reason(left_s=limited(longest, 2 * longest)) is None
+
+
+def test_limit_is_the_earlier_one_and_remembers_that_of_the_server() -> None:
+    assert [type(limited(2.0, client)) for client in (math.inf, 2.0, 1.0)] == [float, float, ClientLimit]
+    shorter = limited(limited(3.0, 2.0), 1.0)
+    assert (shorter, server_limit(shorter), server_limit(3.0)) == (1.0, 3.0, 3.0)
 
 
 def test_queued_rows_of_the_other_priority_count_by_their_share(waiting: Waiting) -> None:

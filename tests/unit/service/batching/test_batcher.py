@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from artifact.errors import InferenceFailed, LongdocError, NonFiniteOutput
 from artifact.loading import Floats
-from service.batching.admission import Limits
+from service.batching.admission import Limits, limited
 from service.batching.batcher import BULK_ROWS, STUCK_S, Batcher, Outcome
 from service.errors import DeadlineExceeded, NotReady, Overloaded, ShuttingDown
 from service.metrics import Metrics
@@ -433,6 +433,41 @@ def test_deadline_ends_a_request_in_the_queue_and_in_a_batch() -> None:
         await patient
 
     simulate(scenario)
+
+
+def test_rejections_are_counted_by_whose_deadline_it_is_and_not_for_lines_of_uploads() -> None:
+    metrics = Metrics()
+
+    def count(reason: str) -> float | None:
+        return metrics.registry.get_sample_value("longdoc_requests_rejected_total", {"model": "m", "reason": reason})
+
+    async def scenario() -> None:
+        executor, clock = ManualExecutor(), asyncio.get_running_loop().time
+        limits = Limits(1, 2, 1000, 1)
+        batcher = Batcher(run, [16], limits, executor, executor, metrics.of("m"), clock=clock)
+        tasks = [ask(batcher, b"row", within=9.0, bulk=bulk) for bulk in (False, True, True)]
+        await settle()
+        await asyncio.sleep(1)
+        assert batcher.oldest_age_s() == 0
+        late = asyncio.create_task(batcher.infer([b"client's"], limited(clock() + 9, clock() + 1)))
+        await asyncio.sleep(0.5)
+        assert batcher.oldest_age_s() == 0.5
+        with refused(Overloaded, "2 rows wait already"):
+            await batcher.infer([b"line"], clock() + 9, bulk=True)
+        assert count("overloaded") == 0
+        with refused(Overloaded, "2 rows wait already"):
+            await batcher.infer([b"request"], clock() + 9)
+        assert count("overloaded") == 1
+        with refused(DeadlineExceeded, "in the queue"):
+            await late
+        assert (count("client_deadline"), count("deadline")) == (1, 0)
+        for task in tasks:
+            with refused(DeadlineExceeded, "deadline"):
+                await task
+        assert (count("client_deadline"), count("deadline")) == (1, 3)
+
+    with asyncio.Runner(loop_factory=ClockLoop) as runner:
+        runner.run(scenario())
 
 
 def test_failed_batch_is_computed_again_request_by_request() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from artifact.errors import InferenceFailed, LongdocError, NonFiniteOutput
 from artifact.loading import LoadedModel
+from service.batching.admission import limited
 from service.engine.engine import Engine
 from service.engine.served import ServedMatcher
 from service.errors import DeadlineExceeded, ShuttingDown
@@ -58,13 +59,16 @@ async def test_error_in_the_head_is_raised_and_counted(
     assert metrics.registry.get_sample_value("longdoc_inference_errors_total", labels) == 1
 
 
-async def test_scoring_past_the_deadline_is_an_error() -> None:
+@pytest.mark.parametrize("reason", ["deadline", "client_deadline"])
+async def test_scoring_past_the_deadline_is_an_error(reason: str) -> None:
     model, metrics = matcher(), Metrics()
     head_of(model).gate.clear()
     async with served(model, metrics) as (twins, _):
+        now = asyncio.get_running_loop().time()
+        deadline = now if reason == "deadline" else limited(now + PATIENCE_S, now)
         with pytest.raises(DeadlineExceeded, match="while the pairs were scored"):
-            await twins.score(A, B, asyncio.get_running_loop().time())
-    labels = {"model": "twins", "reason": "deadline"}
+            await twins.score(A, B, deadline)
+    labels = {"model": "twins", "reason": reason}
     assert metrics.registry.get_sample_value("longdoc_requests_rejected_total", labels) == 1
 
 

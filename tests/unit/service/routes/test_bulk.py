@@ -14,11 +14,12 @@ from starlette.types import Message
 from artifact.errors import InvalidInput
 from service.routes import bulk
 from service.settings import Settings
+from service.tasks.classification import classify
 from service.wire.call import Call
 from tests.support.calls import call, receive_of
 from tests.support.models import ServingClient, backend_of, classifier, serving
 from tests.support.problems import check_problem
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until_async
 
 NDJSON = {"content-type": "application/x-ndjson"}
 BRIEF = Settings(deadline_s=1e-9)
@@ -136,13 +137,36 @@ async def test_backend_failure_gives_an_error_line() -> None:
 
 @pytest.mark.usefixtures("one_slot")
 async def test_line_waits_for_room_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 40 lines at once, a queue of one row refuses most; each asks again until it is taken."""
+    """Of 40 lines at once, a queue of one row refuses most; each asks again until it is taken. None is rejected."""
     monkeypatch.setattr(bulk, "RETRY_S", 0)
+    asked = 0
+
+    async def counted(*given: Any, **options: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await classify(*given, **options)
+
+    monkeypatch.setattr(bulk, "classify", counted)
     async with serving(classifier(), settings=Settings(max_queue_rows=1)) as client:
         found = await ask(client, lines(*({"text": "+"} for _ in range(40))))
-        refused = client.count("longdoc_requests_rejected_total", model="mood", reason="overloaded")
+        assert client.count("longdoc_requests_rejected_total", model="mood", reason="overloaded") == 0
     assert [line["label"] for line in found] == 40 * ["positive"]
-    assert refused > 0
+    assert asked > 40
+
+
+@pytest.mark.usefixtures("one_slot")
+async def test_line_that_finds_no_room_until_its_deadline_is_rejected_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "RETRY_S", PATIENCE_S)
+    model = classifier()
+    backend_of(model).gate.clear()
+    async with serving(model, settings=Settings(max_queue_rows=1, deadline_s=PATIENCE_S)) as client:
+        async with asyncio.TaskGroup() as group:
+            asking = group.create_task(ask(client, lines(*({"text": "+"} for _ in range(4)))))
+            name, labels = "longdoc_requests_rejected_total", {"model": "mood", "reason": "overloaded"}
+            await wait_until_async(lambda: client.count(name, **labels))
+            backend_of(model).gate.set()
+        codes = [line["error"]["code"] for line in asking.result() if "error" in line]
+        assert codes == ["overloaded"] * int(client.count(name, **labels))
 
 
 async def test_internal_error_gives_an_error_line_in_its_position(monkeypatch: pytest.MonkeyPatch) -> None:

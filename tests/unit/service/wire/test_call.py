@@ -9,6 +9,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from artifact.errors import InvalidInput
+from service.batching.admission import ClientLimit
 from service.engine.served import ServedClassifier
 from service.settings import Settings
 from service.statistics import Duration
@@ -54,6 +55,7 @@ async def test_deadline_is_the_earlier_of_client_and_server(header: str | None, 
     deadline = shown.deadline
     assert before + seconds <= deadline <= asyncio.get_running_loop().time() + seconds
     assert shown.deadline == deadline
+    assert isinstance(deadline, ClientLimit) == (seconds < 30)
 
 
 @pytest.mark.parametrize("header", ["0", "000", "-1", "1.5", "", "x", "1000000000", "²"])
@@ -103,6 +105,18 @@ async def test_stages_are_recorded(classify_call: Call) -> None:
         Duration(1, 2.0),
     )
     assert statistics.fail == Duration()
+
+
+async def test_duration_begins_when_the_client_has_sent_the_body(classify_call: Call) -> None:
+    async def work() -> tuple[None, Timing]:
+        return None, TIMING
+
+    assert await classify_call.body.read() == b"body"
+    await classify_call.answer(model_of(classify_call), work(), lambda _: {})
+    assert classify_call.inference is not None
+    assert classify_call.body.read_at is not None
+    total = sample(classify_call, "longdoc_request_duration_seconds_sum", task="text-classification")
+    assert total == classify_call.inference.finished - classify_call.body.read_at
 
 
 async def test_model_is_ready_while_it_accepts_requests_and_the_server_runs() -> None:

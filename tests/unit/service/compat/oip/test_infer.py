@@ -188,4 +188,5 @@ async def test_timeout_parameter_sets_the_deadline() -> None:
         response = await post(client, "mood", texts("text", "+"), parameters={"timeout": 1})
         backend_of(model).gate.set()
         await asyncio.wait_for(client.engine.drain(), 60)
+        assert client.count("longdoc_requests_rejected_total", model="mood", reason="client_deadline") == 1
     assert (response.status_code, list(response.json())) == (504, ["error"])
