@@ -3,11 +3,15 @@
 `artifact.load("exports/imdb-s3").classify("A text of any length.")` answers without a server.
 """
 
-from os import PathLike
+import os
 from typing import TYPE_CHECKING
 
 __version__ = "0.2.0"
 """Version of the project, also reported by the package and the server."""
+
+# ONNX Runtime 1.29 and later sends telemetry unless this is set when it is imported. Here, because every program of the
+# project imports this package before any module that imports ONNX Runtime.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 if TYPE_CHECKING:
     from artifact.backends.base import Device
@@ -16,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def load(
-    folder: "str | PathLike[str]",
+    folder: "str | os.PathLike[str]",
     *,
     format: "Format" = "onnx",
     device: "Device" = "auto",

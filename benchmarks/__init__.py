@@ -5,3 +5,5 @@
 benchmarks.<group>.<name>`, and one object, `BENCHMARK`. It writes `results/<name>/data.json`. `report.md` and
 `chart.png` are rendered from that file alone; `python -m benchmarks.lib.render` renders them again.
 """
+
+import artifact  # noqa: F401  # it turns off the telemetry of ONNX Runtime, which some benchmarks import first

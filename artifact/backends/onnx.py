@@ -2,14 +2,10 @@
 
 import functools
 import math
-import os
 import threading
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
-
-# ONNX Runtime 1.29 and later sends telemetry unless this is set before the import.
-os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime
 

@@ -73,7 +73,7 @@ class Server:
             self.process = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env={**kept, "PYTHONPATH": str(ROOT), "ORT_DISABLE_TELEMETRY": "1", **environment},
+                env={**kept, "PYTHONPATH": str(ROOT), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -13,12 +13,13 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from benchmarks.lib.ray_cluster import STOPPED_S, RayCluster
+from benchmarks.lib.ray_cluster import PYTHON, STOPPED_S, RayCluster
 from benchmarks.lib.servers import free_port
 from benchmarks.serving.node_failures import kill_under_load
 from tests.support.paths import ROOT
 from tests.support.ray_commands import start
 from tests.support.server import Server
+from tests.support.telemetry import watched_telemetry
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.ray
@@ -218,3 +219,10 @@ def test_killed_node_loses_no_request_that_one_retry_does_not_save(cluster: RayC
     found = kill_under_load(cluster, CLIENTS)
     assert not found.lost, found
     assert found.repeated, "the killed node took no request"
+
+
+def test_replica_and_batch_do_not_start_the_telemetry_of_onnx_runtime(tmp_path: Path) -> None:
+    program = "import service.scale.ray, service.scale.batch; import onnxruntime"
+    with watched_telemetry(tmp_path) as telemetry:
+        subprocess.run([PYTHON, "-c", program], cwd=ROOT, check=True)
+    assert telemetry.files() == []

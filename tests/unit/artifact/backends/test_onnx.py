@@ -1,6 +1,5 @@
 """The ONNX Runtime backend on a CPU: files, buckets, arena."""
 
-import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -129,7 +128,3 @@ def test_pause_of_the_process_counts_as_one_tick(graph: Graph, endless: Path, mo
     with pytest.raises(TimeoutError):
         OnnxBackend({256: endless}, graph).run(INPUTS, 3.0)
     assert waited == [1.0] * 3
-
-
-def test_telemetry_of_the_runtime_is_off() -> None:
-    assert os.environ["ORT_DISABLE_TELEMETRY"] == "1"
