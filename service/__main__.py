@@ -18,6 +18,7 @@ from artifact.loading import find_exports, find_versions, load_export
 from artifact.manifest import MANIFEST, version_folder, versions_of
 from service import log
 from service.engine.selection import unknown_defaults
+from service.metrics import SHARED
 from service.offline.compute import TASKS, Options
 from service.offline.files import InputError
 from service.offline.predict import Inputs, predict
@@ -108,6 +109,9 @@ def _settings(kind: type[S], arguments: list[str], program: str, description: st
         hint = "give --exports FOLDER; `python -m model export RUN --out FOLDER` makes exports"
         raise BadExport(f"{error}; {hint}", error.reason) from None
     log.configure(settings.log_format)
+    for name in (SHARED, SHARED.lower()):
+        if os.environ.pop(name, None) is not None:
+            logging.getLogger(__name__).warning("%s is ignored: workers share metrics in a folder of their own", name)
     for name in sorted(os.environ):
         if (
             name.startswith(PREFIX)

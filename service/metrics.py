@@ -1,9 +1,9 @@
 """Every Prometheus metric of the service. Created by `service.server`, or by a replica of `service.scale.ray`.
 
-Several workers, or the replicas on a node of a Ray cluster, share a folder, which prometheus_client reads from the
-environment when the first metric is created. Each worker keeps its values in files there, and the worker that gets a
-scrape aggregates those of all. The names of the files hold the worker's number, not its process id: a restarted worker
-continues the counters of the one before it.
+Several workers, or the replicas on a node of a Ray cluster, share a folder. Each worker keeps its values in files
+there, and the worker that gets a scrape aggregates those of all. The names of the files hold the worker's number, not
+its process id: a restarted worker continues the counters of the one before it. An inherited PROMETHEUS_MULTIPROC_DIR is
+ignored: the folder may be missing, or hold counters of other programs and of earlier runs.
 """
 
 import math
@@ -32,7 +32,6 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from typing_extensions import override
 
-from artifact.errors import BadExport
 from service.statistics import Statistics
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -52,7 +51,7 @@ NEUTRAL: Mapping[Callable[[Iterable[float]], float], float] = {sum: 0.0, max: -m
 """Aggregation over workers -> its neutral value. With several workers, a removed series of a gauge gets this value, so
 that it does not change the aggregate. A sum then stays at 0; an infinite aggregate is not exposed."""
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
-"""Environment variable with the folder that workers share."""
+"""Environment variable in which prometheus_client looks up the folder of shared metrics; set by `set_worker` alone."""
 SAMPLE_S = 1.0
 """Interval at which a worker updates its gauges for the other workers."""
 RESERVED_BYTES = {"counter": 2**16, "histogram": 2**18} | {f"gauge_live{mode}": 2**16 for mode in ("sum", "max", "min")}
@@ -72,6 +71,7 @@ def set_worker(folder: Path, index: int) -> None:
                 stream.write(bytes(max(0, size - stream.tell())))
     except OSError as error:
         raise OSError(f"cannot keep metrics in {folder}: {error.strerror}") from None
+    os.environ[SHARED] = str(folder)
     values.ValueClass = values.MultiProcessValue(lambda: index)  # type: ignore[no-untyped-call]
 
 
@@ -91,9 +91,9 @@ class _Shared(MultiProcessCollector):
 
     """
 
-    def __init__(self, registry: CollectorRegistry, folder: str, labels: Mapping[str, str]) -> None:
+    def __init__(self, registry: CollectorRegistry, folder: Path, labels: Mapping[str, str]) -> None:
         self._labels = labels
-        super().__init__(registry, folder)  # type: ignore[no-untyped-call]
+        super().__init__(registry, str(folder))  # type: ignore[no-untyped-call]
 
     @override
     def collect(self) -> Iterable[Metric]:
@@ -211,27 +211,22 @@ class Metrics:
     """All metrics; docs/operate/monitoring.md lists them.
 
     Args:
+        shared: folder that workers share; this process is the worker that `set_worker` made it.
         node: id of the node of a Ray cluster; becomes a label of every metric. Its replicas share a folder, as
             workers do. The metrics of their parent, a process of Ray, are not exposed.
 
-    Raises: BadExport if the environment names an empty folder for the metrics of several processes.
-
     """
 
-    def __init__(self, node: str | None = None) -> None:
-        if (shared := os.environ.get(SHARED)) == "":
-            raise BadExport(f"{SHARED} is empty; unset it, or name a folder", "start")
-        if shared is None and (old := SHARED.lower()) in os.environ:  # prometheus_client would use this folder
-            raise BadExport(
-                f"{old} is set, but not supported; unset it, and set {SHARED} to a folder if needed", "start"
-            )
-        self.is_shared = bool(shared)
+    def __init__(self, shared: Path | None = None, node: str | None = None) -> None:
+        if shared is None:
+            values.ValueClass = values.MutexValue
+        self.is_shared = shared is not None
         self.registry = r = CollectorRegistry()
         self._exposed = CollectorRegistry() if shared else r
         labels = {} if node is None else {"node": node}
         if shared:
             _Shared(self._exposed, shared, labels)
-            self._exposed.register(_Workers(Path(shared), labels))
+            self._exposed.register(_Workers(shared, labels))
         if node is None:
             ProcessCollector(registry=self._exposed, pid=os.getppid if shared else lambda: "self")
         PlatformCollector(registry=self._exposed)

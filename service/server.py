@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -106,6 +107,7 @@ def serve(
     listener: socket.socket | None = None,
     parent: int | None = None,
     required: Collection[str] | None = None,
+    shared: Path | None = None,
 ) -> int:
     """Load the models, listen, serve until a signal, drain; return the exit code 0.
 
@@ -116,6 +118,7 @@ def serve(
         listener: bound socket that workers share; by default a new one.
         parent: descriptor that becomes readable when the parent of a worker has ended.
         required: names of the models that a restarted worker has to serve; None at the first start.
+        shared: folder of the metrics of all workers.
 
     Raises: OSError if the address is in use; BadExport if no model can be served, a required model is damaged, or
         tracing is misconfigured. They are raised before this process listens.
@@ -123,7 +126,7 @@ def serve(
     """
     tune_interpreter()
     tracing = _create_tracing(settings)
-    metrics = Metrics()
+    metrics = Metrics(shared)
     with (
         listener or bind(settings.host, settings.port) as bound,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,

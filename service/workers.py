@@ -27,7 +27,7 @@ from artifact.errors import BadExport
 from artifact.files import open_regular
 from service import log as logs
 from service.engine.folder import find_selected
-from service.metrics import SHARED, remove_gauges, set_worker
+from service.metrics import remove_gauges, set_worker
 from service.server import SIGNALS, bind, obeyed_signals, serve
 from service.settings import Settings
 
@@ -58,7 +58,6 @@ def supervise(settings: Settings) -> int:
     """
     names = set(find_selected(settings).versions)
     with bind(settings.host, settings.port) as listener, _shared_folder() as folder:
-        os.environ[SHARED] = str(folder)
         supervisor = _Supervisor(settings, listener, folder, names)
         code = asyncio.run(supervisor.run())
         if code == CANNOT_START:
@@ -95,7 +94,7 @@ def _work(
     assert parent is not None
     try:
         set_worker(folder, index)
-        sys.exit(serve(settings, listener, parent.sentinel, required))
+        sys.exit(serve(settings, listener, parent.sentinel, required, folder))
     except (BadExport, OSError) as error:
         writer.send(str(error))
         sys.exit(CANNOT_START)

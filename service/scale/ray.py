@@ -97,7 +97,7 @@ class Replica:
         node, app = context.get_node_id(), quote(serve.get_replica_context().app_name, safe="")
         session = Path(context.get_temp_dir()) / context.get_session_name()
         self._shared = SharedMetrics(session / "longdoc-metrics" / node / app)
-        self._metrics = Metrics(node)
+        self._metrics = Metrics(self._shared.folder, node)
         models, refused = load_models(self._settings, self._metrics, None)
         self._engine = Engine(models, self._settings, self._metrics, read_defaults(self._settings.exports))
         self._reloader = Reloader(self._engine, self._settings, self._metrics, refused)

@@ -8,12 +8,11 @@ not locked, and continues the counters of the replica that had it before.
 import contextlib
 import fcntl
 import itertools
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from service.metrics import SHARED, remove_gauges, set_worker
+from service.metrics import remove_gauges, set_worker
 
 PREFIX = "replica-"
 """Name of the file that a replica locks, without its number."""
@@ -23,7 +22,8 @@ class SharedMetrics:
     """The number of this process among the replicas that share a folder; create it before `Metrics`.
 
     Args:
-        folder: the folder of the application and the node, on a local disk; created if it does not exist.
+        folder: the folder of the application and the node, on a local disk; created if it does not exist. Pass it to
+            `Metrics`, too.
 
     Raises: OSError if the folder cannot be used or its disk is full.
 
@@ -31,27 +31,26 @@ class SharedMetrics:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder = folder
+        self.folder = folder
         with self._all_locked():
             index, self._lock = next(
                 (index, lock) for index in itertools.count() if (lock := _lock(folder / f"{PREFIX}{index}"))
             )
             remove_gauges(folder, index)
             set_worker(folder, index)
-        os.environ[SHARED] = str(folder)
 
     def remove_ended(self) -> None:
         """Remove the gauges of the replicas that have ended; their counters stay."""
         with self._all_locked():
-            for path in self._folder.glob(f"{PREFIX}*"):
+            for path in self.folder.glob(f"{PREFIX}*"):
                 if lock := _lock(path):
                     with lock:
-                        remove_gauges(self._folder, int(path.name.removeprefix(PREFIX)))
+                        remove_gauges(self.folder, int(path.name.removeprefix(PREFIX)))
 
     @contextlib.contextmanager
     def _all_locked(self) -> Iterator[None]:
         """Keep other replicas from taking a number, or removing gauges, until the end of the block."""
-        with (self._folder / "lock").open("ab") as stream:
+        with (self.folder / "lock").open("ab") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
             yield
 

@@ -1,5 +1,6 @@
 """Starting the server: flags, backends, `check`; failures print one line that names the cause and exit with 2."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -253,3 +254,40 @@ def test_misspelt_variable_is_told(tmp_path: Path) -> None:
         assert len(warnings) == 1
         assert "LONGDOC_API_KEY is not a setting" in warnings[0]
         assert "secret" not in server.text()
+
+
+EARLIER = """
+from prometheus_client import CollectorRegistry, Counter
+
+names = ("route", "method", "code")
+counter = Counter("longdoc_http_requests", "HTTP responses.", names, registry=CollectorRegistry())
+counter.labels("/v1/classify", "POST", 200).inc(7)
+"""
+"""A program that leaves its counts in the folder that it inherits."""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("content", ["missing", "earlier counts"])
+@pytest.mark.parametrize("variable", ["PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"])
+def test_inherited_folder_of_metrics_is_ignored(
+    start: Callable[..., Server], tmp_path: Path, variable: str, content: str, workers: str
+) -> None:
+    folder = tmp_path / "metrics"
+    if content == "earlier counts":
+        folder.mkdir()
+        environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
+        subprocess.run([sys.executable, "-c", EARLIER], env=environment, check=True)
+        assert list(folder.iterdir())
+    before = {path: path.read_bytes() for path in folder.glob("*")}
+    flags = ("--drain-delay-s", "0", "--models", "imdb-s3", "--workers", workers)
+    server = start(*flags, variables={variable: str(folder)})
+    assert server.post("/v1/classify", json={"inputs": "Dull."}).status_code == 200
+    assert wait_until(lambda: server.metric("longdoc_http_requests_total", route="/v1/classify")) == 1
+    assert server.stop() == 0
+    assert {path: path.read_bytes() for path in folder.glob("*")} == before
+    assert server.text().count(f"{variable} is ignored") == 1
+
+
+def test_predict_ignores_an_inherited_folder_of_metrics(tmp_path: Path) -> None:
+    done = run("predict", str(EXPORTS / "imdb-s3"), "docs/review.txt", PROMETHEUS_MULTIPROC_DIR=str(tmp_path / "none"))
+    assert (done.returncode, done.stderr) == (0, "")

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -63,9 +64,10 @@ def is_alive(pid: int) -> bool:
 
 def folder_of(server: Server) -> Path:
     """Return the folder of the workers' metrics files."""
-    environment = Path(f"/proc/{workers(server)[0]}/environ").read_text().split("\0")
-    (found,) = [entry.partition("=")[2] for entry in environment if entry.startswith("PROMETHEUS_MULTIPROC_DIR=")]
-    return Path(found)
+    pids = set(map(str, workers(server)))
+    files = Path(tempfile.gettempdir()).glob("longdoc-workers-*/worker-*")
+    (found,) = {path.parent for path in files if path.read_text() in pids}
+    return found
 
 
 def classified(server: Server) -> float:

@@ -1,6 +1,5 @@
 """Names and labels of metrics: an interface, because dashboards and alerts depend on them."""
 
-import os
 import resource
 import subprocess
 import sys
@@ -10,7 +9,6 @@ import pytest
 from prometheus_client import values
 from prometheus_client.parser import text_string_to_metric_families
 
-from artifact.errors import BadExport
 from artifact.matching import Coverage
 from service.metrics import SHARED, Metrics, remove_gauges, set_worker
 from service.statistics import Duration
@@ -121,13 +119,13 @@ def test_documents_are_counted_with_their_dropped_bytes() -> None:
 
 
 WORKER = """
-import os, sys
+import sys
 from pathlib import Path
-from service.metrics import SHARED, Metrics, set_worker
+from service.metrics import Metrics, set_worker
 
-index, version, requests, depth, oldest = sys.argv[1:]
-set_worker(Path(os.environ[SHARED]), int(index))
-metrics = Metrics()
+folder, index, version, requests, depth, oldest = sys.argv[1:]
+set_worker(Path(folder), int(index))
+metrics = Metrics(Path(folder))
 bound = metrics.of("m")
 metrics.http_requests.labels("/", "GET", 200).inc(float(requests))
 bound.answered("t", decode_s=0, queue_s=0, compute_s=0, encode_s=0, total_s=float(requests))
@@ -148,8 +146,7 @@ print(metrics.expose().decode())
 def shared(folder: Path, *arguments: str, script: str = WORKER) -> dict[str, float]:
     """Run a worker process until it exits, and return the metrics it exposed; its files remain."""
     done = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        cwd=ROOT, env={**os.environ, SHARED: str(folder)}, capture_output=True, text=True, check=True,
+        [sys.executable, "-c", script, str(folder), *arguments], cwd=ROOT, capture_output=True, text=True, check=True
     )  # fmt: skip
     samples = (sample for family in text_string_to_metric_families(done.stdout) for sample in family.samples)
     return {f"{s.name}{sorted(s.labels.values())}": s.value for s in samples}
@@ -183,13 +180,13 @@ def test_version_that_one_worker_still_serves_is_listed_with_the_new_one(tmp_pat
 
 
 REMOVED = """
-import os, sys
+import sys
 from pathlib import Path
-from service.metrics import SHARED, Metrics, set_worker
+from service.metrics import Metrics, set_worker
 
-index, steps = sys.argv[1:]
-set_worker(Path(os.environ[SHARED]), int(index))
-metrics, bound = Metrics(), None
+folder, index, steps = sys.argv[1:]
+set_worker(Path(folder), int(index))
+metrics, bound = Metrics(Path(folder)), None
 for step in steps:
     if step == "+":
         bound = metrics.of("m")
@@ -217,7 +214,8 @@ def test_removed_model_is_not_shown_as_failed(tmp_path: Path, first: str, second
 
 
 def test_each_worker_process_has_its_own_process_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(values, "ValueClass", values.ValueClass)  # so that it is restored
+    monkeypatch.setenv(SHARED, "before")  # so that it is restored, as the next one
+    monkeypatch.setattr(values, "ValueClass", values.ValueClass)
     set_worker(tmp_path, 0)
     (tmp_path / "worker-7").write_text("")
     found = shared(tmp_path, "1", "1", "0", "0", "0")
@@ -235,22 +233,3 @@ def test_full_disk_is_an_error(tmp_path: Path) -> None:
             set_worker(tmp_path, 0)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        (SHARED, "", "PROMETHEUS_MULTIPROC_DIR is empty; unset it, or name a folder"),
-        (
-            SHARED.lower(),
-            "/tmp",
-            "prometheus_multiproc_dir is set, but not supported; unset it, and set PROMETHEUS_MULTIPROC_DIR",
-        ),
-    ],
-)
-def test_unusable_folder_of_shared_metrics_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
-) -> None:
-    monkeypatch.setenv(name, value)
-    with pytest.raises(BadExport, match=message):
-        Metrics()

@@ -19,7 +19,6 @@ import pytest
 
 from artifact.errors import BadExport
 from service import workers
-from service.metrics import SHARED
 from service.settings import Settings
 from service.workers import ATTEMPTS, CANNOT_START, FOLDER, LOCK, supervise
 
@@ -104,7 +103,6 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
     created = World()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setenv(SHARED, "before")  # so that it is restored
     monkeypatch.setattr(workers, "FIRST_PAUSE_S", 0.0)
     monkeypatch.setattr(resource_tracker, "ensure_running", lambda: None)
     monkeypatch.setattr(os, "kill", created.kill)

@@ -20,7 +20,7 @@ from service.metrics import Metrics
 from service.scale.shared_metrics import SharedMetrics
 
 shared = SharedMetrics(Path(sys.argv[1]))
-metrics = Metrics("this node")
+metrics = Metrics(shared.folder, "this node")
 requests, in_flight = metrics.http_requests.labels("/", "GET", 200), metrics.in_flight.labels("m")
 for line in sys.stdin:
     if line == "count\\n":
