@@ -3,20 +3,24 @@
 Only `service.app` imports this module, when the first page is requested.
 """
 
+import base64
+import hashlib
 import http
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from fastapi import FastAPI
 from fastapi.encoders import jsonable_encoder
-from fastapi.routing import APIRoute
-from fastapi_offline import FastAPIOffline
+from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
 from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
 
 from artifact import __version__
+from service.routes.page import DOCS_ASSETS, page_headers
 from service.settings import Settings
 from service.wire.call import path_of
 from service.wire.errors import failure
@@ -24,6 +28,7 @@ from service.wire.media import NDJSON
 from service.wire.route import VARIABLE, Lines, Route, Table
 
 Mode = Literal["validation", "serialization"]
+TITLE = "longdoc-serve"
 EXAMPLES = {"name": "imdb-s3", "version": "7"}
 """Example values of variables in paths."""
 REF_TEMPLATE = "#/components/schemas/{model}"
@@ -34,16 +39,21 @@ SECURITY = {
 
 
 def create_api(settings: Settings, table: Table) -> FastAPI:
-    """Create the FastAPI application: the documentation pages, with all routes. `/docs` works offline."""
-    api: FastAPI = FastAPIOffline(
-        title="longdoc-serve",
+    """Create the FastAPI application: the documentation pages, with all routes."""
+    api = FastAPI(
+        title=TITLE,
         version=__version__,
         description="Labels and pair scores of long documents, from their raw bytes; forecasts of multivariate series.",
+        # Relative to the document, which proxies may serve below a path prefix.
+        servers=[{"url": ".", "description": "this server"}],
+        root_path_in_servers=False,
+        docs_url=None,
+        redoc_url=None,
         redirect_slashes=False,
     )
-    for page in api.routes:
-        if isinstance(page, APIRoute) and page.methods is not None:  # Starlette's own routes allow HEAD already
-            page.methods.add("HEAD")
+    api.mount(DOCS_ASSETS.rstrip("/"), StaticFiles(packages=[("fastapi_offline", "static")]))
+    for path, page in _pages().items():
+        api.add_api_route(path, _sender(page), methods=["GET", "HEAD"], include_in_schema=False)
     for route in table.routes:
         api.add_api_route(
             route.path,
@@ -63,6 +73,43 @@ def create_api(settings: Settings, table: Table) -> FastAPI:
         api.add_exception_handler(kind, write_error)
     _document_routes(api, table, has_keys=bool(settings.api_keys))
     return api
+
+
+def _pages() -> dict[str, Response]:
+    """Swagger UI and ReDoc by path, as FastAPI writes them, with files of this server.
+
+    All addresses in them are relative, so that they work behind a proxy that removes a path prefix.
+    """
+    files = DOCS_ASSETS.lstrip("/")
+    swagger = get_swagger_ui_html(
+        openapi_url="openapi.json",
+        title=TITLE,
+        swagger_js_url=f"{files}swagger-ui-bundle.js",
+        swagger_css_url=f"{files}swagger-ui.css",
+        swagger_favicon_url=f"{files}favicon.png",
+    )
+    redoc = get_redoc_html(
+        openapi_url="openapi.json",
+        title=TITLE,
+        redoc_js_url=f"{files}redoc.standalone.js",
+        redoc_favicon_url=f"{files}favicon.png",
+        with_google_fonts=False,
+    )
+    scripts = re.findall(rb"<script>(.*?)</script>", bytes(swagger.body), re.DOTALL)
+    hashes = [base64.b64encode(hashlib.sha256(script).digest()).decode() for script in scripts]
+    swagger.headers.update(page_headers({"script-src": " ".join(["'self'", *(f"'sha256-{one}'" for one in hashes)])}))
+    # ReDoc writes its styles into the page, and searches in a worker that it writes, too.
+    redoc.headers.update(page_headers({"style-src": "'self' 'unsafe-inline'", "worker-src": "blob:"}))
+    return {"/docs": swagger, "/redoc": redoc}
+
+
+def _sender(page: Response) -> Callable[[], Awaitable[Response]]:
+    """An endpoint that returns a page."""
+
+    async def send() -> Response:
+        return page
+
+    return send
 
 
 def _endpoint(route: Route) -> Callable[[], None]:

@@ -25,7 +25,7 @@ from service.http.state import ArrivedBody, state_of
 from service.log import request_id, trace_id, trace_of
 from service.metrics import Metrics
 from service.parser import Parser
-from service.routes.page import ASSETS
+from service.routes.page import ASSETS, DOCS_ASSETS
 from service.settings import Settings
 from service.wire.body import Body, HeldBodies
 from service.wire.call import Call, path_of
@@ -40,9 +40,9 @@ log = logging.getLogger(__name__)
 REQUEST_ID = re.compile(r"[!-~]{1,128}")
 COUNTED_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 """Values of the label `method` in metrics; any other method counts as `other`."""
-PAGES = frozenset({"/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
+PAGES = frozenset({"/docs", "/redoc", "/openapi.json"})
 """Documentation pages of FastAPI. They need no key, because a browser cannot send one when it opens a page."""
-OPEN_FOLDERS = ("/static-offline-docs/", ASSETS)
+OPEN_FOLDERS = (DOCS_ASSETS, ASSETS)
 """Path prefixes of the scripts and styles that these pages and the page at `/` load."""
 CHUNK_BYTES = 64 * 1024
 """Maximum bytes per ASGI message of a response. Chunks that wait for a slow client count as held bytes."""

@@ -4,6 +4,7 @@ All addresses in the page are relative, so that it works behind a proxy that add
 """
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 
 from starlette import routing
@@ -21,22 +22,27 @@ FOLDER = Path(__file__).parents[1] / "page"
 """The built page; `make page` writes it."""
 ASSETS = "/assets/"
 """Path prefix of the files that the page loads. Their names contain a hash of their content."""
-POLICY = "; ".join(
-    [
-        "default-src 'none'",
-        "connect-src 'self'",
-        "img-src 'self' data:",
-        "script-src 'self'",
-        "style-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    ]
-)
-"""Content-Security-Policy of the page: no inline scripts or styles, nothing from other origins."""
-HEADERS = {"cache-control": "no-cache", "content-security-policy": POLICY, "referrer-policy": "no-referrer"}
+DOCS_ASSETS = "/static-offline-docs/"
+"""Path prefix of the files that the documentation pages load."""
+POLICY = {
+    "default-src": "'none'",
+    "connect-src": "'self'",
+    "img-src": "'self' data:",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "base-uri": "'none'",
+    "form-action": "'none'",
+    "frame-ancestors": "'none'",
+}
+"""Content-Security-Policy of a page: no inline scripts or styles, nothing from other origins, no frames around it."""
 KEEP = "public, max-age=31536000, immutable"
 """Cache-Control of the files: one year."""
+
+
+def page_headers(policy: Mapping[str, str]) -> dict[str, str]:
+    """Headers of a page whose policy differs from POLICY in the given directives."""
+    directives = "; ".join(f"{name} {sources}" for name, sources in {**POLICY, **policy}.items())
+    return {"cache-control": "no-cache", "content-security-policy": directives, "referrer-policy": "no-referrer"}
 
 
 async def get_page(call: Call) -> Response:
@@ -46,7 +52,7 @@ async def get_page(call: Call) -> Response:
         return RedirectResponse(f"{root_path}/docs" if root_path else "docs")
     if root_path and path == root_path:  # without the slash, the addresses in the page would lose the prefix
         return RedirectResponse(f"{root_path}/")
-    return HTMLResponse(_page(), headers=HEADERS)
+    return HTMLResponse(_page(), headers=page_headers({}))
 
 
 @functools.cache

@@ -1,6 +1,8 @@
 """The FastAPI application: routes, methods, pages."""
 
 import asyncio
+import base64
+import hashlib
 import re
 import subprocess
 import sys
@@ -58,8 +60,13 @@ async def test_routes_below_a_root_path() -> None:
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
         assert (await client.get("/text/it")).json() == {"it": "/it"}
         assert (await client.put("/text/it")).headers["allow"] == "GET, HEAD, POST"
-        assert (await client.get("/text/docs")).status_code == 200
-        assert (await client.get("/text/openapi.json")).json()["servers"] == [{"url": "/text"}]
+        document = create_api(Settings(), Table(ROUTES + page.ROUTES)).openapi()
+        assert (await client.get("/text/openapi.json")).json() == document
+        for path in ("/docs", "/redoc"):
+            addresses = re.findall(r'(?:src|href|spec-url)="([^"]+)"', (await client.get(f"/text{path}")).text)
+            assert addresses
+            for address in addresses:
+                assert (await client.get(f"/text/{address}")).status_code == 200
         assert (await client.get("/text")).headers["location"] == "/text/", "addresses in the page are relative"
         found = await client.get("/text/")
         assert found.status_code == 200
@@ -106,12 +113,16 @@ async def test_pages_that_are_requested_at_once_are_all_answered() -> None:
     assert third.headers["allow"] == "GET, HEAD"
 
 
-async def test_docs_pages_load_no_external_resources() -> None:
+@pytest.mark.parametrize("path", ["/docs", "/redoc"])
+async def test_policy_of_the_docs_allows_neither_other_origins_nor_frames_nor_unknown_scripts(path: str) -> None:
     async with client_of(*ROUTES) as client:
-        docs = await client.get("/docs")
-    assert docs.status_code == 200
-    assert "http://" not in docs.text
-    assert "https://" not in docs.text
+        found = await client.get(path)
+    policy = dict(part.split(" ", 1) for part in found.headers["content-security-policy"].split("; "))
+    assert (policy["default-src"], policy["frame-ancestors"]) == ("'none'", "'none'")
+    scripts = re.findall(r"<script>(.*?)</script>", found.text, re.DOTALL)
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    assert policy["script-src"].split() == ["'self'", *(f"'sha256-{one}'" for one in hashes)]
+    assert "://" not in found.text.replace("http://www.w3.org/", "")
 
 
 def test_routes_are_described_by_their_handlers() -> None:

@@ -31,10 +31,10 @@ async def test_root_is_the_page() -> None:
     assert (head.status_code, head.content) == (200, b"")
 
 
-async def test_policy_allows_the_own_origin_only_and_is_the_pages_alone() -> None:
+async def test_policy_allows_the_own_origin_only_and_is_that_of_pages_alone() -> None:
     async with serving(classifier()) as client:
         policy = (await client.get("/")).headers["content-security-policy"]
-        others = [await client.get(path) for path in ("/docs", "/openapi.json", "/metrics", "/v1/models")]
+        others = [await client.get(path) for path in ("/openapi.json", "/metrics", "/v1/models")]
     sources = {source for part in policy.split("; ") for source in part.split()[1:]}
     assert sources == {"'none'", "'self'", "data:"}
     assert policy.startswith("default-src 'none'; ")
