@@ -19,6 +19,7 @@ from service.engine.reload import Reloader
 from service.errors import RetryableError, ShuttingDown, clear_tracebacks
 from service.http.admission import HeadAdmission, RejectionResponse
 from service.http.cors import Cors
+from service.http.host import check_host
 from service.http.keys import Keys
 from service.http.origins import Origins
 from service.http.state import ArrivedBody, state_of
@@ -126,6 +127,7 @@ class Application:
         )
         sender = _ResponseSender(call, send, functools.partial(self._response_headers, identifier.encode(), headers))
         try:
+            check_host(scope["http_version"], headers)
             if preflight is None:
                 await self._respond(match, ndjson_handler, call, sender)
             else:

@@ -122,6 +122,35 @@ def test_body_after_an_upgrade_header_is_not_read_as_a_request(server: Server) -
         assert wire.has_ended()
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /health HTTP/1.1\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a, b\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a/b\r\n\r\n",
+        b"GET /health HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"POST /v1/classify HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 1\r\n\r\nx",
+        b"OPTIONS /v1/classify HTTP/1.1\r\nOrigin: http://a\r\nAccess-Control-Request-Method: POST\r\n\r\n",
+    ],
+)
+def test_request_without_one_valid_host_is_rejected(server: Server, head: bytes) -> None:
+    with Wire(server.url) as wire:
+        assert wire.send(head).answer().status == 400
+
+
+@pytest.mark.parametrize("host", ["a.example", "a.example:8000", "[::1]:8000", "under_score.example", ""])
+def test_request_with_one_host_is_answered(server: Server, host: str) -> None:
+    with Wire(server.url) as wire:
+        assert wire.send(request("/health", None, "GET", host=host)).answer().status == 200
+
+
+def test_request_of_http_1_0_needs_no_host(server: Server) -> None:
+    with Wire(server.url) as wire:
+        assert wire.send(b"GET /health HTTP/1.0\r\n\r\n").answer().status == 200
+
+
 def test_impossible_content_length_is_rejected(server: Server) -> None:
     with Wire(server.url) as wire:
         assert wire.send(request(body=b"", content_length="9" * 5000) + b"abc").answer().status in (400, 413)

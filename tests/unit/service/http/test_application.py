@@ -78,7 +78,7 @@ async def send_to(app: Application, path: str, receive: Receive | None = None) -
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": []}
+    scope = {"type": "http", "http_version": "1.0", "method": "POST", "path": path, "query_string": b"", "headers": []}
     await app(scope, receive or receive_of(b"x"), send)
     return sent
 
