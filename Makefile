@@ -15,10 +15,11 @@ LOCKED := --require-hashes --only-binary :all:
 # fixtures train and export models.
 CORES = $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count())")
 SIDE_BY_SIDE = --numprocesses $(shell expr $(CORES) + 1) --dist loadscope --no-loadscope-reorder
+SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # Some container images set PYTHONDONTWRITEBYTECODE. Every process would then compile again what it imports: 6 seconds for PyTorch.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run env test test-slow test-docker test-kserve test-ray test-page page check lock audit train export bench bench-peers docker
+.PHONY: help run env test test-slow test-docker test-kserve test-ray test-page test-proxy page check lock audit train export bench bench-peers docker
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -72,7 +73,7 @@ run: .venv/serve/.installed  ## serve exports/ on http://127.0.0.1:8000, on CPU,
 env: .venv/dev/.installed  ## install everything for training and tests into .venv/dev
 
 test: .venv/dev/.installed  ## run the tests but those below; COVERAGE=1 also fails if coverage is too low
-	$(DEV)/python -m pytest -m "not docker and not kserve and not page and not ray and not slow" $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov)
+	$(DEV)/python -m pytest -m "not docker and not kserve and not page and not proxy and not ray and not slow" $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov)
 
 test-slow: .venv/dev/.installed .venv/ray/.installed  ## run the slow tests: soak, fuzzed requests, uploads of 1 GB, a million rows; an hour
 	$(DEV)/python -m pytest -m slow
@@ -89,8 +90,13 @@ test-ray: .venv/dev/.installed .venv/ray/.installed  ## serve and compute batche
 # The browser is Debian's package, because its own downloads may be out of reach.
 test-page: .venv/dev/.installed page/node_modules/.package-lock.json  ## use the web page in a browser; needs Node, installs Chromium
 	@for name in chromium chromium-browser google-chrome; do command -v $$name && exit; done || \
-		{ apt-get update && apt-get install --yes --no-install-recommends chromium; }
+		{ $(SUDO) apt-get update && $(SUDO) apt-get install --yes --no-install-recommends chromium; }
 	$(DEV)/python -m pytest -m page $(SIDE_BY_SIDE) tests/e2e/page
+
+test-proxy: .venv/dev/.installed  ## use the service through nginx, HAProxy and Caddy; installs their packages
+	@PATH=$$PATH:/usr/sbin which nginx haproxy caddy openssl >/dev/null || { $(SUDO) apt-get update && \
+		$(SUDO) apt-get install --yes --no-install-recommends nginx haproxy caddy openssl; }
+	$(DEV)/python -m pytest -m proxy tests/e2e
 
 page: page/node_modules/.package-lock.json  ## build the web page from page/ into service/page/; needs Node
 	npm run --prefix page build

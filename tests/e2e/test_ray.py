@@ -185,18 +185,14 @@ def test_example_serves_each_group_of_models_behind_its_prefix(tmp_path: Path, p
 def check_pages(client: httpx.Client, plain: Server) -> None:
     """Check the documentation pages of an application behind a route prefix."""
     prefix = client.base_url.path.rstrip("/")
-    document = client.get("/openapi.json").json()
-    assert document.pop("servers") == [{"url": prefix}]
-    assert document == plain.get("/openapi.json").json()
+    assert client.get("/openapi.json").json() == plain.get("/openapi.json").json()
     assert client.get(client.base_url.copy_with(path=prefix)).headers["location"] == f"{prefix}/"
-    page = client.get("/docs").text
-    assert f"{prefix}/openapi.json" in page
-    of_docs = re.findall(r'(?:src|href)="([^"]+)"', page)
-    of_page = [f"{prefix}/{path}" for path in re.findall(r'(?:src|href)="\./([^"]+)"', client.get("/").text)]
-    assert of_docs
-    assert of_page
-    for asset in (*of_docs, *of_page):
-        assert client.get(client.base_url.copy_with(path=asset)).status_code == 200, asset
+    for path in ("/", "/docs", "/redoc"):
+        address = client.base_url.copy_with(path=f"{prefix}{path}")
+        assets = re.findall(r'(?:src|href|spec-url)="([^"#]+)"', client.get(address).text)
+        assert assets
+        for asset in assets:
+            assert client.get(address.join(asset)).status_code == 200, asset
 
 
 @pytest.mark.parametrize(

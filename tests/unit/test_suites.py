@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-SUITES = {"kserve": "tests/e2e", "ray": "tests/e2e", "page": "tests/e2e/page"}
+SUITES = {"kserve": "tests/e2e", "ray": "tests/e2e", "page": "tests/e2e/page", "proxy": "tests/e2e"}
 """Marker -> folder from which the Makefile runs its tests."""
 
 

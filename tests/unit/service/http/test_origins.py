@@ -21,6 +21,8 @@ CROSS = {"sec-fetch-site": "cross-site"}
         {"sec-fetch-site": "none"},
         {"origin": ALLOWED},
         {"origin": ALLOWED, **CROSS},
+        {"origin": OTHER, "x-forwarded-host": "other.example"},
+        {"origin": OTHER, "x-forwarded-host": "other.example, inner.example"},
     ],
 )
 def test_clients_same_origin_pages_and_allowed_origins_are_accepted(headers: dict[str, str]) -> None:
@@ -33,6 +35,10 @@ def test_clients_same_origin_pages_and_allowed_origins_are_accepted(headers: dic
     [
         {"origin": OTHER},
         {"origin": "null"},
+        {"origin": "null", "host": ""},
+        {"origin": "null", "x-forwarded-host": ""},
+        {"origin": OTHER, "x-forwarded-host": "inner.example, other.example"},
+        {"origin": OTHER, "x-forwarded-host": "other.example", **CROSS},
         {"origin": ""},
         {"origin": "http://["},
         {"origin": OTHER, **CROSS},
