@@ -62,9 +62,11 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
 
 @pytest.fixture
 def start_controlled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., ControlledServer]]:
-    """Start servers with flags, with batches and clock controlled by the test; they stop when the test ends."""
+    """Start servers with batches and clock controlled by the test; arguments as those of `start`."""
     with ExitStack() as servers:
-        yield lambda *flags: servers.enter_context(ControlledServer(tmp_path_factory.mktemp("server") / "log", *flags))
+        yield lambda *flags, **options: servers.enter_context(
+            ControlledServer(tmp_path_factory.mktemp("server") / "log", *flags, **options)
+        )
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -60,3 +61,30 @@ def test_request_cannot_forge_a_log_record(start_controlled: Callable[..., Contr
         return
     assert any(f" [{QUOTED} trace_id=" in line for line in lines)
     assert all(RECORD.fullmatch(line) or line.startswith("    ") for line in lines)
+
+
+SECRET = "zzsecretzz"
+
+
+def test_documents_are_neither_logged_nor_written_to_disk(
+    start_controlled: Callable[..., ControlledServer], tmp_path: Path
+) -> None:
+    """Answered, rejected, large and failing ones."""
+    server = start_controlled("--drain-delay-s", "0", variables={"TMPDIR": str(tmp_path), "HOME": str(tmp_path)})
+    bodies = [
+        SECRET.encode(),
+        json.dumps({"inputs": SECRET}).encode(),
+        json.dumps({"inputs": [f"{SECRET} " * 40_000]}).encode(),  # parsed in another process
+        json.dumps({"inputs": SECRET, SECRET: SECRET}).encode(),
+        b'{"inputs": "' + SECRET.encode(),
+        f"please fail {SECRET}".encode(),
+    ]
+    with server.client() as client:
+        for body in bodies:
+            kind = "application/json" if body.startswith(b"{") else "text/plain"
+            answer = client.post("/v1/classify", content=body, headers={"content-type": kind})
+            assert answer.status_code in (200, 400, 422, 500)
+            assert SECRET not in answer.text or answer.status_code == 422
+    assert server.stop() == 0
+    assert SECRET.encode() not in server.log.read_bytes()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

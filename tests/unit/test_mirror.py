@@ -13,6 +13,7 @@ ELSEWHERE = {
     "test_mirror.py",  # tests/unit itself
     "test_pages.py",  # README and docs/
     "test_requirements.py",  # requirements/
+    "test_security.py",  # docs/operate/security.md
     "test_suites.py",  # marks of tests, and the Makefile
 }
 """Tests that belong to no module."""

@@ -288,6 +288,27 @@ def test_wrong_golden_output_of_a_classifier_is_rejected(classifier: Path, row: 
     check_refusal(classifier, "golden", "logits is ", "from its golden output; allowed 1e-05")
 
 
+def test_archive_with_a_pickle_is_rejected(classifier: Path, tmp_path: Path) -> None:
+    """Reading a pickle would run the code in it."""
+
+    def change(arrays: Arrays) -> Arrays:
+        return {**arrays, "logits": np.array([Payload(tmp_path / "ran")], dtype=object)}
+
+    rewrite(classifier, "golden.npz", change)
+    check_refusal(classifier, "golden")
+    assert not (tmp_path / "ran").exists()
+
+
+class Payload:
+    """Makes a file when it is read from a pickle."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Callable[[Path], object], tuple[Path]]:
+        return Path.touch, (self._path,)
+
+
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_float16_has_golden_outputs_of_its_own(classifier: Path, precision: Precision) -> None:
     """A wrong one matters only if float16 is loaded."""

@@ -72,6 +72,20 @@ def test_error_names_a_file_that_is_no_model(graph: Graph, tmp_path: Path) -> No
     assert "\n" not in str(caught.value)
 
 
+def test_custom_operator_is_rejected(tmp_path: Path, graph: Graph) -> None:
+    value = onnx.helper.make_tensor_value_info
+    tensors = [value(name, onnx.TensorProto.FLOAT, [1]) for name in ("x", "y")]
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [onnx.helper.make_node("Run", ["x"], ["y"], domain="custom")], "g", tensors[:1], tensors[1:]
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("custom", 1)],
+    )
+    onnx.save(model, tmp_path / "model.onnx")
+    with pytest.raises(BadExport, match=r"model\.onnx cannot be loaded: .*custom"):
+        OnnxBackend({256: tmp_path / "model.onnx"}, graph)
+
+
 def test_sessions_share_one_arena(graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     OnnxBackend(files, graph)
     created = list[object]()

@@ -1,5 +1,7 @@
 """API keys: which paths need one, and how it is sent."""
 
+import hmac
+
 import pytest
 from pydantic import SecretStr
 
@@ -62,3 +64,19 @@ def test_files_of_open_folders_need_no_key() -> None:
     for path in ("/files", "/health/", "/other/files/page.css"):
         with pytest.raises(Unauthorized):
             KEYS.check(path, headers_of({}))
+
+
+def test_digest_is_compared_with_every_key_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[int, int]] = []
+    compare = hmac.compare_digest
+
+    def record(given: bytes, key: bytes) -> bool:
+        compared.append((len(given), len(key)))
+        return compare(given, key)
+
+    monkeypatch.setattr("hmac.compare_digest", record)
+    for headers in ({"x-api-key": "first"}, {"authorization": "Bearer second key"}):
+        KEYS.check("/v1/classify", headers_of(headers))
+    with pytest.raises(Unauthorized):
+        KEYS.check("/v1/classify", headers_of({"x-api-key": "a much longer key, which is wrong"}))
+    assert compared == [(32, 32)] * 4 * 3, "two headers and two keys in each request, digests of one length"

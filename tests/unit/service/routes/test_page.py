@@ -13,6 +13,7 @@ from service.routes.page import FOLDER
 from service.settings import Settings
 from tests.support.applications import application
 from tests.support.models import classifier, serving
+from tests.support.paths import ROOT
 from tests.support.problems import check_problem
 
 INDEX = (FOLDER / "index.html").read_text()
@@ -94,3 +95,14 @@ def test_page_loads_only_its_own_files_by_relative_addresses() -> None:
 def test_page_is_small() -> None:
     files = [FOLDER / "index.html", *FILES]
     assert sum(len(gzip.compress(file.read_bytes())) for file in files) <= MAX_BYTES
+
+
+def test_source_inserts_no_html() -> None:
+    """Preact escapes texts, unless the source asks for HTML."""
+    sources = [path for path in (ROOT / "page" / "src").iterdir() if path.suffix in (".ts", ".tsx")]
+    assert sources
+    for path in sources:
+        found = re.findall(
+            r"\w*(?:innerHTML|outerHTML|insertAdjacentHTML|SetInnerHTML|document\.write|srcdoc)\w*", path.read_text()
+        )
+        assert not found, path.name
