@@ -42,8 +42,13 @@ def _count_contributions(manifest: ClassifierManifest, documents: Sequence[bytes
 
 
 def _query_parameters() -> list[dict[str, object]]:
-    """OpenAPI parameters: the options, for bodies that are not JSON."""
+    """OpenAPI parameters: the options, for bodies that are not JSON.
+
+    Without defaults: Swagger UI would send them with a JSON body, too, which has options of its own.
+    """
     properties = ClassifyOptions.model_json_schema()["properties"]
+    for schema in properties.values():
+        schema.pop("default", None)
     return [{"name": name, "in": "query", "schema": properties[name]} for name in sorted(properties)]
 
 

@@ -21,15 +21,16 @@ document.body.append(script)
 """
 
 
-def test_swagger_ui_sends_requests_below_a_path_prefix(visit: Callable[..., Visit], server: Server) -> None:
+@pytest.mark.parametrize("path", ["/v1/classify", "/v1/rank"])
+def test_swagger_ui_sends_requests_below_a_path_prefix(visit: Callable[..., Visit], server: Server, path: str) -> None:
     with proxy(server.url, "/models/text") as url:
         shown = visit(f"{url}docs")
-        block = shown.page.locator(".opblock", has_text="/v1/rank")
+        block = shown.page.locator(".opblock", has_text=path)
         block.click()
         block.get_by_role("button", name="Try it out").click()
         block.get_by_role("button", name="Execute").click()
         expect(block.locator(".live-responses-table")).to_contain_text('"results"')
-        expect(block.locator(".request-url")).to_contain_text(f"{url}v1/rank")
+        expect(block.locator(".request-url")).to_contain_text(f"{url}{path[1:]}")
         assert all(request.startswith((url, "data:")) for request in shown.requests)
 
 
