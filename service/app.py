@@ -1,7 +1,5 @@
 """Creates the application for an engine. Used by `service.server`."""
 
-import asyncio
-
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -12,6 +10,7 @@ from service.metrics import Metrics
 from service.parser import Parser
 from service.routes import page
 from service.settings import Settings
+from service.sharing import Once
 from service.table import TABLE
 from service.wire.route import Table
 
@@ -34,23 +33,23 @@ def create_app(
 class _Pages:
     """The files of the web page, and FastAPI's documentation pages.
 
-    FastAPI is imported and its application created in a thread at the first request for a documentation page; at the
-    start of the service, this would take an eighth of the time.
+    FastAPI is imported and its application created in a thread at the first request for a documentation page, once for
+    all clients that wait for it; at the start of the service, this would take an eighth of the time.
     """
 
     def __init__(self, settings: Settings, table: Table) -> None:
         self._settings = settings
         self._table = table
-        self._api: ASGIApp | None = None
+        self._api = Once(self._create)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._settings.page and page.FILES.matches(scope)[0] is Match.FULL:
-            scope["route"] = page.FILES
+        match, found = page.FILES.matches(scope)
+        if self._settings.page and match is Match.FULL:
+            scope.update(found, route=page.FILES)
             await page.FILES.app(scope, receive, send)
             return
-        if self._api is None:
-            self._api = await asyncio.to_thread(self._create)
-        await self._api(scope, receive, send)
+        api = await self._api.get()
+        await api(scope, receive, send)
 
     def _create(self) -> ASGIApp:
         from service.openapi import create_api

@@ -6,6 +6,7 @@ its process id: a restarted worker continues the counters of the one before it. 
 ignored: the folder may be missing, or hold counters of other programs and of earlier runs.
 """
 
+import asyncio
 import math
 import os
 from abc import abstractmethod
@@ -32,6 +33,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from typing_extensions import override
 
+from service.sharing import Content, Paced
 from service.statistics import Statistics
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -52,6 +54,8 @@ NEUTRAL: Mapping[Callable[[Iterable[float]], float], float] = {sum: 0.0, max: -m
 that it does not change the aggregate. A sum then stays at 0; an infinite aggregate is not exposed."""
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 """Environment variable in which prometheus_client looks up the folder of shared metrics; set by `set_worker` alone."""
+EXPOSE_S = 1.0
+"""Pause after metrics were written for a scrape; they take tens of milliseconds with many models or workers."""
 SAMPLE_S = 1.0
 """Interval at which a worker updates its gauges for the other workers."""
 RESERVED_BYTES = {"counter": 2**16, "histogram": 2**18} | {f"gauge_live{mode}": 2**16 for mode in ("sum", "max", "min")}
@@ -133,15 +137,16 @@ class _Workers(Collector):
 
 
 class _Deferred(MetricWrapperBase):
-    """A metric whose series add up changes in plain numbers, and apply them when they are collected.
+    """A metric whose series are plain numbers, which become its values when they are collected.
 
-    Applying each change would take longer: prometheus_client locks the value. Used only from the event loop, and only
-    without other workers: those read the values from the shared files at any time.
+    Changing the values would take longer: prometheus_client locks them. The numbers are changed only from the event
+    loop, never reset, and read in any thread. Used only without other workers: those read the values from the shared
+    files at any time.
     """
 
     @abstractmethod
     def apply(self) -> None:
-        """Apply the changes of a series."""
+        """Set the values of a series."""
 
     @override
     def _child_samples(self) -> Iterable[Sample]:
@@ -153,13 +158,11 @@ class _DeferredSum(_Deferred):
     """A deferred metric whose series have one value."""
 
     _value: Any
-    _added = 0.0
+    _total = 0.0
 
     @override
     def apply(self) -> None:
-        if self._added:
-            self._value.inc(self._added)
-            self._added = 0.0
+        self._value.set(self._total)
 
 
 class _Counter(_DeferredSum, Counter):
@@ -167,7 +170,7 @@ class _Counter(_DeferredSum, Counter):
 
     @override
     def inc(self, amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
-        self._added += amount
+        self._total += amount
 
 
 class _Level(_DeferredSum, Gauge):
@@ -175,11 +178,11 @@ class _Level(_DeferredSum, Gauge):
 
     @override
     def inc(self, amount: float = 1) -> None:
-        self._added += amount
+        self._total += amount
 
     @override
     def dec(self, amount: float = 1) -> None:
-        self._added -= amount
+        self._total -= amount
 
 
 class _Histogram(_Deferred, Histogram):
@@ -198,13 +201,9 @@ class _Histogram(_Deferred, Histogram):
 
     @override
     def apply(self) -> None:
-        if any(self._counts):
-            self._sum.inc(self._total)
-            self._total = 0.0
-        for index, count in enumerate(self._counts):
-            if count:
-                self._buckets[index].inc(count)
-                self._counts[index] = 0
+        self._sum.set(self._total)
+        for bucket, count in zip(self._buckets, self._counts, strict=True):
+            bucket.set(count)
 
 
 class Metrics:
@@ -230,6 +229,7 @@ class Metrics:
         if node is None:
             ProcessCollector(registry=self._exposed, pid=os.getppid if shared else lambda: "self")
         PlatformCollector(registry=self._exposed)
+        self._exposition = Paced(self._write, EXPOSE_S)
         self._watched: dict[tuple[Gauge, str], dict[ModelMetrics, Callable[[], float]]] = {}
         """(gauge, name of a model) -> metrics of a version -> function that returns the value of the gauge."""
         counter, level, histogram = (Counter, Gauge, Histogram) if shared else (_Counter, _Level, _Histogram)
@@ -384,9 +384,19 @@ class Metrics:
             gauge.labels(model).set(self._over_versions[gauge](function() for function in functions.values()))
         self.parser_oldest.set(self.parser_age())
 
-    def expose(self) -> bytes:
-        """Metrics of this process, or of all workers, in Prometheus's text format."""
+    async def exposition(self) -> Content:
+        """Metrics of this process, or of all workers, in Prometheus's text format.
+
+        They were read after the call. They are read at most once in EXPOSE_S, for all callers: a call may take so long.
+        """
+        return await self._exposition.get()
+
+    async def _write(self) -> Content:
         self.sample()
+        return await asyncio.to_thread(lambda: Content(self.expose()))
+
+    def expose(self) -> bytes:
+        """Metrics in Prometheus's text format, with the gauges of the last `sample`. It may be called in any thread."""
         return generate_latest(self._exposed)
 
     def of(self, model: str) -> "ModelMetrics":

@@ -8,29 +8,37 @@ import hashlib
 import http
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
+import fastapi_offline
+import orjson
 from fastapi import FastAPI
 from fastapi.encoders import jsonable_encoder
 from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
 from pydantic import TypeAdapter
+from starlette import routing
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.staticfiles import StaticFiles
 
 from artifact import __version__
 from service.routes.page import DOCS_ASSETS, page_headers
 from service.settings import Settings
+from service.sharing import Content
 from service.wire.call import path_of
 from service.wire.errors import failure
-from service.wire.media import NDJSON
+from service.wire.files import Files
+from service.wire.media import JSON, NDJSON
+from service.wire.responses import SharedResponse
 from service.wire.route import VARIABLE, Lines, Route, Table
 
 Mode = Literal["validation", "serialization"]
 TITLE = "longdoc-serve"
 EXAMPLES = {"name": "imdb-s3", "version": "7"}
 """Example values of variables in paths."""
+STATIC = Path(fastapi_offline.__file__).parent / "static"
+"""Scripts and styles of the documentation pages."""
 REF_TEMPLATE = "#/components/schemas/{model}"
 SECURITY = {
     "bearer": {"type": "http", "scheme": "bearer"},
@@ -47,13 +55,15 @@ def create_api(settings: Settings, table: Table) -> FastAPI:
         # Relative to the document, which proxies may serve below a path prefix.
         servers=[{"url": ".", "description": "this server"}],
         root_path_in_servers=False,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
     )
-    api.mount(DOCS_ASSETS.rstrip("/"), StaticFiles(packages=[("fastapi_offline", "static")]))
-    for path, page in _pages().items():
-        api.add_api_route(path, _sender(page), methods=["GET", "HEAD"], include_in_schema=False)
+    api.router.routes.append(routing.Route(f"{DOCS_ASSETS}{{name}}", Files(STATIC)))
+    pages = _pages()
+    for path in ("/openapi.json", *pages):
+        api.add_api_route(path, _sender(pages, path), methods=["GET", "HEAD"], include_in_schema=False)
     for route in table.routes:
         api.add_api_route(
             route.path,
@@ -72,6 +82,7 @@ def create_api(settings: Settings, table: Table) -> FastAPI:
     for kind in (HTTPException, Exception):
         api.add_exception_handler(kind, write_error)
     _document_routes(api, table, has_keys=bool(settings.api_keys))
+    pages["/openapi.json"] = SharedResponse(Content(orjson.dumps(api.openapi())), JSON)
     return api
 
 
@@ -103,11 +114,11 @@ def _pages() -> dict[str, Response]:
     return {"/docs": swagger, "/redoc": redoc}
 
 
-def _sender(page: Response) -> Callable[[], Awaitable[Response]]:
-    """An endpoint that returns a page."""
+def _sender(pages: Mapping[str, Response], path: str) -> Callable[[], Awaitable[Response]]:
+    """An endpoint that returns the same page to each client."""
 
     async def send() -> Response:
-        return page
+        return pages[path]
 
     return send
 

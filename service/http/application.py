@@ -28,6 +28,7 @@ from service.metrics import Metrics
 from service.parser import Parser
 from service.routes.page import ASSETS, DOCS_ASSETS
 from service.settings import Settings
+from service.sharing import CHUNK_BYTES
 from service.wire.body import Body, HeldBodies
 from service.wire.call import Call, path_of
 from service.wire.errors import failure
@@ -45,8 +46,6 @@ PAGES = frozenset({"/docs", "/redoc", "/openapi.json"})
 """Documentation pages of FastAPI. They need no key, because a browser cannot send one when it opens a page."""
 OPEN_FOLDERS = (DOCS_ASSETS, ASSETS)
 """Path prefixes of the scripts and styles that these pages and the page at `/` load."""
-CHUNK_BYTES = 64 * 1024
-"""Maximum bytes per ASGI message of a response. Chunks that wait for a slow client count as held bytes."""
 ID_PLACEHOLDER = b"{request id}"
 TEMPLATES = 256
 """Maximum templates of rejections in memory; their messages differ in the time to wait and the deadline."""

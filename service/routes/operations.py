@@ -5,12 +5,13 @@ from starlette.responses import Response
 
 from service.wire.call import Call
 from service.wire.media import TEXT
+from service.wire.responses import SharedResponse
 from service.wire.route import Route
 
 
 async def metrics(call: Call) -> Response:
     """Return the metrics in Prometheus text format."""
-    return Response(call.metrics.expose(), media_type=CONTENT_TYPE_LATEST)
+    return SharedResponse(await call.metrics.exposition(), CONTENT_TYPE_LATEST)
 
 
 ROUTES = (

@@ -8,13 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from starlette import routing
-from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse, RedirectResponse, Response
-from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
-from typing_extensions import override
 
 from service.wire.call import Call
+from service.wire.files import Files
 from service.wire.media import HTML
 from service.wire.route import Route
 
@@ -61,19 +58,8 @@ def _page() -> bytes:
     return (FOLDER / "index.html").read_bytes()
 
 
-class _KeptFiles(StaticFiles):
-    """Files that browsers keep and do not ask for again."""
-
-    @override
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        """The file. Raises: starlette.exceptions.HTTPException."""
-        response = await super().get_response(path, scope)
-        response.headers["cache-control"] = KEEP
-        return response
-
-
-FILES = routing.Route(f"{ASSETS}{{name}}", GZipMiddleware(_KeptFiles(directory=FOLDER), compresslevel=6))
-"""The files that the page loads, compressed."""
+FILES = routing.Route(f"{ASSETS}{{name}}", Files(FOLDER / "assets", {"cache-control": KEEP}))
+"""The files that the page loads; browsers keep them and do not ask again."""
 ROUTES = (
     Route(
         method="GET", path="/", handler=get_page, needs_key=False, answers_head=True, answers={HTML: str}, statuses=()

@@ -8,7 +8,7 @@ import pytest
 from artifact.documents import cut
 from artifact.manifest import ClassifierManifest
 from tests.support.offline import Offline, agree, document, scores_of
-from tests.support.server import ControlledServer, Server, sample
+from tests.support.server import ControlledServer, Scrape, Server
 
 TEXT = {"content-type": "text/plain"}
 
@@ -128,14 +128,15 @@ def test_metrics_count_requests_and_documents(client: httpx.Client, manifest: Cl
         "longdoc_request_queue_seconds_count": model,
         "longdoc_http_requests_total": answered,
     }
-    before = {name: sample(client, name, **labels) for name, labels in names.items()}
+    before = Scrape(client)
     body = document(manifest.max_length + 7)
     client.post("/v1/classify", content=body, headers=TEXT, params={"on_overflow": "head"})
-    grown = {name: sample(client, name, **labels) - before[name] for name, labels in names.items()}
+    after = Scrape(client)
+    grown = {name: after.sum(name, **labels) - before.sum(name, **labels) for name, labels in names.items()}
     assert grown == {name: 7 if name == "longdoc_bytes_dropped_total" else 1 for name in names}
-    assert sample(client, "longdoc_model_ready", **model) == 1
-    assert sample(client, "longdoc_model_info", **model, version=str(manifest.version)) == 1
-    assert sample(client, "longdoc_queue_depth", **model) == 0
+    assert after.sum("longdoc_model_ready", **model) == 1
+    assert after.sum("longdoc_model_info", **model, version=str(manifest.version)) == 1
+    assert after.sum("longdoc_queue_depth", **model) == 0
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from artifact.documents import cut
 from tests.support.offline import OfflineMatcher, same_score
 from tests.support.problems import SECRET, check_problem
-from tests.support.server import ControlledServer, Server, sample
+from tests.support.server import ControlledServer, Scrape, Server, sample
 
 JSON = {"content-type": "application/json"}
 PROSE = (
@@ -135,18 +135,20 @@ def test_query_may_be_one_of_the_documents(client: httpx.Client, matcher: Offlin
 def test_cached_texts_are_not_encoded_again(client: httpx.Client) -> None:
     documents = [text(next(UNSEEN), 100) for _ in range(20)]
 
-    def counts() -> dict[str, float]:
-        return {
-            "rows": sample(client, "longdoc_batch_size_sum", model="aan"),
-            "hit": sample(client, "longdoc_encoding_cache_requests_total", model="aan", result="hit"),
-            "miss": sample(client, "longdoc_encoding_cache_requests_total", model="aan", result="miss"),
-        }
+    metrics = {
+        "rows": ("longdoc_batch_size_sum", {}),
+        "hit": ("longdoc_encoding_cache_requests_total", {"result": "hit"}),
+        "miss": ("longdoc_encoding_cache_requests_total", {"result": "miss"}),
+    }
 
     def grown(query: str) -> dict[str, float]:
-        before = counts()
+        before = Scrape(client)
         rank(client, query, documents)
-        after = counts()
-        return {name: after[name] - before[name] for name in before}
+        after = Scrape(client)
+        return {
+            key: after.sum(name, model="aan", **labels) - before.sum(name, model="aan", **labels)
+            for key, (name, labels) in metrics.items()
+        }
 
     first, second = (text(next(UNSEEN), 100) for _ in range(2))
     assert grown(first) == {"rows": 21, "hit": 0, "miss": 21}

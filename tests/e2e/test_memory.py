@@ -5,6 +5,7 @@ import json
 import re
 import select
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,12 @@ BOUND = 2 * HELD_BYTES + 100 * 2**20
 """Added to the memory of the idle server."""
 CLIENTS = 12
 """Their bodies add up to three times HELD_BYTES."""
+UNREAD = 500
+"""Connections whose clients do not read."""
+UNREAD_BYTES = 30_000
+"""Limit of the memory of each; their responses are longer."""
+WINDOW = 4096
+"""Receive buffer of these clients."""
 
 
 def numbers(count: int) -> bytes:
@@ -66,10 +73,11 @@ def memory(server: Server, field: str) -> int:
 
 @pytest.fixture(scope="module")
 def parsing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that may hold few bytes; its parser process has started."""
+    """A server that may hold few bytes; its parser processes, for short and long bodies, have started."""
     flags = ("--max-held-bytes", str(HELD_BYTES), "--deadline-s", "3600")
     with Server(tmp_path_factory.mktemp("server") / "log", *flags) as server:
-        assert server.post("/v1/classify", json={"inputs": "a," * 10_000}).status_code == 200
+        for repeated in (10_000, 1_000_000):
+            assert server.post("/v1/classify", json={"inputs": "a," * repeated}).status_code in (200, 413)
         yield server
 
 
@@ -108,6 +116,31 @@ def test_unread_responses_stay_within_the_memory_bound(start: Callable[..., Serv
     assert memory(server, "VmHWM") - idle < BOUND
     for wire in wires:
         wire.close()
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "coding"),
+    [
+        ("/static-offline-docs/swagger-ui-bundle.js", "identity"),
+        ("/static-offline-docs/swagger-ui-bundle.js", "gzip"),
+        ("/openapi.json", "identity"),
+        ("/metrics", "identity"),
+    ],
+)
+def test_unread_files_are_held_once_for_all_clients(start: Callable[..., Server], path: str, coding: str) -> None:
+    server = start("--drain-delay-s", "0")
+    headers = {"accept-encoding": coding}
+    assert server.get(path, headers=headers).status_code == 200
+    idle = server.rss_bytes()
+    with ExitStack() as stack:
+        wires = [stack.enter_context(Wire(server.url, window=WINDOW)) for _ in range(UNREAD)]
+        for wire in wires:
+            wire.send(request(path, None, "GET", accept_encoding=coding))
+        wait_until(lambda: len(answered(wires)) == UNREAD)
+        for _ in range(3):
+            assert server.get(path, headers=headers).status_code == 200  # so that the others got all that they take
+        assert (server.rss_bytes() - idle) / UNREAD < UNREAD_BYTES
     assert server.stop() == 0
 
 

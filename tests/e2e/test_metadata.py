@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.support.offline import Columns, OfflineForecaster, OfflineMatcher
-from tests.support.server import sample
+from tests.support.server import Scrape, sample
 
 TASKS = ("text-classification", "text-matching", "forecasting")
 
@@ -61,22 +61,24 @@ def test_models_list_their_measured_scores(client: httpx.Client, matcher: Offlin
 def test_metrics_are_labelled_by_task(client: httpx.Client, bodies: dict[str, dict[str, Any]]) -> None:
     name = "longdoc_request_duration_seconds_count"
 
-    def counts() -> dict[str, float]:
-        return {task: sample(client, name, task=task) for task in TASKS}
+    def counts(found: Scrape) -> dict[str, float]:
+        return {task: found.sum(name, task=task) for task in TASKS}
 
-    def counts_of_models() -> dict[str, float]:
-        return {model["name"]: sample(client, name, model=model["name"]) for model in models}
+    def counts_of_models(found: Scrape) -> dict[str, float]:
+        return {model["name"]: found.sum(name, model=model["name"]) for model in models}
 
     models = client.get("/v1/models").json()["models"]
+    found = Scrape(client)
     for route, body in bodies.items():
-        before, of_models = counts(), counts_of_models()
+        before, of_models = counts(found), counts_of_models(found)
         response = client.post(route, json=body)
         assert response.status_code == 200, response.text
         model, task = response.json()["model"], client.get(f"/v1/models/{response.json()['model']}").json()["task"]
-        assert counts() == {**before, task: before[task] + 1}
-        assert counts_of_models() == {**of_models, model: of_models[model] + 1}
-        assert sample(client, "longdoc_http_requests_total", route=route, code="200") > 0
-        assert sample(client, "longdoc_request_compute_seconds_count", model=model) > 0
+        found = Scrape(client)
+        assert counts(found) == {**before, task: before[task] + 1}
+        assert counts_of_models(found) == {**of_models, model: of_models[model] + 1}
+        assert found.sum("longdoc_http_requests_total", route=route, code="200") > 0
+        assert found.sum("longdoc_request_compute_seconds_count", model=model) > 0
 
 
 def test_documents_are_counted_for_every_task(client: httpx.Client, bodies: dict[str, dict[str, Any]]) -> None:

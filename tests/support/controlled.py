@@ -9,6 +9,7 @@ the socket DESCRIPTOR is a command; the reply is sent once the command has taken
 
 A batch that contains the text of a fault raises that fault. Deadlines are hours away, a batch may take an hour, and
 batches are as large as the limits allow however long they take: results do not depend on the speed of the machine.
+Scrapes of metrics do not wait for each other, because tests ask for them again and again.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from unittest.mock import patch
 import uvloop
 
 from artifact.loading import Floats, LoadedModel
-from service import server
+from service import metrics, server
 from service.__main__ import main
 from service.batching import batcher, cost
 from tests.support.server import Lane
@@ -133,6 +134,7 @@ def run(descriptor: int, flags: Sequence[str]) -> int:
         patch.object(batcher, "TICK_S", TICK_S),
         patch.object(cost, "LONGEST_BATCH_S", STUCK_S),
         patch.object(server, "LAST_REQUESTS_S", LAST_REQUESTS_S),
+        patch.object(metrics, "EXPOSE_S", 0.0),
         patch.object(uvloop, "new_event_loop", control.new_event_loop),
     ):
         return main(["--deadline-s", str(DEADLINE_S), *flags])

@@ -150,6 +150,11 @@ class Server:
         assert found is not None
         return int(found[1]) * 1024
 
+    def cpu_s(self) -> float:
+        """Return the processor time of the process so far, in seconds."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
     def descriptors(self) -> int:
         """Return the number of its open files and connections."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
@@ -197,8 +202,18 @@ class ControlledServer(Server):
         self._channel.recv(16)  # empty if the command ended the server
 
 
+class Scrape:
+    """The metrics at one time. A server answers one scrape a second, so tests read several metrics from each."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        families = text_string_to_metric_families(client.get("/metrics").text)
+        self._samples = [sample for family in families for sample in family.samples]
+
+    def sum(self, name: str, **labels: str) -> float:
+        """Return the sum of the samples of a metric with these labels; 0 if there is none."""
+        return sum(s.value for s in self._samples if s.name == name and labels.items() <= s.labels.items())
+
+
 def sample(client: httpx.Client, name: str, **labels: str) -> float:
-    """Return the sum of the samples of a metric with these labels; 0 if there is none."""
-    families = text_string_to_metric_families(client.get("/metrics").text)
-    samples = (sample for family in families for sample in family.samples)
-    return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
+    """Return the sum of the samples of one metric now, as `Scrape.sum`."""
+    return Scrape(client).sum(name, **labels)

@@ -1,5 +1,6 @@
 """Names and labels of metrics: an interface, because dashboards and alerts depend on them."""
 
+import asyncio
 import resource
 import subprocess
 import sys
@@ -30,6 +31,7 @@ def test_names_and_labels_equal_the_contract() -> None:
     metrics.http_requests.labels("/", "GET", 200).inc()
     metrics.exports_refused.labels("m", "hash").inc()
     bound.announce(*"vtfdps")
+    metrics.sample()
     found = {}
     for family in text_string_to_metric_families(metrics.expose().decode()):
         if family.name.startswith("longdoc_"):
@@ -100,12 +102,32 @@ def test_versions_of_a_model_share_the_series() -> None:
     assert metrics.registry.get_sample_value("longdoc_documents_total", {"model": "m"}) == 2
 
 
-def test_watched_gauge_is_read_at_each_scrape() -> None:
+async def test_watched_gauge_is_read_at_each_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.metrics.EXPOSE_S", 0.0)
     metrics, waiting = Metrics(), [1.0]
     metrics.of("m").watch_queue(lambda: waiting[0], lambda: 2, lambda: 3, lambda: True)
     for depth in (1.0, 5.0, 0.0):
         waiting[0] = depth
-        assert f'longdoc_queue_depth{{model="m"}} {depth}' in metrics.expose().decode()
+        exposed = b"".join((await metrics.exposition()).plain)
+        assert f'longdoc_queue_depth{{model="m"}} {depth}' in exposed.decode()
+
+
+async def test_counts_up_to_a_scrape_are_in_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that are added while another scrape is written in a thread."""
+    monkeypatch.setattr("service.metrics.EXPOSE_S", 0.0)
+    metrics = Metrics()
+    bound = metrics.of("m")
+    for number in range(1, 21):
+        writing = asyncio.ensure_future(metrics.exposition())
+        await asyncio.sleep(0)
+        bound.documents.inc()
+        bound.in_flight.inc()
+        bound.batch_size.observe(3)
+        await writing
+        exposed = b"".join((await metrics.exposition()).plain).decode()
+        for name in ("documents_total", "requests_in_flight", "batch_size_count"):
+            assert f'longdoc_{name}{{model="m"}} {number}.0\n' in exposed
+        assert f'longdoc_batch_size_sum{{model="m"}} {3 * number}.0\n' in exposed
 
 
 def test_documents_are_counted_with_their_dropped_bytes() -> None:

@@ -629,6 +629,7 @@ async def test_model_without_exports_is_no_longer_served(
     await reloader.check()
     assert served(engine) == {"b": 1}
     assert announced(metrics) == [("b", "1")]
+    metrics.sample()
     assert 'longdoc_queue_depth{model="a"}' not in metrics.expose().decode()
     assert engine.models.classifier(None).manifest.name == "b"
     assert "a 2: no longer served, because its export was removed" in caplog.messages

@@ -16,9 +16,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from service.errors import DeadlineExceeded
-from service.http.application import CHUNK_BYTES, Application
+from service.http.application import Application
 from service.metrics import Metrics
 from service.settings import Settings
+from service.sharing import CHUNK_BYTES
 from service.wire.call import Call
 from service.wire.responses import json_response
 from service.wire.route import Route
