@@ -7,6 +7,9 @@ Limits:
   MAX_HEAD_BYTES also limits a chunk-size line, and the trailers; they may exceed it by PIECE_BYTES.
 - A connection without a request is closed like an idle keep-alive connection.
 - A client that reads nothing of a response for WRITE_S is disconnected.
+- At most MAX_WAITING pipelined requests wait for the running one; uvicorn does not limit them. Further input is
+  dropped, and the connection is closed when the others are answered.
+- A rejection is the last response of a connection whose client has not read the ones before.
 - When an error is sent before the body has arrived, the rest of the body is read and dropped for up to LINGER_S.
   Closing at once would reset the connection, and the client would not see the error.
 
@@ -52,6 +55,7 @@ MAX_HEAD_BYTES = 64 * 1024
 PIECE_BYTES = 16 * 1024
 """Maximum bytes that are parsed at once. The parser does not tell where in a piece a head, a chunk-size line or
 trailers begin, so that what follows another part in the same piece is counted only once the head is complete."""
+MAX_WAITING = 256
 HEAD_S = 10.0
 WRITE_S = 30.0
 LINGER_S = 5.0
@@ -204,6 +208,8 @@ class BoundedProtocol(HttpToolsProtocol):
             if size > MAX_HEAD_BYTES:
                 raise _BadHead(TOO_LONG)
         self._head_bytes = 0
+        if len(self.pipeline) == MAX_WAITING:
+            raise _BadHead(MALFORMED)  # which is not sent: the requests before it are answered
         headers = RequestHeaders(self.headers)
         codings = ",".join(headers.getlist("transfer-encoding")).lower()
         if codings != "chunked" and codings.endswith("chunked"):  # the parser rejects any other ending
@@ -216,7 +222,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self._begin(scope, headers)
             return
         self._is_rejected = self._in_body = True
-        self._is_ending = not self.parser.should_keep_alive() or (b"connection", b"close") in rejection.fields
+        self._is_ending = (
+            not self.parser.should_keep_alive()
+            or (b"connection", b"close") in rejection.fields
+            or self.flow.write_paused  # rejections do not wait until the client reads
+        )
         self.transport.write(self._encoded(rejection))
 
     def _new_scope(self, headers: RequestHeaders) -> Scope:
@@ -300,13 +310,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
         if self._in_body and self.cycle.response_complete:
             self._close_after(LINGER_S)
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         elif not self._in_head:
             self._begin_idle()
+        if not self.pipeline:
+            self.flow.resume_reading()
 
     @override
     def pause_writing(self) -> None:
@@ -465,6 +476,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self._in_body and cycle is not None and not cycle.response_complete:
             self._is_broken = True
             cycle.keep_alive = False
+            self.flow.resume_reading()  # closing with unread input would reset the connection
             return
         has_started = self._is_rejected or (cycle is not None and cycle.response_started)
         if not (self._in_body and has_started):

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from artifact.cores import cpu_count
 from tests.support.processes import children
-from tests.support.server import Server
+from tests.support.server import ControlledServer, Server
 from tests.support.waiting import wait_until
 from tests.support.wire import Wire, chunked, request
 
@@ -28,6 +29,10 @@ UNREAD_BYTES = 30_000
 """Limit of the memory of each; their responses are longer."""
 WINDOW = 4096
 """Receive buffer of these clients."""
+FLOOD_BYTES = 16 * 2**20
+"""Bytes of requests that one client sends."""
+FLOOD_BOUND = 16 * 2**20
+"""Limit of the memory that it takes."""
 
 
 def numbers(count: int) -> bytes:
@@ -142,6 +147,61 @@ def test_unread_files_are_held_once_for_all_clients(start: Callable[..., Server]
             assert server.get(path, headers=headers).status_code == 200  # so that the others got all that they take
         assert (server.rss_bytes() - idle) / UNREAD < UNREAD_BYTES
     assert server.stop() == 0
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        request("/v2/health/live", None, "GET"),
+        request("/nothing", None, "GET"),
+        request(body=b"x", x_request_timeout_ms="1"),
+    ],
+    ids=["200", "404", "504"],
+)
+def test_unread_responses_to_pipelined_requests_stay_within_the_memory_bound(
+    start: Callable[..., Server], again: bytes
+) -> None:
+    server = start("--models", "imdb-s3", "--drain-delay-s", "0")
+    assert flood(server, again) < FLOOD_BOUND
+    assert server.stop() == 0
+
+
+def test_unread_rejections_of_pipelined_requests_stay_within_the_memory_bound(
+    start_controlled: Callable[..., ControlledServer],
+) -> None:
+    server = start_controlled("--models", "imdb-s3", "--max-queue-rows", "1", "--drain-delay-s", "0")
+    with ExitStack() as stack, server.held():
+        for batches in range(1, cpu_count() + 1):
+            stack.enter_context(server.begin(b"x"))
+            server.wait_for_batches(batches)
+        stack.enter_context(server.begin(b"x"))
+        server.wait_for(1, "longdoc_queue_depth")
+        assert flood(server, request(body=b"x")) < FLOOD_BOUND
+    assert server.metric("longdoc_requests_rejected_total", reason="overloaded") > 0
+    assert server.stop() == 0
+
+
+def flood(server: Server, again: bytes) -> int:
+    """Send a request again and again without reading; return the peak of the server's memory above idle.
+
+    It ends when FLOOD_BYTES are sent, or when the server reads no more while it answers others.
+    """
+    assert server.get("/v2/health/live").status_code == 200
+    idle = memory(server, "VmRSS")
+    reset_peaks(server)
+    part = memoryview(again * 1000)
+    with Wire(server.url, window=WINDOW) as wire:
+        wire.socket.setblocking(False)
+        total = pauses = 0
+        while total < FLOOD_BYTES and pauses < 50:
+            try:
+                total += wire.socket.send(part[total % len(part) :])
+            except BlockingIOError:
+                pauses += 1
+                assert server.get("/v2/health/live").status_code == 200
+            except ConnectionError:  # the server has closed the connection
+                break
+    return memory(server, "VmHWM") - idle
 
 
 def reset_peaks(server: Server) -> None:

@@ -21,7 +21,16 @@ from uvicorn.server import ServerState
 
 from service import server
 from service.http.admission import RejectionResponse
-from service.http.protocol import HEAD_S, LINGER_S, MAX_HEAD_BYTES, MAX_PROBES, PROBE_S, WRITE_S, BoundedProtocol
+from service.http.protocol import (
+    HEAD_S,
+    LINGER_S,
+    MAX_HEAD_BYTES,
+    MAX_PROBES,
+    MAX_WAITING,
+    PROBE_S,
+    WRITE_S,
+    BoundedProtocol,
+)
 from service.http.state import ArrivedBody
 from service.server import KEEP_ALIVE_S
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -350,14 +359,22 @@ def test_upgrade_request_with_connection_close_closes_the_connection(served: Ser
 
 
 def test_thousands_of_pipelined_upgrade_requests_are_answered(served: Served) -> None:
-    count = 3000
     with Wire(served.url) as wire:
-        sender = threading.Thread(
-            target=wire.send, args=[b"GET / HTTP/1.1\r\nconnection:upgrade\r\nupgrade:x\r\n\r\n" * count]
-        )
-        sender.start()
-        assert [wire.answer().status for _ in range(count)] == [200] * count
-        sender.join()
+        for _ in range(12):
+            wire.send(b"GET / HTTP/1.1\r\nconnection:upgrade\r\nupgrade:x\r\n\r\n" * MAX_WAITING)
+            assert [wire.answer().status for _ in range(MAX_WAITING)] == [200] * MAX_WAITING
+
+
+def test_pipelined_requests_beyond_those_that_may_wait_are_dropped(served: Served) -> None:
+    sent = request("/slow", b"first") + b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" * (MAX_WAITING + 100)
+    with Wire(served.url) as wire:
+        wire.send(sent)
+        served.wait_for_bytes(len(sent))
+        served.finish()
+        answers = [wire.answer() for _ in range(MAX_WAITING + 1)]
+        assert {answer.status for answer in answers} == {200}
+        assert answers[-1].headers["connection"] == "close"
+        assert wire.has_ended()
 
 
 @pytest.mark.parametrize(
