@@ -1,15 +1,20 @@
 """`python -m benchmarks.serving.fairness`: latency of single requests beside other clients.
 
-Single documents arrive at random times, in turns alone and beside clients that send without pause: an endless NDJSON
-upload, a client that forecasts series of 8 MB, eight clients that send 8 MB of JSON with unknown keys.
+Single requests arrive at random times, in turns alone and beside clients that send without pause:
+
+- short documents beside an endless NDJSON upload, a client that forecasts series of 8 MB, eight clients that send 8 MB
+  of JSON with unknown keys, eight clients that ask for metrics;
+- series of 300 KB, which another process parses, beside a client whose body is an unfinished string of 7 MB, 24 clients
+  that forecast series of 5.9 MB.
 """
 
 import argparse
 import asyncio
 import contextlib
+import gzip
 import multiprocessing
 import statistics
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Container, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,8 +34,14 @@ GOAL = 2.0
 """Maximum ratio of the p99 beside others to the p99 alone."""
 PERCENTS = (50, 90, 99)
 ALONE = "alone"
+LARGE_ALONE = "300 KB alone"
 BODY_BYTES = 8 * 2**20
 SENSELESS_CLIENTS = 8
+SCRAPERS = 8
+LEGAL_CLIENTS = 24
+JSON = "application/json"
+Ask = Callable[[str, Any], Coroutine[Any, Any, None]]
+"""Sends requests to a URL without pause, and counts the responses."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -42,38 +53,44 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
     """Latency percentiles of each round, alone and beside others, and the responses to the other clients."""
-    latency = {name: list[list[float]]() for name in (ALONE, *OTHERS)}
-    answers = {name: list[float]() for name in OTHERS}
+    latency = {name: list[list[float]]() for alone, others in OTHERS.items() for name in (alone, *others)}
+    answers = {name: list[float]() for others in OTHERS.values() for name in others}
     with service("--reload-s", "0") as server:
-        requests = [post(f"{server.url}/v1/classify", document(4096), TEXT)]
+        requests = {
+            ALONE: post(f"{server.url}/v1/classify", document(4096), TEXT),
+            LARGE_ALONE: post(f"{server.url}/v1/forecast", series(300_000), JSON),
+        }
 
-        def single() -> list[float]:
-            outcome = run(open_loop(server.url, requests, rate=args.rate, seconds=args.seconds))
+        def single(alone: str) -> list[float]:
+            outcome = run(open_loop(server.url, [requests[alone]], rate=args.rate, seconds=args.seconds))
             assert set(outcome.statuses()) == {200}, outcome.statuses()
             return outcome.percentiles_ms()
 
-        single()
+        for alone in OTHERS:
+            single(alone)
         for _ in range(args.rounds):
-            latency[ALONE].append(single())
-            for name, ask in OTHERS.items():
-                with beside(ask, server.url) as answered:
-                    before = answered.value
-                    latency[name].append(single())
-                    answers[name].append((answered.value - before) / args.seconds)
+            for alone, others in OTHERS.items():
+                latency[alone].append(single(alone))
+                for name, ask in others.items():
+                    with beside(ask, server.url) as answered:
+                        before = answered.value
+                        latency[name].append(single(alone))
+                        answers[name].append((answered.value - before) / args.seconds)
     yield {"latency_ms": latency, "answers_per_second": answers}
 
 
 def report(record: Record) -> str:
     """Report: medians over the rounds, and ratios of the p99."""
     settings, latency, answers = record.settings, record.data["latency_ms"], record.data["answers_per_second"]
-    series = {name: [[one[q] for one in rounds] for q in PERCENTS] for name, rounds in latency.items()}
+    found = {name: [[one[q] for one in rounds] for q in PERCENTS] for name, rounds in latency.items()}
+    alone_of = {name: alone for alone, others in OTHERS.items() for name in others}
     rows, ratios = [], {}
-    for name, found in series.items():
-        cells = [f"{statistics.median(values):.1f}" for values in found]
-        if name == ALONE:
+    for name, values in found.items():
+        cells = [f"{statistics.median(each):.1f}" for each in values]
+        if name not in alone_of:
             rows.append([name, *cells, "", ""])
             continue
-        ratios[name] = ratio(found[-1], series[ALONE][-1])
+        ratios[name] = ratio(values[-1], found[alone_of[name]][-1])
         rows.append([name, *cells, ratios[name], f"{statistics.median(answers[name]):.1f}"])
     missed = [name for name, value in ratios.items() if float(value) > GOAL]
     heads = [*(f"p{q} ms" for q in PERCENTS), f"p{PERCENTS[-1]} / {ALONE}", "their answers/s"]
@@ -100,7 +117,7 @@ def draw(record: Record, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def beside(ask: Callable[[str, Any], Coroutine[Any, Any, None]], url: str) -> Iterator[Any]:
+def beside(ask: Ask, url: str) -> Iterator[Any]:
     """Send load from another process until the end of the block; yields the counter of its responses."""
     answered = multiprocessing.Value("q", 0)
     process = multiprocessing.get_context("fork").Process(target=_run, args=(ask, url, answered), daemon=True)
@@ -112,7 +129,7 @@ def beside(ask: Callable[[str, Any], Coroutine[Any, Any, None]], url: str) -> It
         process.join()
 
 
-def _run(ask: Callable[[str, Any], Coroutine[Any, Any, None]], url: str, answered: Any) -> None:
+def _run(ask: Ask, url: str, answered: Any) -> None:
     asyncio.run(ask(url, answered))
 
 
@@ -138,34 +155,72 @@ async def upload(url: str, answered: Any) -> None:
 
 
 async def large_series(url: str, answered: Any) -> None:
-    """One client that sends series of seven channels with the maximum body size."""
-    channel = b"[" + b"0.123456," * (BODY_BYTES // 64) + b"1]"
-    await _post(url, b'{"series":[' + b",".join([channel] * 7) + b"]}", answered, expected=200)
+    """One client that sends series with the maximum body size."""
+    await _ask(url, answered, body=series(BODY_BYTES))
 
 
 async def senseless(url: str, answered: Any) -> None:
     """Eight clients that send objects with unknown keys, with the maximum body size."""
-    keys = b",".join(b'"%050x":0' % number for number in range(99_000))
-    await asyncio.gather(*(_post(url, b"{" + keys + b"}", answered, expected=422) for _ in range(SENSELESS_CLIENTS)))
+    body = b"{" + b",".join(b'"%050x":0' % number for number in range(99_000)) + b"}"
+    await asyncio.gather(*(_ask(url, answered, body=body, expected=[422]) for _ in range(SENSELESS_CLIENTS)))
 
 
-async def _post(url: str, body: bytes, answered: Any, *, expected: int) -> None:
-    """Post a body repeatedly, one request at a time."""
+async def scrape(url: str, answered: Any) -> None:
+    """Eight clients that ask for metrics."""
+    await asyncio.gather(*(_ask(url, answered, "GET", "/metrics") for _ in range(SCRAPERS)))
+
+
+async def unfinished(url: str, answered: Any) -> None:
+    """One client that sends too many commas and a string of escaped quotes without an end, compressed to 8 KB."""
+    body = gzip.compress(b"," * 1_000_001 + b'"' + b'\\"' * 3_500_000)
+    await _ask(url, answered, path="/v1/classify", body=body, coding="gzip", expected=range(400, 500))
+
+
+async def legal(url: str, answered: Any) -> None:
+    """24 clients that send series of 5.9 MB."""
+    await asyncio.gather(*(_ask(url, answered, body=series(5_900_000)) for _ in range(LEGAL_CLIENTS)))
+
+
+def series(size: int) -> bytes:
+    """A body of about `size` bytes with a series of seven channels."""
+    channel = b"[" + b"0.123456," * (size // 64) + b"1]"
+    return b'{"series":[' + b",".join([channel] * 7) + b"]}"
+
+
+async def _ask(
+    url: str,
+    answered: Any,
+    method: str = "POST",
+    path: str = "/v1/forecast",
+    *,
+    body: bytes = b"",
+    coding: str = "identity",
+    expected: Container[int] = (200,),
+) -> None:
+    """Send a request repeatedly, one at a time."""
     assert len(body) <= BODY_BYTES
+    headers = {"content-type": JSON, "content-encoding": coding}
     async with httpx.AsyncClient(base_url=url, timeout=60) as client:
         while True:
-            response = await client.post("/v1/forecast", content=body, headers={"content-type": "application/json"})
-            assert response.status_code == expected, response.text
+            response = await client.request(method, path, content=body, headers=headers)
+            assert response.status_code in expected, response.text
             with answered.get_lock():
                 answered.value += 1
 
 
-OTHERS: dict[str, Callable[[str, Any], Coroutine[Any, Any, None]]] = {
-    "beside an upload of documents": upload,
-    "beside series of 8 MB": large_series,
-    "beside eight senders of unknown keys": senseless,
+OTHERS: dict[str, dict[str, Ask]] = {
+    ALONE: {
+        "beside an upload of documents": upload,
+        "beside series of 8 MB": large_series,
+        "beside eight senders of unknown keys": senseless,
+        "beside eight scrapers of metrics": scrape,
+    },
+    LARGE_ALONE: {
+        "300 KB beside an unfinished string": unfinished,
+        "300 KB beside 24 senders of 5.9 MB": legal,
+    },
 }
-"""Clients that send without pause."""
+"""Single requests alone -> the same beside clients that send without pause."""
 
 BENCHMARK = Benchmark(
     program="benchmarks.serving.fairness",

@@ -9,13 +9,12 @@ PERCENTILES = [float(q) for q in range(101)]
 
 
 def test_report_shows_the_measurements(tmp_path: Path) -> None:
-    others = list(fairness.OTHERS)
-    slower = {name: [[factor * q for q in PERCENTILES]] for name, factor in zip(others, (3, 1, 2), strict=True)}
+    latency = {}
+    for base, (alone, others) in enumerate(fairness.OTHERS.items(), 1):
+        for factor, name in enumerate([alone, *others], 1):
+            latency[name] = [[base * factor * q for q in PERCENTILES]]
     measured = made_up(
-        {
-            "latency_ms": {"alone": [PERCENTILES], **slower},
-            "answers_per_second": {name: [400.0] for name in others},
-        },
+        {"latency_ms": latency, "answers_per_second": {name: [400.0] for name in latency}},
         rate=20.0,
         seconds=20.0,
         rounds=1,
@@ -23,6 +22,12 @@ def test_report_shows_the_measurements(tmp_path: Path) -> None:
     expect_in_report(
         fairness.BENCHMARK,
         measured,
-        [f"| {others[0]} | 150.0 | 270.0 | 297.0 | 3.00 | 400.0 |", f"times: missed {others[0]}."],
+        [
+            "| alone | 50.0 | 90.0 | 99.0 | | |",
+            "| beside series of 8 MB | 150.0 | 270.0 | 297.0 | 3.00 | 400.0 |",
+            "| 300 KB alone | 100.0 | 180.0 | 198.0 | | |",
+            "| 300 KB beside an unfinished string | 200.0 | 360.0 | 396.0 | 2.00 | 400.0 |",
+            "times: missed beside series of 8 MB, ",
+        ],
         tmp_path,
     )
