@@ -101,12 +101,13 @@ class ExportFolder:
         return any(not future.done() for future in running)
 
     def is_loading(self, path: Path) -> bool:
-        """Whether an export is being loaded."""
-        return path in self._loads and not self._loads[path].future.done()
+        """Whether an export is being loaded, or has been and nobody has taken the result."""
+        return path in self._loads
 
     def is_overdue(self, path: Path) -> bool:
-        """Whether an export is being loaded, and for longer than LOAD_LIMIT_S."""
-        return self.is_loading(path) and self._left_s(path, LOAD_LIMIT_S) <= 0
+        """Whether loading an export has exceeded LOAD_LIMIT_S and has not ended."""
+        load = self._loads.get(path)
+        return load is not None and not load.future.done() and self._left_s(path, LOAD_LIMIT_S) <= 0
 
     async def scan(self) -> Scan:
         """List every export, in a scan that begins now. Raises: OSError if that fails or exceeds SCAN_LIMIT_S."""

@@ -195,6 +195,8 @@ class Reloader:
             failed = await self._updater.update(name, exports, deleted=())
         while slow := [path for path in failed if self._folder.is_loading(path) and not self._folder.is_overdue(path)]:
             await self._folder.wait(slow[0], LOAD_LIMIT_S)
+            if name in self._updater.unloaded:
+                break
             async with self._lock:
                 failed = await self._updater.update(name, await self._selected(name), deleted=())
         if failed:

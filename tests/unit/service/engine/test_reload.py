@@ -552,6 +552,41 @@ async def test_requested_load_that_is_slow_does_not_block_the_others(
         assert all_served(engine) == ["a/3", "b/1"]
 
 
+async def test_requested_load_that_ends_while_another_version_is_loaded_is_served(
+    exports: Exports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with following(exports, "all", "a/2") as (engine, reloader):
+        exports.put("a/4", "hangs")
+        exports.put("a/3")
+        slow = list[threading.Thread]()
+
+        def load(folder: Path, **options: object) -> LoadedModel:
+            if folder.name == "4":
+                slow.append(threading.current_thread())
+            else:
+                exports.mount.set()
+                slow[0].join(PATIENCE_S)
+            return exports.load(folder, **options)
+
+        monkeypatch.setattr(service.engine.folder, "load_export", load)
+        await time_out(monkeypatch, reloader.load("a", far()), lambda: exports.loads, LOAD_TURN_S)
+        assert all_served(engine) == ["a/4", "a/3", "a/2"]
+
+
+async def test_unload_cancels_a_slow_load(exports: Exports, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with following(exports, "latest", "a/2", "b/1") as (engine, reloader):
+        exports.put("a/3", "hangs")
+        loading = asyncio.create_task(reloader.load("a", far()))
+        await wait_until_async(lambda: exports.loads)
+        advance(monkeypatch, LOAD_TURN_S)
+        await reloader.load("b", far())
+        await reloader.unload("a", far())
+        exports.mount.set()
+        with pytest.raises(ControlRefused, match=r"^unloaded; versions that are served: none$"):
+            await loading
+        assert all_served(engine) == ["b/1"]
+
+
 @pytest.mark.parametrize("is_removed", [True, False])
 async def test_model_that_is_loaded_too_late_is_freed(
     exports: Exports, monkeypatch: pytest.MonkeyPatch, is_removed: bool
