@@ -1,6 +1,6 @@
 /** The tab that forecasts a series from a CSV file. */
 
-import { useMemo, useState } from 'preact/hooks'
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { Problem } from './api'
 import { Chart } from './chart'
 import { CsvError, isSameFrequency, readTable, type Table } from './csv'
@@ -63,6 +63,8 @@ export function Forecast({ list, isShown }: { list: ModelList | null; isShown: b
   const [horizon, setHorizon] = useState('')
   const [asked, setAsked] = useState<Asked | null>(null)
   const runner = useRequest<Response>()
+  /** Whether the opened table waits for the list of models. */
+  const isWaiting = useRef(false)
   const able = opened ? fitting(models, opened.table) : models
   const model = able.find((each) => idOf(each) === chosen) ?? able[0]
 
@@ -102,6 +104,10 @@ export function Forecast({ list, isShown }: { list: ModelList | null; isShown: b
       return runner.fail(new Problem(`${name} cannot be read as a series`, error.message))
     }
     setOpened({ name, table })
+    if (list) return start(name, table)
+    isWaiting.current = true
+  }
+  const start = (name: string, table: Table) => {
     const [best] = fitting(models, table)
     setChosen(best ? idOf(best) : '')
     if (best) return forecast(table, best)
@@ -113,6 +119,11 @@ export function Forecast({ list, isShown }: { list: ModelList | null; isShown: b
       ),
     )
   }
+  useEffect(() => {
+    if (!list || !opened || !isWaiting.current) return
+    isWaiting.current = false
+    start(opened.name, opened.table)
+  }, [list])
   const openFile = async ([file]: File[]) => {
     if (!file) return
     if (file.size > MAX_BYTES)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from artifact.manifest import ForecasterManifest, read_manifest, version_folder
 from tests.support.browser import Visit, run_curl, run_python
@@ -151,6 +151,19 @@ def test_model_is_chosen_by_its_channels_and_its_bands_are_marked_as_unreliable(
     expect(page.locator(".charts figure")).to_have_count(len(model.channels))
     expect(page.locator(".warning")).to_contain_text("not reliable")
     assert server.metric("longdoc_documents_total", model="ili") >= 1
+
+
+def test_file_is_forecast_when_the_models_are_known(shown: Visit) -> None:
+    page = shown.page
+    waiting = list[Route]()
+    page.route("**/v1/models", lambda route: waiting.append(route))
+    page.reload()
+    shown.open("Forecast")
+    drop(page, text_of(table(manifest("ili").channels, 60, every(days=7))))
+    expect(page.locator(".file")).to_contain_text("60 steps")
+    for route in waiting:
+        route.continue_()
+    expect(page.locator(".charts figure")).to_have_count(len(manifest("ili").channels))
 
 
 def test_other_names_are_read_by_position(shown: Visit) -> None:
