@@ -6,6 +6,7 @@ LongdocError
 └── NonFiniteOutput     the model returned NaN or infinity
 
 BadExport               a folder below exports/ that cannot be used
+InputError              a file, row or option of a command that cannot be used
 """
 
 from collections.abc import Callable
@@ -63,3 +64,7 @@ class BadExport(Exception):
         self.reason = reason
         """Metric label: missing, size, hash, schema, manifest, unlisted, backend, golden, timeout, calibration, task,
         unreadable or failed."""
+
+
+class InputError(Exception):
+    """A file, row or option of a command that cannot be used. The message is one line that names it."""

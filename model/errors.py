@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from artifact.errors import InputError
+
 
 class UserError(Exception):
     """A mistake in arguments, recipe or data; the message names what is wrong and where."""
@@ -22,3 +24,12 @@ def writing(path: Path) -> Iterator[None]:
         if error.filename is not None:
             raise
         raise UserError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Let a file of user data that cannot be read be a mistake of the user. Raises: UserError."""
+    try:
+        yield
+    except InputError as error:
+        raise UserError(str(error)) from None

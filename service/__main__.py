@@ -13,14 +13,13 @@ from pydantic_settings import CliSettingsSource
 
 from artifact.backends import require_one_runtime
 from artifact.defaults import DEFAULTS, TaskName, read_defaults
-from artifact.errors import BadExport
+from artifact.errors import BadExport, InputError
 from artifact.loading import find_exports, find_versions, load_export
 from artifact.manifest import MANIFEST, version_folder, versions_of
 from service import log
 from service.engine.selection import unknown_defaults
 from service.metrics import SHARED
 from service.offline.compute import TASKS, Options
-from service.offline.files import InputError
 from service.offline.predict import Inputs, predict
 from service.server import serve
 from service.settings import Settings
@@ -183,16 +182,14 @@ def _predict(arguments: list[str]) -> int:
         nargs="*",
         type=Path,
         metavar="FILE",
-        help="a document, or many in .jsonl, .csv or .tsv (also .gz, .xz); - is standard input; a series in .csv",
+        help="a document, or many in .csv, .tsv, .jsonl (also .gz, .xz) or .parquet; - is standard input; or a series",
     )
     parser.add_argument(
         "--jsonl",
         type=Path,
         help="documents in the field `text` of each line; pairs in `a` and `b`; - is standard input",
     )
-    parser.add_argument(
-        "--csv", type=Path, help="documents in the column `text`, pairs in `a` and `b`, or a series; also .tsv and .gz"
-    )
+    parser.add_argument("--csv", type=Path, help="documents in the column `text`, pairs in `a` and `b`, or a series")
     _add_options(parser)
     args = parser.parse_args(arguments)
     sources = [bool(args.files), args.jsonl is not None, args.csv is not None]

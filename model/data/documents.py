@@ -182,20 +182,21 @@ def _own(config: DocumentsConfig, path: Path, held_out: HeldOut) -> _Parts:
 
     Raises: UserError naming file and line.
     """
-    rows, file_hash = own.read_splits(path, _columns(config), held_out)
-    labelled, leaks = own.without_leaks([row for row in rows if row.label])
+    found = own.read_splits(path, _columns(config), held_out)
+    labelled, leaks = own.without_leaks([row for row in found.rows if row.label])
     pool = [row for row in labelled if row.split in ("", "train")]
     labels = sorted({row.label for row in pool})
     if len(labels) < 2:
-        found = f"only the label {labels[0]!r}" if labels else "no label"
-        raise UserError(f"{path}: {found} in column {config.label_column!r}; at least two are needed")
+        known = f"only the label {labels[0]!r}" if labels else "no label"
+        raise UserError(f"{path}: {known} in column {config.label_column!r}; at least two are needed")
     _check_known(labelled, labels)
     split = _split_off(config, pool, [name for name in PARTS if not any(row.split == name for row in labelled)])
     parts: dict[str, Rows] = {name: [] for name in own.ORDER}
     for row in labelled:
         part = row.split if row.split in PARTS else split[row.texts[0]]
         parts[part].append((row.texts[0], labels.index(row.label), row.group))
-    return _Parts(parts, labels, _notes(rows, pool, leaks), file_hash)
+    notes = (*own.classes(labelled), *found.notes, *_notes(found.rows, pool, leaks))
+    return _Parts(parts, labels, notes, found.fingerprint)
 
 
 def _split_off(config: DocumentsConfig, pool: list[Row], missing: list[str]) -> dict[bytes, str]:
@@ -240,11 +241,8 @@ def _notes(rows: list[Row], pool: list[Row], leaks: int) -> tuple[str, ...]:
     first: dict[bytes, str] = {}
     for row in pool:
         first.setdefault(row.texts[0], row.label)
-    unlabelled = [row.place for row in rows if not row.label]
     conflicts = [row.place for row in pool if first[row.texts[0]] != row.label]
-    notes = []
-    if unlabelled:
-        notes.append(f"{len(unlabelled)} rows without a label are left out, the first at {unlabelled[0]}")
+    notes = list(own.missing_labels(rows))
     if leaks:
         notes.append(f"{leaks} rows are left out of training or validation: their text is also in a later split")
     if copies := len(pool) - len(first):

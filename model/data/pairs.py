@@ -18,6 +18,8 @@ DOCUMENTS, PAIRS = "aan_retrieval_docs.jsonl.xz", "aan_retrieval_pairs.jsonl.xz"
 SPLITS = ("train", "val", "test")
 NAMES = {"train": "train", "validation": "val", "test": "test"}
 """Split of user data -> split of the table."""
+LABELS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
+"""Labels of user data, in lower case. Programs write 1 as 1.0 beside missing values."""
 AAN_TERMS = (
     "ACL Anthology papers before 2016: CC BY-NC-SA 3.0, non-commercial. ACL Anthology Network corpus (Radev et al., "
     "Language Resources and Evaluation 47, 2013), which asks for citation."
@@ -62,7 +64,7 @@ def load_pairs(config: PairsConfig, data_dir: Path, held_out: HeldOut = NO_FILES
 
 def load_test_pairs(config: PairsConfig, path: Path) -> Pairs:
     """Read a file of user data whose pairs are all test pairs. Raises: UserError naming file and line."""
-    rows = own.read(path, _columns(config))
+    rows = [row for row in own.read(path, _columns(config)) if row.label]
     return _table(config, {"train": [], "val": [], "test": rows}, path, ("test",))
 
 
@@ -84,8 +86,11 @@ def _columns(config: PairsConfig) -> Columns:
 
 def _own(config: PairsConfig, path: Path, held_out: HeldOut) -> Pairs:
     """User data with its splits. Without splits of its own, pairs are split by their first text, 8:1:1."""
-    rows, file_hash = own.read_splits(path, _columns(config), held_out)
-    kept, leaks = own.without_leaks(rows)
+    found = own.read_splits(path, _columns(config), held_out)
+    labelled = [row for row in found.rows if row.label]
+    if not labelled:
+        raise UserError(f"{path}: no label in column {config.label_column!r}")
+    kept, leaks = own.without_leaks(labelled)
     taken = {row.split for row in kept}
     parts: dict[str, list[Row]] = {split: [] for split in SPLITS}
     seed = config.split_seed.to_bytes(8, "little", signed=True)
@@ -95,8 +100,10 @@ def _own(config: PairsConfig, path: Path, held_out: HeldOut) -> Pairs:
             name = ("test", "validation")[part] if part < 2 else "train"
             split = "train" if name in taken else NAMES[name]
         parts[split].append(row)
-    notes = (f"{leaks} pairs are left out of training or validation: they are also in a later split",) if leaks else ()
-    return replace(_table(config, parts, path, SPLITS), notes=notes, fingerprint=file_hash)
+    notes = (*own.classes(kept), *found.notes, *own.missing_labels(found.rows))
+    if leaks:
+        notes += (f"{leaks} pairs are left out of training or validation: they are also in a later split",)
+    return replace(_table(config, parts, path, SPLITS), notes=notes, fingerprint=found.fingerprint)
 
 
 def _table(config: PairsConfig, parts: dict[str, list[Row]], path: Path, needed: tuple[str, ...]) -> Pairs:
@@ -105,13 +112,13 @@ def _table(config: PairsConfig, parts: dict[str, list[Row]], path: Path, needed:
     table = dict[str, NDArray[np.int64]]()
     for split, rows in parts.items():
         for row in rows:
-            if row.label not in ("0", "1"):
+            if row.label.lower() not in LABELS:
                 raise UserError(f"{row.place}: {config.label_column} must be 0 or 1, not {row.label!r}")
             for text in row.texts:
                 if text not in index:
                     index[text] = len(texts)
                     texts.append(text)
-        labels = [int(row.label) for row in rows]
+        labels = [LABELS[row.label.lower()] for row in rows]
         if split in needed and set(labels) != {0, 1}:
             how = "" if len(needed) == 1 else " (by the first text of each pair)"
             raise UserError(

@@ -1,14 +1,9 @@
 """Multivariate time series: CSV files -> scaled splits and windows. Used by the forecasting commands of `model`."""
 
-import csv
-import gzip
-import io
-import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -17,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from artifact.manifest import is_text
 from artifact.series import IRREGULAR, Step, impute, parse_frequency
+from artifact.tables.series import is_value, listed_places, numbers, parse_time, read_sheet
+from artifact.tables.values import is_missing
 from model.config.data import SeriesConfig
-from model.errors import UserError
+from model.errors import UserError, reading
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -143,7 +139,7 @@ def load_series(config: SeriesConfig, data_dir: Path, scaler: Scaler | None = No
     path = data_dir / source.file
     if not path.exists():
         raise UserError(f"{path} does not exist; --data-dir or LONGDOC_DATA must name the folder of the data sets")
-    table = read_csv(path)
+    table = read_table(path)
     if missing := _missing_values(table):
         raise UserError(f"{path}: {missing[0]}")
     boundaries = source.boundaries or _shares(config, len(table.values))
@@ -240,16 +236,12 @@ def _most_common(steps: Iterable[T]) -> T | None:
     return next((step for step, count in counts.most_common(1) if count >= REGULAR * counts.total()), None)
 
 
-MISSING = ("", "nan", "n/a", "na", "null", "none")
-"""Cells without a value, in upper or lower case."""
-LISTED = 10
-"""Maximum number of places that an error names."""
 TIME_FORMATS = "ISO 8601, year/month/day with or without hour:minute, year-month, or year-Q1"
 
 
 @dataclass(frozen=True)
 class Table:
-    """The cells of a CSV file."""
+    """The cells of a file."""
 
     channels: tuple[str, ...]
     stamps: tuple[str, ...] | None
@@ -260,66 +252,38 @@ class Table:
     """Line of each row in the file."""
 
 
-def read_csv(path: Path, time_column: str = "") -> Table:
-    """Read a CSV file, optionally gzip-compressed: numeric columns, and a time column.
+def read_table(path: Path, time_column: str = "") -> Table:
+    """Read numeric columns and a time column.
 
     Without `time_column`, the first column is the time column, unless it holds numbers that are not times. Integers
     that rise in equal steps are a time column, too: they count the steps.
 
     Raises: UserError naming line and column of all cells that are not numbers, up to LISTED; missing ones become NaN.
     """
-    try:
-        raw = path.read_bytes()
-        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist") from None
-    except IsADirectoryError:
-        raise UserError(f"{path} is a folder; --data names the file that the model was trained on") from None
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: {error}") from None
-    header, lines, rows = _split_cells(text, path)
-    if not rows:
-        raise UserError(f"{path} has no rows")
-    if time_column and time_column not in header:
-        raise UserError(f"{path}:1: no column {time_column!r}; columns: {', '.join(header)}")
-    is_timed = bool(time_column) or _is_time_column([row[0] for row in rows])
-    time_index = header.index(time_column) if time_column else 0
-    stamps = tuple(row.pop(time_index) for row in rows) if is_timed else None
-    if is_timed:
-        header.pop(time_index)
-    if not header:
-        raise UserError(f"{path}:1: expected at least one channel besides the time column, not 1 column")
-    return Table(tuple(header), stamps, _numbers(path, header, lines, rows), tuple(lines))
+    with reading():
+        sheet = read_sheet(path)
+    if time_column and time_column not in sheet.columns:
+        raise UserError(f"{sheet.place}: no column {time_column!r}; columns: {', '.join(sheet.columns)}")
+    time = time_column or sheet.columns[0]
+    stamps = tuple(_stamp(cell) for cell in sheet.column(time))
+    is_timed = bool(time_column) or _is_time_column(stamps)
+    channels = tuple(name for name in sheet.columns if not is_timed or name != time)
+    if not channels:
+        raise UserError(f"{sheet.place}: expected at least one channel besides the time column, not 1 column")
+    with reading():
+        values = numbers(sheet, channels)
+    return Table(channels, stamps if is_timed else None, values, sheet.lines)
 
 
-def _split_cells(text: str, path: Path) -> tuple[list[str], list[int], list[list[str]]]:
-    """Header, line numbers and cells of a CSV text. Raises: UserError naming the line."""
-    reader = csv.reader(io.StringIO(text, newline=""))
-    header = next(reader, [])
-    if not header:
-        raise UserError(f"{path}:1: expected a line with the names of the columns")
-    if len(set(header)) < len(header):
-        raise UserError(f"{path}:1: two columns have the same name")
-    if unsound := [name for name in header if not is_text(name)]:
-        raise UserError(f"{path}:1: the name {unsound[0]!r} contains a control character")
-    if all(_is_value(cell) for cell in header) and header != [str(number) for number in range(len(header))]:
-        raise UserError(f"{path}:1: expected a line with the names of the columns, not {', '.join(header)[:80]}")
-    lines, rows = list[int](), list[list[str]]()
-    try:
-        for row in reader:
-            if len(row) != len(header):
-                raise UserError(f"{path}:{reader.line_num}: {len(row)} cells, but {len(header)} columns")
-            lines.append(reader.line_num)
-            rows.append(row)
-    except csv.Error as error:
-        raise UserError(f"{path}:{reader.line_num}: {error}") from None
-    return header, lines, rows
+def _stamp(cell: object) -> str:
+    """A cell of the time column as text."""
+    return cell.isoformat() if isinstance(cell, date) else "" if cell is None else str(cell)
 
 
 def _is_time_column(cells: Sequence[str]) -> bool:
     """Whether a first column without a known role is the time column."""
-    known = [cell for cell in cells if cell.strip().lower() not in MISSING]
-    if not known or _parse_time(known[0]) is not None:
+    known = [cell for cell in cells if not is_missing(cell)]
+    if not known or parse_time(known[0]) is not None:
         return True
     try:
         steps = np.diff(np.array(cells, np.int64))
@@ -327,35 +291,7 @@ def _is_time_column(cells: Sequence[str]) -> bool:
         pass
     else:
         return (_most_common(steps.tolist()) or 0) > 0
-    return not _is_value(known[0])
-
-
-def _is_value(cell: str) -> bool:
-    """Whether a cell holds a number or a time."""
-    try:
-        float(cell)
-    except ValueError:
-        return _parse_time(cell) is not None
-    return True
-
-
-def _numbers(path: Path, channels: Sequence[str], lines: Sequence[int], rows: Sequence[Sequence[str]]) -> Doubles:
-    """Parse the cells (rows, channels); NaN where a value is missing. Raises: UserError naming bad cells."""
-    values = np.full((len(rows), len(channels)), np.nan)
-    bad = list[str]()
-    for number, row in enumerate(rows):
-        for column, cell in enumerate(row):
-            try:
-                value = float(cell)
-            except ValueError:
-                value = np.nan if cell.strip().lower() in MISSING else np.inf
-            if np.isinf(value):
-                bad.append(f"line {lines[number]} column {channels[column]} {cell[:40]!r}")
-            else:
-                values[number, column] = value
-    if bad:
-        raise UserError(f"{path}: {_listed('cells that are not finite numbers', bad)}")
-    return values
+    return not is_value(known[0])
 
 
 def _missing_values(table: Table) -> list[str]:
@@ -364,46 +300,25 @@ def _missing_values(table: Table) -> list[str]:
         f"line {table.lines[row]} column {table.channels[column]}"
         for row, column in np.argwhere(np.isnan(table.values))
     ]
-    return [_listed("missing values", places)] if places else []
-
-
-def _listed(what: str, places: Sequence[str]) -> str:
-    """A kind of fault with its number and the first places."""
-    more = f", and {len(places) - LISTED} more" if len(places) > LISTED else ""
-    return f"{what} ({len(places)}): {', '.join(places[:LISTED])}{more}"
-
-
-def _parse_time(text: str) -> datetime | None:
-    """Parse a time stamp; None if it has no format of TIME_FORMATS."""
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        pass
-    for form in ("%Y/%m/%d %H:%M", "%Y/%m/%d", "%Y-%m"):
-        try:
-            return datetime.strptime(text, form)
-        except ValueError:
-            continue
-    quarter = re.fullmatch(r"([0-9]{4})-?Q([1-4])", text)
-    return None if quarter is None or quarter[1] == "0000" else datetime(int(quarter[1]), 3 * int(quarter[2]) - 2, 1)
+    return [listed_places("missing values", places)] if places else []
 
 
 def _parse_times(table: Table, path: Path) -> list[datetime]:
     """Parse the time column. Raises: UserError naming the lines of all bad time stamps, up to LISTED."""
     stamps = table.stamps or ()
-    times = [_parse_time(text) for text in stamps]
+    times = [parse_time(text) for text in stamps]
     places = [f"line {line} {text[:40]!r}" for line, text in zip(table.lines, stamps, strict=True)]
     if bad := [place for place, time in zip(places, times, strict=True) if time is None]:
         raise UserError(
-            f"{path}: {_listed('time stamps that cannot be read', bad)}; expected {TIME_FORMATS}; --time-column names "
-            "the time column"
+            f"{path}: {listed_places('time stamps that cannot be read', bad)}; expected {TIME_FORMATS}; --time-column "
+            "names the time column"
         )
     known = [time for time in times if time is not None]
     zoned = [place for place, time in zip(places, known, strict=True) if time.tzinfo is not None]
     if 0 < len(zoned) < len(known):
         without = [place for place, time in zip(places, known, strict=True) if time.tzinfo is None]
         kind, fewer = min(("with", zoned), ("without", without), key=lambda item: len(item[1]))
-        raise UserError(f"{path}: {_listed(f'time stamps {kind} a time zone, unlike the others', fewer)}")
+        raise UserError(f"{path}: {listed_places(f'time stamps {kind} a time zone, unlike the others', fewer)}")
     return known
 
 
@@ -413,7 +328,7 @@ def _read_own(path: Path, config: SeriesConfig) -> _Rows:
     Raises: UserError naming the lines of all bad cells, or of all missing values and repeated, unsorted and missing
         time stamps.
     """
-    table = read_csv(path, config.time_column)
+    table = read_table(path, config.time_column)
     faults = [] if config.fill else [f"{fault}; --fill interpolates them" for fault in _missing_values(table)]
     frequency, notes = config.frequency or IRREGULAR, list[str]()
     if table.stamps is None:
@@ -453,7 +368,7 @@ def _read_own(path: Path, config: SeriesConfig) -> _Rows:
 
 def _counts(stamps: Sequence[str]) -> list[int] | None:
     """The time column as integers that count steps; None if it holds times."""
-    if _parse_time(stamps[0]) is not None:
+    if parse_time(stamps[0]) is not None:
         return None
     try:
         return [int(stamp) for stamp in stamps]
@@ -508,11 +423,13 @@ def _places(
     places = [step for step in steps if step is not None]
     faults = []
     if repeated:
-        faults.append(f"{_listed('repeated time stamps', repeated)}; keep one row of each")
+        faults.append(f"{listed_places('repeated time stamps', repeated)}; keep one row of each")
     if unsorted:
-        faults.append(f"{_listed('time stamps before that of an earlier line', unsorted)}; sort the rows, oldest first")
+        faults.append(
+            f"{listed_places('time stamps before that of an earlier line', unsorted)}; sort the rows, oldest first"
+        )
     if off:
-        faults.append(_listed(f"time stamps that are not a whole number of {frequency} after the first", off))
+        faults.append(listed_places(f"time stamps that are not a whole number of {frequency} after the first", off))
     elif (absent := places[-1] + 1 - len(places)) and (not fill or absent > len(places)):
         gaps = [
             f"{after - before - 1} after line {lines[time]} {texts[time]!r}"
@@ -521,6 +438,6 @@ def _places(
         ]
         hint = "--fill interpolates them" if absent <= len(places) else "too many to interpolate"
         step = f" at a step of {frequency}" if frequency else ""
-        listed = _listed(f"{absent} missing time stamps{step}, gaps", gaps)
+        listed = listed_places(f"{absent} missing time stamps{step}, gaps", gaps)
         faults.append(f"{listed}; {hint}")
     return places, faults

@@ -1,15 +1,16 @@
 """Inputs -> results, without a server: what `predict` and `batch` share."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, get_args
 
 from artifact.documents import OnOverflow
-from artifact.errors import InvalidInput, LongdocError
+from artifact.errors import InputError, InvalidInput, LongdocError
 from artifact.local import Model, Result
 from artifact.manifest import ClassifierManifest, Manifest, MatcherManifest
-from service.offline.files import Field, InputError, Source, Values
+from artifact.tables.reading import Field, Source, Values
+from artifact.tables.table import BadRow
 
 CHUNK = 64
 """Inputs computed together."""
@@ -114,15 +115,20 @@ def _renamed(compute: Compute, places: Sequence[str], names: Sequence[str]) -> C
     return renamed
 
 
-def results(rows: Iterator[Source[Values]], compute: Compute) -> Iterator[Source[Result]]:
-    """Location and result of each row, in order; the result of an invalid row is its error."""
-    while chunk := list(islice(rows, CHUNK)):
-        computed = compute_each(compute, [values for _, values in chunk])
-        yield from ((place, result) for (place, _), result in zip(chunk, computed, strict=True))
+def results(rows: Iterable[Source[Values | BadRow]], compute: Compute) -> Iterator[Source[Result]]:
+    """Location and result of each row, in order; that of a bad row is its error. A missing text is an empty one."""
+    found = iter(rows)
+    while chunk := list(islice(found, CHUNK)):
+        good = [[b"" if value is None else value for value in row] for _, row in chunk if not isinstance(row, BadRow)]
+        computed = iter(compute_each(compute, good))
+        for place, row in chunk:
+            yield place, failure("invalid_input", row.reason) if isinstance(row, BadRow) else next(computed)
 
 
-def compute_each(compute: Compute, rows: list[Values]) -> list[Result]:
+def compute_each(compute: Compute, rows: Sequence[Sequence[Any]]) -> list[Result]:
     """Results of all rows; if one of them is invalid, each half is computed on its own, until the row is found."""
+    if not rows:
+        return []
     try:
         return compute(rows)
     except LongdocError as error:

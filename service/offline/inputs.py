@@ -4,8 +4,6 @@ Files are on this machine or in an object store. Where a part ends depends on th
 computed again after a failure. A part is small, whatever the size of the file.
 """
 
-import csv
-import io
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -13,38 +11,17 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any, NamedTuple
 
-import pyarrow
-from pyarrow import parquet
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem
 
-from service.offline.files import (
-    HINT,
-    LINES,
-    SHOWN,
-    TABLES,
-    BadRow,
-    Field,
-    InputError,
-    Source,
-    Values,
-    json_rows,
-    kind_of,
-    readable,
-    table_rows,
-    unpacked,
-    values,
-)
+from artifact.errors import InputError
+from artifact.tables.reading import KNOWN, Field, Source, Values, is_table, read_fields, table_of
+from artifact.tables.streams import readable
+from artifact.tables.table import BadRow, Table
 
 PART_ROWS = 2000
 """Maximum rows of a part."""
 PART_BYTES = 8 * 2**20
 """Size of the values of a part beyond which it ends; a single row may be larger."""
-LONGEST_ROW = 64 * 2**20
-"""Maximum bytes of a line or of a cell."""
-PARQUET = ".parquet"
-PARQUET_ROWS = 64
-"""Rows of a Parquet file that are decoded together."""
-BUFFER = 2**20
 URI = re.compile(r"([a-z][a-z0-9+.-]*://[^/?]*)/?([^?]*)(\?.*)?")
 """File system, path and options, as in s3://bucket/folder/*.parquet?region=eu-west-1."""
 
@@ -110,9 +87,8 @@ def find_inputs(patterns: Sequence[str]) -> list[InputFile]:
     for path, info in found.items():
         if info.type == FileType.Directory:
             raise InputError(f"{path} is a folder; give its files, such as {path}/*.parquet")
-        if kind_of(_without_options(path)) not in (*LINES, *TABLES, PARQUET):
-            known = ", ".join((*LINES, *TABLES))
-            raise InputError(f"{path}: inputs end in {PARQUET}, or in {known}, also with .gz or .xz")
+        if not is_table(_without_options(path)):
+            raise InputError(f"{path}: expected a file that ends in {KNOWN}")
     paths = sorted(found)
     folder = os.path.commonpath([os.path.dirname(_without_options(path)) for path in paths])
     return [
@@ -159,78 +135,24 @@ def _matches(path: Sequence[str], pattern: Sequence[str]) -> bool:
 
 def read_parts(path: str, fields: tuple[Field, ...]) -> Iterator[Part]:
     """The parts of a file in order. Raises: InputError if the file cannot be read, or has no such columns."""
-    csv.field_size_limit(LONGEST_ROW)
     with readable(path):
-        try:
-            system, name = filesystem(path)
-            with system.open_input_file(name) as raw:
-                source = _Parquet(raw, path, fields) if kind_of(name) == PARQUET else _Text(raw, path, fields)
-                yield from _split(source)
-        except pyarrow.ArrowException as error:
-            raise InputError(f"{path}: {_first_line(error)}") from None
+        system, name = filesystem(path)
+        with system.open_input_file(name) as raw:
+            yield from _split(table_of(raw, _without_options(path)), fields)
 
 
-def _split(source: "_Parquet | _Text") -> Iterator[Part]:
+def _split(table: Table, fields: tuple[Field, ...]) -> Iterator[Part]:
     number = first = size = read = 0
     rows: list[Source[Values | BadRow]] = []
-    for row in source.rows():
+    for row in read_fields(table, fields):
         rows.append(row)
         size += _size(row[1])
         if len(rows) == PART_ROWS or size >= PART_BYTES:
-            position = source.position()
+            position = table.position()
             yield Part(number, first, rows, position - read)
             number, first, size, read, rows = number + 1, first + len(rows), 0, position, []
     if rows:
-        yield Part(number, first, rows, source.position() - read)
-
-
-class _Text:
-    """A file of lines, maybe compressed."""
-
-    def __init__(self, raw: Any, path: str, fields: tuple[Field, ...]) -> None:
-        self._raw = raw
-        self._buffered = io.BufferedReader(raw, BUFFER)
-        self._name = _without_options(path)
-        self._fields = fields
-
-    def rows(self) -> Iterator[Source[Values | BadRow]]:
-        """Location and values of each row. Raises: InputError."""
-        read = json_rows if kind_of(self._name) in LINES else table_rows
-        with unpacked(self._buffered, self._name) as stream:
-            yield from read(stream, self._name, self._fields, LONGEST_ROW)
-
-    def position(self) -> int:
-        """Bytes read so far."""
-        return int(self._raw.tell())
-
-
-class _Parquet:
-    """A Parquet file; of its columns only the fields are read, in pages and not in whole row groups."""
-
-    def __init__(self, raw: Any, path: str, fields: tuple[Field, ...]) -> None:
-        self._file = parquet.ParquetFile(raw, pre_buffer=False, buffer_size=BUFFER)
-        self._path = path
-        self._fields = fields
-        self._size = raw.size()
-        self._done = 0
-        names = self._file.schema_arrow.names
-        for field in fields:
-            if names.count(field.name) != 1:
-                found = "two columns" if field.name in names else "no column"
-                shown = ", ".join(names)[:SHOWN] or "none"
-                raise InputError(f"{path}: {found} `{field.name}`; there are: {shown}; {HINT}")
-
-    def rows(self) -> Iterator[Source[Values | BadRow]]:
-        """Path and values of each row."""
-        for batch in self._file.iter_batches(PARQUET_ROWS, columns=[field.name for field in self._fields]):
-            for row in batch.to_pylist(maps_as_pydicts="strict"):
-                self._done += 1
-                yield _without_options(self._path), values(row, self._fields, "row")
-
-    def position(self) -> int:
-        """Share of the rows read so far, in bytes of the file."""
-        position: int = self._size * self._done // max(1, self._file.metadata.num_rows)
-        return position
+        yield Part(number, first, rows, table.position() - read)
 
 
 def _size(value: Any) -> int:

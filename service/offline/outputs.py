@@ -25,9 +25,9 @@ import pyarrow
 from pyarrow import parquet
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
+from artifact.errors import InputError
 from artifact.local import Result
-from service.offline.compute import Compute, Task, failure, results
-from service.offline.files import BadRow, InputError
+from service.offline.compute import Compute, Task, results
 from service.offline.inputs import InputFile, Part, filesystem
 
 Format = Literal["jsonl", "csv", "parquet"]
@@ -172,14 +172,7 @@ class Output:
 def compute_part(compute: Compute, output: Output, name: str, part: Part) -> int:
     """Compute and write a part unless it is complete; returns the number of its bad rows. Raises: OSError."""
     found = output.bad_rows(name, part.number)
-    return output.write(name, part, list(_results(part, compute))) if found is None else found
-
-
-def _results(part: Part, compute: Compute) -> Iterator[Result]:
-    """Result of each row of a part."""
-    good = results(((place, row) for place, row in part.rows if not isinstance(row, BadRow)), compute)
-    for _, row in part.rows:
-        yield failure("invalid_input", row.reason) if isinstance(row, BadRow) else next(good)[1]
+    return output.write(name, part, [result for _, result in results(part.rows, compute)]) if found is None else found
 
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:

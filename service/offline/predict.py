@@ -1,6 +1,7 @@
 """`python -m service predict`: files -> JSON lines, in the format of the server's responses."""
 
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,10 +11,14 @@ from pathlib import Path
 from tqdm import tqdm
 
 import artifact
+from artifact.errors import InputError
 from artifact.local import Model, Result
 from artifact.manifest import ForecasterManifest
+from artifact.tables.reading import Source
+from artifact.tables.series import numbers, read_sheet
+from artifact.tables.streams import name_of
 from service.offline.compute import Options, choose_fields, choose_task, prepare, results
-from service.offline.files import InputError, Source, Values, columns, rows, texts
+from service.offline.files import read_inputs, read_rows, table_kind
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,21 @@ def _results(model: Model, inputs: Inputs, options: Options) -> Iterator[Source[
     compute = prepare(model, task, fields, options)
     if isinstance(manifest, ForecasterManifest):
         paths = inputs.files or [path for path in (inputs.csv,) if path is not None]
-        series: Iterator[Source[Values]] = ((str(path), (columns(path, manifest.channels),)) for path in paths)
-        return results(series, compute)
-    found = texts(inputs.files, fields) if inputs.files else rows(inputs.jsonl, inputs.csv, fields)
-    return results(found, compute)
+        return results(((name_of(path), (_series(path, manifest),)) for path in paths), compute)
+    if inputs.jsonl is not None:
+        return results(read_rows(inputs.jsonl, fields, ".jsonl"), compute)
+    if inputs.csv is not None:
+        return results(read_rows(inputs.csv, fields, table_kind(inputs.csv)), compute)
+    return results(read_inputs(inputs.files, fields), compute)
+
+
+def _series(path: Path, manifest: ForecasterManifest) -> dict[str, list[float | None]]:
+    """The channels of a model, from the columns of a file. Raises: InputError."""
+    sheet = read_sheet(path)
+    if missing := [name for name in manifest.channels if name not in sheet.columns]:
+        raise InputError(f"{sheet.place}: no column {missing[0]!r}; columns: {', '.join(sheet.columns)[:200]}")
+    values = numbers(sheet, manifest.channels)
+    return {
+        name: [None if math.isnan(value) else value for value in column]
+        for name, column in zip(manifest.channels, values.T.tolist(), strict=True)
+    }

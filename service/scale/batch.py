@@ -22,12 +22,12 @@ import ray.data
 from ray.exceptions import RayError, RayTaskError
 from tqdm import tqdm
 
-from artifact.errors import BadExport
+from artifact.errors import BadExport, InputError
 from artifact.loading import load_export
 from artifact.local import Model
 from artifact.manifest import MANIFEST, sha256_of, version_folder
+from artifact.tables.reading import Field
 from service.offline.compute import Compute, Options, choose_fields, choose_task, prepare
-from service.offline.files import Field, InputError
 from service.offline.inputs import PART_BYTES, PART_ROWS, InputFile, Part, absolute, find_inputs, read_parts
 from service.offline.outputs import ERRORS, Counts, Format, Output, compute_part
 

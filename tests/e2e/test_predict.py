@@ -1,7 +1,11 @@
 """`python -m service predict` gives the answers of the server without a server."""
 
+import bz2
 import csv
+import gzip
 import json
+import lzma
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -9,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from service.__main__ import main
 from tests.support.offline import OfflineForecaster, same_score
@@ -77,11 +83,9 @@ def test_bad_document_gets_an_error_line(tmp_path: Path) -> None:
 
 
 def test_bad_arguments_print_one_line_and_exit_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "in.jsonl").write_text('{"text": "fine"}\n{"text": 5}\n')
     (tmp_path / "in.csv").write_text("id,body\n1,x\n")
     cases: list[tuple[list[str | Path], str]] = [
         ([EXPORT, tmp_path / "none.txt"], "none.txt"),
-        ([EXPORT, "--jsonl", tmp_path / "in.jsonl"], "in.jsonl:2"),
         ([EXPORT, "--csv", tmp_path / "in.csv"], "in.csv:1"),
         ([tmp_path, tmp_path / "in.csv"], "not an export"),
         ([EXPORT], "--jsonl"),
@@ -179,48 +183,135 @@ def check_refusal(code: int, capsys: pytest.CaptureFixture[str], words: str) -> 
     assert words in printed.err.strip().splitlines()[-1]
 
 
+CONTAINERS = {
+    "parquet.txt": b"PAR1" + bytes(40),
+    "book.xlsx": b"PK\x03\x04" + bytes(26) + b"[Content_Types].xml",
+    "letter.docx": b"PK\x03\x04" + bytes(26) + b"word/document.xml",
+    "page.pdf": b"%PDF-1.7\n%\xe2\xe3\xcf\xd3",
+    "review.txt.gz": gzip.compress(b"A good film."),
+    "review.txt.xz": lzma.compress(b"A good film."),
+    "review.txt.bz2": bz2.compress(b"A good film."),
+    "rows.db": b"SQLite format 3\x00" + bytes(80),
+    "rows.pkl": pickle.dumps(["A good film."]),
+    "photo.jpg": b"\xff\xd8\xff\xe0\x00\x10JFIF",
+    "rows.json": json.dumps([{"text": "A good film."}, {"text": "A bad film."}]).encode(),
+    "row.json": json.dumps({"text": "A good film."}).encode(),
+    "lines.json": b'{"text": "A good film."}\n{"text": "A bad film."}\n',
+    "rows.csv": b"PK\x03\x04" + bytes(26) + b"xl/workbook.xml",
+    "rows.csv.gz": gzip.compress(bz2.compress(b"text\n")),
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_container_is_no_document(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(CONTAINERS[name])
+    check_refusal(call(EXPORT, path), capsys, f"{path}: expected ")
+
+
+def test_parquet_file_has_many_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, rows = tmp_path / "a.parquet", tmp_path / "a.jsonl"
+    texts = ["A good film.", "A dull film.", "", "A fine film."]
+    parquet.write_table(pyarrow.table({"id": range(4), "text": texts}), path)
+    rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    answers = []
+    for given in (path, rows):
+        assert call(EXPORT, given) == 1
+        answers.append([{**line, "source": ""} for line in lines_of(capsys.readouterr().out)])
+    assert answers[0] == answers[1]
+    assert [line.get("label") for line in answers[0]][2] is None
+
+
+def test_every_line_of_a_tsv_file_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text('text\tid\n"Good" film\t1\n"Awful. Really\t2\nbad "acting" here"\t3\n')
+    assert call(EXPORT, path) == 0
+    assert [line["source"] for line in lines_of(capsys.readouterr().out)] == [f"{path}:{line}" for line in (2, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "lines", "words"),
+    [
+        ("a.csv", 'text,id\nfine,1\n"he said \\"no\\"",2\nlast,3\n', (2, 3, 4), 'must be written twice ("")'),
+        ("a.csv", 'text,id\nfine,1\n"never closed,2\nlast,3\n', (2, 3, 4), "a quote opens a cell and is never closed"),
+        ("a.csv", "text,id\nfine,1\nno, quotes,2\nlast,3\n", (2, 3, 4), "expected 2 columns, not 3; cells with comm"),
+        ("a.csv", b"text,id\nfine,1\ncaf\xe9,2\n\nlast,3\n", (2, 3, 5), "byte 4 of line 3 is not UTF-8"),
+        ("a.csv", "text;id\nfine;1\n;2\nlast, one;3\n", (2, 3, 4), "the document is empty"),
+        ("a.tsv", "text\tid\nfine\t1\ntwo\nlast\t3\n", (2, 3, 4), "expected 2 columns, not 1"),
+        ("a.jsonl", '{"text": "fine"}\n{"body": "x"}\n{"text": "last"}\n', (1, 2, 3), "no column 'text'; columns: "),
+        ("a.jsonl", '{"text": "fine"}\n{"text": 5}\n{"text": "last"}\n', (1, 2, 3), "text must be a string, not a num"),
+        ("a.jsonl", '{"text": "fine"}\n\n{\n{"text": "last"}\n', (1, 3, 4), "not JSON: "),
+    ],
+)  # fmt: skip
+def test_bad_row_gets_an_error_in_its_place(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    content: str | bytes,
+    lines: tuple[int, ...],
+    words: str,
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert call(EXPORT, path) == 1
+    found = lines_of(capsys.readouterr().out)
+    assert [line["source"] for line in found] == [f"{path}:{line}" for line in lines]
+    assert ["error" in line for line in found] == [False, True, False]
+    assert found[1]["error"]["code"] == "invalid_input"
+    assert words in found[1]["error"]["detail"]
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"a": "x"}', "in.jsonl:2: expected a JSON object with a string `a` and `b`"),
-        ('{"a": "x", "b": 5}', "in.jsonl:2"),
-        ('{"a": "x", "b": "\\ud800"}', "in.jsonl:2"),
-        ('["x", "y"]', "in.jsonl:2"),
-        ("{", "in.jsonl:2"),
-        ("[" * 100_000, "in.jsonl:2"),
+        ('{"a": "x"}', "no column 'b'; columns: a; --text-column names another one"),
+        ('{"a": "x", "b": 5}', "b must be a string, not a number"),
+        ('{"a": "x", "b": "\\ud800"}', "b is not valid Unicode"),
+        ('["x", "y"]', "expected an object, not a list"),
+        ("{", "not JSON: "),
+        ("[" * 100_000, "not JSON: "),
     ],
 )
-def test_bad_lines_of_pairs_are_rejected(
+def test_bad_lines_of_pairs_get_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, words: str
 ) -> None:
-    (tmp_path / "in.jsonl").write_text('{"a": "x", "b": "y"}\n' + content + "\n")
-    check_refusal(call(MATCHER, "--jsonl", tmp_path / "in.jsonl"), capsys, words)
+    good = '{"a": "A parser", "b": "Parsing"}\n'
+    (tmp_path / "in.jsonl").write_text(good + content + "\n" + good)
+    assert call(MATCHER, "--jsonl", tmp_path / "in.jsonl") == 1
+    first, bad, last = lines_of(capsys.readouterr().out)
+    assert first["score"] == pytest.approx(last["score"])
+    assert words in bad["error"]["detail"]
+    assert bad["source"].endswith("in.jsonl:2")
 
 
 def test_bad_tables_of_pairs_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cases: list[tuple[Sequence[str], Sequence[str], str]] = [
-        (["a"], ["x"], "in.csv:1: no column `b`"),
-        (["a", "b", "b"], ["x", "y", "z"], "in.csv:1: two columns `b`"),
-        (["a", "b"], ["x", "y", "z"], "in.csv:2: 3 cells under 2 columns"),
-        (["a", "b"], ["x"], "in.csv:2: 1 cells under 2 columns"),
-    ]
-    for header, row, words in cases:
-        table = write_csv(tmp_path / "in.csv", header, [row])
-        check_refusal(call(MATCHER, "--csv", table), capsys, words)
-    (tmp_path / "in.csv").write_bytes(b"a,b\n\xff,y\n")
-    check_refusal(call(MATCHER, "--csv", tmp_path / "in.csv"), capsys, "in.csv:2: the text is not valid UTF-8")
+    table = write_csv(tmp_path / "in.csv", ["a"], [["x"]])
+    check_refusal(call(MATCHER, "--csv", table), capsys, "in.csv:1: no column 'b'; columns: a; --text-column names")
+    write_csv(table, ["a", "b", "b"], [["x", "y", "z"]])
+    check_refusal(call(MATCHER, "--csv", table), capsys, "in.csv:1: two columns 'b'")
     check_refusal(call(MATCHER, table.rename(tmp_path / "in.txt")), capsys, "pairs are read from files that end in")
+
+
+def test_missing_values_of_series_have_many_words(
+    forecaster: OfflineForecaster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    m = forecaster.manifest
+    rows: list[list[object]] = [list(step) for step in zip(*forecaster.series(m.context_length), strict=True)]
+    answers = []
+    for words in (("", "", "", ""), ("NA", "NaN", "null", " n/a ")):
+        for row, word in zip(rows, words, strict=False):
+            row[1] = word
+        table = write_csv(tmp_path / "in.csv", m.channels, rows)
+        table.write_text(table.read_text().replace(",", ";") + "\n;;\n")
+        assert call(FORECASTER, table, "--horizon", 2) == 0
+        answers.append(capsys.readouterr().out)
+    assert answers[0] == answers[1]
+    assert json.loads(answers[0])["coverage"]["imputed"] == 4
 
 
 @pytest.mark.parametrize(
     ("cell", "words"),
-    [
-        ("abc", "not a number: 'abc'"),
-        ("1,5", "not a number"),
-        ("x" * 1000, "x" * 40 + "'"),
-        ("NaN", "not a finite number: 'NaN'; leave the cell of a missing value empty"),
-        ("1e999", "not a finite number"),
-    ],
+    [("abc", "'abc'"), ("1,5", "'1,5'"), ("x" * 1000, "x" * 40 + "'"), ("inf", "'inf'"), ("1e999", "'1e999'")],
 )
 def test_bad_cells_of_series_are_rejected(
     forecaster: OfflineForecaster, tmp_path: Path, capsys: pytest.CaptureFixture[str], cell: str, words: str
@@ -229,12 +320,8 @@ def test_bad_cells_of_series_are_rejected(
     rows: list[list[object]] = [list(step) for step in zip(*forecaster.series(m.context_length), strict=True)]
     rows[3][1] = cell
     table = write_csv(tmp_path / "in.csv", m.channels, rows)
-    assert call(FORECASTER, table) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    last = printed.err.strip().splitlines()[-1]
-    assert f"in.csv:5: column {m.channels[1]}: " in last
-    assert words in last
+    told = f"in.csv: cells that are not finite numbers (1): line 5 column {m.channels[1]} {words}"
+    check_refusal(call(FORECASTER, table), capsys, told if len(cell) < 40 else words)
 
 
 def test_bad_tables_and_options_of_series_are_rejected(
@@ -256,11 +343,11 @@ def test_bad_tables_and_options_of_series_are_rejected(
     ):
         check_refusal(call(FORECASTER, table, *arguments), capsys, words)
     check_refusal(call(FORECASTER, "--jsonl", table), capsys, "forecasts series")
-    check_refusal(call(FORECASTER, tmp_path / "none.csv"), capsys, "none.csv: No such file or directory")
-    check_refusal(call(FORECASTER, tmp_path), capsys, f"{tmp_path}: Is a directory")
+    check_refusal(call(FORECASTER, tmp_path / "none.csv"), capsys, "none.csv does not exist")
+    check_refusal(call(FORECASTER, tmp_path), capsys, f"{tmp_path} is a folder")
     ragged = write_csv(tmp_path / "ragged.csv", m.channels, [*rows[:2], rows[2][1:]])
-    check_refusal(call(FORECASTER, ragged), capsys, f"ragged.csv:4: {len(rows[2]) - 1} cells under {len(rows[2])}")
+    check_refusal(call(FORECASTER, ragged), capsys, f"ragged.csv:4: expected {len(rows[2])} columns, not ")
     missing = write_csv(tmp_path / "missing.csv", m.channels[1:], [row[1:] for row in rows])
-    check_refusal(call(FORECASTER, missing), capsys, f"missing.csv:1: no column `{m.channels[0]}`")
+    check_refusal(call(FORECASTER, missing), capsys, f"missing.csv:1: no column '{m.channels[0]}'")
     (tmp_path / "empty.csv").write_text("")
-    check_refusal(call(FORECASTER, tmp_path / "empty.csv"), capsys, "empty.csv:1: no column")
+    check_refusal(call(FORECASTER, tmp_path / "empty.csv"), capsys, "empty.csv has no rows")

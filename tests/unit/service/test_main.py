@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from artifact.errors import BadExport
+from artifact.errors import BadExport, InputError
 from artifact.loading import LoadedModel
 from service import __main__ as module
 from service import log as logs
 from service.__main__ import main
 from service.offline.compute import Options
-from service.offline.files import InputError
 from service.offline.predict import Inputs
 from service.settings import Settings
 from tests.support.models import classifier

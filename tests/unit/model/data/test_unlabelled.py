@@ -51,7 +51,7 @@ def test_folder_of_unlabelled_documents_needs_no_subfolders(labelled: Path, tmp_
 
 def test_bad_row_is_named(labelled: Path, tmp_path: Path) -> None:
     file = lines(tmp_path / "more.jsonl", [{"text": "new"}, {"body": "newer"}])
-    with pytest.raises(UserError, match=r"more.jsonl:2: no 'text'"):
+    with pytest.raises(UserError, match=r"more.jsonl:2: no column 'text'"):
         load_unlabelled(OWN, labelled, load_training(OWN, labelled), file)
 
 

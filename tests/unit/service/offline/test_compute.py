@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from artifact.errors import InputError
 from artifact.local import Model
+from artifact.tables.reading import Field
 from service.offline.compute import FIELDS, Options, choose_fields, choose_task, compute_each, prepare
-from service.offline.files import Field, InputError
 from tests.support.models import backend_of, classifier, forecaster, matcher
 
 

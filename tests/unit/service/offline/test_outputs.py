@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from pyarrow import parquet
 
+from artifact.errors import InputError
 from artifact.local import Model
+from artifact.tables.table import BadRow
 from service.offline.compute import FIELDS, Options, Task, prepare
-from service.offline.files import BadRow, InputError
 from service.offline.inputs import InputFile, Part, filesystem
 from service.offline.outputs import Counts, Output, compute_part
 from tests.support.disk import full_beyond

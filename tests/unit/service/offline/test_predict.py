@@ -9,11 +9,11 @@ import pytest
 
 import artifact
 from artifact.backends.base import Array, Tensors
+from artifact.errors import InputError
 from artifact.loading import LoadedModel
 from artifact.local import Model
 from service.offline import compute
 from service.offline.compute import Options
-from service.offline.files import InputError
 from service.offline.predict import Inputs, predict
 from tests.support.models import backend_of, classifier, forecaster, matcher
 

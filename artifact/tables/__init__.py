@@ -1,0 +1,14 @@
+"""The one reader of files with many inputs, used by training, evaluation, `predict` and `batch`.
+
+    containers   formats that are neither text nor a table, by their first bytes
+    streams      a file as a stream of UTF-8: decompressed, without its byte order mark
+    delimited    rows of CSV and TSV
+    lines        rows of JSON Lines
+    columnar     rows of Parquet
+    values       cells -> texts, labels, numbers
+    reading      chooses the reader of a file, and checks the columns that a task needs
+    documents    files of one document each
+
+A row that cannot be read keeps its place as a `BadRow`: training stops at it, `predict` and `batch` write its error and
+go on.
+"""

@@ -1,0 +1,150 @@
+"""Training, `predict` and `batch` read any table alike: the same rows, and the same errors at the same places."""
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from artifact.errors import InputError
+from artifact.tables.reading import Field
+from artifact.tables.table import BadRow
+from model.data import own
+from model.data.own import Columns
+from model.errors import UserError
+from service.offline.files import read_inputs
+from service.offline.inputs import read_parts
+
+TEXT = (Field("text"),)
+WORDS = st.sampled_from(
+    ["", " ", "NA", "null", "a", "b c", '"', '""', '\\"', "é", "\ufeff", "x;y", "1,5", "'", "\u2028"]
+)
+CELL = st.one_of(WORDS, st.lists(WORDS, max_size=4).map("".join))
+SIGN = st.sampled_from([",", ";", "|", "\t"])
+END = st.sampled_from(["\n", "\r\n", "\n\n", "\n \n", "\r"])
+
+
+@st.composite
+def delimited(draw: st.DrawFn) -> tuple[str, bytes]:
+    """A table as people write it: some cells quoted, some rows ragged, damaged or blank."""
+    sign = draw(SIGN)
+    header = draw(
+        st.sampled_from([["text", "label"], ["label", "text"], ["id", "text", "label"], ["text", "text", "label"]])
+    )
+    lines = [sign.join(header)]
+    for _ in range(draw(st.integers(0, 6))):
+        cells = draw(st.lists(CELL, min_size=len(header) - draw(st.integers(0, 1)), max_size=len(header)))
+        lines.append(sign.join(_quoted(cell) if draw(st.booleans()) else cell for cell in cells))
+    text = draw(st.sampled_from(["", "\ufeff", "\n"])) + "".join(line + draw(END) for line in lines)
+    content = text.encode() if draw(st.integers(0, 9)) else text.encode("latin-1", "replace")
+    return draw(st.sampled_from(["a.csv", "a.tsv"])), content
+
+
+def _quoted(cell: str) -> str:
+    return '"' + cell.replace('"', '""') + '"'
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | CELL, lambda inner: st.lists(inner, max_size=2)
+)
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> tuple[str, bytes]:
+    """JSON Lines, some of them damaged."""
+    objects = st.fixed_dictionaries({}, optional={"text": CELL | JSON, "label": CELL | JSON, "doc": JSON})
+    written = [
+        draw(st.one_of(objects.map(json.dumps), st.sampled_from(["", " ", "{", "[]", "1", '{"text": "a"'])))
+        for _ in range(draw(st.integers(0, 6)))
+    ]
+    return "a.jsonl", "\n".join(written).encode()
+
+
+@st.composite
+def columnar(draw: st.DrawFn) -> tuple[str, bytes]:
+    """Parquet with texts as strings or bytes, and labels of several types."""
+    count = draw(st.integers(0, 5))
+
+    def column(values: st.SearchStrategy[Any]) -> list[Any]:
+        return draw(st.lists(st.none() | values, min_size=count, max_size=count))
+
+    texts = column(draw(st.sampled_from([CELL, CELL.map(str.encode)])))
+    labels = column(draw(st.sampled_from([CELL, st.integers(0, 9), st.booleans(), st.floats(0, 2)])))
+    target = io.BytesIO()
+    parquet.write_table(pyarrow.table({"label": labels, "text": texts}), target)
+    return "a.parquet", target.getvalue()
+
+
+def trained(path: Path, columns: Columns) -> tuple[list[tuple[str, bytes]], str]:
+    """Places and texts that training reads, and its error."""
+    try:
+        return [(row.place, row.texts[0]) for row in own.read(path, columns)], ""
+    except UserError as error:
+        return [], str(error)
+
+
+def predicted(path: Path) -> tuple[list[tuple[str, Any]], str]:
+    """Places and values of the rows of `predict`, and its error."""
+    found = []
+    try:
+        for place, row in read_inputs([path], TEXT):
+            found.append((place, row))
+    except InputError as error:
+        return found, str(error)
+    return found, ""
+
+
+def batched(path: Path) -> tuple[Sequence[tuple[str, Any]], str]:
+    """Places and values of the rows of `batch`, and its error."""
+    found = []
+    try:
+        for part in read_parts(str(path), TEXT):
+            found += part.rows
+    except InputError as error:
+        return found, str(error)
+    return found, ""
+
+
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(delimited() | lines() | columnar())
+def test_any_table_is_read_alike(tmp_path: Path, file: tuple[str, bytes]) -> None:
+    name, content = file
+    path = tmp_path / name
+    path.write_bytes(content)
+    texts, error = trained(path, Columns(("text",)))
+    rows, stop = predicted(path)
+    parts, stopped = batched(path)
+    assert stop == stopped
+    assert parts == (rows if not stop else [])
+    bad = [f"{place}: {row.reason}" for place, row in rows if isinstance(row, BadRow)]
+    good = [(place, row[0]) for place, row in rows if not isinstance(row, BadRow) and row[0] is not None]
+    if bad or stop:
+        assert error == [*bad, stop][0]
+    elif good:
+        assert (texts, error) == (good, "")
+    else:
+        assert error.startswith(f"{path} has no ")
+
+
+def test_labels_do_not_change_which_rows_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('text,label\n"a\nb",x\n,y\nNA,z\nc,\n"d ""e""",NA\n')
+    expected = [(f"{path}:2", b"a\nb"), (f"{path}:6", b"c"), (f"{path}:7", b'd "e"')]
+    assert trained(path, Columns(("text",), "label")) == (expected, "")
+    assert [(place, row[0]) for place, row in predicted(path)[0] if row[0] is not None] == expected
+
+
+@pytest.mark.parametrize("count", [120])
+def test_quotes_in_tsv_lose_no_row(tmp_path: Path, count: int) -> None:
+    path = tmp_path / "a.tsv"
+    starts = ['"begins with a quote', 'has a "word" in it', 'ends with a quote"', "plain"]
+    path.write_text("text\tlabel\n" + "".join(f"{starts[i % 4]} {i}\t{'xy'[i % 2]}\n" for i in range(count)))
+    texts, error = trained(path, Columns(("text",), "label"))
+    assert (len(texts), error) == (count, "")
+    assert [(place, row[0]) for place, row in predicted(path)[0]] == texts

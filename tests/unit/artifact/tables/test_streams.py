@@ -1,0 +1,86 @@
+"""Files as streams of UTF-8."""
+
+import gzip
+import io
+import lzma
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from artifact.errors import InputError
+from artifact.tables.containers import HEAD
+from artifact.tables.streams import STDIN, kind_of, name_of, opened, text_of
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a.csv", ".csv"),
+        ("A.TSV.GZ", ".tsv"),
+        ("a.b.jsonl.xz", ".jsonl"),
+        ("a.csv.zip", ".zip"),
+        ("a.gz", ".gz"),
+        ("a.parquet.gz", ".gz"),
+        ("a", ""),
+    ],
+)
+def test_kind_is_the_extension_without_that_of_the_compression(name: str, kind: str) -> None:
+    assert kind_of(name) == kind
+
+
+@pytest.mark.parametrize(("end", "pack"), [("", bytes), (".gz", gzip.compress), (".XZ", lzma.compress)])
+@pytest.mark.parametrize("size", [0, 3, HEAD - 1, HEAD, 3 * HEAD])
+def test_text_is_unpacked_without_its_byte_order_mark(end: str, pack: Callable[[bytes], bytes], size: int) -> None:
+    text = (b"\xef\xbb\xbfx\n" * HEAD)[:size]
+    stream = text_of(io.BytesIO(pack(text)), f"a.csv{end}")
+    assert stream.read() == text[3:]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", gzip.compress(b"text"), "a.csv: expected text, but it is compressed with gzip; unpack it"),
+        ("a.csv.gz", gzip.compress(gzip.compress(b"")), "a.csv.gz: expected text, but it is compressed with gzip; unp"),
+        ("a.csv", b"PAR1" + bytes(9), "a.csv: expected text, but it is a Parquet file; end its name in .parquet"),
+        ("a.jsonl", b"PK\x03\x04" + bytes(26) + b"xl/", "a.jsonl: expected text, but it is an Office document, such"),
+        ("a.csv", b"\x89PNG\r\n\x1a\n", "a.csv: expected text, but it is a PNG image"),
+    ],
+)
+def test_containers_are_refused_by_name(name: str, content: bytes, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        text_of(io.BytesIO(content), name)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("a.gz", gzip.compress(b"text" * 99)[:-9]),
+        ("a.gz", gzip.compress(b"text") + b"x"),
+        ("a.gz", b"text"),
+        ("a.gz", gzip.compress(b"text" * 99)[:12] + b"\xff" * 20),
+        ("a.xz", lzma.compress(b"text" * 99)[:-9]),
+        ("a.xz", b"text"),
+    ],
+)
+def test_damaged_files_are_named(tmp_path: Path, name: str, damage: bytes) -> None:
+    path = tmp_path / name
+    path.write_bytes(damage)
+    with pytest.raises(InputError, match=rf"^{path}: (?!None)\S"), opened(path) as raw:
+        text_of(raw, str(path)).read()
+
+
+def test_missing_file_and_folder_are_named(tmp_path: Path) -> None:
+    for path, what in ((tmp_path / "none", "does not exist"), (tmp_path, "is a folder; give its files")):
+        with pytest.raises(InputError, match=f"^{path} {what}$"), opened(path):
+            pass
+
+
+def test_minus_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"text")))
+    with opened(STDIN) as raw:
+        assert raw.read() == b"text"
+    assert name_of(STDIN) == "stdin"
+    assert not sys.stdin.buffer.closed
