@@ -15,6 +15,8 @@ from artifact.tables.table import BadRow, Cells, Table
 csv.field_size_limit(streams.LONGEST_ROW)
 
 SEPARATORS = {",": "commas", ";": "semicolons", "|": "vertical bars", "\t": "tabs"}
+LONGEST_NAME = 30
+"""Longer names of columns may be values of a file without a header."""
 SEP_LINE = re.compile(r"sep=([,;|])\s*")
 """First line by which Excel tells the separator."""
 
@@ -53,7 +55,9 @@ class Delimited(Table):
         self.place, self.hint = place, self._other_format()
 
     def _other_format(self) -> str:
-        """Hint for columns that seem to be separated by another character, or quoted in TSV."""
+        """Hint for columns that seem to be separated by another character, quoted in TSV, or values."""
+        if any(len(name) > LONGEST_NAME for name in self.columns) and len(self.columns) > 1:
+            return "; if these are values, add a first line with the names of the columns"
         found = next((sign for sign in SEPARATORS if sign != self.separator and sign in self.columns[0]), None)
         if found is None or len(self.columns) > 2:
             quoted = self.separator == "\t" and all(re.fullmatch('".*"', name) for name in self.columns)

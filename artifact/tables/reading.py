@@ -136,8 +136,9 @@ def found_in(path: Path) -> str:
 def _format(name: str, head: bytes) -> str:
     if container := container_of(head):
         return f"; it is {container}{remedy_of(container)}"
+    guess = "a JSON array" if head.lstrip()[:1] == b"[" else "JSON"
     if (found := json_of(head)) or kind_of(name) == ".json":
-        return f"; it is {found or 'JSON'}: write one object a line and end its name in .jsonl"
+        return f"; it is {found or guess}: write one object a line and end its name in .jsonl"
     return ""
 
 

@@ -84,7 +84,7 @@ def test_missing_values_are_missing_in_every_format(tmp_path: Path) -> None:
         (
             "I loved this film from its first minute to the last,pos,2024,extra\nIt was dull,neg,2023,\n",
             "a.csv:1: no column 'text'; columns: I loved this film from its fir..., pos, 2024 and 1 more; "
-            "--text-column names another one",
+            "--text-column names another one; if these are values, add a first line with the names of the columns",
         ),
     ],
 )
@@ -144,7 +144,11 @@ def test_rows_without_a_column_are_bad(tmp_path: Path) -> None:
             b'{"text": "a"}\n{"text": "b"}\n',
             "; it is JSON Lines: write one object a line and end its name in",
         ),
-        ("a.json", b'[\n{"text": "a"},\n' * 9, "; it is JSON: write one object a line and end its name in .jsonl"),
+        (
+            "a.json",
+            b'[\n{"text": "a"},\n' * 9,
+            "; it is a JSON array: write one object a line and end its name in .jsonl",
+        ),
     ],
 )
 def test_other_files_are_refused_by_name(tmp_path: Path, name: str, content: bytes, what: str) -> None:

@@ -182,7 +182,7 @@ TABLE_ERRORS: list[tuple[str, bytes | str, str]] = [
     (
         "a.csv",
         "I loved this film from its first minute to the last,pos,2024,1\nIt was dull,neg,2023,2\n",
-        f":1: {NO_TEXT.format('I loved this film from its fir..., pos, 2024 and 1 more')}\n",
+        f":1: {NO_TEXT.format('I loved this film from its fir..., pos, 2024 and 1 more')}; if these are values",
     ),
     ("a.csv", "", f":1: {NO_TEXT.format('none')}\n"),
     ("a.csv", "text,label\n", " has no rows\n"),
