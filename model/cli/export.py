@@ -43,7 +43,7 @@ from artifact.manifest import (
     sha256_of,
 )
 from model.cli.arguments import add_held_out_arguments, add_shared_arguments, held_out
-from model.cli.operators import check_operators
+from model.cli.operators import check_operators, check_script
 from model.cli.results import print_results
 from model.cli.weights import share_weights
 from model.errors import ExportMismatch, UserError, writing
@@ -178,6 +178,8 @@ def _check(source: ExportGraph, graph: Graph, outputs: Arrays, folder: Path, tol
     assert graph.fixed_shapes is not None
     for path in sorted({graph.fixed_shapes.path, *graph.cuda_files().values()}):
         check_operators(folder / path)
+    for script in sorted({file.path for file in graph.files if file.format == "torchscript"}):
+        check_script(folder / script)
     for bucket in source.buckets:
         check_agreement(graph, folder, *fitting(source.golden, outputs, bucket), tolerance)
 
@@ -216,7 +218,8 @@ def write_graph(source: ExportGraph, outputs: Arrays, folder: Path) -> Graph:
     """Write NAME.onnx, NAME.ts (traced, frozen) and, if it differs, NAME.fixed.onnx; returns their description."""
     path, fixed = _write_onnx_files(source, folder)
     script = path.with_suffix(".ts")
-    with warnings.catch_warnings(), torch.no_grad():
+    # Tracing stores whether a convolution may use TF32; by default it may.
+    with warnings.catch_warnings(), torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
         traced = torch.jit.trace(source.module, _example(source))
         scripted = io.BytesIO()

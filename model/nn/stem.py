@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from model.config.models import StemConfig
-from model.nn.ops.integers import lookup, sum_rows
+from model.nn.ops.integers import lookup, remainder, sum_rows
 
 NUM_BYTES = 256
 BASE = 257
@@ -52,9 +52,9 @@ class NgramStem(nn.Module):
         for n in range(1, config.longest + 1):
             if n > 1:  # hash of bytes i-n+1 ... i from that of bytes i-n+1 ... i-1
                 value = torch.cat((torch.zeros_like(value[:, :1]), value[:, :-1]), dim=1)
-                value = (value * BASE + letters) % MODULUS
+                value = remainder(value * BASE + letters, MODULUS)
             if n >= config.shortest:
-                spread = (value * HASH_MULTIPLIER + n * BASE) % 2**32
+                spread = remainder(value * HASH_MULTIPLIER + n * BASE, 2**32)
                 is_real = (positions >= n - 1) & (positions < lengths.unsqueeze(1))  # (B, N)
                 rows.append((spread // (2**32 // config.num_buckets) + 1) * is_real)
         return torch.stack(rows, dim=-1)

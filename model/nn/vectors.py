@@ -114,7 +114,8 @@ class VectorClassifier(nn.Module):
         before = known.cumsum(0) - known  # (B,): known words of earlier documents
         order = is_known.cumsum(0) - is_known - lookup(before, doc_index)  # (M,): known words earlier in the document
         token = divide(order * lookup(token_counts, doc_index), lookup(known.clamp(min=1), doc_index))  # (M,)
-        tokens = as_tensor(width, doc_index) if has_fixed_shapes else width
+        is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+        tokens = as_tensor(width, doc_index) if has_fixed_shapes or is_traced else width
         # Unknown words after the last known one get a token beyond the last. They add zero, so any token will do.
         place = doc_index * tokens + token.clamp(max=tokens - 1)
         vectors = nn.functional.embedding(words, self.vectors, padding_idx=0).to(self.scale.dtype)  # (M, C)

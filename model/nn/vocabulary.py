@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from model.nn.ops.integers import divide, lookup
+from model.nn.ops.integers import divide, lookup, remainder
 
 HASH_MULTIPLIER = 2654435761
 """Multiplier of Knuth's multiplicative hash: 2^32 / golden ratio."""
@@ -43,15 +43,15 @@ class Vocabulary(nn.Module):
 
     def forward(self, hashes: Tensor) -> Tensor:
         """Ids (M,) of the words with these hashes (M,)."""
-        slots = self.slots(hashes, lookup(self.displacements, hashes % self.num_buckets).long())
+        slots = self.slots(hashes, lookup(self.displacements, remainder(hashes, self.num_buckets)).long())
         found, ids = lookup(self.entries, slots).unbind(1)
         return ids.long() * (found == hashes)
 
     def slots(self, hashes: Tensor, displacement: Tensor) -> Tensor:
         """Slot of each hash under a displacement, in 0 ... num_slots - 1."""
-        step = hashes % self.divisor * 2 + 1  # odd, so that it visits every slot: num_slots is a power of two
-        first = divide(hashes * HASH_MULTIPLIER % 2**32, 2**32 // self.num_slots)
-        return (first + displacement * step) % self.num_slots
+        step = remainder(hashes, self.divisor) * 2 + 1  # odd, so that it visits every slot: num_slots is a power of two
+        first = divide(remainder(hashes * HASH_MULTIPLIER, 2**32), 2**32 // self.num_slots)
+        return remainder(first + displacement * step, self.num_slots)
 
     @torch.no_grad()
     def fill(self, hashes: NDArray[np.int64]) -> None:

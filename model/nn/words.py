@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from model.nn.ops.integers import as_tensor, lookup
+from model.nn.ops.integers import as_tensor, lookup, remainder
 
 MODULUS = 2**31 - 1
 BASE = 1_000_003
@@ -88,9 +88,9 @@ class WordHasher(nn.Module):
         ends = (kind >= IN_WORD) & ~(goes_on & (kind < MARK))  # (B, N)
         doc_index, where, at, is_word = fixed_places(ends) if has_fixed_shapes else found_places(ends)
 
-        value = kind % IN_WORD
+        value = remainder(kind, IN_WORD)
         exponent = (value > 0).long().cumsum(1)
-        sums = (value * lookup(self.powers, exponent).long() % MODULUS).cumsum(1)
+        sums = remainder(value * lookup(self.powers, exponent).long(), MODULUS).cumsum(1)
         end_sum, end_exponent = lookup(sums.flatten(), at), lookup(exponent.flatten(), at)  # (M,)
         # (M,): whether the previous word is in the same document
         is_same = doc_index[1:] == doc_index[:-1]
@@ -98,13 +98,14 @@ class WordHasher(nn.Module):
         if has_fixed_shapes:
             follows = follows & is_word
         start_sum, start_exponent = _previous(end_sum) * follows, _previous(end_exponent) * follows
-        word = (end_sum - start_sum) % MODULUS * lookup(self.inverses, start_exponent).long() % MODULUS
+        word = remainder(end_sum - start_sum, MODULUS) * lookup(self.inverses, start_exponent).long()
+        word = remainder(word, MODULUS)
 
         ngram, is_complete, hashes = word, is_word, []
         for n in range(1, self.longest + 1):
             if n > 1:
                 is_complete = _previous(is_complete) & follows
-                ngram = (_previous(ngram) * JOIN + word + n) % MODULUS
+                ngram = remainder(_previous(ngram) * JOIN + word + n, MODULUS)
             hashes.append(torch.where(is_complete, ngram, -1))
         return torch.stack(hashes), doc_index, where
 

@@ -23,6 +23,19 @@ def divide(x: Tensor, y: Tensor | int) -> Tensor:
     return (x.double() / y).long()
 
 
+def remainder(x: Tensor, y: Tensor | int) -> Tensor:
+    """Remainder x mod y of int64 x and y > 0, in 0 ... y - 1. ONNX: Mod.
+
+    TorchScript: from the quotient, or bits if y is a power of two. PyTorch's fuser without profiling computes the
+    remainder of integers with `fmod`, which CUDA does not compile.
+    """
+    if not torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
+        return x % y
+    if isinstance(y, int) and y & (y - 1) == 0:
+        return x & (y - 1)
+    return x - torch.div(x, y, rounding_mode="floor") * y
+
+
 def sum_rows(x: Tensor, *, in_int8: bool) -> Tensor:
     """Sum of int8 rows: (M, K, C) -> (M, C) float32. The sum is exact for K up to 2^16.
 
@@ -43,7 +56,7 @@ def as_tensor(size: int, like: Tensor) -> Tensor:
     """A size as a tensor (1,) on the device of another one.
 
     ONNX: Range, whose output is on the device. A size itself is computed on the CPU: to use it as a number, CUDA would
-    copy it in every batch.
+    copy it in every batch. TorchScript: a size is a tensor on the CPU, which only arithmetic combines with one on CUDA.
     """
     return torch.arange(size, size + 1, device=like.device)
 
@@ -53,5 +66,5 @@ def spread(place: Tensor, is_used: Tensor, first: int) -> Tensor:
 
     On CUDA, `index_add` into one element is serialised; spreading the unused places avoids this.
     """
-    spare = as_tensor(first, place) + torch.arange(place.shape[0], device=place.device) % SPARE
+    spare = as_tensor(first, place) + remainder(torch.arange(place.shape[0], device=place.device), SPARE)
     return torch.where(is_used, place, spare)

@@ -14,6 +14,7 @@ import torch
 
 from artifact.manifest import read_manifest, version_folder
 from model.cli.export import eager, write_float16, write_graph
+from model.cli.operators import check_script
 from model.config.stored import from_stored
 from model.nn.classifier import WordClassifier
 from model.nn.float16 import Float16Blocks
@@ -33,6 +34,11 @@ def operators(path: Path) -> Counter[str]:
     """Count the operators of a graph and of the functions it calls."""
     model = onnx.load(path)
     return Counter(node.op_type for part in (model.graph, *model.functions) for node in part.node)
+
+
+def script_operators(path: Path) -> Counter[str]:
+    """Count the operators of a traced TorchScript file."""
+    return Counter(node.kind() for node in torch.jit.load(path).inlined_graph.nodes() if "Constant" not in node.kind())
 
 
 def facts_of(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -72,6 +78,14 @@ def test_graphs_have_the_operators_that_the_recipe_produces(name: str, tmp_path:
         assert written == sorted(in_float32)
         for file in written:
             assert operators(folder / file) == operators(tmp_path / file)
+        script = f"{source.name}.ts"
+        assert script_operators(folder / script) == script_operators(tmp_path / script)
+        check_script(tmp_path / script)
+
+
+@pytest.mark.parametrize("path", sorted(EXPORTS.glob("*/*/*.ts")), ids=lambda path: f"{path.parts[-3]}-{path.stem}")
+def test_shipped_scripts_are_computed_on_cuda(path: Path) -> None:
+    check_script(path)
 
 
 @pytest.mark.parametrize(("name", "has_fixed_shapes"), [("imdb-s3", True), ("aan", False), ("ili", False)])

@@ -1,6 +1,8 @@
 """Operations on integers, against indexing and floor division."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from model.nn.ops.integers import divide, lookup, sum_rows
+from model.nn.ops.integers import divide, lookup, remainder, sum_rows
 
 LARGEST = 2**52 - 1
 
@@ -48,6 +50,20 @@ def test_exported_division_is_exact_for_large_integers(tmp_path: Path) -> None:
     by_tensor, by_constant = session.run(None, inputs)
     assert (by_tensor == x // y).all()
     assert (by_constant == x // 2**15).all()
+
+
+@pytest.mark.parametrize("divisor", [1, 2**12, 2**32, 3, 2**31 - 1])
+def test_traced_remainder_equals_the_operator(divisor: int) -> None:
+    random = np.random.default_rng(0).integers(-(2**62), 2**62, 1000)
+    x = torch.from_numpy(np.concatenate((np.arange(-3, 4), [divisor - 1, divisor, divisor + 1, 2**62], random)))
+    by = torch.tensor(divisor)
+    expected = x.numpy() % divisor
+    functions: list[Callable[[Tensor], Tensor]] = [lambda x: remainder(x, divisor), lambda x: remainder(x, by)]
+    for compute in functions:
+        traced: Any = torch.jit.trace(compute, x[:3])
+        assert "remainder" not in str(traced.graph)
+        assert (traced(x).numpy() == expected).all()
+        assert (compute(x).numpy() == expected).all()
 
 
 class SumRows(nn.Module):
