@@ -31,7 +31,7 @@ def fourier_convolution(segments: Tensor, kernel: Tensor, seq_len: int) -> Tenso
     with torch.autocast(segments.device.type, enabled=False):
         length = segments.shape[1]
         segments = segments.to(kernel.dtype)
-        size, response = seq_len, torch.view_as_complex(kernel)  # (F, C), F = n/2 + 1
+        size, response = seq_len, _response(kernel)  # (F, C), F = n/2 + 1
         # A traced graph serves every length, so no branch may depend on the length.
         if not torch.jit.is_tracing() and length < seq_len:  # type: ignore[attr-defined,no-untyped-call]
             size = 2 * length
@@ -41,6 +41,18 @@ def fourier_convolution(segments: Tensor, kernel: Tensor, seq_len: int) -> Tenso
         spectrum = torch.fft.rfft(segments, n=size, dim=1)  # (B, F, r)
         product = spectrum.unsqueeze(-1) * torch.unflatten(response, 1, (segments.shape[2], -1))  # (B, F, r, C/r)
         return torch.fft.irfft(product.flatten(2), n=size, dim=1)[:, :length]  # type: ignore[no-any-return]
+
+
+def _response(kernel: Tensor) -> Tensor:
+    """Kernel (F, C, 2) as complex numbers (F, C), without the imaginary parts of its first and last frequency.
+
+    A real sequence has none there. `irfft` ignores them on a CPU; on CUDA it may add them to the output.
+    """
+    real, imaginary = kernel.unbind(-1)
+    count = kernel.shape[0]
+    frequency = torch.arange(count, device=kernel.device)
+    is_inner = (frequency > 0) & (frequency < count - 1)
+    return torch.complex(real, imaginary * is_inner.unsqueeze(1))
 
 
 def dense_fourier_convolution(segments: Tensor, kernel: Tensor, forward: Tensor, inverse: Tensor) -> Tensor:

@@ -65,6 +65,27 @@ def test_shorter_sequences_are_convolved_as_if_padded(n: int) -> None:
             assert same(FactoredFourierConvolution(*factors)(segments, kernel), expected)
 
 
+@pytest.mark.parametrize("length", [24, 10])
+def test_spectra_are_those_of_real_sequences(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On CUDA, `irfft` does not ignore imaginary parts at the first and the last frequency."""
+    spectra = list[torch.Tensor]()
+    inverse = torch.fft.irfft
+
+    def irfft(spectrum: torch.Tensor, *, n: int, dim: int) -> torch.Tensor:
+        assert n == 2 * (spectrum.shape[dim] - 1)
+        spectra.append(spectrum.movedim(dim, 0))
+        found: torch.Tensor = inverse(spectrum, n=n, dim=dim)
+        return found
+
+    monkeypatch.setattr(torch.fft, "irfft", irfft)
+    fourier_convolution(segments_of(2, 24)[:, :length], SIZES[24], 24)
+    assert len(spectra) == (1 if length == 24 else 2)
+    for spectrum in spectra:
+        assert spectrum[1].imag.abs().min() > 0
+        assert not spectrum[0].imag.any()
+        assert not spectrum[-1].imag.any()
+
+
 def test_convolution_of_a_shorter_sequence_equals_the_reference() -> None:
     x = torch.randn(17, 6, dtype=torch.float64)
     expected = reference.fourier_convolution(np.vstack([x, np.zeros((7, 6))]), SIZES[24].numpy(), 2)[:17]
