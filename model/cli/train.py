@@ -11,6 +11,7 @@ from model.data.own_recipe import LENGTHS, LONGEST_READ, OwnData, settings_for
 from model.errors import UserError
 from model.tasks.own_series import OwnSeries, settings_of_series
 from model.training.device import choose_device
+from model.training.loop import terminate_like_ctrl_c
 from model.training.run import Request, train
 
 
@@ -100,7 +101,8 @@ def run(args: argparse.Namespace) -> Path:
     if args.unlabelled is not None and not (isinstance(recipe, ClassificationRun) and recipe.data.unlabelled):
         raise UserError("--unlabelled needs data.unlabelled=true, the default of its recipe")
     data = Path(args.data or args.data_dir)
-    return train(Request(recipe, data, Path(args.runs), device, args.resume, files, args.unlabelled))
+    with terminate_like_ctrl_c():
+        return train(Request(recipe, data, Path(args.runs), device, args.resume, files, args.unlabelled))
 
 
 def _refuse_own_options(args: argparse.Namespace) -> None:

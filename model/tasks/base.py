@@ -79,6 +79,8 @@ class Learner(ABC):
     """Whether a smaller value is better."""
     validates_initial_model: bool = False
     """Whether the initial model is validated and may be saved as the best."""
+    has_fixed_shapes: bool = False
+    """Whether batches have few shapes and no shape in the loss depends on values, so that CUDA can replay a step."""
     unit: ClassVar[str]
     """Unit of progress bars and throughput: doc, pair or window."""
 

@@ -66,6 +66,7 @@ class Classification(TextTask[ClassificationRun]):
         super().__init__(config)
         self.length = config.model.max_length
         self.overlap = config.model.max_length // 8
+        self.has_fixed_shapes = config.model.kind == "bytes"
 
     def load(self, data_dir: Path) -> None:
         self.data = load_training(self.config.data, data_dir, self.held_out)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from model.config.run import RunConfig
@@ -21,6 +21,7 @@ from model.errors import UserError, writing
 from model.tasks.base import Batch, Learner
 from model.training import checkpoint
 from model.training.checkpoint import Progress
+from model.training.gradients import Compute, Recorded
 
 TIMED_STEPS = 5
 """Number of steps whose mean duration gives the estimate for a run; the first step, which is slower, is left out."""
@@ -51,6 +52,10 @@ class Trainer:
             parameter_groups(job.model, training.learning_rate), weight_decay=training.weight_decay, fused=True
         )
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimiser, self._rate)
+        self.is_recorded = job.device.type == "cuda" and job.task.has_fixed_shapes
+        self.compute: Compute = self._add_gradients
+        if self.is_recorded:
+            self.compute = Recorded(self._add_gradients, job.model, job.device)
         if state is not None:
             checkpoint.load_weights(job.model, state, job.folder / "last.pt")
             self.optimiser.load_state_dict(state["optimiser"])
@@ -189,27 +194,31 @@ class Trainer:
 
     def _step(self, batches: Sequence[Batch]) -> float:
         """Run one optimiser step with the mean gradient of the batches; returns their mean loss."""
-        device, total = self.job.device, 0.0
-        self.optimiser.zero_grad(set_to_none=True)
+        total = 0.0
+        self.optimiser.zero_grad(set_to_none=not self.is_recorded)
         for batch in batches:
-            on_device = tuple(tensor.to(device, non_blocking=True) for tensor in batch)
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                loss = self.job.task.loss(self.job.model, on_device) / len(batches)
-            loss.backward()
-            total += float(loss.detach())
+            total += float(self.compute(batch))
         nn.utils.clip_grad_norm_(self.job.model.parameters(), self.job.config.training.max_grad_norm)
         self.optimiser.step()
         self.schedule.step()
         return total
 
+    def _add_gradients(self, batch: Batch) -> Tensor:
+        """Add the gradients of a batch, divided by the number of batches of a step; returns its loss, divided alike."""
+        device = self.job.device
+        on_device = tuple(tensor.to(device, non_blocking=True) for tensor in batch)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            loss = self.job.task.loss(self.job.model, on_device) / self.job.config.training.batches_per_step
+        loss.backward()
+        return loss.detach()
+
     def _save(self, name: str) -> None:
-        """Write a checkpoint of the current state to the run folder."""
-        state = {
-            "model": self.job.model.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "schedule": self.schedule.state_dict(),
-            "generator": torch.get_rng_state(),
-        }
+        """Write a checkpoint to the run folder: best.pt with the weights, last.pt with all that a resumed run needs."""
+        state: dict[str, Any] = {"model": self.job.model.state_dict()}
+        if name == "last.pt":
+            state["optimiser"] = self.optimiser.state_dict()
+            state["schedule"] = self.schedule.state_dict()
+            state["generator"] = torch.get_rng_state()
         checkpoint.save(self.job.folder / name, self.job.config, self.progress, self.job.task.facts, state)
 
 
@@ -235,17 +244,35 @@ def parameter_groups(model: nn.Module, learning_rate: float) -> list[dict[str, A
 def defer_interrupt() -> Iterator[None]:
     """Defer Ctrl-C to the end of the block; a checkpoint in the middle of a step could not be resumed."""
     is_main = threading.current_thread() is threading.main_thread()  # only it can set signal handlers
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
+    signals = [number for number in (signal.SIGINT, signal.SIGTERM) if is_main and is_ctrl_c(number)]
     received: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: received.append(number))
+    for number in signals:
+        signal.signal(number, lambda number, _: received.append(number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in signals:
+            signal.signal(number, signal.default_int_handler)
     if received:
         raise KeyboardInterrupt
+
+
+@contextmanager
+def terminate_like_ctrl_c() -> Iterator[None]:
+    """Treat SIGTERM like Ctrl-C in the block, so that a terminated run can be resumed from the same step."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def is_ctrl_c(number: int) -> bool:
+    """Whether a signal raises KeyboardInterrupt, as SIGINT does by default."""
+    return signal.getsignal(number) is signal.default_int_handler
 
 
 def peak_memory_bytes(device: torch.device) -> int:

@@ -87,15 +87,15 @@ def _ctrl_c() -> Iterator[None]:
 
 
 class Countdown:
-    """Raises SIGINT, as Ctrl-C does, at the n-th call."""
+    """Raises a signal, by default SIGINT, as Ctrl-C does, at the n-th call."""
 
-    def __init__(self, n: int) -> None:
-        self.left = n
+    def __init__(self, n: int, number: signal.Signals = signal.SIGINT) -> None:
+        self.left, self.number = n, number
 
     def __call__(self, *_: object, **__: object) -> None:
         self.left -= 1
         if self.left == 0:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(self.number)
 
 
 @contextmanager
@@ -189,6 +189,22 @@ def test_resumed_training_equals_uninterrupted_training(
     for name in ("last.pt", "best.pt"):
         assert equal(outcome(tmp_path / RUN, name), outcome(uninterrupted, name))
     assert metrics(tmp_path / RUN) == metrics(uninterrupted)
+
+
+def test_terminated_training_is_resumed_from_the_same_step(uninterrupted: Path, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with removed(register_optimizer_step_pre_hook(Countdown(STEPS + 3, signal.SIGTERM))):
+        assert train(tmp_path) == 130
+    assert signal.getsignal(signal.SIGTERM) == before
+    progress = checkpoint.load(tmp_path / RUN / "last.pt")[1]
+    assert (progress.epoch, progress.step) == (1, 3)
+    assert train(tmp_path, "--resume") == 0
+    assert equal(outcome(tmp_path / RUN, "last.pt"), outcome(uninterrupted, "last.pt"))
+
+
+def test_best_checkpoint_holds_the_weights_alone(uninterrupted: Path) -> None:
+    assert checkpoint.load(uninterrupted / "best.pt")[3].keys() == {"model"}
+    assert checkpoint.load(uninterrupted / "last.pt")[3].keys() == {"model", "optimiser", "schedule", "generator"}
 
 
 @pytest.mark.usefixtures("_ctrl_c")
