@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artifact.documents import OnOverflow, Span, bytes_used, combine, coverage, cut, take
+from artifact.encodings import as_text
 from artifact.errors import InvalidInput
 from artifact.manifest import ClassifierManifest
 
@@ -116,6 +117,8 @@ class Documents:
         self._first, self.stretch_bytes = 0, manifest.max_length
         if manifest.stretches is not None:
             self._first, self.stretch_bytes = self._classes, manifest.stretches.length
+        if manifest.reads_text:
+            documents = [_text(index, document) for index, document in enumerate(documents)]
         self._sizes = [len(document) for document in documents]
         self._plans = [_cut(index, size, manifest, on_overflow) for index, size in enumerate(self._sizes)]
         self.rows = [
@@ -143,12 +146,24 @@ class Documents:
         return combine([output[: self._classes]]), output[self._first :].reshape(-1, self._classes)
 
 
+def _text(index: int, document: bytes) -> bytes:
+    """A document for a model that reads text; the error names the document."""
+    try:
+        return as_text(document)
+    except InvalidInput as error:
+        raise _named(index, error) from None
+
+
+def _named(index: int, error: InvalidInput) -> InvalidInput:
+    return InvalidInput(f"input {index}: {error}", [(f"inputs.{index}", str(error))])
+
+
 def _cut(index: int, size: int, manifest: ClassifierManifest, on_overflow: OnOverflow) -> list[list[Span]]:
     """Split one document into rows; the error names the document."""
     try:
         return cut(size, manifest.max_length, manifest.window_overlap, on_overflow)
     except InvalidInput as error:
-        raise InvalidInput(f"input {index}: {error}", [(f"inputs.{index}", str(error))]) from None
+        raise _named(index, error) from None
 
 
 def _bounds(spans: Sequence[Span], length: int) -> list[Span]:

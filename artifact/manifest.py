@@ -267,6 +267,12 @@ class _TextExport(_Export):
     window_overlap: int = Field(ge=0)
     """Minimum overlap of neighbouring windows in bytes."""
 
+    @property
+    def reads_text(self) -> bool:
+        """Whether the model looks for words or their parts, which it does not find in UTF-16; not bytes as tokens."""
+        model = self.training.recipe.get("model")
+        return not isinstance(model, dict) or model.get("kind") != "bytes"
+
     @model_validator(mode="after")
     def _check_lengths(self) -> Self:
         """Check what serving relies on."""

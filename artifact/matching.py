@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from artifact.documents import OnOverflow, Span, bytes_used, coverage, cut, pool, take
+from artifact.encodings import as_text
 from artifact.errors import InvalidInput
 from artifact.manifest import MatcherManifest
 
@@ -93,6 +94,7 @@ class Texts:
     """
 
     def __init__(self, texts: Sequence[Text], manifest: MatcherManifest, on_overflow: OnOverflow) -> None:
+        texts = [_as_text(text) for text in texts]
         plans = [_cut(text, manifest, on_overflow) for text in texts]
         self.keys = [
             hashlib.blake2b(text.document, key=on_overflow.encode(), digest_size=32).digest() for text in texts
@@ -130,6 +132,14 @@ def normalized(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """L2-normalise vectors (texts, dim); zero vectors stay zero."""
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+def _as_text(text: Text) -> Text:
+    """A text without its byte order mark. Raises: InvalidInput naming it if it is UTF-16 or UTF-32."""
+    try:
+        return Text(text.place, as_text(text.document))
+    except InvalidInput as error:
+        raise InvalidInput.at(text.place, str(error)) from None
 
 
 def _cut(text: Text, manifest: MatcherManifest, on_overflow: OnOverflow) -> list[list[Span]]:

@@ -13,6 +13,7 @@ from pydantic_settings import CliSettingsSource
 
 from artifact.backends import require_one_runtime
 from artifact.defaults import DEFAULTS, TaskName, read_defaults
+from artifact.encodings import codec_of
 from artifact.errors import BadExport, InputError
 from artifact.loading import find_exports, find_versions, load_export
 from artifact.manifest import MANIFEST, version_folder, versions_of
@@ -233,6 +234,13 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the results."""
     parser.add_argument("--text-column", nargs="+", metavar="NAME", help="other names of these columns or fields")
     parser.add_argument(
+        "--encoding",
+        type=_codec,
+        default="",
+        metavar="NAME",
+        help="encoding of the files, such as cp1252; default: UTF-8, or by a byte order mark",
+    )
+    parser.add_argument(
         "--on-overflow",
         choices=["windows", "head", "tail", "head_tail", "error"],
         default="windows",
@@ -251,12 +259,21 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 def _options(args: argparse.Namespace) -> Options:
     return Options(
         text_column=tuple(args.text_column or ()),
+        encoding=args.encoding,
         on_overflow=args.on_overflow,
         detail=args.detail,
         top=args.top,
         horizon=args.horizon,
         quantiles=tuple(args.quantiles),
     )
+
+
+def _codec(text: str) -> str:
+    """Parse the name of an encoding."""
+    codec = codec_of(text)
+    if text and not codec:
+        raise argparse.ArgumentTypeError(f"unknown: {text[:40]!r}; name one such as utf-16, latin-1 or cp1252")
+    return codec
 
 
 def _positive(text: str) -> int:

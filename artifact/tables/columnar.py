@@ -22,8 +22,9 @@ class Parquet(Table):
 
     columns: tuple[str, ...]
 
-    def __init__(self, raw: Any, name: str) -> None:
+    def __init__(self, raw: Any, name: str, encoding: str = "") -> None:
         super().__init__(name)
+        self.encoding = encoding
         try:
             from pyarrow import ArrowException, parquet
         except ModuleNotFoundError:

@@ -1,7 +1,6 @@
 """Rows of CSV (RFC 4180) and TSV (without quoting)."""
 
 import csv
-import io
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing_extensions import override
 
 from artifact.errors import InputError
 from artifact.tables import streams
+from artifact.tables.streams import Text
 from artifact.tables.table import BadRow, Cells, Table
 
 csv.field_size_limit(streams.LONGEST_ROW)
@@ -38,7 +38,7 @@ class Delimited(Table):
 
     columns: tuple[str, ...]
 
-    def __init__(self, stream: io.BufferedReader, raw: Any, name: str, *, is_tsv: bool) -> None:
+    def __init__(self, stream: Text, raw: Any, name: str, *, is_tsv: bool) -> None:
         super().__init__(name)
         self._raw = raw
         self._lines = _Lines(stream, name)
@@ -143,7 +143,7 @@ def _is_blank(cells: Sequence[str]) -> bool:
 class _Lines:
     """Lines of a text, and which of them belong to the current row."""
 
-    def __init__(self, stream: io.BufferedReader, name: str) -> None:
+    def __init__(self, stream: Text, name: str) -> None:
         self._stream = stream
         self._name = name
         self.number = 0
@@ -153,7 +153,7 @@ class _Lines:
         self.row = list[str]()
         """Lines of the row."""
         self.fault = ""
-        """Why a line of the row is not UTF-8."""
+        """Why a line of the row could not be decoded."""
         self._again = list[str]()
         """Lines to be read once more, the next one last."""
 
@@ -188,7 +188,7 @@ class _Lines:
         try:
             line.encode()
         except UnicodeEncodeError as error:
-            return f"byte {len(line[: error.start].encode()) + 1} of line {self.number} is not UTF-8"
+            return self._stream.not_decoded(self.number, len(line[: error.start].encode()))
         return ""
 
     def _read(self) -> str:

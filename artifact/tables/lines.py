@@ -1,6 +1,5 @@
 """Rows of JSON Lines."""
 
-import io
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,6 +8,7 @@ from typing_extensions import override
 
 from artifact.errors import InputError
 from artifact.tables import streams
+from artifact.tables.streams import Text
 from artifact.tables.table import Absent, BadRow, Cells, Table
 
 KINDS = {
@@ -33,7 +33,7 @@ class JsonLines(Table):
 
     columns = None
 
-    def __init__(self, stream: io.BufferedReader, raw: Any, name: str) -> None:
+    def __init__(self, stream: Text, raw: Any, name: str) -> None:
         super().__init__(name)
         self._stream = stream
         self._raw = raw
@@ -58,29 +58,28 @@ class JsonLines(Table):
                     pass
                 yield place, BadRow(f"the line is longer than {longest} bytes")
             elif text := line.strip():
-                row = _parse(text)
+                row = self._parse(text, number)
                 if is_first and isinstance(row, BadRow) and (text[:1] == b"[" or text == b"{"):
                     raise InputError(f"{place}: {row.reason}; JSON Lines have one object a line")
                 is_first = False
                 yield place, row
 
+    def _parse(self, line: bytes, number: int) -> dict[str, Any] | BadRow:
+        """The object of a line."""
+        try:
+            row = json.loads(line.decode().removeprefix("\ufeff"))
+        except UnicodeDecodeError as error:
+            return BadRow(self._stream.not_decoded(number, error.start))
+        except (ValueError, RecursionError) as error:
+            return BadRow(f"not JSON: {error}")
+        if not isinstance(row, dict):
+            return BadRow(f"expected an object, not {KINDS[type(row)]}")
+        return row
+
 
 def _is_cut(line: bytes, longest: int) -> bool:
     """Whether `readline(longest)` has returned only a part of a line."""
     return len(line) == longest and not line.endswith(b"\n")
-
-
-def _parse(line: bytes) -> dict[str, Any] | BadRow:
-    """The object of a line."""
-    try:
-        row = json.loads(line.decode().removeprefix("\ufeff"))
-    except UnicodeDecodeError as error:
-        return BadRow(f"byte {error.start + 1} of the line is not UTF-8")
-    except (ValueError, RecursionError) as error:
-        return BadRow(f"not JSON: {error}")
-    if not isinstance(row, dict):
-        return BadRow(f"expected an object, not {KINDS[type(row)]}")
-    return row
 
 
 def _cells(row: dict[str, Any], columns: Sequence[str]) -> Cells:

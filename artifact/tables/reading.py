@@ -47,24 +47,31 @@ def is_table(name: str) -> bool:
 
 
 @contextmanager
-def open_table(path: Path, kind: str | None = None) -> Iterator[Table]:
-    """Open a file of many inputs; `kind`, one of EXTENSIONS, is that of its name by default.
+def open_table(path: Path, encoding: str = "", kind: str | None = None) -> Iterator[Table]:
+    """Open a file of many inputs.
+
+    Args:
+        path: the file.
+        encoding: codec of a text without a byte order mark, or RAW; by default UTF-8, or UTF-16 and UTF-32 where their
+            zero bytes tell them.
+        kind: one of EXTENSIONS; by default that of the file's name.
 
     Raises: InputError naming the file if it cannot be read, also inside the context.
+
     """
     with opened(path) as raw:
-        yield table_of(raw, name_of(path), kind)
+        yield table_of(raw, name_of(path), encoding, kind)
 
 
-def table_of(raw: Any, name: str, kind: str | None = None) -> Table:
-    """The reader of an open file of many inputs. Raises: InputError naming the file."""
+def table_of(raw: Any, name: str, encoding: str = "", kind: str | None = None) -> Table:
+    """The reader of an open file of many inputs, as `open_table`. Raises: InputError naming the file."""
     kind = kind or kind_of(name)
     if kind == PARQUET:
         _check_parquet(raw, name)
-        return Parquet(raw, name)
+        return Parquet(raw, name, encoding)
     if kind not in (*LINES, *TABLES):
         raise InputError(f"{name}: expected a file that ends in {KNOWN}{_format(name, raw.read(HEAD))}")
-    stream = text_of(raw, name)
+    stream = text_of(raw, name, encoding)
     if kind in LINES:
         return JsonLines(stream, raw, name)
     return Delimited(stream, raw, name, is_tsv=kind == ".tsv")
@@ -83,10 +90,10 @@ def read_fields(table: Table, fields: Sequence[Field]) -> Iterator[Source[Values
         if isinstance(cells, BadRow):
             yield place, cells
         else:
-            yield place, _values(dict(zip(present, cells, strict=True)), fields)
+            yield place, _values(dict(zip(present, cells, strict=True)), fields, table.encoding)
 
 
-def _values(cells: dict[Field, Any], fields: Sequence[Field]) -> Values | BadRow:
+def _values(cells: dict[Field, Any], fields: Sequence[Field], encoding: str) -> Values | BadRow:
     """Values of the fields of a row."""
     values = []
     for field in fields:
@@ -96,7 +103,7 @@ def _values(cells: dict[Field, Any], fields: Sequence[Field]) -> Values | BadRow
                 return BadRow(missing(field, cell.columns))
             cell = None
         try:
-            values.append(read_value(cell, field.kind))
+            values.append(read_value(cell, field.kind, encoding))
         except ValueError as error:
             return BadRow(f"{field.name} {error}")
     return tuple(values)

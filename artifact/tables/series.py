@@ -50,12 +50,12 @@ class Sheet:
         return [row[index] for row in self.cells]
 
 
-def read_sheet(path: Path) -> Sheet:
+def read_sheet(path: Path, encoding: str = "") -> Sheet:
     """Read all rows of a file, which is CSV unless its name says otherwise.
 
     Raises: InputError naming the line of a bad row, or a name of a column that is not allowed.
     """
-    with open_table(path, kind_of(path.name) if is_table(path.name) else ".csv") as table:
+    with open_table(path, encoding, kind_of(path.name) if is_table(path.name) else ".csv") as table:
         columns, rows = _json_rows(table) if isinstance(table, JsonLines) else _rows(table)
         _check_names(table, columns)
         lines, cells = list[int](), list[Cells]()

@@ -1,5 +1,6 @@
 """A file as a stream of UTF-8: decompressed by its name, without a byte order mark."""
 
+import codecs
 import gzip
 import io
 import lzma
@@ -10,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from artifact.encodings import RAW, UTF8, WIDE, codec_of, mark_of, wide_encoding
 from artifact.errors import InputError
 from artifact.tables.containers import HEAD, container_of
 
@@ -65,17 +67,83 @@ def readable(name: str) -> Iterator[None]:
         raise InputError(f"{name} is a folder; give its files") from None
     except OSError as error:
         raise InputError(f"{name}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: it is not {error.encoding}: {error.reason}") from None
     except (EOFError, zlib.error, lzma.LZMAError) as error:
         raise InputError(f"{name}: {error}") from None
 
 
-def text_of(raw: Any, name: str) -> io.BufferedReader:
-    """The text of a file that may be compressed, in UTF-8. Raises: InputError if it is a container."""
+class _Decoded(io.RawIOBase):
+    """The bytes of a text as UTF-8."""
+
+    def __init__(self, source: io.BufferedReader, encoding: str) -> None:
+        self.head = source.read(HEAD)
+        """First bytes of the source."""
+        mark, marked = mark_of(self.head)
+        named = "" if encoding == RAW else encoding
+        wide = wide_encoding(self.head) if not named or named in WIDE else ""
+        self.encoding = marked or wide or named or UTF8
+        self._source = source
+        self._decoder = _decoder(self.encoding)
+        self._ready = self._convert(self.head[len(mark) :])
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready and (chunk := self._source.read1(len(buffer))):
+            self._ready = self._convert(chunk)
+        if not self._ready and self._decoder is not None:
+            self._ready = self._decoder.decode(b"", True).encode(errors="surrogatepass")
+        size = min(len(buffer), len(self._ready))
+        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
+
+    def _convert(self, chunk: bytes) -> bytes:
+        return chunk if self._decoder is None else self._decoder.decode(chunk).encode(errors="surrogatepass")
+
+
+def _decoder(encoding: str) -> codecs.IncrementalDecoder | None:
+    """Decoder of a codec, which makes lone surrogates of what it cannot decode; None for UTF-8, which stays."""
+    codec = codec_of(encoding)
+    if codec == codec_of(UTF8):
+        return None
+    errors = "surrogatepass" if codec.startswith(WIDE) else "surrogateescape"
+    return codecs.getincrementaldecoder(codec)(errors)
+
+
+class Text(io.BufferedReader):
+    """The text of a file as UTF-8, whatever its encoding, without a byte order mark.
+
+    What cannot be decoded becomes bytes that are not UTF-8.
+    """
+
+    def __init__(self, source: _Decoded) -> None:
+        super().__init__(source, BUFFER)
+        self.encoding = source.encoding
+        """Codec of the file."""
+
+    def not_decoded(self, line: int, start: int) -> str:
+        """Why a line is bad that holds something else than text in this encoding, from byte `start` on."""
+        if self.encoding != UTF8:
+            return f"line {line} is not {self.encoding}"
+        return f"byte {start + 1} of line {line} is not UTF-8; --encoding names the encoding, such as cp1252"
+
+
+def text_of(raw: Any, name: str, encoding: str = "") -> Text:
+    """The text of a file that may be compressed. Raises: InputError if it is a container, also on reading.
+
+    Args:
+        raw: the file.
+        name: its name.
+        encoding: codec of a file without a byte order mark; UTF-8 by default, unless it is UTF-16 or UTF-32.
+
+    """
     source = raw if isinstance(raw, io.BufferedReader) else io.BufferedReader(raw, BUFFER)
     unpack = PACKED.get(Path(name).suffix.lower())
-    text = _Text(source if unpack is None else unpack(source))
-    check_text(text.head, name)
-    return io.BufferedReader(text, BUFFER)
+    decoded = _Decoded(source if unpack is None else unpack(source), encoding)
+    check_text(decoded.head, name)
+    return Text(decoded)
 
 
 def check_text(head: bytes, name: str) -> None:
@@ -87,23 +155,3 @@ def check_text(head: bytes, name: str) -> None:
 def remedy_of(container: str) -> str:
     """What makes a container readable, after a semicolon; empty if nothing is known."""
     return f"; {REMEDIES[container]}" if container in REMEDIES else ""
-
-
-class _Text(io.RawIOBase):
-    """A stream of UTF-8 without its byte order mark."""
-
-    def __init__(self, source: io.BufferedReader) -> None:
-        self.head = source.read(HEAD)
-        """First bytes of the source."""
-        self._source = source
-        self._ready = self.head.removeprefix("\ufeff".encode())
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if not self._ready:
-            self._ready = self._source.read1(len(buffer))
-        size = min(len(buffer), len(self._ready))
-        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
-        return size

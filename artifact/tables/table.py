@@ -27,6 +27,9 @@ class Table(ABC):
     columns: tuple[str, ...] | None
     """Names of the columns; None if each row has its own."""
 
+    encoding = ""
+    """Codec of binary cells, or RAW; see `artifact.encodings.decode`."""
+
     def __init__(self, name: str) -> None:
         self.name = name
         """Name of the file in locations and errors."""

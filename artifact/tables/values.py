@@ -5,6 +5,7 @@ import math
 from decimal import Decimal
 from typing import Any, Literal
 
+from artifact.encodings import decode
 from artifact.tables.lines import KINDS
 
 Kind = Literal["a string", "a label", "a list of strings", "a series"]
@@ -24,8 +25,8 @@ def is_missing(cell: Any) -> bool:
     return cell is None or (isinstance(cell, float) and math.isnan(cell))
 
 
-def read_value(cell: Any, kind: Kind) -> Any:
-    """Read a cell.
+def read_value(cell: Any, kind: Kind, encoding: str = "") -> Any:
+    """Read a cell; `encoding` is that of bytes, see `artifact.encodings.decode`.
 
     Returns a Text; a label as it is written, with the spaces around it, empty for null; a list of bytes; or a series as
     it is given.
@@ -34,22 +35,22 @@ def read_value(cell: Any, kind: Kind) -> Any:
     """
     match kind:
         case "a string":
-            return None if is_missing(cell) or cell == b"" else _bytes(cell)
+            return None if is_missing(cell) else _bytes(cell, encoding) or None
         case "a label":
             return _label(cell)
         case "a list of strings":
-            return [_bytes(part) for part in _parsed(cell, list)]
+            return [_bytes(part, encoding) for part in _parsed(cell, list)]
         case "a series":
             return _finite(_parsed(cell, list | dict))
 
 
-def _bytes(cell: Any) -> bytes:
+def _bytes(cell: Any, encoding: str = "") -> bytes:
     if isinstance(cell, bytes):  # in Parquet
-        return cell
+        return decode(cell, encoding)
     if not isinstance(cell, str):
         raise ValueError(f"must be a string, not {_kind(cell)}")
     try:
-        return cell.encode()
+        return cell.removeprefix("\ufeff").encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"is not valid Unicode: {error.reason}") from None
 

@@ -4,6 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
+from artifact.encodings import codec_of
 from model.data.own import HeldOut
 from model.errors import UserError
 
@@ -20,6 +21,14 @@ def path_argument(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("expected the path of a file or folder, not an empty string")
     return Path(text)
+
+
+def encoding_argument(text: str) -> str:
+    """Type of arguments that name an encoding: its codec. Raises: ArgumentTypeError if it is unknown."""
+    codec = codec_of(text)
+    if text and not codec:
+        raise argparse.ArgumentTypeError(f"unknown: {text!r}; name one such as utf-16, latin-1 or cp1252")
+    return codec
 
 
 def add_held_out_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,13 @@
 import argparse
 from pathlib import Path
 
-from model.cli.arguments import add_held_out_arguments, add_shared_arguments, held_out, path_argument
+from model.cli.arguments import (
+    add_held_out_arguments,
+    add_shared_arguments,
+    encoding_argument,
+    held_out,
+    path_argument,
+)
 from model.config.recipes import choose_recipe, parse_override
 from model.config.run import RUNS, ClassificationRun
 from model.data.own import NO_FILES
@@ -31,6 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--group-column",
         default="",
         help="column of --data with groups of documents, such as authors, that are not split (default: no groups)",
+    )
+    parser.add_argument(
+        "--encoding",
+        type=encoding_argument,
+        default="",
+        metavar="NAME",
+        help="encoding of --data and its other files, such as cp1252 (default: UTF-8, or by a byte order mark)",
     )
     parser.add_argument(
         "--max-bytes",
@@ -84,7 +97,7 @@ def run(args: argparse.Namespace) -> Path:
         if args.task == "forecasting":
             if files != NO_FILES:
                 raise UserError("--validation and --test are for documents and pairs; a series is split by time")
-            series = OwnSeries(path, args.time_column, args.frequency, args.fill)
+            series = OwnSeries(path, args.time_column, args.frequency, args.fill, args.encoding)
             settings = settings_of_series(series, dict(map(parse_override, args.set)))
         else:
             own = OwnData(
@@ -94,6 +107,7 @@ def run(args: argparse.Namespace) -> Path:
                 args.group_column,
                 files,
                 args.unlabelled,
+                args.encoding,
                 args.max_bytes,
             )
             settings = settings_for(args.task, own)
@@ -113,6 +127,7 @@ def _refuse_own_options(args: argparse.Namespace) -> None:
         "--time-column": args.time_column,
         "--frequency": args.frequency,
         "--fill": args.fill,
+        "--encoding": args.encoding,
     }
     if given := [name for name, value in options.items() if value]:
         raise UserError(f"{given[0]} needs --data, your own file or folder, and --task")

@@ -4,12 +4,26 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, model_validator
 
+from artifact.encodings import RAW, codec_of
 from artifact.errors import InvalidInput
 from artifact.series import parse_frequency
 from model.config.schema import Count, Fraction, Section
 
 OWN = ("own", "csv")
 """Values of `data.name` that stand for the file or folder given by --data."""
+
+
+def _encoding(value: str) -> str:
+    if value in ("", RAW):
+        return value
+    if not (codec := codec_of(value)):
+        raise ValueError(f"must be an encoding such as utf-16, latin-1 or cp1252, not {value!r}")
+    return codec
+
+
+Encoding = Annotated[str, AfterValidator(_encoding)]
+"""Encoding of own data that has no byte order mark; empty for UTF-8, or UTF-16 and UTF-32 where their zero bytes tell
+them; `bytes` for documents as they are."""
 
 
 class DocumentsConfig(Section):
@@ -40,6 +54,8 @@ class DocumentsConfig(Section):
     """Column of `own` that assigns rows to train, validation and test; empty to split by a hash of the texts."""
     group_column: str = ""
     """Column of `own` with the group of each row, such as its author: all rows of a group go to the same split."""
+    encoding: Encoding = ""
+    """Encoding of `own`."""
     groups: bool = False
     """Whether all documents of a group go to the same split, for a data set that has groups: `imdb`, whose groups are
     consecutive files, because reviews of a film are."""
@@ -83,6 +99,7 @@ class PairsConfig(Section):
     validation_file: bool = False
     test_file: bool = False
     final_fit: bool = False
+    encoding: Encoding = ""
     """As for documents."""
     split_seed: int = 0
     """Seed of the splits of `own`."""
@@ -97,7 +114,7 @@ class PairsConfig(Section):
 
 def _check_own(section: DocumentsConfig | PairsConfig) -> None:
     """Check that keys of user data are not set for a data set. Raises: ValueError."""
-    for key in ("split_column", "group_column", "validation_file", "test_file", "final_fit"):
+    for key in ("split_column", "group_column", "validation_file", "test_file", "final_fit", "encoding"):
         if getattr(section, key, "") and section.name != "own":
             raise ValueError(f"{key} must not be set for data.name {section.name!r}; only 'own' has it")
 
@@ -125,6 +142,8 @@ class SeriesConfig(Section):
     """Time column of `csv`; default: the first column, unless it holds a channel."""
     frequency: Annotated[str, AfterValidator(_frequency)] = ""
     """Time step of `csv`; default: inferred from the time column."""
+    encoding: Encoding = ""
+    """Encoding of `csv`."""
     fill: bool = False
     """Whether missing cells and rows of `csv` are interpolated."""
     train_fraction: Fraction = 0.7

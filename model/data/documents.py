@@ -3,7 +3,7 @@
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from model.config.data import DocumentsConfig
@@ -174,7 +174,8 @@ class _Parts:
 
 
 def _columns(config: DocumentsConfig) -> Columns:
-    return Columns((config.text_column,), config.label_column, config.split_column, config.group_column)
+    columns = Columns((config.text_column,), config.label_column, config.split_column, config.group_column)
+    return replace(columns, encoding=config.encoding)
 
 
 def _own(config: DocumentsConfig, path: Path, held_out: HeldOut) -> _Parts:

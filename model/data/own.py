@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from artifact.encodings import RAW, is_utf8, not_utf8
 from artifact.errors import InputError
 from artifact.manifest import is_text
 from artifact.tables.documents import read_document
@@ -58,6 +59,8 @@ class Columns:
     """Column that assigns rows to splits. An empty name stands for no column."""
     group: str = ""
     """Column with the group of each row."""
+    encoding: str = ""
+    """Encoding of texts without a byte order mark; see `artifact.encodings.decode`."""
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -94,7 +97,7 @@ def read(path: Path, columns: Columns) -> list[Row]:
 
 
 def read_with_notes(path: Path, columns: Columns) -> tuple[list[Row], tuple[str, ...]]:
-    """Read as `read`; also returns a note if rows without a text were left out.
+    """Read as `read`; also returns notes about rows that were left out, and about texts that are not UTF-8.
 
     Raises: UserError naming file, line and column.
     """
@@ -108,10 +111,12 @@ def read_with_notes(path: Path, columns: Columns) -> tuple[list[Row], tuple[str,
     empty = [row.place for row in found if not row.texts]
     if len(empty) == len(found):
         raise UserError(f"{path} has no texts, the first is missing at {empty[0]}")
-    if not empty:
-        return found, ()
-    note = f"{len(empty)} rows without a text are left out, the first at {empty[0]}"
-    return [row for row in found if row.texts], (note,)
+    notes = []
+    if empty:
+        notes.append(f"{len(empty)} rows without a text are left out, the first at {empty[0]}")
+    if columns.encoding != RAW and (other := [row.place for row in found if not all(map(is_utf8, row.texts))]):
+        notes.append(not_utf8(len(other), other[0]))
+    return [row for row in found if row.texts], tuple(notes)
 
 
 @dataclass(frozen=True)
@@ -223,14 +228,14 @@ def _rows(path: Path, columns: Columns) -> Iterator[Row]:
             raise UserError(f"{path}: pairs cannot be read from a folder; give a CSV or JSON Lines file")
         if columns.group:
             raise UserError(f"{path}: a folder has no column {columns.group!r}; give a CSV or JSON Lines file")
-        return _folders(path) if columns.label else _files(path, "")
+        return _folders(path, columns.encoding) if columns.label else _files(path, "", columns.encoding)
     if path.exists() and not is_table(path.name):
         known = f"a file that ends in {KNOWN}, or a folder with one subfolder per class"
         raise UserError(f"{path}: expected {known}{found_in(path)}")
     return _table(path, columns)
 
 
-def _folders(path: Path) -> Iterator[Row]:
+def _folders(path: Path, encoding: str) -> Iterator[Row]:
     """Yield one row per file; the label is the name of the subfolder."""
     folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
     if folders and all(folder.name.lower() in SPLITS for folder in folders):
@@ -239,13 +244,13 @@ def _folders(path: Path) -> Iterator[Row]:
             f"{path}: its subfolders {names} are splits, not labels; name each with --data, --validation and --test"
         )
     for folder in folders:
-        yield from _files(folder, folder.name)
+        yield from _files(folder, folder.name, encoding)
 
 
-def _files(folder: Path, label: str) -> Iterator[Row]:
+def _files(folder: Path, label: str, encoding: str) -> Iterator[Row]:
     """Yield one row per file of a folder and its subfolders."""
     for file in sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")):
-        text = read_document(file)
+        text = read_document(file, encoding)
         yield Row(str(file), (text,) if text.strip() else (), label, label)
 
 
@@ -253,7 +258,7 @@ def _table(path: Path, columns: Columns) -> Iterator[Row]:
     """Yield the rows of a table. Raises: InputError, also for a bad row."""
     fields = columns.fields
     names = [field.name for field in fields]
-    with open_table(path) as table:
+    with open_table(path, columns.encoding) as table:
         for place, values in read_fields(table, fields):
             if isinstance(values, BadRow):
                 raise InputError(f"{place}: {values.reason}")

@@ -52,6 +52,8 @@ class OwnData:
     """Files of validation and test."""
     unlabelled: Path | None = None
     """File or folder of unlabelled documents."""
+    encoding: str = ""
+    """Encoding of texts without a byte order mark."""
     max_bytes: int | None = None
     """Bytes that a classifier reads at once, one of LENGTHS; chosen from the lengths of the documents by default."""
 
@@ -69,7 +71,7 @@ def _text_settings(data: OwnData, *, is_pairs: bool) -> Settings:
         raise UserError(f"--text-column: {task} needs {1 + is_pairs}, not {len(columns)}: {' '.join(columns)}")
     has_files = data.held_out != NO_FILES
     split_column = "" if has_files else SPLIT_COLUMN
-    found = own.read(data.path, Columns(columns, data.label_column, split_column, data.group_column))
+    found = own.read(data.path, Columns(columns, data.label_column, split_column, data.group_column, data.encoding))
     rows = [row for row in found if row.label] or found  # rows without a label are ignored
     sizes = sorted(len(text) for row in rows for text in row.texts)
     wanted = sizes[min(len(sizes) - 1, int(COVERED * len(sizes)))]
@@ -86,6 +88,7 @@ def _text_settings(data: OwnData, *, is_pairs: bool) -> Settings:
         "name": name_of(data.path, "pairs" if is_pairs else "documents"),
         **dict(zip(names, columns, strict=True)),
         "data.label_column": data.label_column,
+        "data.encoding": data.encoding,
         "data.split_column": SPLIT_COLUMN if any(row.split for row in found) else "",
         "data.validation_file": data.held_out.validation is not None,
         "data.test_file": data.held_out.test is not None,
@@ -104,7 +107,7 @@ def _text_settings(data: OwnData, *, is_pairs: bool) -> Settings:
         settings |= {"model.ngram_view.sublinear": True, "model.ngram_view.max_strength": 3_000.0}
     texts = [row.texts[0] for row in rows]
     if data.unlabelled is not None:
-        unlabelled = {row.texts[0] for row in own.read(data.unlabelled, Columns(columns))}
+        unlabelled = {row.texts[0] for row in own.read(data.unlabelled, Columns(columns, encoding=data.encoding))}
         print(f"{len(unlabelled):,} different unlabelled texts")
         settings |= {"data.unlabelled": True, **_vector_view_settings([*texts, *unlabelled], length, ROUND_STEPS)}
     elif training < FEWEST_LABELLED:

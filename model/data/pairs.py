@@ -81,7 +81,8 @@ def data_terms(name: str) -> tuple[str, bool]:
 
 
 def _columns(config: PairsConfig) -> Columns:
-    return Columns((config.text_column, config.other_column), config.label_column, config.split_column)
+    texts = (config.text_column, config.other_column)
+    return Columns(texts, config.label_column, config.split_column, encoding=config.encoding)
 
 
 def _own(config: PairsConfig, path: Path, held_out: HeldOut) -> Pairs:

@@ -252,7 +252,7 @@ class Table:
     """Line of each row in the file."""
 
 
-def read_table(path: Path, time_column: str = "") -> Table:
+def read_table(path: Path, time_column: str = "", encoding: str = "") -> Table:
     """Read numeric columns and a time column.
 
     Without `time_column`, the first column is the time column, unless it holds numbers that are not times. Integers
@@ -261,7 +261,7 @@ def read_table(path: Path, time_column: str = "") -> Table:
     Raises: UserError naming line and column of all cells that are not numbers, up to LISTED; missing ones become NaN.
     """
     with reading():
-        sheet = read_sheet(path)
+        sheet = read_sheet(path, encoding)
     if time_column and time_column not in sheet.columns:
         raise UserError(f"{sheet.place}: no column {time_column!r}; columns: {', '.join(sheet.columns)}")
     time = time_column or sheet.columns[0]
@@ -328,7 +328,7 @@ def _read_own(path: Path, config: SeriesConfig) -> _Rows:
     Raises: UserError naming the lines of all bad cells, or of all missing values and repeated, unsorted and missing
         time stamps.
     """
-    table = read_table(path, config.time_column)
+    table = read_table(path, config.time_column, config.encoding)
     faults = [] if config.fill else [f"{fault}; --fill interpolates them" for fault in _missing_values(table)]
     frequency, notes = config.frequency or IRREGULAR, list[str]()
     if table.stamps is None:

@@ -27,7 +27,7 @@ def load_unlabelled(
     if config.name == "own":
         if file is None:
             raise UserError("data.unlabelled needs a file of unlabelled documents; name it with --unlabelled")
-        found = [row.texts[0] for row in own.read(file, Columns((config.text_column,)))]
+        found = [row.texts[0] for row in own.read(file, Columns((config.text_column,), encoding=config.encoding))]
     elif config.name == "imdb":
         found = imdb.read_unlabelled(data_dir)
     else:

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from artifact.documents import pad_rows, softmax
+from artifact.encodings import RAW
 from artifact.manifest import ReliabilityBin, Result
+from model.config.data import DocumentsConfig
 from model.config.run import ClassificationRun
 from model.data.documents import (
     Documents,
@@ -68,8 +70,14 @@ class Classification(TextTask[ClassificationRun]):
         self.overlap = config.model.max_length // 8
         self.has_fixed_shapes = config.model.kind == "bytes"
 
+    @property
+    def _source(self) -> DocumentsConfig:
+        """Where the documents come from. A model of bytes reads them as they are."""
+        data = self.config.data
+        return data.model_copy(update={"encoding": RAW}) if self.config.model.kind == "bytes" else data
+
     def load(self, data_dir: Path) -> None:
-        self.data = load_training(self.config.data, data_dir, self.held_out)
+        self.data = load_training(self._source, data_dir, self.held_out)
         size = self.config.training.batch_size
         if self.config.model.kind == "bytes" and len(self.data.train) < size:
             raise UserError(f"{len(self.data.train)} training documents are fewer than one batch, {size}")
@@ -91,7 +99,7 @@ class Classification(TextTask[ClassificationRun]):
         return "\n".join((found, *self.data.notes))
 
     def fingerprint(self, path: Path) -> str:
-        return fingerprint(self.config.data, path)
+        return fingerprint(self._source, path)
 
     def baseline(self, *settings: str) -> tfidf.Baseline | None:
         if self.config.data.name != "own":
@@ -195,7 +203,7 @@ class Classification(TextTask[ClassificationRun]):
         model.divide_logits(self.temperature)
 
     def join_splits(self, data_dir: Path) -> str:
-        test = load_test(self.config.data, data_dir, self.data.labels, self.held_out)
+        test = load_test(self._source, data_dir, self.data.labels, self.held_out)
         parts = (self.data.train, self.data.validation, test)
         joined = Documents([text for part in parts for text in part.texts], [i for part in parts for i in part.labels])
         self.data = replace(self.data, train=joined)
@@ -211,7 +219,7 @@ class Classification(TextTask[ClassificationRun]):
     def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
         """Test metrics with all windows (the serving default); accuracy also with the first one, and on long texts."""
         held_out = replace(self.held_out, test=self.test_file or self.held_out.test)
-        documents = load_test(self.config.data, data_dir, self.facts["labels"], held_out)
+        documents = load_test(self._source, data_dir, self.facts["labels"], held_out)
         rows, labels = self.logits(runs[0], documents), np.array(documents.labels)
         windows, head = np.stack([part.mean(0) for part in rows]), np.stack([part[0] for part in rows])
         is_long = np.array([len(text) > self.length for text in documents.texts])

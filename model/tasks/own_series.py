@@ -46,6 +46,8 @@ class OwnSeries:
     """Time step; default: inferred from the time column."""
     fill: bool = False
     """Whether to interpolate missing cells and rows."""
+    encoding: str = ""
+    """Encoding of a file without a byte order mark."""
 
 
 class _Data(Section):
@@ -80,7 +82,13 @@ def settings_of_series(data: OwnSeries, given: Mapping[str, object]) -> Settings
 
 def _read(data: OwnSeries, given: Mapping[str, object]) -> tuple[SeriesConfig, Series]:
     """The data section of the recipe, and the series in its splits. Raises: UserError."""
-    values = {"name": "csv", "time_column": data.time_column, "frequency": data.frequency, "fill": data.fill}
+    values = {
+        "name": "csv",
+        "time_column": data.time_column,
+        "frequency": data.frequency,
+        "fill": data.fill,
+        "encoding": data.encoding,
+    }
     values |= {key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")}
     config = _config(values)
     series = load_series(config, data.path)

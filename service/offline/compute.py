@@ -6,9 +6,10 @@ from itertools import islice
 from typing import Any, Literal, get_args
 
 from artifact.documents import OnOverflow
+from artifact.encodings import RAW
 from artifact.errors import InputError, InvalidInput, LongdocError
 from artifact.local import Model, Result
-from artifact.manifest import ClassifierManifest, Manifest, MatcherManifest
+from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest, MatcherManifest
 from artifact.tables.reading import Field, Source, Values
 from artifact.tables.table import BadRow
 
@@ -32,6 +33,8 @@ class Options:
 
     text_column: tuple[str, ...] = ()
     """Other names of the fields of a row."""
+    encoding: str = ""
+    """Codec of texts without a byte order mark; by default UTF-8, or UTF-16 and UTF-32 by their zero bytes."""
     on_overflow: OnOverflow = "windows"
     detail: bool = False
     top: int | None = None
@@ -59,6 +62,12 @@ def choose_fields(task: Task, options: Options, name: str) -> tuple[Field, ...]:
     if len(names) != len(fields):
         raise InputError(f"--text-column: {name} needs {len(fields)}, not {len(names)}: {' '.join(names)}")
     return tuple(field._replace(name=given) for field, given in zip(fields, names, strict=True))
+
+
+def choose_encoding(manifest: Manifest, options: Options) -> str:
+    """Encoding in which files are read: the one that is asked for; a model of bytes reads documents as they are."""
+    reads_text = isinstance(manifest, ForecasterManifest) or manifest.reads_text
+    return options.encoding if reads_text else RAW
 
 
 def prepare(model: Model, task: Task, fields: Sequence[Field], options: Options) -> Compute:

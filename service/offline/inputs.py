@@ -133,12 +133,12 @@ def _matches(path: Sequence[str], pattern: Sequence[str]) -> bool:
     )
 
 
-def read_parts(path: str, fields: tuple[Field, ...]) -> Iterator[Part]:
+def read_parts(path: str, fields: tuple[Field, ...], encoding: str = "") -> Iterator[Part]:
     """The parts of a file in order. Raises: InputError if the file cannot be read, or has no such columns."""
     with readable(path):
         system, name = filesystem(path)
         with system.open_input_file(name) as raw:
-            yield from _split(table_of(raw, _without_options(path)), fields)
+            yield from _split(table_of(raw, _without_options(path), encoding), fields)
 
 
 def _split(table: Table, fields: tuple[Field, ...]) -> Iterator[Part]:

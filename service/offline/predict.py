@@ -4,20 +4,22 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
 
 import artifact
+from artifact.encodings import RAW, is_utf8, not_utf8
 from artifact.errors import InputError
 from artifact.local import Model, Result
 from artifact.manifest import ForecasterManifest
-from artifact.tables.reading import Source
+from artifact.tables.reading import Source, Values
 from artifact.tables.series import numbers, read_sheet
 from artifact.tables.streams import name_of
-from service.offline.compute import Options, choose_fields, choose_task, prepare, results
+from artifact.tables.table import BadRow
+from service.offline.compute import Options, choose_encoding, choose_fields, choose_task, prepare, results
 from service.offline.files import read_inputs, read_rows, table_kind
 
 
@@ -64,21 +66,33 @@ def _results(model: Model, inputs: Inputs, options: Options) -> Iterator[Source[
     task = choose_task(manifest)
     if isinstance(manifest, ForecasterManifest) and (inputs.jsonl is not None or options.text_column):
         raise InputError(f"{manifest.name} forecasts series: give CSV files with its channels as columns")
-    fields = choose_fields(task, options, manifest.name)
+    fields, encoding = choose_fields(task, options, manifest.name), choose_encoding(manifest, options)
     compute = prepare(model, task, fields, options)
     if isinstance(manifest, ForecasterManifest):
         paths = inputs.files or [path for path in (inputs.csv,) if path is not None]
-        return results(((name_of(path), (_series(path, manifest),)) for path in paths), compute)
+        return results(((name_of(path), (_series(path, manifest, encoding),)) for path in paths), compute)
     if inputs.jsonl is not None:
-        return results(read_rows(inputs.jsonl, fields, ".jsonl"), compute)
+        return results(read_rows(inputs.jsonl, fields, encoding, ".jsonl"), compute)
     if inputs.csv is not None:
-        return results(read_rows(inputs.csv, fields, table_kind(inputs.csv)), compute)
-    return results(read_inputs(inputs.files, fields), compute)
+        return results(read_rows(inputs.csv, fields, encoding, table_kind(inputs.csv)), compute)
+    found = read_inputs(inputs.files, fields, encoding)
+    return results(found if encoding == RAW else _telling(found), compute)
 
 
-def _series(path: Path, manifest: ForecasterManifest) -> dict[str, list[float | None]]:
+def _telling(rows: Iterable[Source[Values | BadRow]]) -> Iterator[Source[Values | BadRow]]:
+    """Yield the rows; at the end, tell on standard error how many texts are not UTF-8."""
+    count, first = 0, ""
+    for place, row in rows:
+        if not isinstance(row, BadRow) and not all(is_utf8(text) for text in row if isinstance(text, bytes)):
+            count, first = count + 1, first or place
+        yield place, row
+    if count:
+        print(not_utf8(count, first), file=sys.stderr)
+
+
+def _series(path: Path, manifest: ForecasterManifest, encoding: str) -> dict[str, list[float | None]]:
     """The channels of a model, from the columns of a file. Raises: InputError."""
-    sheet = read_sheet(path)
+    sheet = read_sheet(path, encoding)
     if missing := [name for name in manifest.channels if name not in sheet.columns]:
         raise InputError(f"{sheet.place}: no column {missing[0]!r}; columns: {', '.join(sheet.columns)[:200]}")
     values = numbers(sheet, manifest.channels)

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from artifact.classification import Options
+from artifact.encodings import MARK
 from artifact.errors import InvalidInput, LongdocError
 from service.engine.served import ServedClassifier
 from service.errors import (
@@ -284,6 +285,7 @@ class _ParsedLine(NamedTuple):
 
 def _parse_line(line: bytes) -> _ParsedLine:
     """Validate a line; returns its id even if the rest is invalid."""
+    line = line.removeprefix(MARK)
     try:
         parsed = parse_json(BulkLine, line)
     except MalformedInput:

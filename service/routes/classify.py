@@ -10,7 +10,7 @@ from service.routes.bulk import post_ndjson
 from service.tasks.classification import classify
 from service.wire.call import Call
 from service.wire.media import BINARY, JSON, NDJSON, TEXT
-from service.wire.requests import read_documents, reserve_numbers
+from service.wire.requests import decode_text, read_documents, reserve_numbers
 from service.wire.route import TIMEOUT_HEADERS, Lines, Route
 from service.wire.schemas import BulkLine, BulkResult, ClassifyOptions, ClassifyRequest, ClassifyResponse
 
@@ -22,6 +22,8 @@ async def post_classify(call: Call) -> Response:
     """
     documents, options = await read_documents(call)
     model = call.models.classifier(options.model)
+    if model.manifest.reads_text:
+        documents = decode_text(call, documents)
     if options.detail:
         reserve_numbers(call, _count_contributions(model.manifest, documents, options), "send fewer, or set top_k")
     work = classify(model, documents, on_overflow=options.on_overflow, deadline=call.deadline)

@@ -27,7 +27,7 @@ from artifact.loading import load_export
 from artifact.local import Model
 from artifact.manifest import MANIFEST, sha256_of, version_folder
 from artifact.tables.reading import Field
-from service.offline.compute import Compute, Options, choose_fields, choose_task, prepare
+from service.offline.compute import Compute, Options, choose_encoding, choose_fields, choose_task, prepare
 from service.offline.inputs import PART_BYTES, PART_ROWS, InputFile, Part, absolute, find_inputs, read_parts
 from service.offline.outputs import ERRORS, Counts, Format, Output, compute_part
 
@@ -48,6 +48,7 @@ class Job:
     sha256: str
     """Hash of the manifest of the export, which has the hashes of its files."""
     fields: tuple[Field, ...]
+    encoding: str
     options: Options
     output: Output
 
@@ -82,7 +83,8 @@ def batch(
     fields = choose_fields(chosen, options, model.manifest.name)
     prepare(model, chosen, fields, options)
     inputs = find_inputs(patterns)
-    job = Job(export, sha256_of(export / MANIFEST), fields, options, Output(absolute(folder), chosen, format))
+    encoding = choose_encoding(model.manifest, options)
+    job = Job(export, sha256_of(export / MANIFEST), fields, encoding, options, Output(absolute(folder), chosen, format))
     done = job.output.start({**_description(job, model), "inputs": [file._asdict() for file in inputs]})
     if done is None:
         try:
@@ -171,7 +173,7 @@ def _read(files: pyarrow.Table, job: Job) -> Iterator[pyarrow.Table]:
     """Parts of files, pickled."""
     for file in files.to_pylist():
         try:
-            for part in read_parts(file["path"], job.fields):
+            for part in read_parts(file["path"], job.fields, job.encoding):
                 yield pyarrow.Table.from_pylist([{**file, "part": pickle.dumps(part), "problem": None}], PART)
         except InputError as error:
             yield pyarrow.Table.from_pylist([{**file, "part": b"", "problem": str(error)}], PART)

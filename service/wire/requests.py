@@ -12,6 +12,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import QueryParams
 
+from artifact.encodings import MARK, codec_of, decode
 from artifact.errors import InvalidInput
 from artifact.matching import Text
 from service.errors import DeadlineExceeded, MalformedInput, PayloadTooLarge, UnsupportedEncoding, UnsupportedMedia
@@ -28,6 +29,8 @@ T = TypeVar("T")
 DOCUMENT_TYPES = (JSON, TEXT, BINARY, NDJSON)
 """Media types of `POST /v1/classify`."""
 CHARSET = re.compile(r"charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
+UTF8_NAMES = ("utf_8", "ascii")
+"""Codecs of charsets that stand for UTF-8; of such a text, bytes that are not UTF-8 stay as they are."""
 MAX_LOCATION_LENGTH = 32
 MAX_LISTS_AND_KEYS = 100_000
 """Limit of lists, objects and keys in a body: parsing a million of them takes seconds and half a gigabyte."""
@@ -54,14 +57,21 @@ MAX_LISTED_ERRORS = 1000
 def check_media_type(call: Call, *allowed: str) -> str:
     """Return the media type, in lower case. Raises: UnsupportedMedia or UnsupportedEncoding, naming those allowed."""
     check_content_encoding(call)
-    given, _, parameters = (call.header("content-type") or "").partition(";")
-    given = given.strip().lower()
+    given, charset = _content_type(call)
     if given not in allowed:
         raise UnsupportedMedia(f"send the body as {', '.join(allowed)}")
-    charset = CHARSET.search(parameters) if parameters else None
-    if given != BINARY and charset and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
-        raise UnsupportedMedia("send text as UTF-8, or bytes of any encoding as application/octet-stream")
+    if given == TEXT and charset and not codec_of(charset):
+        raise UnsupportedMedia("the charset is unknown; send text as UTF-8")
+    if given in (JSON, NDJSON) and charset and codec_of(charset) not in UTF8_NAMES:
+        raise UnsupportedMedia(f"send {given} as UTF-8")
     return given
+
+
+def _content_type(call: Call) -> tuple[str, str]:
+    """Media type in lower case and charset of the body, as the client names them; empty if it does not."""
+    given, _, parameters = (call.header("content-type") or "").partition(";")
+    charset = CHARSET.search(parameters) if parameters else None
+    return given.strip().lower(), charset[1] if charset else ""
 
 
 def check_content_encoding(call: Call) -> None:
@@ -111,6 +121,7 @@ async def parse_body(call: Call, parse: Callable[[bytes], T], body: bytes) -> T:
 
     Raises: DeadlineExceeded, NotReady, ClientDisconnect, and what `parse` raises.
     """
+    body = body.removeprefix(MARK)
     if _is_quick(body):  # no task has to watch the connection
         return parse(body)
     try:
@@ -169,6 +180,24 @@ def read_document(call: Call, place: str, document: str | bytes) -> bytes:
     content = document.encode() if isinstance(document, str) else document
     check_size(place, content, call.settings.max_document_bytes)
     return content
+
+
+def decode_text(call: Call, documents: list[bytes]) -> list[bytes]:
+    """The document of a body of text as UTF-8: from the charset that the client names, or UTF-16 or UTF-32.
+
+    Documents of other media types are returned as they are.
+
+    Raises: UnsupportedMedia if the text is not in the named charset; PayloadTooLarge.
+    """
+    given, charset = _content_type(call)
+    if given != TEXT:
+        return documents
+    named = codec_of(charset)
+    try:
+        decoded = decode(documents[0], "" if named in UTF8_NAMES else named)
+    except ValueError as error:
+        raise UnsupportedMedia(f"the text {error}; name its charset, or send UTF-8") from None
+    return [read_document(call, "input 0", decoded)]
 
 
 def reserve_numbers(call: Call, count: int, hint: str) -> None:

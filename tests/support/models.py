@@ -8,8 +8,8 @@
 """
 
 import threading
-from collections.abc import Callable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType, TracebackType
 from typing import Any, Literal
 
 import httpx
@@ -91,11 +91,11 @@ def head_of(model: LoadedModel) -> Backend:
     return model.head
 
 
-def classifier(name: str = "mood", version: int = 1) -> LoadedModel:
-    """Return a classifier of documents."""
+def classifier(name: str = "mood", version: int = 1, kind: str = "words") -> LoadedModel:
+    """Return a classifier of documents, of words or of bytes."""
     manifest = ClassifierManifest.model_validate(
         {
-            **_common(name, version),
+            **_common(name, version, {"model": {"kind": kind}}),
             "task": "text-classification",
             "files": [_file("model.onnx", bucket) for bucket in BUCKETS],
             "inputs": TEXT_INPUTS,
@@ -200,7 +200,7 @@ def serving(*models: LoadedModel, settings: Settings | None = None, table: Table
     return ServingClient(Engine(models, chosen, metrics), metrics, chosen, table)
 
 
-def _common(name: str, version: int) -> dict[str, Any]:
+def _common(name: str, version: int, recipe: Mapping[str, object] = MappingProxyType({})) -> dict[str, Any]:
     """Return the fields that every manifest has."""
     return {
         "schema_version": 2,
@@ -209,7 +209,7 @@ def _common(name: str, version: int) -> dict[str, Any]:
         "golden": {"path": "golden.npz", "sha256": SHA256},
         "tolerance": 1e-6,
         "training": {
-            "recipe": {},
+            "recipe": dict(recipe),
             "data": "none",
             "device": "none",
             "seconds": 0,

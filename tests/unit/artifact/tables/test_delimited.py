@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 from artifact.errors import InputError
 from artifact.tables import streams
 from artifact.tables.delimited import Delimited
+from artifact.tables.streams import text_of
 from artifact.tables.table import BadRow
 
+NOT_UTF8 = " is not UTF-8; --encoding names the encoding, such as cp1252"
 QUOTES = 'a quote in a quoted cell must be written twice ("")'
 
 
 def opened(content: bytes | str, *, is_tsv: bool = False) -> Delimited:
     raw = io.BytesIO(content if isinstance(content, bytes) else content.encode())
-    return Delimited(io.BufferedReader(raw), raw, "a", is_tsv=is_tsv)
+    return Delimited(text_of(raw, "a"), raw, "a", is_tsv=is_tsv)
 
 
 def rows(content: bytes | str, *columns: str, is_tsv: bool = False) -> list[tuple[int, Sequence[str] | str]]:
@@ -94,7 +96,7 @@ def test_tsv_has_no_quotes(content: str, expected: list[tuple[int, tuple[str, ..
         ('"one\n\n1"\nlast,y\n', [(2, "expected 2 columns, not 1"), (5, ("last", "y"))]),
         ("o\rne,x\nlast,y\n", [(2, "a carriage return in a cell without quotes"), (3, ("last", "y"))]),
         (b'caf\x82\xe9,x\n"two\nt\xc3\xa9hree\xe9",y\nlast,y\n', [
-            (2, "byte 4 of line 2 is not UTF-8"), (3, "byte 8 of line 4 is not UTF-8"), (5, ("last", "y")),
+            (2, "byte 4 of line 2" + NOT_UTF8), (3, "byte 8 of line 4" + NOT_UTF8), (5, ("last", "y")),
         ]),
     ],
 )  # fmt: skip
@@ -109,7 +111,7 @@ def test_bad_row_keeps_its_place_and_the_next_is_read(
     [
         ("t,l\rone,x\r", False, "a:1: the lines end in carriage returns; save the file with line feeds"),
         ("t\tl\rone\tx\r", True, "a:1: the lines end in carriage returns; save the file with line feeds"),
-        (b"t\xe9,l\n", False, "a:1: byte 2 of line 1 is not UTF-8"),
+        (b"t\xe9,l\n", False, "a:1: byte 2 of line 1" + NOT_UTF8),
         ('"t,l\none,x\n', False, "a:1: a quote opens a cell and is never closed"),
     ],
 )

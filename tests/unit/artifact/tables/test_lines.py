@@ -9,13 +9,14 @@ import pytest
 from artifact.errors import InputError
 from artifact.tables import streams
 from artifact.tables.lines import JsonLines
+from artifact.tables.streams import text_of
 from artifact.tables.table import Absent, BadRow
 
 
 def rows(content: bytes | str, *columns: str) -> list[tuple[int, Any]]:
     """Line and cells of each row, or why there are none."""
     raw = io.BytesIO(content if isinstance(content, bytes) else content.encode())
-    table = JsonLines(io.BufferedReader(raw), raw, "a")
+    table = JsonLines(text_of(raw, "a"), raw, "a")
     assert table.columns is None
     found = table.rows(columns)
     return [(int(place.removeprefix("a:")), row.reason if isinstance(row, BadRow) else row) for place, row in found]
@@ -62,7 +63,7 @@ def test_bad_line_keeps_its_place_and_the_next_is_read() -> None:
         "not JSON",
         *(f"expected an object, not {kind}" for kind in ("a list", "a string", "a number", "a boolean", "null")),
         "not JSON",
-        "byte 8 of the line is not UTF-8",
+        "byte 8 of line 9 is not UTF-8; --encoding names the encoding, such as cp1252",
         "not JSON",
     ]
     assert (found[0][1], found[-1][1]) == ((0,), (9,))

@@ -25,7 +25,7 @@ SPLIT = Field("split", "a label", "--split", is_required=False)
 
 def read(path: Path, *fields: Field, kind: str | None = None) -> list[Any]:
     """Line and values of each row, or why there are none."""
-    with open_table(path, kind) as table:
+    with open_table(path, kind=kind) as table:
         found = [(place.rpartition(":")[2], row) for place, row in read_fields(table, fields)]
     return [(int(line), row.reason if isinstance(row, BadRow) else row) for line, row in found]
 
@@ -57,7 +57,7 @@ def test_format_may_be_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "a").write_text("text\none\n")
     assert read(tmp_path / "a", TEXT, kind=".csv") == [(2, (b"one",))]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "one"}\n')))
-    with open_table(STDIN, ".jsonl") as table:
+    with open_table(STDIN, kind=".jsonl") as table:
         assert list(read_fields(table, [TEXT])) == [("stdin:1", (b"one",))]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from artifact.encodings import is_utf8
 from artifact.errors import InputError
 from artifact.tables.containers import HEAD
 from artifact.tables.streams import STDIN, kind_of, name_of, opened, text_of
@@ -84,3 +85,39 @@ def test_minus_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         assert raw.read() == b"text"
     assert name_of(STDIN) == "stdin"
     assert not sys.stdin.buffer.closed
+
+
+GREETING = "Привет"
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize(
+    ("encoding", "named"),
+    [
+        *((encoding, "") for encoding in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")),
+        ("utf-16-be", "utf_16"),
+        ("cp1251", "cp1251"),
+        ("koi8-r", "koi8_r"),
+        ("utf-8", "utf_8"),
+    ],
+)
+def test_text_in_any_encoding_becomes_utf_8(mark: str, encoding: str, named: str) -> None:
+    text = f"text,label\n{GREETING}!,x\r\n" * 2000
+    mark = mark if "utf" in encoding else ""
+    stream = text_of(io.BytesIO((mark + text).encode(encoding)), "a", named)
+    lines = list(iter(lambda: stream.readline(1000), b""))
+    assert b"".join(lines).decode() == text
+    assert stream.encoding.replace("-", "_").startswith(encoding.replace("-", "_")[:6])
+
+
+def test_what_cannot_be_decoded_is_not_utf_8() -> None:
+    for raw, named in ((b"a\n\x81\nb\n", "cp1252"), ("a\n\ud800\nb\n".encode("utf-16", "surrogatepass"), "")):
+        lines = text_of(io.BytesIO(raw), "a", named).readlines()
+        assert [is_utf8(line) for line in lines] == [True, False, True]
+
+
+def test_text_that_ends_inside_a_character_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes("text\n".encode("utf-16")[:-1])
+    with pytest.raises(InputError, match=f"^{path}: it is not utf-16"), opened(path) as raw:
+        text_of(raw, str(path)).read()

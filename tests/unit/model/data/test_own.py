@@ -15,14 +15,18 @@ import pytest
 import torch
 from pyarrow import parquet
 
+from artifact.encodings import RAW, codec_of
 from artifact.manifest import ClassifierManifest, MatcherManifest, read_manifest
 from model.config.data import DocumentsConfig, PairsConfig
+from model.config.recipes import choose_recipe
+from model.config.run import ClassificationRun
 from model.data import own
 from model.data.documents import DocumentSet, load_test, load_training
 from model.data.own import NO_FILES, Columns, HeldOut
 from model.data.pairs import SPLITS, load_pairs
 from model.errors import UserError
 from model.tasks.base import backend_run, module_runs
+from model.tasks.classification import Classification
 from model.tasks.tfidf import value_of
 from model.training import checkpoint
 from model.training.trained import find_run, load_trained
@@ -137,7 +141,7 @@ def test_folder_of_splits_is_no_folder_of_labels(write: Write, tmp_path: Path) -
         read(tmp_path / "texts")
 
 
-def test_folder_holds_a_folder_of_files_in_any_encoding_for_each_class(write: Write, tmp_path: Path) -> None:
+def test_folder_holds_a_folder_of_files_for_each_class(write: Write, tmp_path: Path) -> None:
     files = {
         "good/1.txt": b"caf\xe9",
         "good/deep/2": bytes(range(256)),
@@ -153,8 +157,68 @@ def test_folder_holds_a_folder_of_files_in_any_encoding_for_each_class(write: Wr
     assert found == {
         ((files["good/1.txt"],), "good"),
         ((files["good/deep/2"],), "good"),
-        ((files["bad ones/3.html"],), "bad ones"),
+        (("Größe".encode(),), "bad ones"),
     }
+    _, notes = own.read_with_notes(tmp_path / "texts", Columns(("text",), "label"))
+    told = "2 texts are not UTF-8, the first is {}/texts/good/1.txt; --encoding names their encoding, such as cp1252"
+    assert notes == (told.format(tmp_path),)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.csv.gz"])
+def test_table_may_be_utf_16_or_32(write: Write, encoding: str, name: str) -> None:
+    rows = [("A naïve film, “5 €”", "größer"), ("Two", "x")]
+    if name == "a.jsonl":
+        text = json_lines([{"text": text, "label": label} for text, label in rows])
+    else:
+        sign, quote = ("\t", "") if "tsv" in name else (",", '"')
+        lines = [f"{quote}{text}{quote}{sign}{label}" for text, label in rows]
+        text = "\r\n".join([f"text{sign}label", *lines, ""])
+    content = text.encode(encoding)
+    path = write(name, gzip.compress(content) if name.endswith("gz") else content)
+    assert read(path) == [((text.encode(),), label) for text, label in rows]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "mac-roman", "utf-16-be"])
+def test_option_names_the_encoding(write: Write, encoding: str) -> None:
+    path = write("a.csv", "text,label\ndéjà vu,größer\n".encode(encoding))
+    found = own.read(path, Columns(("text",), "label", encoding=codec_of(encoding)))
+    assert [(row.texts, row.label) for row in found] == [(("déjà vu".encode(),), "größer")]
+    write("folder/x/1.txt", "déjà vu".encode(encoding))
+    (row,) = own.read(path.parent / "folder", Columns(("text",), "label", encoding=codec_of(encoding)))
+    assert row.texts == ("déjà vu".encode(),)
+
+
+def test_run_remembers_its_encoding(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "".join(f"größe {i},{'äö'[i % 2]}\n" for i in range(40))
+    path, runs = write("a.csv", ("text,label\n" + rows).encode("cp1252")), tmp_path / "runs"
+    assert train(path, runs) == 2
+    told = f"error: {path}:2: byte 3 of line 2 is not UTF-8; --encoding names the encoding, such as cp1252\n"
+    assert capsys.readouterr().err == told
+    assert train(path, runs, "--encoding", "windows-1252") == 0
+    assert "classes: ä 20, ö 20" in capsys.readouterr().out
+    assert call("evaluate", runs / "a", "--device", "cpu") == 0
+    with pytest.raises(SystemExit):
+        train(path, runs, "--encoding", "klingon")
+    assert (
+        "argument --encoding: unknown: 'klingon'; name one such as utf-16, latin-1 or cp1252" in capsys.readouterr().err
+    )
+
+
+def test_model_of_bytes_reads_them_as_they_are(write: Write, tmp_path: Path) -> None:
+    content = "\ufeffGröße".encode("utf-16-le")
+    for i in range(40):
+        write(f"texts/{'xy'[i % 2]}/{i}", content + bytes([i, 0]))
+    columns = Columns(("text",), "label", encoding=RAW)
+    found, notes = own.read_with_notes(tmp_path / "texts", columns)
+    assert notes == ()
+    assert {row.texts[0][: len(content)] for row in found} == {content}
+    recipe = choose_recipe("lra-text", None, ["data.name=own", "training.batch_size=4"], None)
+    assert isinstance(recipe, ClassificationRun)
+    assert recipe.model.kind == "bytes"
+    task = Classification(recipe)
+    task.load(tmp_path / "texts")
+    assert all(text.startswith(content) for text in task.data.train.texts)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
@@ -191,7 +255,11 @@ TABLE_ERRORS: list[tuple[str, bytes | str, str]] = [
     ("a.csv", 'text,label\n"one\n\n1",x\ntwo,y,z\n', ":5: expected 2 columns, not 3; cells with commas need quotes\n"),
     ("a.csv", "text,label\n\n\none,x\n\ntwo,y,z\n", ":6: expected 2 columns, not 3"),
     ("a.csv", 'text,label\none,x\n"two\n\n2",y,z\n', ":3: expected 2 columns, not 3"),
-    ("a.csv", b"text,label\none,x\ncaf\x82\xe9,y\n", ":3: byte 4 of line 3 is not UTF-8"),
+    (
+        "a.csv",
+        b"text,label\none,x\ncaf\x82\xe9,y\n",
+        ":3: byte 4 of line 3 is not UTF-8; --encoding names the encoding, such as cp1252\n",
+    ),
     ("a.csv", b'text,label\none,x\n"two\nthree\xe9",y\n', ":3: byte 6 of line 4 is not UTF-8"),
     ("a.csv", 'text,label\none,x\n"two"2,y\n', ':3: a quote in a quoted cell must be written twice ("")\n'),
     ("a.csv", 'text,label\n"a \\"b\\"",y\n', ':2: a quote in a quoted cell must be written twice (""), not as \\"\n'),
@@ -214,7 +282,7 @@ LINES_ERRORS: list[tuple[str, bytes | str, str]] = [
         ":1: label must be a string, an integer or a boolean, not a fraction",
     ),
     ("a.jsonl", '{"text": "one", "label": ["x"]}\n', ":1: label must be a string, an integer or a boolean, not a list"),
-    ("a.jsonl", b'{"text": "one"}\n{"t\x82\xe9"}\n', ":2: byte 4 of the line is not UTF-8"),
+    ("a.jsonl", b'{"text": "one"}\n{"t\x82\xe9"}\n', ":2: byte 4 of line 2 is not UTF-8; --encoding"),
     ("a.jsonl", "\n\n", " has no rows\n"),
 ]
 OTHER_ERRORS: list[tuple[str, bytes | str, str]] = [
@@ -703,7 +771,7 @@ def test_folder_of_documents_is_trained_exported_and_served(
     for i, topic in enumerate(TOPICS):
         write(f"topics/{topic}/{i}.txt", sentence(generator, topic).encode("utf-16"))
     assert train(path, tmp_path / "runs", one_length=False) == 0
-    assert "no TF-IDF baseline: scikit-learn finds no words in the texts\n" in capsys.readouterr().out  # UTF-16
+    assert "TF-IDF and logistic regression" in capsys.readouterr().out  # it finds words: the texts are decoded
     run, exports = tmp_path / "runs" / "topics-seed0", tmp_path / "exports"
     assert call("export", run, "--data", path, "--out", exports, "--device", "cpu") == 0
     manifest = read_manifest(exports / "topics" / "1")

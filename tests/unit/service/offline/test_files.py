@@ -62,7 +62,7 @@ def test_file_of_one_text_is_no_pair(tmp_path: Path) -> None:
 def test_minus_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     for content, kind in ((b'{"text":"1"}\n', ".jsonl"), (b"text\n1\n", ".csv")):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-        ((place, row),) = read_rows(STDIN, TEXT, kind)
+        ((place, row),) = read_rows(STDIN, TEXT, kind=kind)
         assert (place.partition(":")[0], row) == ("stdin", (b"1",))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"text\n1\n")))
     assert list(read_inputs([STDIN], TEXT)) == [("stdin", (b"text\n1\n",))]

@@ -107,7 +107,8 @@ def test_bad_rows_keep_their_places(tmp_path: Path, end: str, pack: Callable[[by
     table = tmp_path / f"a.csv{end}"
     table.write_bytes(pack(b'id,text\n1,"a\nb"\n2\n3,\xff\n4,c\n'))
     (part,) = parts_of(table)
-    rows = [(b"a\nb",), BadRow("expected 2 columns, not 1"), BadRow("byte 3 of line 5 is not UTF-8"), (b"c",)]
+    not_utf8 = BadRow("byte 3 of line 5 is not UTF-8; --encoding names the encoding, such as cp1252")
+    rows = [(b"a\nb",), BadRow("expected 2 columns, not 1"), not_utf8, (b"c",)]
     assert part.rows == [(f"{table}:{line}", row) for line, row in zip((2, 4, 5, 6), rows, strict=True)]
 
 

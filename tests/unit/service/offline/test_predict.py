@@ -158,6 +158,32 @@ def test_files_of_rows_need_no_option(command: Command, tmp_path: Path) -> None:
     assert [line["score"] for line in found] == [0.75, 0.75]
 
 
+def test_documents_are_decoded_for_models_of_words(command: Command, tmp_path: Path) -> None:
+    for name, content in (("a", "++-".encode("utf-16")), ("b", "+é".encode("latin-1")), ("c", b"\xef\xbb\xbf-")):
+        (tmp_path / name).write_bytes(content)
+    files = [tmp_path / name for name in "abc"]
+    _, lines = command.run(classifier(), files=files)
+    assert [line["coverage"]["bytes_total"] for line in lines] == [3, 2, 1]
+    told = f"1 texts are not UTF-8, the first is {tmp_path}/b; --encoding names their encoding, such as cp1252\n"
+    assert command.errors == told
+    _, lines = command.run(classifier(), files=files, encoding="latin_1")
+    assert [line["coverage"]["bytes_total"] for line in lines] == [3, 3, 1]
+    assert command.errors == ""
+    _, lines = command.run(classifier(kind="bytes"), files=files)
+    assert [line["coverage"]["bytes_total"] for line in lines] == [8, 2, 4]
+    assert command.errors == ""
+
+
+def test_tables_are_decoded(command: Command, tmp_path: Path) -> None:
+    for name, encoding in (("a.csv", "utf-16"), ("b.csv", "latin-1"), ("c.tsv", "utf-8")):
+        (tmp_path / name).write_text("text\n+é\n", encoding=encoding)
+    code, lines = command.run(classifier(), files=[tmp_path / name for name in ("a.csv", "b.csv", "c.tsv")])
+    assert code == 1
+    assert lines[1]["error"]["detail"].startswith("byte 2 of line 2 is not UTF-8; --encoding names the encoding")
+    code, lines = command.run(classifier(), files=[tmp_path / "a.csv", tmp_path / "b.csv"], encoding="latin_1")
+    assert (code, [line["label"] for line in lines]) == (0, ["positive", "positive"])
+
+
 def test_series_are_read_from_tables(command: Command, tmp_path: Path) -> None:
     table = tmp_path / "table"
     table.write_text("heat,load\n" + "".join(f"{step + 4},{step}\n" for step in range(1, 5)))

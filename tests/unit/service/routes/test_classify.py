@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from service.settings import Settings
 from service.wire import requests
 from tests.support.models import answer, backend_of, classifier, matcher, serving
 from tests.support.problems import check_problem
@@ -113,3 +114,27 @@ async def test_problem_names_the_wrong_value(
     assert problem["instance"] == "/v1/classify"
     assert problem["type"] == f"urn:longdoc:error:{code}"
     assert problem.get("errors") == errors
+
+
+async def test_models_of_bytes_read_text_as_it_is() -> None:
+    """UTF-16 would be refused, or decoded, in front of a model of words."""
+    body = "\ufeff++-".encode("utf-16-le")
+    async with serving(classifier(kind="bytes"), classifier("words")) as client:
+        for kind in ("text/plain", "text/plain; charset=utf-16", "application/octet-stream"):
+            headers = {"content-type": kind}
+            found = answer(await client.post("/v1/classify?model=mood", content=body, headers=headers))
+            assert found["results"][0]["coverage"] == whole(8)
+            response = await client.post("/v1/classify?model=words", content=body, headers=headers)
+            if kind == "application/octet-stream":
+                problem = check_problem(response, 422, "invalid_input")
+                assert problem["errors"][0]["loc"] == "inputs.0"
+            else:
+                assert answer(response)["results"][0]["coverage"] == whole(3)
+
+
+async def test_decoded_text_is_within_the_limit_of_a_document() -> None:
+    settings = Settings(max_document_bytes=20)
+    async with serving(classifier(), settings=settings) as client:
+        for text, status in (("é" * 10, 200), ("é" * 11, 413)):
+            body, headers = text.encode("latin-1"), {"content-type": "text/plain; charset=latin-1"}
+            assert (await client.post("/v1/classify", content=body, headers=headers)).status_code == status

@@ -128,6 +128,7 @@ def test_one_wrong_value_is_one_error(schema: type[BaseModel], inputs: object, p
         ("text/plain", "text/plain"),
         (" TEXT/Plain ; charset=utf-8", "text/plain"),
         ('text/plain; Charset="UTF-8"', "text/plain"),
+        ("text/plain; charset=windows-1252", "text/plain"),
         ("application/octet-stream; charset=latin-1", "application/octet-stream"),
     ],
 )
@@ -141,7 +142,8 @@ async def test_spellings_of_the_media_type_are_accepted(given: str, found: str) 
     [
         ({}, "send the body as text/plain, application/json"),
         ({"content-type": "text/html"}, "send the body as text/plain, application/json"),
-        ({"content-type": "text/plain; charset=latin-1"}, "send text as UTF-8"),
+        ({"content-type": "text/plain; charset=klingon"}, "the charset is unknown; send text as UTF-8"),
+        ({"content-type": "application/json; charset=latin-1"}, "send application/json as UTF-8"),
     ],
 )
 async def test_other_media_types_are_rejected(headers: dict[str, str], message: str) -> None:
