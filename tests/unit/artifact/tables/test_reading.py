@@ -47,7 +47,7 @@ def test_format_is_that_of_the_name(tmp_path: Path, name: str) -> None:
         if "json" in name:
             first, lines = 1, [json.dumps(row) for row in rows]
         content = "\n".join(lines).encode()
-        packed = {"gz": gzip.compress(content), "XZ": lzma.compress(content)}
+        packed = {"gz": gzip.compress(content, mtime=0), "XZ": lzma.compress(content)}
         path.write_bytes(packed.get(name.rpartition(".")[2], content))
     assert read(path, TEXT, LABEL, SPLIT) == [(first, (b"one", "x", "")), (first + 1, (b"two", "y", ""))]
     assert is_table(name)
@@ -137,7 +137,7 @@ def test_rows_without_a_column_are_bad(tmp_path: Path) -> None:
             b"PK\x03\x04" + bytes(26) + b"[Content_Types].xml",
             "; it is an Office document, such as .xlsx or .docx; ",
         ),
-        ("a.parquet.gz", gzip.compress(b"PAR1"), "; it is compressed with gzip; unpack it"),
+        ("a.parquet.gz", gzip.compress(b"PAR1", mtime=0), "; it is compressed with gzip; unpack it"),
         ("a.json", b'[{"text": "a"}]', "; it is a JSON array: write one object a line and end its name in .jsonl"),
         (
             "a.json",
@@ -165,7 +165,7 @@ def test_other_files_are_refused_by_name(tmp_path: Path, name: str, content: byt
     ("content", "message"),
     [
         (b"text,label\n", "expected Parquet"),
-        (gzip.compress(b"PAR1"), "expected Parquet, but it is compressed with gzip"),
+        (gzip.compress(b"PAR1", mtime=0), "expected Parquet, but it is compressed with gzip"),
         (b"", "expected Parquet"),
     ],
 )
