@@ -26,6 +26,7 @@ WORDS = st.sampled_from(
     ["", " ", "NA", "null", "a", "b c", '"', '""', '\\"', "é", "\ufeff", "x;y", "1,5", "'", "\u2028"]
 )
 CELL = st.one_of(WORDS, st.lists(WORDS, max_size=4).map("".join))
+ENCODING = st.sampled_from([*["utf-8"] * 6, "latin-1", "utf-16", "utf-16-be", "utf-32"])
 SIGN = st.sampled_from([",", ";", "|", "\t"])
 END = st.sampled_from(["\n", "\r\n", "\n\n", "\n \n", "\r"])
 
@@ -42,7 +43,7 @@ def delimited(draw: st.DrawFn) -> tuple[str, bytes]:
         cells = draw(st.lists(CELL, min_size=len(header) - draw(st.integers(0, 1)), max_size=len(header)))
         lines.append(sign.join(_quoted(cell) if draw(st.booleans()) else cell for cell in cells))
     text = draw(st.sampled_from(["", "\ufeff", "\n"])) + "".join(line + draw(END) for line in lines)
-    content = text.encode() if draw(st.integers(0, 9)) else text.encode("latin-1", "replace")
+    content = text.encode(draw(ENCODING), "replace")
     return draw(st.sampled_from(["a.csv", "a.tsv"])), content
 
 
@@ -63,7 +64,7 @@ def lines(draw: st.DrawFn) -> tuple[str, bytes]:
         draw(st.one_of(objects.map(json.dumps), st.sampled_from(["", " ", "{", "[]", "1", '{"text": "a"'])))
         for _ in range(draw(st.integers(0, 6)))
     ]
-    return "a.jsonl", "\n".join(written).encode()
+    return "a.jsonl", "\n".join(written).encode(draw(ENCODING), "replace")
 
 
 @st.composite
