@@ -1,8 +1,8 @@
 """Parses large bodies in two other processes, so that the event loop stays responsive.
 
 A thread would not help, because JSON parsers hold the GIL. One process parses bodies of up to SHORT_BYTES, the other
-longer ones. Each parses one body at a time, the shortest first. A body lets another one that is shorter by 1 MB pass if
-that arrives up to AGEING_S later.
+longer ones. Each parses one body at a time, shorter ones first: for each MB that a body is longer, others that arrive
+up to AGEING_S later may overtake it.
 
 A process starts with its first body, and again after it has ended. From its first job on, it has a lower priority than
 the server. A job that exceeds its limit of time or memory ends its process; the bodies that waited are parsed by a new
@@ -19,6 +19,7 @@ import itertools
 import logging
 import math
 import os
+import pickle
 import resource
 import signal
 import socket
@@ -28,7 +29,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -51,6 +52,8 @@ AGEING_S = 4.0
 """Seconds for which a waiting body lets others pass, for each MB that these are shorter."""
 JOB_S = 5.0
 """Processor time of a job, in addition to a second for each MB. Parsing takes a tenth of a second for each MB."""
+TICK_S = 1.0
+"""Interval at which the time of a job is counted."""
 HANG_S = 30.0
 """Time after which a job counts as hanging, if the deadline of requests is not longer."""
 MEMORY_PER_BYTE = 32
@@ -58,9 +61,8 @@ MEMORY_PER_BYTE = 32
 DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG of Linux's `prctl`: the signal that a process gets when its parent ends."""
 MB = 2**20
-TOO_MUCH_MEMORY = "the body needs too much memory to parse"
 REASONS: Mapping[int | None, str] = {-signal.SIGXCPU: "time", -signal.SIGABRT: "memory"}
-"""Exit code of a process -> the limit that its job exceeded, a value of the label `reason`; else `other`."""
+"""Exit code of a process -> value of the label `reason`; `other` for all other codes."""
 
 
 class Parser:
@@ -106,11 +108,14 @@ class _Job:
     body: bytes
     arrived: float
     outcome: asyncio.Future[Any]
+    size: int = field(init=False)
+    """Bytes of the body."""
+    limit_s: float = field(init=False)
+    """Maximum processor time."""
 
-    @property
-    def limit_s(self) -> float:
-        """Maximum processor time."""
-        return JOB_S + len(self.body) / MB
+    def __post_init__(self) -> None:
+        self.size = len(self.body)
+        self.limit_s = JOB_S + self.size / MB
 
 
 class _Process:
@@ -134,9 +139,11 @@ class _Process:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._waiting: list[tuple[float, int, _Job]] = []
-        """Heap of jobs by the time at which longer jobs that wait since then are first, and by arrival."""
+        """Heap of (arrival + AGEING_S for each MB, number, job): the smallest is run next."""
         self._numbers = itertools.count()
         self._running: _Job | None = None
+        self._timer: asyncio.TimerHandle
+        """Counts the time of the running job."""
         self._working: asyncio.Task[None] | None = None
 
     @property
@@ -156,7 +163,7 @@ class _Process:
         if self._is_closed:
             raise self._closed()
         job = _Job(function, body, time.monotonic(), asyncio.get_running_loop().create_future())
-        heapq.heappush(self._waiting, (job.arrived + AGEING_S * len(body) / MB, next(self._numbers), job))
+        heapq.heappush(self._waiting, (job.arrived + AGEING_S * job.size / MB, next(self._numbers), job))
         if self._working is None or self._working.done():
             self._working = asyncio.create_task(self._run_waiting())
         try:
@@ -180,13 +187,13 @@ class _Process:
             if job.outcome.done():  # its client has left
                 continue
             self._running = job
-            hang = loop.call_later(self._hang_s, self._kill)
+            self._watch(self._hang_s)
             try:
                 succeeded, result = await loop.run_in_executor(self._executor, self._ask, job)
             except Exception as error:  # the job cannot be sent, or the executor is closed
                 succeeded, result = False, self._closed() if self._is_closed else error
             finally:
-                hang.cancel()
+                self._timer.cancel()
                 self._running = None
             if job.outcome.done():
                 continue
@@ -195,12 +202,21 @@ class _Process:
             else:
                 job.outcome.set_exception(result)
 
+    def _watch(self, left_s: float) -> None:
+        """Kill the process when its job has run for `left_s`. A pause of the whole server counts as one tick."""
+        if left_s <= 0:
+            self._kill()
+        tick_s = min(TICK_S, left_s)
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, tick_s), self._watch, left_s - tick_s)
+
     def _ask(self, job: _Job) -> tuple[bool, Any]:
         """Send a job and wait for its outcome: whether the function returned, and its result or error."""
+        if self._connection is None and (error := self._start()) is not None:
+            return False, error
+        assert self._connection is not None
         try:
-            connection = self._connection or self._start()
-            connection.send((job.function, job.body, job.limit_s))
-            outcome: tuple[bool, Any] = connection.recv()
+            self._connection.send((job.function, job.body, job.limit_s))
+            outcome: tuple[bool, Any] = pickle.loads(self._connection.recv_bytes())
         except (EOFError, OSError):
             code = self._end()
             return False, self._closed() if self._is_closed else self._ended(code, job)
@@ -211,11 +227,11 @@ class _Process:
         reason = REASONS.get(code, "other")
         self._metrics.parser_kills.labels(reason).inc()
         if reason == "time":
-            log.error("parsing a body of %d bytes took more than %.0f s of processor time", len(job.body), job.limit_s)
+            log.error("parsing a body of %d bytes took more than %.0f s of processor time", job.size, job.limit_s)
             return PayloadTooLarge("the body takes too long to parse")
         if reason == "memory":
-            log.error("parsing a body of %d bytes needed more than %d bytes", len(job.body), self._memory)
-            return PayloadTooLarge(TOO_MUCH_MEMORY)
+            log.error("parsing a body of %d bytes needed more than %d bytes", job.size, self._memory)
+            return PayloadTooLarge("the body needs too much memory to parse")
         log.error("the process that parses large bodies ended with code %s", code)
         return NotReady("the process that parses large bodies ended; send the request again")
 
@@ -224,21 +240,26 @@ class _Process:
         """The error of jobs after `close`."""
         return NotReady("the server is shutting down; send the request to another server")
 
-    def _start(self) -> Connection:
-        """Start the process. Raises: EOFError if the parser is closed."""
-        ours, theirs = socket.socketpair()
-        with theirs, self._lock:
+    def _start(self) -> Exception | None:
+        """Start the process; returns why it cannot be started."""
+        with self._lock:
             if self._is_closed:
-                ours.close()
-                raise EOFError
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "service.parser", str(theirs.fileno()), str(self._memory)],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-            )
-        self._connection = Connection(ours.detach())
-        return self._connection
+                return self._closed()
+            try:
+                ours, theirs = socket.socketpair()
+                with theirs:
+                    self._connection = Connection(ours.detach())
+                    self._process = subprocess.Popen(
+                        [sys.executable, "-P", "-m", "service.parser", str(theirs.fileno()), str(self._memory)],
+                        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                        pass_fds=[theirs.fileno()],
+                        stdin=subprocess.DEVNULL,
+                    )
+            except OSError as error:
+                log.error("the process that parses large bodies cannot be started: %s", error.strerror)
+                self._end()
+                return NotReady("large bodies cannot be parsed now; send the request again")
+        return None
 
     def _kill(self) -> None:
         """Kill the process, if one runs."""
@@ -277,7 +298,7 @@ def main(descriptor: int, memory: int) -> None:
             outcome = _run(*job)
             del job
             try:
-                connection.send(outcome)
+                connection.send_bytes(outcome)
             except OSError:  # the server was killed
                 return
             del outcome  # free its memory before the next job
@@ -290,19 +311,24 @@ def _receive(connection: Connection) -> tuple[Callable[[bytes], object], bytes, 
         job: tuple[Callable[[bytes], object], bytes, float] = connection.recv()
     except (EOFError, OSError):
         return None
+    except MemoryError:
+        os.abort()
     return job
 
 
-def _run(function: Callable[[bytes], object], body: bytes, limit_s: float) -> tuple[bool, object]:
-    """The outcome of a job: whether the function returned, and its result or error."""
+def _run(function: Callable[[bytes], object], body: bytes, limit_s: float) -> bytes:
+    """The pickled outcome of a job: whether the function returned, and its result or error.
+
+    Without memory, the process ends as it does in code in Rust.
+    """
     _limit(resource.RLIMIT_CPU, math.ceil(time.process_time() + limit_s))
     try:
-        return True, function(body)
+        return pickle.dumps((True, function(body)))
     except (MemoryError, SystemError):  # orjson raises SystemError
-        return False, PayloadTooLarge(TOO_MUCH_MEMORY)
+        os.abort()
     except Exception as error:
         error.__traceback__ = error.__context__ = None
-        return False, error
+        return pickle.dumps((False, error))
 
 
 def _limit_memory(memory: int) -> None:
@@ -314,7 +340,7 @@ def _limit_memory(memory: int) -> None:
 
 
 def _limit(what: int, value: int) -> None:
-    """Set a limit of the operating system for this process, unless it is lower already."""
+    """Set a soft limit of the operating system for this process; the hard limit stays."""
     _, most = resource.getrlimit(what)
     resource.setrlimit(what, (value if most == resource.RLIM_INFINITY else min(value, most), most))
 

@@ -6,7 +6,7 @@ import re
 HEAD = 4096
 """Number of first bytes that tell the format of a file."""
 FORMATS: tuple[tuple[str, bytes], ...] = (
-    ("a Parquet file", rb"PAR1|PARE"),
+    ("a Parquet file", rb"PAR1"),
     ("an Arrow file", rb"ARROW1|FEA1\0|\xff\xff\xff\xff[\0-\xff]{3}\0[\0-\xff]{3}\0"),
     ("an ORC file", rb"ORC[\0-\x08\n-\x1f][\0-\x08\x0b-\x1f]"),
     ("an Avro file", rb"Obj\x01"),

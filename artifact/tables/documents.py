@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from artifact.encodings import decode
+from artifact.encodings import RAW, decode
 from artifact.errors import InputError
 from artifact.tables.containers import HEAD, json_of
 from artifact.tables.streams import check_text, name_of, opened
@@ -16,7 +16,8 @@ def read_document(path: Path, encoding: str = "") -> bytes:
     with opened(path) as raw:
         content = raw.read()
     name = name_of(path)
-    check_text(content[:HEAD], name)
+    if encoding != RAW:
+        check_text(content[:HEAD], name)
     try:
         text = decode(content, encoding)
     except ValueError as error:

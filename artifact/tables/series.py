@@ -143,9 +143,12 @@ def number_of(cell: Any, *, has_commas: bool) -> float | None:
         if NUMBER.fullmatch(text) is None or ("," in text and not has_commas):
             return None
         cell = text.replace(",", ".")
-    elif not isinstance(cell, int | float | Decimal):
+    elif isinstance(cell, bool) or not isinstance(cell, int | float | Decimal):
         return None
-    value = float(cell)
+    try:
+        value = float(cell)
+    except OverflowError:  # an integer of over 308 digits
+        return None
     return value if math.isfinite(value) else None
 
 

@@ -95,9 +95,9 @@ def report(record: Record) -> str:
     missed = [name for name, value in ratios.items() if float(value) > GOAL]
     heads = [*(f"p{q} ms" for q in PERCENTS), f"p{PERCENTS[-1]} / {ALONE}", "their answers/s"]
     return (
-        f"Documents of 4,096 bytes; {settings['rate']:g} single requests a second at random moments, "
-        f"{settings['seconds']:g} s alone and beside each of the others, {settings['rounds']} rounds in turns; medians "
-        "over the rounds, of the ratio too. Server and all clients share the cores.\n\n"
+        f"Documents of 4,096 bytes and series of 300 KB; {settings['rate']:g} single requests a second at random "
+        f"moments, {settings['seconds']:g} s alone and beside each of the others, {settings['rounds']} rounds in "
+        "turns; medians over the rounds, of the ratio too. Server and all clients share the cores.\n\n"
         f"{table(['', *heads], rows)}\n"
         f"Goal, p99 at most {GOAL:g} times: {'missed ' + ', '.join(missed) if missed else 'reached'}.\n"
     )

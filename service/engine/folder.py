@@ -27,7 +27,7 @@ LOAD_TURN_S = 5.0
 """Time that a check waits for a load before it goes on with the others."""
 LOAD_LIMIT_S = 120.0
 """Time limit of a load. One that takes longer is refused; it continues, and its result is used if it ever ends. Longer
-than the limit in `artifact.backends.base`, after which a load ends by itself if it can."""
+than the limit of one batch in `artifact.backends.base`, so that a model that never ends is usually stopped before."""
 
 State = tuple[int, int]
 """State of the files of an export; see `state_of`."""

@@ -242,6 +242,21 @@ class Updater:
                 self._engine.remove(name, version)
         return failed
 
+    def drop_unwanted(self, selected: Mapping[str, Mapping[int, Export]]) -> None:
+        """Drop finished loads that are not needed any more.
+
+        These are loads of exports that are not selected, and of versions below a served one if the policy serves one.
+        """
+        wanted = {
+            export.path
+            for name, exports in selected.items()
+            for version, export in exports.items()
+            if not self._policy.takes_one(name)
+            or all(version >= model.manifest.version for model in self._engine.models.versions(name))
+        }
+        self._overdue &= wanted
+        self._folder.drop_others(wanted)
+
     async def _serve(self, export: Export) -> bool:
         """Load a version and serve it; return whether it is served."""
         path, name = export.path, export.path.parent.name

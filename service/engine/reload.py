@@ -134,7 +134,7 @@ class Reloader:
                 name, version = model.manifest.name, model.manifest.version
                 if (name, version) in deleted and name not in selected:
                     self._updater.remove_deleted(name, version)
-            self._folder.drop_others({export.path for exports in selected.values() for export in exports.values()})
+            self._updater.drop_unwanted(selected)
             self._apply_defaults(scan)
 
     def _report_unreadable(self, scan: Scan) -> None:

@@ -52,7 +52,7 @@ MAX_PENDING_LINES = 64
 """Maximum number of lines whose response has not been sent: enough to fill the batches of every slot."""
 MAX_PENDING_BYTES = 8 * 2**20
 """Maximum total size of these lines and of the details in their answers; one line alone may have more."""
-BLANK_LINES = re.compile(rb"\n(?:[ \t\r\v\f]*+\n)++")
+BLANK_LINES = re.compile(rb"\n[ \t\r\v\f\n]*\n")
 """Blank lines after a line. A small compressed body can contain millions; handling each one would take seconds."""
 RETRY_S = 0.1
 """Time between two attempts to enqueue a line while the queue is full."""
@@ -167,20 +167,28 @@ class BulkResponse(Response):
     async def _split(self) -> AsyncIterator[bytes]:
         """Lines of the body, without blank ones. Of a line that is too long, one byte more than the limit is kept.
 
-        Raises: Overloaded if all requests together hold too many bytes and no line is pending.
+        Raises: Overloaded if all requests together hold too many bytes and no line is pending; PayloadTooLarge if
+            there are as many bytes of blank lines as a body may have.
         """
         parts, size, limit = list[bytes](), 0, self._settings.max_body_bytes + len(b"\r") + 1
+        blank = 0
         async for chunk in self._chunks():
             *ends, rest = BLANK_LINES.sub(b"\n", chunk).split(b"\n")
-            if ends or (chunk and not size):
-                self._waited_s = 0.0
+            if not size and not rest.isspace() and rest:
+                self._waited_s = 0.0  # a line begins
+            blank += len(chunk)
             for end in ends:
                 parts.append(end[: limit - size])
                 if line := self._strip(b"".join(parts)):
+                    self._waited_s, blank = 0.0, 0
                     yield line
                 parts, size = [], 0
             parts.append(rest[: limit - size])
             size += len(parts[-1])
+            if rest and not rest.isspace():
+                blank = 0
+            if blank > self._settings.max_body_bytes:
+                raise PayloadTooLarge(f"more than {self._settings.max_body_bytes} bytes of blank lines")
             self._count_held(size)
             while self._body.is_memory_full and self._pending_lines:
                 await self._wait_for_room()

@@ -50,6 +50,8 @@ class Decompressor:
         self._coding = coding
         self._most = most
         self._stream = zlib.decompressobj(WINDOW_BITS[coding])
+        self._ahead: asyncio.Future[Message] | None = None
+        """The next message, received while the ones before are decompressed, so that a disconnect is noticed."""
         self._is_first = True
         """Whether the current gzip member is the first one."""
         self._waiting = memoryview(b"")
@@ -68,11 +70,15 @@ class Decompressor:
         Raises: MalformedInput if the body cannot be decompressed; PayloadTooLarge.
         """
         if self._has_ended:
-            return await self._receive()
+            return await self._next()
         if self._waiting or self._is_full:
+            if self._ahead is None:
+                self._ahead = asyncio.ensure_future(self._receive())
             await asyncio.sleep(0)  # let other requests run between two pieces
+            if self._ahead.done() and self._ahead.result()["type"] == "http.disconnect":
+                return await self._next()
         elif self._is_coming:
-            message = await self._receive()
+            message = await self._next()
             if message["type"] != "http.request":
                 return message
             self._waiting, self._is_coming = memoryview(message.get("body", b"")), message.get("more_body", False)
@@ -87,6 +93,14 @@ class Decompressor:
             raise
         self._has_ended = self._stream.eof and not self._waiting and not self._is_coming
         return {"type": "http.request", "body": piece, "more_body": not self._has_ended}
+
+    async def _next(self) -> Message:
+        """The next message of the server. A cancelled call loses none."""
+        if self._ahead is None:
+            self._ahead = asyncio.ensure_future(self._receive())
+        await asyncio.wait([self._ahead])
+        message, self._ahead = self._ahead.result(), None
+        return message
 
     def _decompress(self) -> bytes:
         """Decompress the next piece. Raises: MalformedInput, PayloadTooLarge."""

@@ -1,6 +1,7 @@
 """Documents as JSON lines: each line gets its answer, in order and without waiting for the rest of the upload."""
 
 import base64
+import gzip
 import json
 import re
 import signal
@@ -237,6 +238,18 @@ def test_disconnect_cancels_all_lines_of_the_client(
         controlled.wait_for(before + 1, "longdoc_http_requests_total", route="/v1/classify", code="499")
     assert "Traceback" not in controlled.text()
     assert "ERROR" not in controlled.text()
+
+
+def test_disconnect_ends_a_compressed_upload(start: Callable[..., Server]) -> None:
+    """All of its bytes have arrived; they contain more lines than are read before the client disconnects."""
+    server = start("--models", "imdb-s3", "--drain-delay-s", "0")
+    body = gzip.compress(b'{"text":"a"}\n' * 200_000)
+    with Wire(server.url) as wire:
+        wire.send(request(body=body, content_type="application/x-ndjson", content_encoding="gzip"))
+        wait_until(lambda: server.metric("longdoc_requests_in_flight"))
+    server.wait_for(0, "longdoc_requests_in_flight")
+    assert server.metric("longdoc_documents_total") < 100_000
+    assert server.stop() == 0
 
 
 def test_stalled_upload_ends_at_the_deadline(start_controlled: Callable[..., ControlledServer]) -> None:

@@ -43,6 +43,12 @@ def abort(body: bytes) -> None:
     os.abort()
 
 
+def huge(body: bytes) -> list[int]:
+    """Return something that cannot be pickled within the limit of memory."""
+    del body
+    return [0] * 2**24 + list(range(2**22))
+
+
 def allocate(body: bytes) -> bytes:
     """Allocate a terabyte."""
     return body * 2**40

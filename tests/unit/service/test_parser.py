@@ -108,7 +108,7 @@ async def test_first_job_is_received_at_the_priority_of_the_server() -> None:
     with started() as (connection, _):
         for expected in (before, min(19, before + NICENESS)):
             connection.send((jobs.echo, jobs.Priority(), 1.0))
-            assert connection.recv() == (True, expected)
+            assert pickle.loads(connection.recv_bytes()) == (True, expected)
 
 
 async def test_crash_fails_one_job_and_the_next_one_gets_a_new_process(parser: Parser, metrics: Metrics) -> None:
@@ -134,6 +134,50 @@ async def test_job_over_its_limit_of_time_ends_the_process(
     assert count(metrics, "longdoc_parser_kills_total", reason="time") == 1
 
 
+async def test_limits_are_logged_with_the_size_of_a_body_whose_client_has_left(
+    parser: Parser, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("service.parser.JOB_S", 0.01)
+    left = asyncio.create_task(parser.run(jobs.spin, bytes(1234)))
+    await wait_until_async(lambda: parser.pids)
+    left.cancel()
+    await wait_until_async(lambda: caplog.records)
+    assert "a body of 1234 bytes" in caplog.text
+
+
+async def test_pause_of_the_server_counts_as_one_tick(parser: Parser, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    killed = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
+
+    def at_once(delay: float, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
+        waits.append(delay)
+        return call_later(0, callback, *args)
+
+    job = asyncio.create_task(parser.run(jobs.wait, b""))
+    await wait_until_async(lambda: parser.pids)
+    monkeypatch.setattr(loop, "call_later", at_once)
+    monkeypatch.setattr(parser._short, "_kill", killed.set)  # white box: the timer runs in the loop
+    parser._short._watch(3.5)
+    await killed.wait()
+    monkeypatch.undo()
+    assert waits[:4] == [1.0, 1.0, 1.0, 0.5]
+    job.cancel()
+
+
+async def test_process_that_cannot_be_started_is_an_error_of_its_job(
+    parser: Parser, metrics: Metrics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("service.parser.sys.executable", "/no/such/program")
+        with pytest.raises(NotReady, match="cannot be parsed now"):
+            await parser.run(len, b"ab")
+    assert "cannot be started: No such file" in caplog.text
+    assert count(metrics, "longdoc_parser_kills_total", reason="other") == 0
+    assert await parser.run(len, b"ab") == 2
+
+
 async def test_hanging_job_ends_the_process(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.parser.HANG_S", 0.01)
     parser = Parser(Settings(deadline_s=0.01), metrics)
@@ -143,13 +187,16 @@ async def test_hanging_job_ends_the_process(metrics: Metrics, monkeypatch: pytes
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts the memory that a process allocates")
-@pytest.mark.parametrize("job", [jobs.allocate, jobs.abort])
-async def test_job_over_its_limit_of_memory_fails_alone(parser: Parser, job: Callable[[bytes], object]) -> None:
-    """Python raises MemoryError; code in Rust, such as the JSON parser, aborts the process."""
+@pytest.mark.parametrize("job", [jobs.allocate, jobs.abort, jobs.huge])
+async def test_job_over_its_limit_of_memory_ends_the_process(
+    parser: Parser, metrics: Metrics, job: Callable[[bytes], object]
+) -> None:
+    """Python raises MemoryError, also when the result is pickled; code in Rust, such as the JSON parser, aborts."""
     failed, waiting = (asyncio.create_task(parser.run(job, b"7")) for job in (job, int))
     with pytest.raises(PayloadTooLarge, match="the body needs too much memory to parse"):
         await failed
     assert await waiting == 7
+    assert count(metrics, "longdoc_parser_kills_total", reason="memory") == 1
 
 
 async def test_job_whose_client_has_left_is_not_run_and_frees_its_body(parser: Parser) -> None:
@@ -232,7 +279,7 @@ def test_process_exits_silently_when_the_server_is_killed(sent: bytes) -> None:
     with started() as (connection, process):
         if sent == b"whole":
             connection.send((jobs.process, b"", 1.0))
-            assert connection.recv() == (True, process.pid)
+            assert pickle.loads(connection.recv_bytes()) == (True, process.pid)
             connection.send((jobs.large, b"", 1.0))  # more than the socket buffer holds
         else:
             os.write(connection.fileno(), sent)

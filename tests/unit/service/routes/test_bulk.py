@@ -11,7 +11,6 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
-from artifact.errors import InvalidInput
 from service.routes import bulk
 from service.settings import Settings
 from service.tasks.classification import classify
@@ -194,6 +193,31 @@ async def test_upload_that_stops_ends_at_the_deadline(monkeypatch: pytest.Monkey
     )
 
 
+async def test_blank_lines_do_not_extend_the_deadline() -> None:
+    asked = call(
+        headers=NDJSON, receive=receive_of(b"\n", b" \n", b"\n", leaves=False), models=[classifier()], settings=BRIEF
+    )
+    (_, answer, _) = await answer_to(asked)
+    asked.engine.close()
+    assert json.loads(answer["body"])["error"]["code"] == "deadline_exceeded"
+
+
+@pytest.mark.parametrize("blank", [400, 600])
+async def test_upload_ends_after_too_many_blank_lines(blank: int) -> None:
+    """A small compressed body can contain gigabytes of them."""
+    parts = (b'{"text":"+"}\n', b"\n" * blank, b" \n" * (blank // 2), b'{"text":"-"}')
+    settings = Settings(max_body_bytes=1000, deadline_s=PATIENCE_S)
+    asked = call(headers=NDJSON, receive=receive_of(*parts, leaves=False), models=[classifier()], settings=settings)
+    sent = await answer_to(asked)
+    asked.engine.close()
+    first, second = [json.loads(message["body"]) for message in sent[1:-1]]
+    assert first["label"] == "positive"
+    if blank == 400:
+        assert second["label"] == "negative"
+    else:
+        assert second["error"]["detail"] == "more than 1000 bytes of blank lines"
+
+
 async def test_deadline_of_a_line_starts_with_its_first_byte() -> None:
     """Further bytes of a line do not extend the deadline; the next line has a new one."""
     slow = call(
@@ -203,10 +227,10 @@ async def test_deadline_of_a_line_starts_with_its_first_byte() -> None:
     slow.engine.close()
     assert json.loads(answer["body"])["error"]["code"] == "deadline_exceeded"
     in_time = call(
-        headers=NDJSON, receive=receive_of(*[b"\n"] * 5, leaves=False), models=[classifier()], settings=BRIEF
+        headers=NDJSON, receive=receive_of(*[b"x\n"] * 5, leaves=False), models=[classifier()], settings=BRIEF
     )
-    with pytest.raises(InvalidInput, match="at least 1 line"):
-        await answer_to(in_time)
+    (_, *answers, _) = await answer_to(in_time)
+    assert [json.loads(answer["body"])["error"]["code"] for answer in answers] == ["malformed_input"] * 5
     in_time.engine.close()
 
 

@@ -25,7 +25,9 @@ async def messages(inflated: Decompressor) -> list[Message]:
 
 
 async def inflate(coding: str, *parts: bytes) -> bytes:
-    return b"".join([message["body"] for message in await messages(Decompressor(receive_of(*parts), coding, None))])
+    return b"".join(
+        [message["body"] for message in await messages(Decompressor(receive_of(*parts, leaves=False), coding, None))]
+    )
 
 
 def cut(body: bytes, size: int) -> list[bytes]:
@@ -73,7 +75,9 @@ async def test_body_may_end_in_a_separate_message() -> None:
 
 async def test_size_of_pieces_is_limited() -> None:
     bomb = gzip.compress(bytes(64 * OUT_BYTES))
-    sizes = [len(message["body"]) for message in await messages(Decompressor(receive_of(bomb), "gzip", None))]
+    sizes = [
+        len(message["body"]) for message in await messages(Decompressor(receive_of(bomb, leaves=False), "gzip", None))
+    ]
     assert sum(sizes) == 64 * OUT_BYTES
     assert max(sizes) == OUT_BYTES
 
@@ -88,14 +92,14 @@ async def test_other_tasks_run_between_pieces() -> None:
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
-    found = await messages(Decompressor(receive_of(gzip.compress(bytes(9 * OUT_BYTES))), "gzip", None))
+    found = await messages(Decompressor(receive_of(gzip.compress(bytes(9 * OUT_BYTES)), leaves=False), "gzip", None))
     counting.cancel()
     assert turns >= len(found) - 1 >= 8
 
 
 @pytest.mark.parametrize("most", [0, 1, OUT_BYTES, 2 * OUT_BYTES + 5])
 async def test_no_more_than_one_byte_beyond_the_limit_is_made(most: int) -> None:
-    inflated = Decompressor(receive_of(gzip.compress(bytes(100 * OUT_BYTES))), "gzip", most)
+    inflated = Decompressor(receive_of(gzip.compress(bytes(100 * OUT_BYTES)), leaves=False), "gzip", most)
     made = 0
     while made <= most:
         made += len((await inflated())["body"])
@@ -133,14 +137,14 @@ async def test_damaged_body_is_an_error(damage: str, size: int) -> None:
 
 async def test_bytes_before_the_damage_are_passed_on() -> None:
     for body in (gzip.compress(b"some")[:-1], gzip.compress(b"some") + b"more"):
-        inflated = Decompressor(receive_of(body), "gzip", None)
+        inflated = Decompressor(receive_of(body, leaves=False), "gzip", None)
         assert await inflated() == {"type": "http.request", "body": b"some", "more_body": True}
         with pytest.raises(MalformedInput):
             await inflated()
 
 
 async def test_what_follows_the_body_or_its_damage_is_passed_on() -> None:
-    whole = Decompressor(receive_of(PACKED["gzip"]), "gzip", None)
+    whole = Decompressor(receive_of(gzip.compress(b"some")), "gzip", None)
     await messages(whole)
     assert await whole() == {"type": "http.disconnect"}
     damaged = Decompressor(receive_of(b"damaged", b"more"), "gzip", None)
@@ -157,7 +161,7 @@ async def test_client_that_leaves_is_told_of() -> None:
 async def test_cancelled_receive_loses_no_data() -> None:
     """Line uploads stop waiting once a second to check whether the server is shutting down."""
     arrived = asyncio.Event()
-    parts = receive_of(PACKED["gzip"])
+    parts = receive_of(PACKED["gzip"], leaves=False)
 
     async def receive() -> Message:
         await arrived.wait()
@@ -172,7 +176,16 @@ async def test_cancelled_receive_loses_no_data() -> None:
 
 async def test_number_of_empty_gzip_members_is_limited() -> None:
     empty = gzip.compress(b"", mtime=0)
-    allowed = Decompressor(receive_of(empty * 100 + gzip.compress(b"end")), "gzip", 10)
+    allowed = Decompressor(receive_of(empty * 100 + gzip.compress(b"end"), leaves=False), "gzip", 10)
     assert b"".join([message["body"] for message in await messages(allowed)]) == b"end"
     with pytest.raises(PayloadTooLarge, match="the compressed body is longer than 10 bytes"):
-        await messages(Decompressor(receive_of(empty * (OVERHEAD_BYTES // len(empty) + 10)), "gzip", 10))
+        await messages(Decompressor(receive_of(empty * (OVERHEAD_BYTES // len(empty) + 10), leaves=False), "gzip", 10))
+
+
+async def test_disconnect_is_noticed_before_the_whole_body_is_decompressed() -> None:
+    inflated = Decompressor(receive_of(gzip.compress(bytes(100 * OUT_BYTES))), "gzip", None)
+    found = [await inflated()]
+    while found[-1]["type"] == "http.request":
+        found.append(await inflated())
+    assert len(found) < 10
+    assert found[-1]["type"] == "http.disconnect"
