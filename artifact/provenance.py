@@ -1,5 +1,6 @@
 """Git revision of the code, recorded in results and exports. Used by training and benchmarks."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -8,7 +9,10 @@ TEXTS = ("benchmarks/results", "docs", "*.md")
 
 
 def git_revision() -> str:
-    """Revision of the code, with `-dirty` if code has uncommitted changes; `unknown` outside the project's checkout."""
+    """Revision of the code, with `-dirty` if code has uncommitted changes.
+
+    Outside the project's checkout: the environment variable LONGDOC_REVISION, or `unknown`.
+    """
     try:
         # A virtual environment may lie inside the checkout of another project.
         _git("ls-files", "--error-unmatch", Path(__file__).name)
@@ -16,7 +20,7 @@ def git_revision() -> str:
         paths = (":/", *(f":(top,exclude){path}" for path in TEXTS))
         is_dirty = _git("status", "--porcelain", "--untracked-files=no", "--", *paths)
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return os.environ.get("LONGDOC_REVISION", "unknown")
     return f"{revision}-dirty" if is_dirty else revision
 
 

@@ -36,6 +36,7 @@ NOT_SETTINGS = {
     "LONGDOC_IMAGE",
     "LONGDOC_MEMORY_LIMIT",
     "LONGDOC_PUBLISHED_PORT",
+    "LONGDOC_REVISION",
 }
 """Variables of training and of Docker Compose, which are not settings of the server."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from artifact.provenance import git_revision
 from benchmarks.lib import provenance, record
+from benchmarks.lib.processes import terminating_descendants
 from benchmarks.lib.record import RESULTS, Data, Record
 
 FOLDER_OPTIONS = ("out", "data_dir", "runs", "exports")
@@ -36,6 +37,8 @@ class Benchmark:
     """Adds the benchmark's options to a parser."""
     packages: tuple[str, ...] = ("numpy",)
     """Packages whose versions are recorded."""
+    missing: Callable[[argparse.Namespace], Sequence[str]] | None = None
+    """Names of the parts that the existing record lacks, if the benchmark continues it."""
 
     @property
     def name(self) -> str:
@@ -43,7 +46,15 @@ class Benchmark:
         return self.program.rpartition(".")[2]
 
     def main(self, arguments: Sequence[str] | None = None) -> None:
-        """Measure and write the record after each part; at the end, render report and chart and print the report."""
+        """Measure and write the record after each part; at the end, render report and chart and print the report.
+
+        SIGTERM ends the benchmark and all processes that it has started; a benchmark that continues its record goes on
+        the next time.
+        """
+        with terminating_descendants():
+            self._main(arguments)
+
+    def _main(self, arguments: Sequence[str] | None) -> None:
         given = sys.argv[1:] if arguments is None else list(arguments)
         args = self.parse(given)
         facts: dict[str, Any] = {
@@ -83,9 +94,11 @@ class Benchmark:
 
     def render(self, measured: Record, folder: Path) -> None:
         """Render report and chart of a record."""
-        (folder / "report.md").write_text(self.markdown(measured))
+        with record.replacing(folder / "report.md") as path:
+            path.write_text(self.markdown(measured))
         if self.chart:
-            self.chart(measured, folder / "chart.png")
+            with record.replacing(folder / "chart.png") as path:
+                self.chart(measured, path)
 
     def markdown(self, measured: Record) -> str:
         """The report in Markdown: title, body, provenance."""

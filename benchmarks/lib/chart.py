@@ -1,6 +1,7 @@
 """Matplotlib figures without pyplot, saved as PNG."""
 
 from pathlib import Path
+from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -9,7 +10,7 @@ DPI = 110
 
 
 def figure(
-    size: tuple[float, float], columns: int = 1, *, rows: int = 1, share_y: bool = False
+    size: tuple[float, float], columns: int = 1, *, rows: int = 1, share_y: bool | Literal["row"] = False
 ) -> tuple[Figure, list[Axes]]:
     """Create a figure of `size` inches; returns it and its axes row by row."""
     drawn = Figure(figsize=size, layout="constrained")

@@ -1,7 +1,12 @@
-"""Processes of a server, from /proc; needs Linux."""
+"""Descendants of a process, from /proc; needs Linux."""
 
 import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 
 def descendants(root: int) -> list[int]:
@@ -20,3 +25,23 @@ def descendants(root: int) -> list[int]:
 def fields(stat: Path) -> list[str]:
     """Fields of /proc/PID/stat from the state on; the process name before it may contain any character."""
     return stat.read_text().rpartition(")")[2].split()
+
+
+@contextlib.contextmanager
+def terminating_descendants() -> Iterator[None]:
+    """On SIGTERM in the block, send it to all descendants as well and raise SystemExit, which runs `finally` blocks."""
+    if threading.current_thread() is not threading.main_thread():  # only it can set signal handlers
+        yield
+        return
+
+    def end(number: int, _: FrameType | None) -> None:
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        raise SystemExit(128 + number)
+
+    previous = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

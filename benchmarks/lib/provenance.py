@@ -1,11 +1,12 @@
 """Provenance of results: hardware and package versions."""
 
+import contextlib
 import os
 import platform
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,12 @@ def cpu_name() -> str:
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Versions of Python and of installed packages."""
-    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+    """Versions of Python and of the packages that are installed."""
+    found = {"python": platform.python_version()}
+    for name in packages:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def today() -> str:

@@ -14,6 +14,8 @@ A record is one file, `results/<name>/data.json`:
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -56,10 +58,20 @@ def write(record: Record, results: Path = RESULTS) -> Path:
     """Write `<name>/data.json`; returns the folder. Raises: ValueError if a number is NaN or infinite."""
     folder = results / record.name
     folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".{FILE}"
-    partial.write_text(_layout(asdict(record)) + "\n")
-    partial.replace(folder / FILE)  # atomic: an interruption keeps the old record
+    with replacing(folder / FILE) as partial:
+        partial.write_text(_layout(asdict(record)) + "\n")
     return folder
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to write, which replaces `path` at the end of the block; an interruption keeps the old file."""
+    partial = path.with_name(f".{path.name}")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def names(results: Path = RESULTS) -> list[str]:

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,8 +100,12 @@ def trained(
         yield {"runs": runs}
 
 
-def train(recipe: str, overrides: Sequence[str], runs: Path, data_dir: Path, *, threads: int | None = None) -> Path:
+def train(
+    recipe: str, overrides: Sequence[str], runs: Path, data_dir: Path, *, threads: int | None = None, label: str = ""
+) -> Path:
     """Train in a separate process, or resume; returns the run folder. A run that has ended is left as it is.
+
+    With a label, the output of the process is printed, each line after the label.
 
     Raises: RuntimeError with the output of the command.
     """
@@ -113,7 +118,7 @@ def train(recipe: str, overrides: Sequence[str], runs: Path, data_dir: Path, *, 
     resume = ["--resume"] if last.is_file() else []
     if folder.exists() and not resume:  # interrupted before the first checkpoint
         shutil.rmtree(folder)
-    run_command("train", recipe, "--runs", str(runs), *sets, *resume, data_dir=data_dir, threads=threads)
+    run_command("train", recipe, "--runs", str(runs), *sets, *resume, data_dir=data_dir, threads=threads, label=label)
     return folder
 
 
@@ -138,12 +143,22 @@ def revisions(runs: Sequence[Data]) -> str:
     return f"Revisions of the runs: {', '.join(sorted({run['revision'] for run in runs}))}."
 
 
-def run_command(*words: str, data_dir: Path, threads: int | None = None) -> None:
-    """Run a command of `model`. Raises: RuntimeError with its output."""
+def run_command(*words: str, data_dir: Path, threads: int | None = None, label: str = "") -> None:
+    """Run a command of `model`; with a label, print its output. Raises: RuntimeError with the end of its output."""
     environment = {**os.environ, "LONGDOC_DATA": str(data_dir.resolve())}
     if threads is not None:
         environment["OMP_NUM_THREADS"] = str(threads)
+    if label:
+        environment["PYTHONUNBUFFERED"] = "1"
     command = [sys.executable, "-m", "model", *words]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}:\n{done.stderr[-2000:]}")
+    last = deque[str](maxlen=30)
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            last.append(line)
+            if label:
+                print(f"{label}: {line}", end="", flush=True)
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)}:\n{''.join(last)[-2000:]}")

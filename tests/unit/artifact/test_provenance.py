@@ -44,3 +44,5 @@ def test_revision_outside_a_checkout_is_unknown(place: str, tmp_path: Path, monk
         commit(tmp_path, "tracked")
     monkeypatch.setattr(provenance, "__file__", str(file))
     assert git_revision() == "unknown"
+    monkeypatch.setenv("LONGDOC_REVISION", "0123456789ab")
+    assert git_revision() == "0123456789ab"
