@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from benchmarks.serving.gpu import PATHS
+from benchmarks.serving.gpu import COMPILED, PATHS
 from model.cli.export import eager, write_graph
 from model.config.encoder import EncoderConfig
 from model.nn.classifier import ByteClassifier
@@ -46,7 +46,7 @@ def main() -> None:
     model = ByteClassifier(EncoderConfig(mode="paper", seq_len=args.length), num_classes=2).eval()
     if not (args.folder / "model.onnx").is_file():
         write_model(model, args.folder, args.length)
-    compiles = args.path.startswith("torch.compile")
+    compiles = args.path in COMPILED
     for count in ROWS[-1:] if compiles else ROWS:  # compiling takes half a minute for each size
         documents, lengths = random_documents(count, args.length)
         if args.path.startswith("ONNX"):
@@ -115,7 +115,7 @@ def torch_run(model: nn.Module, path: str, device: str) -> Run:
     """Run the module, compiled if the path says so; float32 without TF32."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     module = model.to(device)
-    if path.startswith("torch.compile"):
+    if path in COMPILED:
         module = cast(nn.Module, torch.compile(module, dynamic=False))
     precision = torch.autocast(device, torch.bfloat16) if path.endswith("bfloat16") else nullcontext()
 

@@ -1,8 +1,9 @@
-"""`python -m benchmarks.serving.gpu`: the exports on a GPU beside a CPU, alone and behind HTTP. At most nine minutes.
+"""`python -m benchmarks.serving.gpu`: the exports on a GPU beside a CPU, alone and behind HTTP, for three minutes.
 
 Needs the extra `gpu`. Measures: every export on both devices, by bucket and rows in a batch, with recorded CUDA graphs
 and without, with the memory that it takes and the operators that ONNX Runtime leaves to the CPU; the service with 1 to
-256 clients; the paper's encoder in ONNX Runtime and PyTorch. `--device cpu` rehearses it on a machine without a GPU.
+256 clients; the paper's encoder in ONNX Runtime and PyTorch. Each part is recorded when it is measured; a restarted
+benchmark continues. `--device cpu` rehearses it on a machine without a GPU.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,11 +26,11 @@ from artifact.backends.base import Device
 from artifact.backends.cuda import CudaBackend
 from artifact.errors import BadExport
 from artifact.loading import LoadedModel, find_exports, load_export
-from artifact.manifest import ForecasterManifest, Format, Precision, read_manifest
+from artifact.manifest import MANIFEST, ForecasterManifest, Format, Precision, read_manifest, sha256_of
 from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.load import closed_loop, post, run
-from benchmarks.lib.record import Data, Record
+from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.servers import PACKAGES, TEXT, document, server
 from benchmarks.lib.table import table
 
@@ -36,48 +38,83 @@ EXPORTS = Path("exports")
 ROWS = (1, 16, 64)
 BATCHES = 8
 """Batches of different documents that are computed in turn."""
-CLIENTS = (1, 4, 16, 64, 256)
+CLIENTS = (1, 16, 256)
 DOCUMENTS = ((256, "imdb-s3"), (4096, "imdb-s3"), (65_536, "scotus"))
 """Bytes of a document, and the model that classifies it."""
 WORKERS = (1, 4)
 UNRECORDED = "onnx, cuda, not recorded"
+COMPILED = ("torch.compile", "torch.compile, bfloat16")
 PATHS = (
     "ONNX Runtime",
     "ONNX Runtime, CUDA graph",
     "ONNX Runtime, float16",
     "ONNX Runtime, TF32",
     "PyTorch",
-    "torch.compile",
-    "torch.compile, bfloat16",
+    *COMPILED,
 )
 """How the paper's encoder is computed (`benchmarks.models.gpu_paths`)."""
+
+
+PARTS = ("models", "service", "paths")
+Part = tuple[str, ...]
+"""One of PARTS, and what is measured: an export; a device and the number of workers; a path."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Add the command-line options."""
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="default: %(default)s")
-    parser.add_argument("--seconds", type=float, default=2, help="duration of each load (default: %(default)s)")
-    parser.add_argument("--batch-seconds", type=float, default=0.3, help="of each batch size (default: %(default)s)")
-    parser.add_argument("--compile-seconds", type=float, default=60, help="limit of each path of the paper's encoder")
+    parser.add_argument("--budget", type=float, default=180, help="seconds after which no part starts")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="default: all")
+    parser.add_argument("--models", nargs="+", metavar="NAME", help="exports to measure (default: all)")
+    parser.add_argument("--seconds", type=float, default=1, help="duration of each load (default: %(default)s)")
+    parser.add_argument("--batch-seconds", type=float, default=0.1, help="of each batch size (default: %(default)s)")
+    parser.add_argument("--compile-seconds", type=float, default=40, help="limit of each path of the paper's encoder")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Results after each part: models, service, paths."""
-    runtimes = {"ONNX Runtime": onnxruntime.__version__, "PyTorch": version("torch")}
-    data: Data = {"device": device_name(args.device), "runtimes": runtimes, "models": []}
-    for folder in find_exports(EXPORTS):
-        data["models"].append(measure_model(folder, args.device, args.batch_seconds))
-        yield data
-    data["service"] = []
-    for device in sorted({args.device, "cpu"}):
-        for workers in WORKERS:
-            data["service"] += measure_service(device, workers, args.seconds)
-            yield data
-    data["paths"] = []
+    """Results after each part, in order of worth; continues the record of the same device, runtimes and exports."""
+    until = time.monotonic() + args.budget
+    data = recorded(args)
     with tempfile.TemporaryDirectory() as shared:
-        for path in PATHS:
-            data["paths"] += measure_path(path, args.device, shared, args.compile_seconds)
+        for part, *what in parts(args, data):
+            if time.monotonic() > until:
+                return
+            if part == "models":
+                data[part].append(measure_model(EXPORTS / what[0], args.device, args.batch_seconds))
+            elif part == "service":
+                data[part] += measure_service(what[0], int(what[1]), args.seconds)
+            else:
+                data[part] += measure_path(what[0], args.device, shared, args.compile_seconds)
             yield data
+
+
+def recorded(args: argparse.Namespace) -> Data:
+    """Data of the record, or new ones if it is of another device, of other runtimes or other exports."""
+    hashes = [sha256_of(folder / MANIFEST) for folder in find_exports(EXPORTS)]
+    facts = {
+        "device": device_name(args.device),
+        "runtimes": {"ONNX Runtime": onnxruntime.__version__, "PyTorch": version("torch")},
+        "exports": sha256("".join(hashes).encode()).hexdigest()[:12],
+    }
+    found = earlier("gpu", args.out)
+    is_same = all(found.get(key) == value for key, value in facts.items())
+    return found if is_same else {**facts, **{part: [] for part in PARTS}}
+
+
+def parts(args: argparse.Namespace, data: Data) -> list[Part]:
+    """Parts that the data lack, in order of worth."""
+    models = [folder for folder in find_exports(EXPORTS) if folder.parent.name in (args.models or [folder.parent.name])]
+    wanted: list[Part] = [
+        *(("models", str(folder.relative_to(EXPORTS))) for folder in models),
+        *(("service", args.device, str(workers)) for workers in WORKERS),
+        *(("paths", path) for path in PATHS if path not in COMPILED),
+        *(("service", "cpu", str(workers)) for workers in WORKERS if args.device != "cpu"),
+        *(("paths", path) for path in COMPILED),
+    ]
+    done: set[Part] = {("models", one["model"].replace("@", "/")) for one in data["models"]}
+    done |= {("service", one["device"], str(one["workers"])) for one in data["service"]}
+    done |= {("paths", one["path"]) for one in data["paths"]}
+    return [part for part in wanted if part[0] in args.parts and part not in done]
 
 
 def device_name(device: str) -> str:
@@ -92,6 +129,7 @@ def measure_model(folder: Path, device: Device, seconds: float) -> Data:
         "load_s": {},
         "device_mib": {},
         "failures": {},
+        "left_to_cpu": {},
         "batches": [],
     }
     models: dict[str, LoadedModel] = {}
@@ -108,7 +146,8 @@ def measure_model(folder: Path, device: Device, seconds: float) -> Data:
         found["load_s"][way] = round(model.load_seconds, 3)
         found["device_mib"][way] = device_mib(device) - before
     path = min(files_on_cuda(folder).values())  # all buckets have the same file
-    found["left_to_cpu"] = operators_on_cpu(path, device)  # after the libraries of CUDA are loaded
+    if f"onnx, {device}" in models:  # the libraries of CUDA are loaded
+        found["left_to_cpu"] = operators_on_cpu(path, device)
     if device == "cuda" and (onnx := models.get("onnx, cuda")) is not None and onnx.manifest.fixed_shapes is not None:
         without = onnx.manifest.model_copy(update={"fixed_shapes": None})
         models[UNRECORDED] = replace(onnx, backend=CudaBackend(files_on_cuda(folder), without))
@@ -176,6 +215,13 @@ def median_ms(model: LoadedModel, batches: list[list[bytes]], bucket: int, secon
 def measure_service(device: str, workers: int, seconds: float) -> list[Data]:
     """The service with increasing numbers of clients, each of which sends its next document when it has an answer."""
     command = ["-m", "service", "--port", "0", "--device", device, "--workers", str(workers)]
+    try:
+        return _measure_service(command, device, workers, seconds)
+    except RuntimeError as error:  # it did not start
+        return [{"device": device, "workers": workers, "failure": str(error).strip().splitlines()[-1][:300]}]
+
+
+def _measure_service(command: Sequence[str], device: str, workers: int, seconds: float) -> list[Data]:
     found = []
     with server(command) as target:
         for length, model in DOCUMENTS:
@@ -282,9 +328,14 @@ def service(cases: Sequence[Data]) -> str:
             str(sum(count for status, count in case["statuses"].items() if status != "200")),
         ]
         for case in (json.loads(json.dumps(case)) for case in cases)
+        if "failure" not in case
+    ]
+    failures = [
+        f"- {case['device']}, {case['workers']} workers: {case['failure']}\n" for case in cases if "failure" in case
     ]
     heads = ["device", "workers", "bytes", "clients", "documents/s", "p50 ms", "p99 ms", "refused"]
-    return table(heads, rows) + "\nThe load runs on the same machine, in one process."
+    text = table(heads, rows) + "\nThe load runs on the same machine, in one process."
+    return text + "".join(("\n\nNot started:\n\n", *failures) if failures else ())
 
 
 def paths(found: Sequence[Data]) -> str:
@@ -305,7 +356,7 @@ def paths(found: Sequence[Data]) -> str:
 
 def draw(record: Record, path: Path) -> None:
     """Throughput of the service against the number of clients, one panel for each length."""
-    cases = record.data.get("service", [])
+    cases = [case for case in record.data.get("service", []) if "failure" not in case]
     figure, panels = chart.figure((10, 3.4), columns=len(DOCUMENTS))
     for (length, model), axes in zip(DOCUMENTS, panels, strict=True):
         for device, workers in sorted({(case["device"], case["workers"]) for case in cases}):
@@ -315,10 +366,12 @@ def draw(record: Record, path: Path) -> None:
                 [c["clients"] for c in chosen], [c["documents_per_second"] for c in chosen], marker="o", label=label
             )
         axes.set(xscale="log", xlabel="clients", title=f"{length:,} bytes ({model})", ylim=(0, None))
-        axes.set_xticks(CLIENTS, [str(clients) for clients in CLIENTS])
+        ticks = sorted({case["clients"] for case in cases})
+        axes.set_xticks(ticks, [str(clients) for clients in ticks])
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("documents/s")
-    panels[0].legend(fontsize=8)
+    if cases:
+        panels[0].legend(fontsize=8)
     chart.save(figure, path)
 
 
@@ -331,6 +384,7 @@ BENCHMARK = Benchmark(
     report=report,
     chart=draw,
     packages=tuple(name for name in PACKAGES if name != "onnxruntime"),
+    missing=lambda args: [" ".join(part) for part in parts(args, recorded(args))],
 )
 
 if __name__ == "__main__":

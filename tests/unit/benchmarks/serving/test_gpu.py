@@ -1,12 +1,13 @@
 """The benchmark of GPUs: measurements on a CPU, and the report."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from artifact.errors import BadExport
-from artifact.loading import LoadedModel, load_export
+from artifact.loading import LoadedModel, find_exports, load_export
 from artifact.manifest import version_folder
 from benchmarks.lib.record import Data, Record
 from benchmarks.serving import gpu
@@ -51,7 +52,11 @@ def test_report_shows_the_measurements(tmp_path: Path) -> None:
         "device": "a card",
         "runtimes": {"runtime": "1.0"},
         "models": [MODEL, FLOAT16],
-        "service": [CASE, {**CASE, "device": "cpu", "latency_ms": []}],
+        "service": [
+            CASE,
+            {**CASE, "device": "cpu", "latency_ms": []},
+            {"device": "cuda", "workers": 4, "failure": "no module"},
+        ],
         "paths": PATHS,
     }
     measured = Record("gpu", "", "", "2026-01-31", "", {"cpu": "abacus", "cores": 16}, {}, {"device": "cuda"}, data)
@@ -64,6 +69,7 @@ def test_report_shows_the_measurements(tmp_path: Path) -> None:
         "- documents@2, torchscript: documents/2: no module",
         "| cuda | 1 | 256 | 4 | 800 | 50.0 | 99.0 | 3 |",
         "| cpu | 1 | 256 | 4 | 800 | - | - | 3 |",
+        "Not started:\n\n- cuda, 4 workers: no module\n",
         "| fast | 64 | 8.00 | 8000 | 2e-06 |",
         "| broken | | failed: no compiler | | |",
     ]
@@ -114,3 +120,80 @@ def test_path_without_a_result_is_recorded(tmp_path: Path) -> None:
     assert "invalid choice" in found[0]["failure"]
     found = gpu.measure_path(gpu.PATHS[0], "cpu", str(tmp_path), limit_s=0.01)
     assert found == [{"path": gpu.PATHS[0], "failure": "no result in 0.01 s"}]
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """Parts that are measured, in order; each takes a minute of a clock."""
+    found = list[tuple[str, ...]]()
+
+    def model(folder: Path, device: str, seconds: float) -> Data:
+        assert (device, seconds) == ("cpu", 0.1)
+        name = f"{folder.parent.name}@{folder.name}"
+        found.append(("models", name))
+        return {**MODEL, "model": name, "batches": []}
+
+    def service(device: str, workers: int, seconds: float) -> list[Data]:
+        assert seconds == 1
+        found.append(("service", device, str(workers)))
+        return [{**CASE, "device": device, "workers": workers, "bytes": length} for length in (256, 4096)]
+
+    def path(path: str, device: str, folder: str, limit_s: float) -> list[Data]:
+        assert (device, Path(folder).is_dir(), limit_s) == ("cpu", True, 40)
+        found.append(("paths", path))
+        return [{"path": path, "failure": "no compiler"}]
+
+    monkeypatch.setattr(gpu, "measure_model", model)
+    monkeypatch.setattr(gpu, "measure_service", service)
+    monkeypatch.setattr(gpu, "measure_path", path)
+    monkeypatch.setattr(gpu, "time", SimpleNamespace(monotonic=lambda: 60.0 * len(found)))
+    return found
+
+
+def test_benchmark_continues_the_record_of_the_same_exports(
+    measured: list[tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--device", "cpu", "--models", "ili", "exchange", "--out", str(tmp_path)]
+    assert gpu.BENCHMARK.missing is not None
+    gpu.BENCHMARK.main([*words, "--budget", "119"])  # the third part would start after the time
+    assert [part for part, *_ in measured] == ["models", "models"]
+    assert gpu.BENCHMARK.missing(gpu.BENCHMARK.parse(words)) == [
+        *(f"service cpu {workers}" for workers in gpu.WORKERS),
+        *(f"paths {path}" for path in gpu.PATHS),
+    ]
+    gpu.BENCHMARK.main([*words, "--budget", "3600"])
+    assert len(measured) == len(set(measured)) == 2 + len(gpu.WORKERS) + len(gpu.PATHS)
+    assert gpu.BENCHMARK.missing(gpu.BENCHMARK.parse(words)) == []
+    assert len(gpu.BENCHMARK.missing(gpu.BENCHMARK.parse([*words[:2], *words[-2:]]))) == len(find_exports(EXPORTS)) - 2
+    monkeypatch.setattr(gpu, "sha256_of", lambda _: "another export")
+    assert len(gpu.BENCHMARK.missing(gpu.BENCHMARK.parse(words))) == len(measured)
+
+
+def test_cpu_and_compiled_paths_come_last() -> None:
+    args = gpu.BENCHMARK.parse([])
+    parts = gpu.parts(args, {part: [] for part in gpu.PARTS})
+    assert [part[0] for part in parts[: len(find_exports(EXPORTS))]] == ["models"] * len(find_exports(EXPORTS))
+    assert parts[-4:] == [*(("service", "cpu", str(n)) for n in gpu.WORKERS), *(("paths", p) for p in gpu.COMPILED)]
+    assert len(parts) == len(find_exports(EXPORTS)) + 2 * len(gpu.WORKERS) + len(gpu.PATHS)
+
+
+def test_service_that_does_not_start_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Any) -> None:
+        raise RuntimeError("the server did not start:\nerror: no CUDA device\n")
+
+    monkeypatch.setattr(gpu, "server", fail)
+    assert gpu.measure_service("cuda", 4, 1.0) == [{"device": "cuda", "workers": 4, "failure": "error: no CUDA device"}]
+
+
+def test_operators_of_an_export_that_cuda_rejects_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(folder: Path, **options: Any) -> LoadedModel:
+        if options.get("format") == "onnx":
+            raise BadExport("no CUDA", "backend")
+        return load_export(folder, **{**options, "device": "cpu"})
+
+    monkeypatch.setattr(gpu, "load_export", load)
+    monkeypatch.setattr(gpu, "device_mib", lambda _: 0)
+    found = gpu.measure_model(version_folder(EXPORTS / "ili"), "cuda", seconds=0.0)
+    assert found["left_to_cpu"] == {}
+    assert found["failures"].keys() == {"onnx", "float16"}
+    assert {one["on"] for one in found["batches"]} == {"torchscript, cuda", "onnx, cpu"}
