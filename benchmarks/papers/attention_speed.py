@@ -6,21 +6,22 @@ Measures the byte classifier of `lra-text` at each length, the attentions in tur
 
 import argparse
 import contextlib
+import functools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from tqdm import tqdm
 
 from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.interleave import interleave
-from benchmarks.lib.record import Data, Record
+from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
 from benchmarks.models import memory
 from benchmarks.papers.lra import PAPER_MODE, ROWS
@@ -34,28 +35,59 @@ NAMES = (*ROWS, UNFUSED)
 LONGEST_QUADRATIC = 4096
 """Maximum length of quadratic attention; longer N x N matrices do not fit into memory."""
 
+KINDS = ("training_s", "inference_s", "memory_bytes")
+"""What is measured at each length."""
+
 Costs = dict[str, dict[str, float]]
 """Length -> attention -> seconds or bytes."""
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def options(
+    parser: argparse.ArgumentParser,
+    training: Sequence[int] = (256, 512, 1024, 2048, 4096),
+    inference: Sequence[int] = (256, 1024, 4096, 16384),
+    batch: int = 4,
+) -> None:
     """Add the command-line options."""
-    parser.add_argument("--training", type=int, nargs="+", default=[256, 512, 1024, 2048, 4096], help="lengths")
-    parser.add_argument("--inference", type=int, nargs="+", default=[256, 1024, 4096, 16384], help="lengths")
-    parser.add_argument("--batch", type=int, default=4, help="documents (default: %(default)s)")
+    parser.add_argument("--training", type=int, nargs="*", default=list(training), help="lengths")
+    parser.add_argument("--inference", type=int, nargs="*", default=list(inference), help="lengths")
+    parser.add_argument("--batch", type=int, default=batch, help="documents (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--rows", nargs="+", choices=NAMES, default=list(NAMES), metavar="ROW")
 
 
-def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Median seconds of a training step and of an inference batch, and peak training memory, for every attention."""
-    data: Data = {"device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"}
-    data["training_s"] = {str(n): speed(n, args.batch, args.rounds, trains=True) for n in args.training}
-    data["inference_s"] = {str(n): speed(n, args.batch, args.rounds, trains=False) for n in args.inference}
-    data["memory_bytes"] = {
-        str(n): {name: memory.in_own_process(added_memory, name, n, args.batch) for name in NAMES}
-        for n in tqdm(args.training, "memory")
+def measure(args: argparse.Namespace, name: str = "attention_speed") -> Iterator[Data]:
+    """Median seconds of a training step and of an inference batch, and peak training memory, for every attention.
+
+    Yields after each length; continues the record of the same device and settings.
+    """
+    data = recorded(args, name)
+    for kind, length in parts(args, data):
+        if kind == "memory_bytes":
+            data[kind][length] = {row: added_memory_of(row, int(length), args.batch) for row in args.rows}
+        else:
+            trains = kind == "training_s"
+            data[kind][length] = speed(args.rows, int(length), args.batch, args.rounds, trains=trains)
+        yield data
+
+
+def recorded(args: argparse.Namespace, name: str) -> Data:
+    """Data of the record, or new ones if it has another device or other settings."""
+    facts = {
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "rows": args.rows,
+        "batch": args.batch,
+        "rounds": args.rounds,
     }
-    yield data
+    found = earlier(name, args.out)
+    is_same = all(found.get(key) == value for key, value in facts.items())
+    return found if is_same else {**facts, **{kind: {} for kind in KINDS}}
+
+
+def parts(args: argparse.Namespace, data: Data) -> list[tuple[str, str]]:
+    """Kinds and lengths that the data lack."""
+    lengths = {"training_s": args.training, "inference_s": args.inference, "memory_bytes": args.training}
+    return [(kind, str(n)) for kind in KINDS for n in lengths[kind] if str(n) not in data[kind]]
 
 
 def classifier(name: str, length: int) -> ByteClassifier:
@@ -98,9 +130,9 @@ def step(name: str, model: ByteClassifier, data: tuple[torch.Tensor, torch.Tenso
         return time.perf_counter() - started
 
 
-def speed(length: int, batch: int, rounds: int, *, trains: bool) -> dict[str, float]:
+def speed(rows: Sequence[str], length: int, batch: int, rounds: int, *, trains: bool) -> dict[str, float]:
     """Median seconds of a step, by attention."""
-    names = [name for name in NAMES if length <= LONGEST_QUADRATIC or name not in QUADRATIC]
+    names = [name for name in rows if length <= LONGEST_QUADRATIC or name not in QUADRATIC]
     data = documents(length, batch)
 
     def turn(name: str) -> Callable[[], float]:
@@ -110,6 +142,13 @@ def speed(length: int, batch: int, rounds: int, *, trains: bool) -> dict[str, fl
     label = f"{'training' if trains else 'inference'} at {length}"
     measured = interleave({name: turn(name) for name in names}, rounds, warm_up=1, label=label)
     return {name: statistics.median(seconds) for name, seconds in measured.items()}
+
+
+def added_memory_of(name: str, length: int, batch: int) -> int:
+    """As `added_memory`; on a CPU, the memory of a process can only be told of one that has not measured before."""
+    if torch.cuda.is_available():
+        return added_memory(name, length, batch)
+    return memory.in_own_process(added_memory, name, length, batch)
 
 
 def added_memory(name: str, length: int, batch: int) -> int:
@@ -168,6 +207,8 @@ def costs_table(costs: Costs, cell: Callable[[float, float | None], str], *, has
     """Table with one row per attention and one column per length."""
     rows = []
     for name in NAMES:
+        if not any(name in found for found in costs.values()):
+            continue
         cells = [cell(found[name], found.get(UNFUSED)) if name in found else "" for found in costs.values()]
         rows.append([name, *cells, *([slope(costs, name)] if has_slope else [])])
     return table(["", *(f"{int(n):,}" for n in costs), *(["slope"] if has_slope else [])], rows)
@@ -204,16 +245,22 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.papers.attention_speed",
-    title="Speed and memory of the attentions",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "numpy"),
-)
+def benchmark(name: str, title: str, description: str, **lengths: Any) -> Benchmark:
+    """The benchmark as a record of its own, with other defaults of its options."""
+    return Benchmark(
+        program=f"benchmarks.papers.{name}",
+        title=title,
+        description=description,
+        options=functools.partial(options, **lengths),
+        measure=functools.partial(measure, name=name),
+        report=report,
+        chart=draw,
+        packages=("torch", "numpy"),
+        missing=lambda args: [" ".join(part) for part in parts(args, recorded(args, name))],
+    )
+
+
+BENCHMARK = benchmark("attention_speed", "Speed and memory of the attentions", __doc__)
 
 if __name__ == "__main__":
     BENCHMARK.main()

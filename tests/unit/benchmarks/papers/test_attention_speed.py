@@ -1,8 +1,13 @@
-"""The report, rendered from made-up data."""
+"""The report, rendered from made-up data, and what a restarted benchmark measures."""
 
+import re
 from pathlib import Path
+from typing import Any
 
-from benchmarks.papers import attention_speed
+import pytest
+
+from benchmarks.lib import record
+from benchmarks.papers import attention_speed, attention_speed_gpu
 from tests.support.records import expect_in_report, made_up
 
 COSTS = {str(n): dict.fromkeys(attention_speed.NAMES, 0.5 * n / 256) for n in (256, 512)}
@@ -13,3 +18,51 @@ def test_report_shows_the_measurements(tmp_path: Path) -> None:
         {"device": "cpu", "training_s": COSTS, "inference_s": COSTS, "memory_bytes": COSTS}, batch=4, rounds=5
     )
     expect_in_report(attention_speed.BENCHMARK, measured, ["| s3 | 2.00 (1.0x) | 1.00 (1.0x) | 1.00 |"], tmp_path)
+
+
+def test_restarted_benchmark_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = list[tuple[int, bool]]()
+
+    def speed(rows: list[str], length: int, batch: int, rounds: int, *, trains: bool) -> dict[str, float]:
+        assert (rows, batch, rounds) == (["s3"], 32, 1)
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        measured.append((length, trains))
+        return {"s3": 0.5}
+
+    def added_memory(*arguments: Any) -> int:
+        assert arguments == ("s3", 1024, 32)
+        return 2**20
+
+    monkeypatch.setattr(attention_speed, "speed", speed)
+    monkeypatch.setattr(attention_speed, "added_memory_of", added_memory)
+    benchmark = attention_speed_gpu.BENCHMARK
+    words = [
+        "--rows",
+        "s3",
+        "--training",
+        "1024",
+        "--inference",
+        "1024",
+        "4096",
+        "--rounds",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
+    assert benchmark.missing is not None
+    with pytest.raises(KeyboardInterrupt):
+        benchmark.main(words)
+    assert measured == [(1024, True), (1024, False)]
+    assert benchmark.missing(benchmark.parse(words)) == ["inference_s 4096", "memory_bytes 1024"]
+    measured.clear()
+    benchmark.main(words)
+    assert measured == [(4096, False)]
+    assert benchmark.missing(benchmark.parse(words)) == []
+    data = record.read("attention_speed_gpu", tmp_path).data
+    assert data["inference_s"] == {"1024": {"s3": 0.5}, "4096": {"s3": 0.5}}
+    report = re.sub(" +", " ", (tmp_path / "attention_speed_gpu" / "report.md").read_text())
+    assert "| s3 | 1 (1.00) |\n" in report
+    assert "dba" not in report
+    changed = benchmark.parse([*words, "--batch", "16"])
+    assert len(benchmark.missing(changed)) == 4  # other settings: nothing of the record counts
