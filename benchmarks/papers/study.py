@@ -1,21 +1,23 @@
 """Studies: tables of training runs, each in its own processes. Used by `lra` and `ablation`.
 
 Rows differ by overrides of a recipe, columns are recipes. Each result is recorded when its run ends, so that a study
-can be interrupted and continued on another machine.
+can be interrupted and continued on another machine; the folders of unfinished runs continue there, too.
 """
 
 import argparse
 import json
 import os
 import random
+import shutil
 import statistics
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from tqdm import tqdm
 
 from artifact.provenance import git_revision
@@ -32,7 +34,20 @@ from model.training import checkpoint
 from model.training.device import choose_device
 
 MAX_TEXTS = 5000
-"""Maximum number of test documents, always the same ones."""
+"""Maximum number of test documents at the default scale, always the same ones."""
+FIGURE_3_STEPS = 5000
+"""Length of the learning curves in Figure 3 of the S3Attention paper."""
+LEAST_GAIN = 0.1
+"""An accuracy is near chance below this share of the way from chance to 100 %."""
+
+
+class Case(NamedTuple):
+    """One run of a study."""
+
+    scale: str
+    column: str
+    row: str
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -41,7 +56,7 @@ class Study:
 
     A run is recorded as an object with `scale`, `column`, `row`, `seed`; `accuracy` on the test split, `validation`
     (best value of the task's metric over the epochs), `examples_per_second` in training, `steps`, `device`, `revision`,
-    and `recipe`, the fingerprint of the recipe.
+    `recipe`, the fingerprint of the recipe, and `curve`: steps, training loss and validation value after each epoch.
     """
 
     name: str
@@ -55,6 +70,8 @@ class Study:
     """Sizes of the runs, such as `cpu` and `gpu`: name -> column or row -> overrides. The first size is the default."""
     appendix: Callable[["Study", Sequence[Data]], str]
     """Function that returns an additional section of the report, given all runs."""
+    chance: Mapping[str, float] = field(default_factory=dict)
+    """Column -> accuracy of the most frequent label; accuracies near it are left out of the table."""
 
     def benchmark(self) -> Benchmark:
         """The study as a benchmark."""
@@ -67,6 +84,7 @@ class Study:
             report=self.report,
             chart=self.draw,
             packages=("torch", "numpy"),
+            missing=lambda args: [" ".join(map(str, case)) for case in self.missing(args)],
         )
 
     def options(self, parser: argparse.ArgumentParser) -> None:
@@ -78,24 +96,35 @@ class Study:
         parser.add_argument("--seeds", type=int, default=3, help="default: %(default)s")
         cores = len(os.sched_getaffinity(0))
         parser.add_argument("--jobs", type=int, default=cores, help="runs at once (default: %(default)s)")
+        folder = f"runs/{self.name}"
+        parser.add_argument(
+            "--runs", default=folder, type=Path, help="folder of unfinished runs (default: %(default)s)"
+        )
         add_data_dir(parser)
 
-    def measure(self, args: argparse.Namespace) -> Iterator[Data]:
-        """Run what is missing, seed by seed.
+    def recorded(self, args: argparse.Namespace) -> list[Data]:
+        """Recorded runs of the present recipes."""
+        return [run for run in earlier(self.name, args.out).get("runs", []) if self.is_current(run)]
 
-        After a failure no further run starts. The running ones end and are recorded before the failure is raised.
-        """
-        runs = [run for run in earlier(self.name, args.out).get("runs", []) if self.is_current(run)]
-        done = {(run["scale"], run["column"], run["row"], run["seed"]) for run in runs}
-        cases = [
+    def missing(self, args: argparse.Namespace) -> list[Case]:
+        """Runs that the record lacks, seed by seed."""
+        done = {(run["scale"], run["column"], run["row"], run["seed"]) for run in self.recorded(args)}
+        return [
             case
             for seed in range(args.seeds)
             for column in args.columns
             for row in args.rows
-            if (case := (args.scale, column, row, seed)) not in done
+            if (case := Case(args.scale, column, row, seed)) not in done
         ]
+
+    def measure(self, args: argparse.Namespace) -> Iterator[Data]:
+        """Run what is missing, seed by seed; the folder of a run is removed when its result is recorded.
+
+        After a failure no further run starts. The running ones end and are recorded before the failure is raised.
+        """
+        runs, cases = self.recorded(args), self.missing(args)
         with ThreadPoolExecutor(args.jobs) as pool:
-            pending = [pool.submit(self.train, *case, args.data_dir, args.jobs) for case in cases]
+            pending = {pool.submit(self.train, case, args): case for case in cases}
             failures: list[BaseException] = []
             try:
                 for run in tqdm(as_completed(pending), total=len(pending), unit="run"):
@@ -107,34 +136,48 @@ class Study:
                         continue
                     runs.append(run.result())
                     yield {"runs": runs}
+                    shutil.rmtree(args.runs / self.folder(pending[run]), ignore_errors=True)
             finally:
                 cancel(pending)
         if failures:
             raise failures[0]
 
-    def train(self, scale: str, column: str, row: str, seed: int, data_dir: Path, jobs: int) -> Data:
-        """Train and evaluate one run. Raises: RuntimeError with the output of the commands."""
+    def train(self, case: Case, args: argparse.Namespace) -> Data:
+        """Train, or continue, and evaluate one run. Raises: RuntimeError with the output of the command."""
+        scale, column, row, seed = case
         overrides = (*self.overrides(scale, column, row), f"seed={seed}")
-        with tempfile.TemporaryDirectory(prefix="study-") as runs:
-            threads = 1 if jobs > 1 else None
-            folder = train(self.columns[column], overrides, Path(runs), data_dir, threads=threads)
-            history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-            config, progress, _, _ = checkpoint.load(folder / "best.pt")
-            accuracy = accuracy_of(folder, data_dir)
-        training = config.training
+        threads = 1 if args.jobs > 1 else None
+        label = f"{column}, {row}, seed {seed}"
+        runs = args.runs / self.folder(case)
+        folder = train(self.columns[column], overrides, runs, args.data_dir, threads=threads, label=label)
+        history = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        config, progress, _, state = checkpoint.load(folder / "last.pt")
+        steps = state["schedule"]["last_epoch"]  # PyTorch counts the steps of a schedule as epochs
+        metric = next(key for key in history[-1] if key.startswith("validation_"))
+        is_sampled = scale == next(iter(self.scales))
         return {
-            "scale": scale,
-            "column": column,
-            "row": row,
-            "seed": seed,
-            "accuracy": accuracy,
+            **case._asdict(),
+            "accuracy": accuracy_of(folder, args.data_dir, most=MAX_TEXTS if is_sampled else None),
             "validation": progress.best or 0.0,
             "examples_per_second": round(history[-1]["examples_per_second"], 1),
-            "steps": training.epochs * training.examples_per_epoch // training.batch_size,
+            "steps": steps,
             "device": progress.device,
             "revision": git_revision(),
             "recipe": self.fingerprint(scale, column, row),
+            "curve": [
+                [
+                    steps * record["epoch"] // config.training.epochs,
+                    round(record["training_loss"], 5),
+                    round(record[metric], 5),
+                ]
+                for record in history
+            ],
         }
+
+    def folder(self, case: Case) -> str:
+        """Name of the parent folder of a run's folder; another one if the recipe changes."""
+        name = f"{case.scale}-{case.column}-{case.row}-{case.seed}-{self.fingerprint(*case[:3])}"
+        return "".join(character if character.isalnum() else "-" for character in name)
 
     def overrides(self, scale: str, column: str, row: str) -> Overrides:
         """Overrides of the column's recipe."""
@@ -155,14 +198,18 @@ class Study:
         runs: list[Data] = record.data["runs"]
         parts = [
             f"{self.text}\n\nTest accuracy in %, mean ± standard deviation over seeds (n). Tasks on single "
-            f"documents: at most {MAX_TEXTS:,} test documents, always the same ones, cut to the length of the model.\n"
+            f"documents: at scale {next(iter(self.scales))} at most {MAX_TEXTS:,} test documents, always the same "
+            "ones, cut to the length of the model.\n"
         ]
         for scale in sorted({run["scale"] for run in runs}):
             chosen = [run for run in runs if run["scale"] == scale]
             steps = {name: run["steps"] for name in self.columns for run in chosen if run["column"] == name}
+            shown = [run for run in chosen if (run["row"], run["column"]) not in self.near_chance(chosen)]
+            left_out = ", ".join(f"{row} on {column}" for row, column in self.near_chance(chosen))
             parts += [
                 f"## Scale: {scale}\n",
-                self.table(chosen, accuracy_cell),
+                self.table(shown, accuracy_cell),
+                *([f"Left out, because near the most frequent label: {left_out}.\n"] if left_out else []),
                 "Training examples a second, median:\n",
                 self.table(chosen, rate_cell),
                 f"- steps of a run: {', '.join(f'{name} {count:,}' for name, count in steps.items())}",
@@ -171,34 +218,72 @@ class Study:
             ]
         return "\n".join([*parts, self.appendix(self, runs)])
 
+    def near_chance(self, runs: Sequence[Data]) -> list[tuple[str, str]]:
+        """Row and column of each mean accuracy below LEAST_GAIN of the way from chance to 100 %."""
+        found: dict[tuple[str, str], list[float]] = {}
+        for run in runs:
+            found.setdefault((run["row"], run["column"]), []).append(run["accuracy"])
+        return [
+            (row, column)
+            for row in self.rows
+            for column in self.columns
+            if column in self.chance
+            and (row, column) in found
+            and statistics.mean(found[row, column]) < self.chance[column] + LEAST_GAIN * (1 - self.chance[column])
+        ]
+
     def table(self, runs: Sequence[Data], cell: Callable[[Sequence[Data]], str]) -> str:
-        """Table with the study's rows, and the columns that have runs."""
+        """Table of the study's rows and columns that have runs."""
         columns = [name for name in self.columns if any(run["column"] == name for run in runs)]
+        rows = [name for name in self.rows if any(run["row"] == name for run in runs)]
         found = {
             (row, column): [run for run in runs if (run["row"], run["column"]) == (row, column)]
-            for row in self.rows
+            for row in rows
             for column in columns
         }
-        lines = [[row, *(cell(found[row, column]) for column in columns)] for row in self.rows]
-        return table(["", *columns], lines)
+        return table(["", *columns], [[row, *(cell(found[row, column]) for column in columns)] for row in rows])
 
     def draw(self, record: Record, path: Path) -> None:
-        """Chart with one panel per scale and column, one point per run."""
+        """Chart with one panel per scale and column, one point per run; below, the curves of runs that have them."""
         runs = record.data["runs"]
         panels = sorted({(run["scale"], run["column"]) for run in runs})
+        has_curves = any("curve" in run for run in runs)
         names = list(self.rows)[::-1]
-        figure, axes = chart.figure((2 + 2.8 * len(panels), 1 + 0.3 * len(names)), max(1, len(panels)), share_y=True)
-        for axis, panel in zip(axes, panels, strict=True):
-            for run in runs:
-                if (run["scale"], run["column"]) == panel and run["row"] in names:
-                    axis.plot(100 * run["accuracy"], names.index(run["row"]), "o", color="#4477aa", alpha=0.6)
+        height, columns = 1 + 0.3 * len(names), max(1, len(panels))
+        size = (2 + 2.8 * columns, height + 3 * has_curves)
+        figure, axes = chart.figure(size, columns, rows=1 + has_curves, share_y="row")
+        for number, panel in enumerate(panels):
+            axis = axes[number]
+            of_panel = [run for run in runs if (run["scale"], run["column"]) == panel and run["row"] in names]
+            for run in of_panel:
+                axis.plot(100 * run["accuracy"], names.index(run["row"]), "o", color="#4477aa", alpha=0.6)
             axis.set(title=f"{panel[1]}, {panel[0]}", xlabel="accuracy, %", yticks=range(len(names)))
             axis.set_yticklabels(names)
             axis.grid(alpha=0.3)
+            if has_curves:
+                draw_curves(axes[columns + number], [run for run in of_panel if "curve" in run], list(self.rows))
         chart.save(figure, path)
 
 
-def cancel(pending: Sequence[Future[Data]]) -> None:
+def draw_curves(axis: Axes, runs: Sequence[Data], rows: Sequence[str]) -> None:
+    """Validation accuracy against steps, the mean over the seeds of each row; the paper's Figure 3 ends at 5,000."""
+    for number, row in enumerate(rows):
+        curves = [run["curve"] for run in runs if run["row"] == row]
+        if not curves:
+            continue
+        means = [
+            [statistics.mean(values) for values in zip(*points, strict=True)] for points in zip(*curves, strict=False)
+        ]
+        steps, _, accuracy = zip(*means, strict=True)
+        axis.plot(steps, [100 * value for value in accuracy], ".-", color=f"C{number}", label=row)
+    if runs:
+        axis.axvline(FIGURE_3_STEPS, color="#999999", lw=1)
+        axis.legend(fontsize=7)
+    axis.set(xlabel="steps", ylabel="validation accuracy, %")
+    axis.grid(alpha=0.3)
+
+
+def cancel(pending: Iterable[Future[Data]]) -> None:
     """Cancel every run that has not started."""
     for run in pending:
         run.cancel()
@@ -214,8 +299,10 @@ def rate_cell(runs: Sequence[Data]) -> str:
     return f"{statistics.median(run['examples_per_second'] for run in runs):.0f}" if runs else ""
 
 
-def accuracy_of(folder: Path, data_dir: Path, change: Callable[[bytes], bytes] = bytes) -> float:
-    """Test accuracy of a run; a classifier is evaluated on a sample of the test documents, transformed by `change`."""
+def accuracy_of(
+    folder: Path, data_dir: Path, change: Callable[[bytes], bytes] = bytes, most: int | None = MAX_TEXTS
+) -> float:
+    """Test accuracy of a run; a classifier is evaluated on at most `most` test documents, transformed by `change`."""
     config, _, facts, state = checkpoint.load(folder / "best.pt")
     task = task_of(config)
     task.restore(facts)
@@ -227,13 +314,14 @@ def accuracy_of(folder: Path, data_dir: Path, change: Callable[[bytes], bytes] =
     if not isinstance(task, Classification):
         (result,) = (result for result in task.measure(runs, data_dir) if result.metric == "accuracy")
         return float(result.value)
-    sample = sample_of(load_test(task.config.data, data_dir, facts["labels"]), task.length)
+    sample = sample_of(load_test(task.config.data, data_dir, facts["labels"]), task.length, most)
     sample = Documents([change(text) for text in sample.texts], sample.labels)
     answers = [int(rows[0].argmax()) for rows in task.logits(runs[0], sample)]
     return float(np.mean(np.array(answers) == sample.labels))
 
 
-def sample_of(documents: Documents, length: int) -> Documents:
-    """The first `length` bytes of at most MAX_TEXTS test documents, always the same ones."""
-    chosen = random.Random(0).sample(range(len(documents)), min(MAX_TEXTS, len(documents)))
+def sample_of(documents: Documents, length: int, most: int | None = MAX_TEXTS) -> Documents:
+    """The first `length` bytes of the test documents, or of a sample of `most`, always the same ones."""
+    count = len(documents)
+    chosen = random.Random(0).sample(range(count), min(most or count, count))
     return Documents([documents.texts[i][:length] for i in chosen], [documents.labels[i] for i in chosen])
