@@ -7,6 +7,8 @@ KSERVE := .venv/kserve/bin
 RAY := .venv/ray/bin
 RECIPE ?= imdb-s3
 RUN ?= runs/imdb-s3-seed0
+DEVICE ?= cuda
+BUDGET ?= 520
 # The index of PyTorch's CPU wheels, if it can be reached; otherwise pip's own settings apply.
 TORCH_INDEX = $(shell $(PYTHON) -c "import socket; socket.create_connection(('download.pytorch.org', 443), 3)" 2>/dev/null && echo --extra-index-url https://download.pytorch.org/whl/cpu)
 # Install only packages that the lock pins by hash, and only wheels: installing a wheel runs none of its code.
@@ -19,7 +21,7 @@ SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # Some container images set PYTHONDONTWRITEBYTECODE. Every process would then compile again what it imports: 6 seconds for PyTorch.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run env test test-slow test-docker test-kserve test-ray test-page test-proxy page check lock audit train export bench bench-peers docker
+.PHONY: help run env test test-slow test-docker test-kserve test-ray test-page test-proxy page check lock audit train export bench bench-peers gpu docker
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -134,6 +136,10 @@ bench: .venv/dev/.installed  ## compare the inference paths (other benchmarks: p
 
 bench-peers: .venv/dev/.installed  ## compare with other servers (20 minutes; 1.6 GB below .venv/peers)
 	$(DEV)/python -m benchmarks.peers
+
+# A machine with a GPU often has its own PyTorch: without .venv/dev, PYTHON runs the queue. Nothing is installed.
+gpu:  ## train and measure on a GPU for BUDGET=520 seconds, and go on the next time; DEVICE=cpu tries it
+	exec $(firstword $(wildcard $(DEV)/python) $(PYTHON)) -m benchmarks.queue --device $(DEVICE) --budget $(BUDGET) $(if $(SCALE),--scale $(SCALE))
 
 docker:  ## build and start the service and Prometheus
 	docker compose up --build
