@@ -691,9 +691,9 @@ def lines_with(number: int, line: str) -> Callable[[list[str]], list[str]]:
             "{path}: 3 missing time stamps at a step of 1h, gaps (1): 3 after",
         ),
         (lambda lines: lines, ["--frequency", "fortnightly"], "data.frequency must be a number and one of s, min, h"),
-        (lines_with(9, "2024-01-01T07:00:00,1.5"), [], "{path}:9: 2 cells, but 3 columns"),
+        (lines_with(9, "2024-01-01T07:00:00,1.5"), [], "{path}:9: expected 3 columns, not 2\n"),
         (lines_with(9, "on Tuesday,1.5,1.5"), [], "{path}: time stamps that cannot be read (1): line 9 'on Tuesday'; "),
-        (lines_with(1, "time,c0,c0"), [], "{path}:1: two columns have the same name"),
+        (lines_with(1, "time,c0,c0"), [], "{path}:1: two columns 'c0'\n"),
         (lambda lines: lines, ["--time-column", "date"], "{path}:1: no column 'date'; columns: time, c0, c1"),
         (lambda lines: [line.rpartition(",")[0] + ",3" for line in lines], [], "{path}: column 3 is constant"),
         (lambda lines: [line.partition(",")[0] for line in lines], [], "{path}:1: expected at least one channel"),
@@ -701,7 +701,7 @@ def lines_with(number: int, line: str) -> Callable[[list[str]], list[str]]:
         (lambda lines: lines[:2], [], "{path} leaves 0 training rows"),
         (lambda lines: lines[:31], [], "the train split has 18 rows with its context; 24 are needed"),
         (lambda lines: lines[:46], [], "4 training windows of 12 + 12 rows are fewer than one batch, 16"),
-        (lambda _: [], [], "{path}:1: expected a line with the names of the columns"),
+        (lambda _: [], [], "{path} has no rows\n"),
     ],
 )
 def test_error_about_an_unreadable_own_series_is_one_line_with_the_location(
