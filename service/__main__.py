@@ -19,7 +19,7 @@ from artifact.loading import find_exports, find_versions, load_export
 from artifact.manifest import MANIFEST, version_folder, versions_of
 from service import log
 from service.engine.selection import unknown_defaults
-from service.metrics import SHARED
+from service.multiprocess import SHARED
 from service.offline.compute import TASKS, Options
 from service.offline.predict import Inputs, predict
 from service.server import serve

@@ -1,19 +1,11 @@
-"""Every Prometheus metric of the service. Created by `service.server`, or by a replica of `service.scale.ray`.
-
-Several workers, or the replicas on a node of a Ray cluster, share a folder. Each worker keeps its values in files
-there, and the worker that gets a scrape aggregates those of all. The names of the files hold the worker's number, not
-its process id: a restarted worker continues the counters of the one before it. An inherited PROMETHEUS_MULTIPROC_DIR is
-ignored: the folder may be missing, or hold counters of other programs and of earlier runs.
-"""
+"""Every Prometheus metric of the service. `service.multiprocess` combines those of several workers."""
 
 import asyncio
 import math
 import os
-from abc import abstractmethod
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from prometheus_client import (
     CollectorRegistry,
@@ -24,15 +16,9 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
     generate_latest,
-    values,
 )
-from prometheus_client.metrics import MetricWrapperBase
-from prometheus_client.metrics_core import Metric
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
-from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
-from typing_extensions import override
 
+from service.multiprocess import SharedMetricsCollector, WorkersCollector, forget_worker
 from service.sharing import Content, Paced
 from service.statistics import Statistics
 
@@ -52,162 +38,101 @@ REJECTED = ("overloaded", "too_late", "deadline", "client_deadline", "shutting_d
 NEUTRAL: Mapping[Callable[[Iterable[float]], float], float] = {sum: 0.0, max: -math.inf, min: math.inf}
 """Aggregation over workers -> its neutral value. With several workers, a removed series of a gauge gets this value, so
 that it does not change the aggregate. A sum then stays at 0; an infinite aggregate is not exposed."""
-SHARED = "PROMETHEUS_MULTIPROC_DIR"
-"""Environment variable in which prometheus_client looks up the folder of shared metrics; set by `set_worker` alone."""
 EXPOSE_S = 1.0
 """Pause after metrics were written for a scrape; they take tens of milliseconds with many models or workers."""
 SAMPLE_S = 1.0
 """Interval at which a worker updates its gauges for the other workers."""
-RESERVED_BYTES = {"counter": 2**16, "histogram": 2**18} | {f"gauge_live{mode}": 2**16 for mode in ("sum", "max", "min")}
-"""Type of a metric -> bytes reserved for a worker's values. The files are mapped into memory: if the disk were full,
-the first write to a page would end the process with SIGBUS."""
 
 
-def set_worker(folder: Path, index: int) -> None:
-    """Make this process the worker with that number; call it before the first metric is created.
-
-    Raises: OSError that names the folder, if the disk is full.
-    """
-    try:
-        (folder / f"worker-{index}").write_text(str(os.getpid()))
-        for kind, size in RESERVED_BYTES.items():
-            with (folder / f"{kind}_{index}.db").open("ab") as stream:
-                stream.write(bytes(max(0, size - stream.tell())))
-    except OSError as error:
-        raise OSError(f"cannot keep metrics in {folder}: {error.strerror}") from None
-    os.environ[SHARED] = str(folder)
-    values.ValueClass = values.MultiProcessValue(lambda: index)  # type: ignore[no-untyped-call]
-
-
-def remove_gauges(folder: Path, index: int) -> None:
-    """Remove the gauges of a worker that has ended, and its `longdoc_worker_*`; its counters stay."""
-    (folder / f"worker-{index}").unlink(missing_ok=True)
-    mark_process_dead(index, str(folder))  # type: ignore[no-untyped-call]
-
-
-class _Shared(MultiProcessCollector):
-    """Metrics of all workers, without the series of removed models.
+class Definitions:
+    """The metrics themselves; docs/operate/monitoring.md lists them.
 
     Args:
-        registry: where the collector is registered.
-        folder: folder that the workers share.
-        labels: added to every sample.
+        registry: where they are registered.
 
     """
 
-    def __init__(self, registry: CollectorRegistry, folder: Path, labels: Mapping[str, str]) -> None:
-        self._labels = labels
-        super().__init__(registry, str(folder))  # type: ignore[no-untyped-call]
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self._define_requests()
+        self._define_batches()
+        self._define_documents()
+        self._define_failures()
+        self._define_parser()
+        self._define_models()
 
-    @override
-    def collect(self) -> Iterable[Metric]:
-        """Families with their samples."""
-        for family in super().collect():  # type: ignore[no-untyped-call]
-            family.samples = [
-                sample._replace(labels={**sample.labels, **self._labels})
-                for sample in family.samples
-                if family.type != "gauge" or math.isfinite(sample.value)
-            ]
-            if family.samples:
-                yield family
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"longdoc_{name}", text, labels, registry=self.registry)
 
+    def _histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(f"longdoc_{name}", text, labels, buckets=buckets, registry=self.registry)
 
-class _Workers(Collector):
-    """`process_*` of each worker, under the name `longdoc_worker_*`; arguments as those of `_Shared`."""
+    def _gauge(self, name: str, text: str, over_workers: str, *labels: str) -> Gauge:
+        """A gauge; `over_workers` is how its values in several workers are combined: sum, max or min."""
+        mode = f"live{over_workers}"
+        return Gauge(f"longdoc_{name}", text, labels, multiprocess_mode=mode, registry=self.registry)  # type: ignore[arg-type]  # a Literal
 
-    def __init__(self, folder: Path, labels: Mapping[str, str]) -> None:
-        self._folder = folder
-        self._labels = labels
+    def _define_requests(self) -> None:
+        self.http_requests = self._counter("http_requests", "HTTP responses.", "route", "method", "code")
+        text = "Time from a complete request to its response."
+        self.duration = self._histogram("request_duration_seconds", text, SECONDS, "model", "task")
+        stages = {
+            "queue": "Longest time that a row of a request was queued.",
+            "decode": "Time to convert documents to rows.",
+            "compute": "Time of the longest batch of a request.",
+            "encode": "Time to convert outputs to a response.",
+        }
+        self.stages = {
+            stage: self._histogram(f"request_{stage}_seconds", text, SECONDS, "model") for stage, text in stages.items()
+        }
+        self.in_flight = self._gauge("requests_in_flight", "Requests in flight.", "sum", "model")
 
-    def collect(self) -> Iterator[Metric]:
-        """Families with one sample per worker."""
-        families: dict[str, Metric] = {}
-        for path in sorted(self._folder.glob("worker-*")):
-            try:
-                pid = int(path.read_text() or 0)  # empty while the worker writes it
-            except FileNotFoundError:  # the worker has just ended
-                continue
-            for found in ProcessCollector(pid=lambda pid=pid: pid, registry=None).collect():  # type: ignore[misc]
-                name = found.name.replace("process", "longdoc_worker", 1)
-                family = families.setdefault(name, Metric(name, found.documentation, found.type))
-                for sample in found.samples:
-                    labels = {"worker": path.name.removeprefix("worker-"), **self._labels}
-                    family.add_sample(sample.name.replace("process", "longdoc_worker", 1), labels, sample.value)
-        yield from families.values()
+    def _define_batches(self) -> None:
+        self.queue_depth = self._gauge("queue_depth", "Queued rows.", "sum", "model")
+        self.queue_bytes = self._gauge("queue_bytes", "Bytes of the queued rows.", "sum", "model")
+        text = "Age of the oldest request with a queued row, without lines of uploads."
+        self.queue_oldest = self._gauge("queue_oldest_seconds", text, "max", "model")
+        self.batch_size = self._histogram("batch_size", "Rows per batch.", ROWS, "model")
+        self.batch_padding = self._histogram("batch_padding_ratio", "Share of a batch that is padding.", RATIO, "model")
+        text = "Batches; reason full, or drained if no other row was queued."
+        self.batches = self._counter("batches", text, "model", "reason")
+        self.rejected = self._counter("requests_rejected", "Requests rejected by the engine.", "model", "reason")
+        self.cancelled = self._counter("requests_cancelled", "Requests whose client disconnected.", "model", "stage")
 
+    def _define_documents(self) -> None:
+        self.documents = self._counter("documents", "Answered documents and series.", "model")
+        self.document_bytes = self._histogram("document_bytes", "Length of documents.", BYTES, "model")
+        self.truncated = self._counter("documents_truncated", "Documents that were not read completely.", "model")
+        self.bytes_dropped = self._counter("bytes_dropped", "Bytes of documents that were not read.", "model")
+        text = "Distinct texts looked up in the cache of encodings."
+        self.cache_requests = self._counter("encoding_cache_requests", text, "model", "result")
+        self.cache_bytes = self._gauge("encoding_cache_bytes", "Size of the cache of encodings.", "sum", "model")
 
-class _Deferred(MetricWrapperBase):
-    """A metric whose series are plain numbers, which become its values when they are collected.
+    def _define_failures(self) -> None:
+        self.inference_errors = self._counter(
+            "inference_errors", "Requests that failed in the backend.", "model", "kind"
+        )
+        self.exports_refused = self._counter("exports_refused", "Exports that cannot be served.", "model", "reason")
 
-    Changing the values would take longer: prometheus_client locks them. The numbers are changed only from the event
-    loop, never reset, and read in any thread. Used only without other workers: those read the values from the shared
-    files at any time.
-    """
+    def _define_parser(self) -> None:
+        self.parser_jobs = self._counter("parser_jobs", "Bodies parsed in other processes.")
+        text = "Processes that ended while they parsed a body."
+        self.parser_kills = self._counter("parser_kills", text, "reason")
+        for reason in PARSER_KILLS:
+            self.parser_kills.labels(reason)
+        text = "Age of the oldest body that is not parsed yet."
+        self.parser_oldest = self._gauge("parser_oldest_seconds", text, "max")
 
-    @abstractmethod
-    def apply(self) -> None:
-        """Set the values of a series."""
-
-    @override
-    def _child_samples(self) -> Iterable[Sample]:
-        self.apply()
-        return super()._child_samples()
-
-
-class _DeferredSum(_Deferred):
-    """A deferred metric whose series have one value."""
-
-    _value: Any
-    _total = 0.0
-
-    @override
-    def apply(self) -> None:
-        self._value.set(self._total)
-
-
-class _Counter(_DeferredSum, Counter):
-    """A deferred counter."""
-
-    @override
-    def inc(self, amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
-        self._total += amount
-
-
-class _Level(_DeferredSum, Gauge):
-    """A deferred gauge that is only incremented and decremented."""
-
-    @override
-    def inc(self, amount: float = 1) -> None:
-        self._total += amount
-
-    @override
-    def dec(self, amount: float = 1) -> None:
-        self._total -= amount
+    def _define_models(self) -> None:
+        labels = ("model", "version", "task", "format", "device", "precision", "sha256")
+        self.model_info = self._gauge("model_info", "1 for each served version.", "max", *labels)
+        self.model_ready = self._gauge("model_ready", "1 if the model accepts requests.", "min", "model")
+        text = "Time to load, verify and warm up the model."
+        self.model_load = self._gauge("model_load_seconds", text, "max", "model")
 
 
-class _Histogram(_Deferred, Histogram):
-    """A deferred histogram."""
-
-    @override
-    def _metric_init(self) -> None:
-        super()._metric_init()
-        self._total = 0.0
-        self._counts = [0] * len(self._upper_bounds)
-
-    @override
-    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
-        self._total += amount
-        self._counts[bisect_left(self._upper_bounds, amount)] += 1
-
-    @override
-    def apply(self) -> None:
-        self._sum.set(self._total)
-        for bucket, count in zip(self._buckets, self._counts, strict=True):
-            bucket.set(count)
-
-
-class Metrics:
-    """All metrics; docs/operate/monitoring.md lists them.
+class Metrics(Definitions):
+    """The metrics of a process, or of several workers.
 
     Args:
         shared: folder that workers share; this process is the worker that `set_worker` made it.
@@ -218,132 +143,24 @@ class Metrics:
 
     def __init__(self, shared: Path | None = None, node: str | None = None) -> None:
         if shared is None:
-            values.ValueClass = values.MutexValue
+            forget_worker()
+        super().__init__(CollectorRegistry())
         self.is_shared = shared is not None
-        self.registry = r = CollectorRegistry()
-        self._exposed = CollectorRegistry() if shared else r
+        self._exposed = CollectorRegistry() if shared else self.registry
         labels = {} if node is None else {"node": node}
         if shared:
-            _Shared(self._exposed, shared, labels)
-            self._exposed.register(_Workers(shared, labels))
+            SharedMetricsCollector(self._exposed, shared, labels)
+            self._exposed.register(WorkersCollector(shared, labels))
         if node is None:
             ProcessCollector(registry=self._exposed, pid=os.getppid if shared else lambda: "self")
         PlatformCollector(registry=self._exposed)
         self._exposition = Paced(self._write, EXPOSE_S)
         self._watched: dict[tuple[Gauge, str], dict[ModelMetrics, Callable[[], float]]] = {}
         """(gauge, name of a model) -> metrics of a version -> function that returns the value of the gauge."""
-        counter, level, histogram = (Counter, Gauge, Histogram) if shared else (_Counter, _Level, _Histogram)
-        model = ("model",)
-        self.http_requests = counter(
-            "longdoc_http_requests", "HTTP responses.", ("route", "method", "code"), registry=r
-        )
         self._responses: dict[tuple[str, str, int], Counter] = {}
         """Series of `http_requests`: the look-up in prometheus_client costs more than counting."""
-        self.duration = histogram(
-            "longdoc_request_duration_seconds",
-            "Time from a complete request to its response.",
-            ("model", "task"),
-            buckets=SECONDS,
-            registry=r,
-        )
-        stages = {
-            "queue": "Longest time that a row of a request was queued.",
-            "decode": "Time to convert documents to rows.",
-            "compute": "Time of the longest batch of a request.",
-            "encode": "Time to convert outputs to a response.",
-        }
-        self.stages = {
-            stage: histogram(f"longdoc_request_{stage}_seconds", text, model, buckets=SECONDS, registry=r)
-            for stage, text in stages.items()
-        }
-        self.in_flight = level(
-            "longdoc_requests_in_flight", "Requests in flight.", model, multiprocess_mode="livesum", registry=r
-        )
-        self.queue_depth = Gauge("longdoc_queue_depth", "Queued rows.", model, multiprocess_mode="livesum", registry=r)
-        self.queue_bytes = Gauge(
-            "longdoc_queue_bytes", "Bytes of the queued rows.", model, multiprocess_mode="livesum", registry=r
-        )
-        self.queue_oldest = Gauge(
-            "longdoc_queue_oldest_seconds",
-            "Age of the oldest request with a queued row, without lines of uploads.",
-            model,
-            multiprocess_mode="livemax",
-            registry=r,
-        )
-        self.batch_size = histogram("longdoc_batch_size", "Rows per batch.", model, buckets=ROWS, registry=r)
-        self.batch_padding = histogram(
-            "longdoc_batch_padding_ratio", "Share of a batch that is padding.", model, buckets=RATIO, registry=r
-        )
-        self.batches = counter(
-            "longdoc_batches", "Batches; reason full, or drained if no other row was queued.",
-            ("model", "reason"), registry=r,
-        )  # fmt: skip
-        self.rejected = counter(
-            "longdoc_requests_rejected", "Requests rejected by the engine.", ("model", "reason"), registry=r
-        )
-        self.cancelled = counter(
-            "longdoc_requests_cancelled", "Requests whose client disconnected.", ("model", "stage"), registry=r
-        )
-        self.documents = counter("longdoc_documents", "Answered documents and series.", model, registry=r)
-        self.document_bytes = histogram(
-            "longdoc_document_bytes", "Length of documents.", model, buckets=BYTES, registry=r
-        )
-        self.truncated = counter(
-            "longdoc_documents_truncated", "Documents that were not read completely.", model, registry=r
-        )
-        self.bytes_dropped = counter(
-            "longdoc_bytes_dropped", "Bytes of documents that were not read.", model, registry=r
-        )
-        self.cache_requests = counter(
-            "longdoc_encoding_cache_requests",
-            "Distinct texts looked up in the cache of encodings.",
-            ("model", "result"),
-            registry=r,
-        )
-        self.cache_bytes = Gauge(
-            "longdoc_encoding_cache_bytes",
-            "Size of the cache of encodings.",
-            model,
-            multiprocess_mode="livesum",
-            registry=r,
-        )
-        self.inference_errors = counter(
-            "longdoc_inference_errors", "Requests that failed in the backend.", ("model", "kind"), registry=r
-        )
-        self.exports_refused = Counter(  # counted by threads that load exports, too
-            "longdoc_exports_refused", "Exports that cannot be served.", ("model", "reason"), registry=r
-        )
-        self.parser_jobs = counter("longdoc_parser_jobs", "Bodies parsed in other processes.", registry=r)
-        self.parser_kills = Counter(  # counted by the threads of the parser
-            "longdoc_parser_kills", "Processes that ended while they parsed a body.", ("reason",), registry=r
-        )
-        for reason in PARSER_KILLS:
-            self.parser_kills.labels(reason)
-        self.parser_oldest = Gauge(
-            "longdoc_parser_oldest_seconds",
-            "Age of the oldest body that is not parsed yet.",
-            multiprocess_mode="livemax",
-            registry=r,
-        )
         self.parser_age: Callable[[], float] = lambda: 0.0
         """Returns the value of `parser_oldest`; set by `service.parser`."""
-        self.model_info = Gauge(
-            "longdoc_model_info",
-            "1 for each served version.",
-            ("model", "version", "task", "format", "device", "precision", "sha256"),
-            multiprocess_mode="livemax",
-            registry=r,
-        )
-        self.model_ready = Gauge(
-            "longdoc_model_ready", "1 if the model accepts requests.", model, multiprocess_mode="livemin", registry=r
-        )
-        self.model_load = Gauge(
-            "longdoc_model_load_seconds",
-            "Time to load, verify and warm up the model.",
-            model,
-            multiprocess_mode="livemax",
-            registry=r,
-        )
         self._over_versions: dict[Gauge, Callable[[Iterable[float]], float]] = {
             self.queue_depth: sum,
             self.queue_bytes: sum,
@@ -351,7 +168,7 @@ class Metrics:
             self.cache_bytes: sum,
             self.model_ready: min,
         }
-        """How a gauge is aggregated over the versions of a model, the same as its `multiprocess_mode` over workers."""
+        """How a gauge is aggregated over the versions of a model, the same as over workers."""
 
     def count_response(self, route: str, method: str, code: int) -> None:
         """Count an HTTP response."""

@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import gc
+import importlib
 import logging
 import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -17,20 +19,13 @@ import uvicorn
 import uvloop
 from typing_extensions import override
 
-from artifact.defaults import read_defaults
-from artifact.errors import BadExport
-from service.app import create_app
-from service.engine.engine import Engine
-from service.engine.loading import load_models
-from service.engine.reload import Reloader
-from service.http.application import Application
 from service.http.protocol import BoundedProtocol
-from service.metrics import SAMPLE_S, Metrics
-from service.parser import Parser
+from service.metrics import Metrics
+from service.runtime import Runtime
 from service.settings import Settings
 
 if TYPE_CHECKING:
-    from service.http.tracing import Traced, Tracing
+    from fastapi import FastAPI
 
 log = logging.getLogger(__name__)
 
@@ -125,25 +120,25 @@ def serve(
 
     """
     tune_interpreter()
-    tracing = _create_tracing(settings)
-    metrics = Metrics(shared)
+    # FastAPI takes a third of the start: another thread imports it while the models are loaded.
+    threading.Thread(target=importlib.import_module, args=("service.app",)).start()
     with (
         listener or bind(settings.host, settings.port) as bound,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        models, refused = load_models(settings, metrics, required)
-        defaults = read_defaults(settings.exports)
+        runtime = Runtime.load(settings, Metrics(shared), required)
+        from service.app import create_app
+
+        app = create_app(settings, runtime=runtime)
         try:
             bound.listen(BACKLOG)
         except OSError as error:  # another process had bound the address too (SO_REUSEADDR) and listened first
             raise _cannot_listen(settings.host, settings.port, error) from None
-        engine = Engine(models, settings, metrics, defaults)
-        del models  # so that the engine holds the only references, and frees models that are replaced
         gc.freeze()  # exclude loaded models from garbage collection
-        reloader = Reloader(engine, settings, metrics, refused)
-        has_crashed = runner.run(_Lifecycle(settings, tracing).run(engine, metrics, reloader, bound, parent))
+        runner.run(_Lifecycle(app, settings, runtime).run(bound, parent))
+        has_crashed = runtime.engine.crashed.is_set()
         # A normal exit would wait for threads that may never end, or stop one inside native code.
-        if has_crashed or engine.is_computing or reloader.is_reading:
+        if has_crashed or runtime.engine.is_computing or runtime.reloader.is_reading:
             logging.shutdown()
             os._exit(1 if has_crashed else 0)
     return 0
@@ -153,21 +148,6 @@ def tune_interpreter() -> None:
     """Set how often the interpreter switches threads and collects garbage, for a process that serves."""
     sys.setswitchinterval(SWITCH_S)
     gc.set_threshold(YOUNG_OBJECTS)
-
-
-def _create_tracing(settings: Settings) -> "Tracing | None":
-    """Tracing, if `otlp_endpoint` is set. Raises: BadExport if OpenTelemetry is not installed or is misconfigured."""
-    if settings.otlp_endpoint is None:
-        return None
-    try:
-        from service.http.tracing import Tracing
-
-        return Tracing(str(settings.otlp_endpoint))
-    except ModuleNotFoundError as error:
-        message = f"otlp_endpoint is set and {error.name} is not installed; run pip install '.[otel]'"
-        raise BadExport(message, "backend") from None
-    except ValueError as error:  # an environment variable OTEL_... is invalid
-        raise BadExport(f"otlp_endpoint is set; a variable of OpenTelemetry is invalid: {error}", "backend") from None
 
 
 def obeyed_signals() -> Sequence[signal.Signals]:
@@ -203,25 +183,23 @@ class _Lifecycle:
     - A second signal stops the server at once.
     """
 
-    def __init__(self, settings: Settings, tracing: "Tracing | None") -> None:
+    def __init__(self, app: "FastAPI", settings: Settings, runtime: Runtime) -> None:
+        self._app = app
         self._settings = settings
-        self._tracing = tracing
+        self._runtime = runtime
         self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
 
-    async def run(
-        self, engine: Engine, metrics: Metrics, reloader: Reloader, listener: socket.socket, parent: int | None
-    ) -> bool:
-        """Serve on a bound socket until a signal; return whether the backend has crashed."""
-        parser = Parser(self._settings, metrics)
+    async def run(self, listener: socket.socket, parent: int | None) -> None:
+        """Serve on a bound socket until a signal."""
         config = uvicorn.Config(
-            self._trace(create_app(engine, reloader, parser, self._settings, metrics)),
+            self._app,
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
             http=BoundedProtocol,
             ws="none",
-            lifespan="off",
+            lifespan="on",
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=max(1, round(self._settings.drain_timeout_s)),
         )
@@ -233,47 +211,31 @@ class _Lifecycle:
             loop.add_reader(parent, self._stop_orphan, parent)
         server = _Server(config, listener)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        tasks = [asyncio.create_task(self._stop(engine, server))]
-        if self._settings.reload_s:
-            tasks.append(asyncio.create_task(reloader.run()))
-        if metrics.is_shared:
-            tasks.append(asyncio.create_task(_sample(metrics)))
+        stopping = asyncio.create_task(self._stop(server))
         host, port = listener.getsockname()[:2]
         if not self._settings.api_keys and host not in ("127.0.0.1", "::1"):
             log.warning("no api_keys are set: everyone who can reach %s can send requests", host)
         log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         await serving
-        for task in tasks:
-            task.cancel()
-        if not server.force_exit:
-            try:
-                await asyncio.wait_for(engine.drain(), self._settings.drain_timeout_s)
-            except TimeoutError:
-                log.error("requests were still in flight after drain_timeout_s = %g", self._settings.drain_timeout_s)
-        engine.close()
-        parser.close()
-        if self._tracing and not server.force_exit:
-            self._tracing.close()
+        stopping.cancel()
+        if server.force_exit:  # uvicorn then leaves out the end of the application's lifespan
+            self._runtime.must_stop_now = True
+            await server.lifespan.shutdown()
         log.info("stopped")
-        return engine.crashed.is_set()
-
-    def _trace(self, app: Application) -> "Application | Traced":
-        """The application, traced if the settings ask for it."""
-        return self._tracing.wrap(app) if self._tracing else app
 
     def _stop_orphan(self, parent: int) -> None:
         """Stop this worker, because its parent has ended."""
         asyncio.get_running_loop().remove_reader(parent)
         self._signals.put_nowait(signal.SIGINT)
 
-    async def _stop(self, engine: Engine, server: uvicorn.Server) -> None:
+    async def _stop(self, server: uvicorn.Server) -> None:
         """Drain at the first signal, or when the backend crashes; stop at once at the second signal."""
-        crash = asyncio.create_task(engine.crashed.wait())
+        crash = asyncio.create_task(self._runtime.engine.crashed.wait())
         signalled = asyncio.create_task(self._signals.get())
         await asyncio.wait((crash, signalled), return_when=asyncio.FIRST_COMPLETED)
         first = signalled.result() if signalled.done() else None
         log.info("%s: draining", first.name if first else "crash")
-        engine.begin_drain()
+        self._runtime.engine.begin_drain()
         second: signal.Signals | None = None
         if first in (signal.SIGTERM, signal.SIGHUP):
             with contextlib.suppress(TimeoutError):
@@ -289,10 +251,3 @@ class _Lifecycle:
         while (number := await self._signals.get()) == signal.SIGHUP:
             pass
         return number
-
-
-async def _sample(metrics: Metrics) -> None:
-    """Update this worker's gauges in the shared files, until cancelled."""
-    while True:
-        metrics.sample()
-        await asyncio.sleep(SAMPLE_S)

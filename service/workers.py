@@ -27,7 +27,7 @@ from artifact.errors import BadExport
 from artifact.files import open_regular
 from service import log as logs
 from service.engine.folder import find_selected
-from service.metrics import remove_gauges, set_worker
+from service.multiprocess import remove_gauges, set_worker
 from service.server import SIGNALS, bind, obeyed_signals, serve
 from service.settings import Settings
 

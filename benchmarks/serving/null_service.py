@@ -16,6 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
 
+import service.runtime
 import service.server
 from artifact.loading import LoadedModel
 from service import log
@@ -68,7 +69,7 @@ def ours(port: int, batch_s: float) -> None:
         return [dataclasses.replace(chosen, backend=NullBackend(batch_s))], refused  # type: ignore[arg-type]
 
     log.configure("text")
-    service.server.load_models = load  # type: ignore[assignment, attr-defined]  # the one place that names the runtime
+    service.runtime.load_models = load  # type: ignore[assignment, attr-defined]  # the one place that names the runtime
     service.server.serve(Settings(port=port, drain_delay_s=0, reload_s=0))
 
 

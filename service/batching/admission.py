@@ -89,7 +89,6 @@ class Admission:
         rows: int,
         size: int,
         seconds: float,
-        entering: int = 0,
     ) -> Rejection | None:
         """Why a request is rejected; None if it is admitted.
 
@@ -100,11 +99,10 @@ class Admission:
             rows: number of rows of the request.
             size: bytes of these rows.
             seconds: estimated time to compute the rows on one slot.
-            entering: admitted requests that are not in the queue yet.
 
         """
         waiting_rows = self._foreground.waiting_rows + self._background.waiting_rows
-        if not waiting_rows and not entering:
+        if not waiting_rows:
             return None
         waiting_bytes, limits = self._foreground.waiting_bytes + self._background.waiting_bytes, self._limits
         if waiting_rows + rows > limits.queue_rows or waiting_bytes + size > limits.queue_bytes:
@@ -116,22 +114,19 @@ class Admission:
             return Rejection("too_late" if is_slow else "client_deadline", Overloaded(message, self.retry_after_s()))
         return None
 
-    def rejection_without_rows(self, left_s: float, entering: int, *, is_long: bool = False) -> Rejection | None:
-        """As `rejection`, for an interactive request whose rows are not known yet.
+    def rejection_without_rows(self, left_s: float, *, is_long: bool = False) -> Rejection | None:
+        """As `rejection`, for an interactive request whose rows are not known yet: it is assumed to cost the average.
 
         Args:
             left_s: seconds until its deadline; a ClientLimit if that is the client's.
-            entering: admitted requests that are not in the queue yet; each is assumed to cost the average.
             is_long: whether it is known to be for the background.
 
         """
         queue = self._background if is_long else self._foreground
-        if not queue.waiting_rows and entering < self._limits.slots:
+        if not queue.waiting_rows:
             return None
-        requests = entering + 1
-        seconds = requests * self._cost.request_seconds
-        # Rows and their sizes are not known: each request counts as one row, and all of them together as one byte.
-        return self.rejection(queue, queue.interactive, left_s, requests, 1, seconds, entering)
+        # Rows and their sizes are not known: the request counts as one row of one byte.
+        return self.rejection(queue, queue.interactive, left_s, 1, 1, self._cost.request_seconds)
 
     def retry_after_s(self) -> int:
         """Seconds until the current queues are computed, estimated from the measured time per row."""

@@ -147,17 +147,16 @@ class Batcher:
         arrived = [request.arrived for request in self._requests if request.waiting_rows and not request.is_line]
         return self._clock() - min(arrived) if arrived else 0.0
 
-    def rejection(self, left_s: float, entering: int, size: int | None = None) -> Rejection | None:
+    def rejection(self, left_s: float, size: int | None = None) -> Rejection | None:
         """Why a request is rejected before its rows are known; None if it is admitted.
 
         Args:
             left_s: seconds until its deadline.
-            entering: admitted requests that are not in the queue yet; each is assumed to cost the average.
             size: bytes of its rows; None if not known.
 
         """
         is_long = size is not None and size > self._short_bytes
-        return self._unavailable() or self._admission.rejection_without_rows(left_s, entering, is_long=is_long)
+        return self._unavailable() or self._admission.rejection_without_rows(left_s, is_long=is_long)
 
     async def infer(self, rows: list[bytes], deadline: float, *, bulk: bool = False) -> Outcome:
         """Compute the rows of one request. Cancelling the call drops its rows.

@@ -23,12 +23,13 @@ from service.engine.served import ServedForecaster
 from service.errors import rename_places
 from service.offload import ITEM_NUMBERS, offload
 from service.tasks.forecasting import forecast
-from service.wire.call import Call, model_fields
+from service.wire.dependencies import Context, CurrentRuntime
 from service.wire.errors import Dialect, Failure
-from service.wire.media import JSON
-from service.wire.requests import check_count, parse_json, read_parsed, reserve_numbers
+from service.wire.inference import finish, model_fields, run
+from service.wire.openapi import json_body
+from service.wire.parsing import check_count, parse_json
+from service.wire.requests import read_parsed, reserve_numbers
 from service.wire.responses import fragment, json_response
-from service.wire.route import TIMEOUT_HEADERS, Route
 from service.wire.schemas import EXAMPLE, Channel, Channels, Levels, ModelName
 
 STEPS = {
@@ -140,43 +141,64 @@ def _write_error(failed: Failure) -> Response:
     return json_response({"error": content}, failed.status)
 
 
-DIALECT = Dialect(_write_error, KServeError, prefixes=("/v1/timeseries/",))
+DIALECT = Dialect(_write_error, KServeError, prefix="/v1/timeseries/")
+router = DIALECT.router("KServe time series")
 
 
-async def get_models(call: Call) -> Response:
+@router.get(
+    "/v1/timeseries/models",
+    name="kserve_forecasters",
+    response_model=dict[str, list[dict[str, str]]],
+    responses=DIALECT.responses(401),
+)
+async def get_models(runtime: CurrentRuntime) -> Response:
     """List the names of the forecasters."""
-    names = [name for name, model in call.models.items() if isinstance(model, ServedForecaster)]
+    names = [name for name, model in runtime.models.items() if isinstance(model, ServedForecaster)]
     return json_response({"models": [{"name": name} for name in names]})
 
 
-async def post_forecast(call: Call) -> Response:
+@router.post(
+    "/v1/timeseries/forecast",
+    name="kserve_forecast",
+    response_model=KServeResponse,
+    responses=DIALECT.responses(),
+    openapi_extra=json_body(
+        KServeRequest,
+        {
+            "model": "ettm2",
+            "inputs": [{"series": EXAMPLE, "frequency": "15min"}],
+            "options": {"horizon": 4, "quantiles": [0.1, 0.9]},
+        },
+    ),
+)
+async def post_forecast(context: Context) -> Response:
     """Forecast each series with the given model; if one is invalid, the whole request is rejected."""
-    parse = functools.partial(_parse, call.settings.max_documents, call.models.longest_context)
-    parsed = await read_parsed(call, parse)
-    request = parsed.request
-    call.body.hold(sum(series.values.nbytes for series in parsed.series))
-    model = call.models.forecaster(request.model)
+    parse = functools.partial(_parse, context.runtime.settings.max_documents, context.runtime.models.longest_context)
+    parsed = await read_parsed(context, parse)
+    asked = parsed.request
+    context.body.hold(sum(series.values.nbytes for series in parsed.series))
+    model = context.runtime.models.forecaster(asked.model)
     with _within("options"):
-        choose_horizon(model.manifest, request.options.horizon)
-        check_levels(model.calibration, request.options.quantiles)
-    steps = len(request.inputs) * request.options.horizon * (1 + len(request.options.quantiles))
+        choose_horizon(model.manifest, asked.options.horizon)
+        check_levels(model.calibration, asked.options.quantiles)
+    steps = len(asked.inputs) * asked.options.horizon * (1 + len(asked.options.quantiles))
     count = steps * len(model.manifest.channels)
-    reserve_numbers(call, count, "send fewer series, or ask for a shorter horizon or fewer quantiles")
+    reserve_numbers(context, count, "send fewer series, or ask for a shorter horizon or fewer quantiles")
     starts = []
-    for number, (given, series) in enumerate(zip(request.inputs, parsed.series, strict=True)):
+    for number, (given, series) in enumerate(zip(asked.inputs, parsed.series, strict=True)):
         with _within(f"inputs.{number}"):
             check_channels(model.manifest, None, len(series.lengths))
             starts.append(_first_timestamp(model, given, int(series.lengths[0])))
-    options = request.options
+    options = asked.options
     work = forecast(
         model,
         parsed.series,
         horizon=options.horizon,
         levels=options.quantiles,
-        deadline=call.deadline,
+        deadline=context.deadline,
         rename=lambda number, place: f"inputs.{number}.{place}",
     )
-    answers, timing = await call.run(model, work)
+    answers, timing = await run(context, model, work)
     outputs = await offload(count // ITEM_NUMBERS, _outputs, parsed, answers, starts)
     response = {
         "id": uuid.uuid4().hex,
@@ -185,7 +207,7 @@ async def post_forecast(call: Call) -> Response:
         "error": None,
         "outputs": outputs,
     }
-    return call.finish(model, timing, json_response({**model_fields(model), **response}))
+    return finish(context, model, timing, json_response({**model_fields(model), **response}))
 
 
 @dataclass(frozen=True)
@@ -289,31 +311,3 @@ def _first_timestamp(model: ServedForecaster, given: KServeInput, length: int) -
     if given.start_timestamp is None:
         return None
     return continue_timestamps(parse_start(given.start_timestamp), step, length, 1)[0]
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/v1/timeseries/models",
-        handler=get_models,
-        dialect=DIALECT,
-        answers={JSON: dict[str, list[dict[str, str]]]},
-        statuses=(401,),
-    ),
-    Route(
-        method="POST",
-        path="/v1/timeseries/forecast",
-        handler=post_forecast,
-        dialect=DIALECT,
-        bodies={JSON: KServeRequest},
-        examples={
-            JSON: {
-                "model": "ettm2",
-                "inputs": [{"series": EXAMPLE, "frequency": "15min"}],
-                "options": {"horizon": 4, "quantiles": [0.1, 0.9]},
-            }
-        },
-        answers={JSON: KServeResponse},
-        parameters=TIMEOUT_HEADERS,
-    ),
-)

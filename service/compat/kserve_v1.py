@@ -14,7 +14,7 @@ import functools
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Tag
 from starlette.responses import Response
 
 from artifact.classification import Options
@@ -26,23 +26,22 @@ from service.offload import ITEM_NUMBERS, count_items
 from service.tasks.classification import classify
 from service.tasks.forecasting import forecast
 from service.tasks.matching import score
-from service.wire.call import Call
+from service.wire.context import RequestContext
+from service.wire.dependencies import Context, NamedModel
 from service.wire.errors import Dialect, Failure
-from service.wire.media import JSON
+from service.wire.inference import respond
+from service.wire.openapi import json_body
+from service.wire.parsing import check_count, decode_base64, parse_json
 from service.wire.requests import (
     check_content_encoding,
-    check_count,
-    decode_base64,
     parse_body,
-    parse_json,
     read_body,
     read_document,
     read_text,
     reserve_numbers,
 )
 from service.wire.responses import fragment, json_response
-from service.wire.route import TIMEOUT_HEADERS, Route
-from service.wire.schemas import MAX_TEXTS, ClassifyResult, ForecastResult, PairScore, Series, channels_of
+from service.wire.schemas import MAX_TEXTS, ClassifyResult, ForecastResult, PairScore, Series, channels_of, up_to
 
 T = TypeVar("T")
 
@@ -111,19 +110,19 @@ class _Instances(BaseModel):
 class ClassifierInstances(_Instances):
     """Body of a request to a classifier."""
 
-    instances: Annotated[list[ClassifierInstance], Field(fail_fast=True, max_length=MAX_TEXTS)]
+    instances: Annotated[list[ClassifierInstance], up_to(MAX_TEXTS, "max_documents")]
 
 
 class MatcherInstances(_Instances):
     """Body of a request to a matcher."""
 
-    instances: Annotated[list[MatcherInstance], Field(fail_fast=True, max_length=MAX_TEXTS // 2)]
+    instances: Annotated[list[MatcherInstance], up_to(MAX_TEXTS // 2, "max_documents")]
 
 
 class ForecasterInstances(_Instances):
     """Body of a request to a forecaster."""
 
-    instances: Annotated[list[ForecasterInstance], Field(fail_fast=True)]
+    instances: Annotated[list[ForecasterInstance], up_to(MAX_TEXTS, "max_documents")]
 
 
 class Predictions(BaseModel):
@@ -149,33 +148,46 @@ def _write_error(failed: Failure) -> Response:
 DIALECT = Dialect(_write_error, PredictError)
 
 
-async def post_instances(call: Call) -> Response:
+router = DIALECT.router("KServe v1")
+
+
+@router.post(
+    "/v1/models/{name}:predict",
+    name="kserve_predict",
+    response_model=Predictions,
+    responses=DIALECT.responses(),
+    openapi_extra=json_body(
+        ClassifierInstances | MatcherInstances | ForecasterInstances,
+        {"instances": ["A film to see twice.", {"text": "Two hours that nobody gives back."}]},
+    ),
+)
+async def post_instances(context: Context, model: NamedModel) -> Response:
     """Run a model on instances."""
-    _ = call.deadline  # report an invalid header before an invalid body
-    check_content_encoding(call)  # no check of the media type: some clients send none
-    model = call.models.named(call.path_params["name"])
+    check_content_encoding(context)  # no check of the media type: some clients send none
     if isinstance(model, ServedClassifier):
-        return await _classify(call, model)
+        return await _classify(context, model)
     if isinstance(model, ServedMatcher):
-        return await _score(call, model)
+        return await _score(context, model)
     assert isinstance(model, ServedForecaster)
-    return await _forecast(call, model)
+    return await _forecast(context, model)
 
 
-async def _read(call: Call, parse: Callable[[int, bytes], T]) -> T:
+async def _read(context: RequestContext, parse: Callable[[int, bytes], T]) -> T:
     """Read the body and parse it; `parse` must be picklable, and gets the maximum number of instances first."""
-    limited = functools.partial(parse, call.settings.max_documents)
-    return await parse_body(call, limited, await read_body(call))
+    limited = functools.partial(parse, context.runtime.settings.max_documents)
+    return await parse_body(context, limited, await read_body(context))
 
 
-async def _classify(call: Call, model: ServedClassifier) -> Response:
+async def _classify(context: RequestContext, model: ServedClassifier) -> Response:
     """Classify documents."""
-    sent = await _read(call, _parse_documents)
-    documents = [read_document(call, f"instances.{number}", document) for number, document in enumerate(sent)]
-    work = classify(model, documents, on_overflow="windows", deadline=call.deadline)
+    sent = await _read(context, _parse_documents)
+    settings = context.runtime.settings
+    documents = [read_document(settings, f"instances.{number}", document) for number, document in enumerate(sent)]
+    work = classify(model, documents, on_overflow="windows", deadline=context.deadline)
     labels, options = model.manifest.labels, Options()
     with rename_places(lambda place: place.replace("inputs", "instances", 1)):
-        return await call.answer(
+        return await respond(
+            context,
             model,
             work,
             lambda answers: {"predictions": [answer.as_json(labels, options) for answer in answers]},
@@ -183,26 +195,27 @@ async def _classify(call: Call, model: ServedClassifier) -> Response:
         )
 
 
-async def _score(call: Call, model: ServedMatcher) -> Response:
+async def _score(context: RequestContext, model: ServedMatcher) -> Response:
     """Score pairs of documents."""
-    sent = await _read(call, _parse_pairs)
+    sent = await _read(context, _parse_pairs)
+    settings = context.runtime.settings
     pairs = [
-        (read_text(call, f"instances.{number}.a", a), read_text(call, f"instances.{number}.b", b))
+        (read_text(settings, f"instances.{number}.a", a), read_text(settings, f"instances.{number}.b", b))
         for number, (a, b) in enumerate(sent)
     ]
-    work = score(model, pairs, on_overflow="windows", deadline=call.deadline)
-    return await call.answer(
-        model, work, lambda scored: {"predictions": [pair.as_json("windows") for pair in scored]}, len(pairs)
+    work = score(model, pairs, on_overflow="windows", deadline=context.deadline)
+    return await respond(
+        context, model, work, lambda scored: {"predictions": [pair.as_json("windows") for pair in scored]}, len(pairs)
     )
 
 
-async def _forecast(call: Call, model: ServedForecaster) -> Response:
+async def _forecast(context: RequestContext, model: ServedForecaster) -> Response:
     """Forecast series over the model's full horizon."""
     manifest = model.manifest
-    sent = await _read(call, functools.partial(_parse_series, manifest.context_length))
-    call.body.hold(sum(one.series.values.nbytes for one in sent))
+    sent = await _read(context, functools.partial(_parse_series, manifest.context_length))
+    context.body.hold(sum(one.series.values.nbytes for one in sent))
     count = len(sent) * manifest.horizon * len(manifest.channels)
-    reserve_numbers(call, count, "send fewer instances")
+    reserve_numbers(context, count, "send fewer instances")
     orders = []
     for number, one in enumerate(sent):
         with rename_places(functools.partial(_in_instance, number)):
@@ -212,7 +225,7 @@ async def _forecast(call: Call, model: ServedForecaster) -> Response:
         [one.series.take(order) for one, order in zip(sent, orders, strict=True)],
         horizon=manifest.horizon,
         levels=(),
-        deadline=call.deadline,
+        deadline=context.deadline,
         rename=_in_instance,
     )
 
@@ -222,7 +235,7 @@ async def _forecast(call: Call, model: ServedForecaster) -> Response:
         predictions = [fragment(answer.as_json(one.names, order)) for one, order, answer in parts]
         return {"predictions": predictions}
 
-    return await call.answer(model, work, to_json, count // ITEM_NUMBERS)
+    return await respond(context, model, work, to_json, count // ITEM_NUMBERS)
 
 
 class _ParsedSeries(NamedTuple):
@@ -271,17 +284,3 @@ def _bytes(place: str, given: str | EncodedDocument | TextInstance) -> bytes:
 def _in_instance(number: int, place: str) -> str:
     """Location in the request, from the location in an instance."""
     return f"instances.{number}.{place}"
-
-
-ROUTES = (
-    Route(
-        method="POST",
-        path="/v1/models/{name}:predict",
-        handler=post_instances,
-        dialect=DIALECT,
-        bodies={JSON: ClassifierInstances | MatcherInstances | ForecasterInstances},
-        examples={JSON: {"instances": ["A film to see twice.", {"text": "Two hours that nobody gives back."}]}},
-        answers={JSON: Predictions},
-        parameters=TIMEOUT_HEADERS,
-    ),
-)

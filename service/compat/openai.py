@@ -4,19 +4,19 @@ Texts of any length are read completely; `usage` counts bytes as tokens. Vectors
 """
 
 import base64
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from artifact.matching import normalized
 from service.offload import offload
-from service.wire.call import Call
+from service.wire.dependencies import Context, JsonBody
 from service.wire.errors import Dialect, Failure
-from service.wire.media import JSON
-from service.wire.requests import read_json
+from service.wire.inference import finish
+from service.wire.openapi import json_body
 from service.wire.responses import json_response
-from service.wire.route import TIMEOUT_HEADERS, Route
 from service.wire.schemas import Inputs, ModelName
 from service.wire.vectors import EncodedTexts, encode_texts, write_vector
 
@@ -88,14 +88,28 @@ def _write_error(failed: Failure) -> Response:
 DIALECT = Dialect(_write_error, OpenAIError)
 
 
-async def post_embeddings(call: Call) -> Response:
+router = DIALECT.router("OpenAI embeddings")
+
+
+@router.post(
+    "/v1/embeddings",
+    name="openai_embeddings",
+    response_model=EmbeddingsResponse,
+    responses=DIALECT.responses(),
+    openapi_extra=json_body(
+        EmbeddingsRequest,
+        {"model": "aan", "input": ["Parsing with neural networks.", "Neural parsers of language."]},
+    ),
+)
+async def post_embeddings(
+    context: Context, asked: Annotated[EmbeddingsRequest, Depends(JsonBody(EmbeddingsRequest))]
+) -> Response:
     """Return a vector per text; the vector of a text longer than the model reads is the mean over its windows."""
-    asked = await read_json(call, EmbeddingsRequest)
     encoded = await encode_texts(
-        call, "input", asked.input, model=asked.model, dimensions=asked.dimensions, on_overflow="windows"
+        context, "input", asked.input, model=asked.model, dimensions=asked.dimensions, on_overflow="windows"
     )
     response = await offload(len(encoded.vectors), _write, encoded, asked.encoding_format)
-    return call.finish(encoded.model, encoded.timing, response)
+    return finish(context, encoded.model, encoded.timing, response)
 
 
 def _write(encoded: EncodedTexts, encoding: EncodingFormat) -> Response:
@@ -115,17 +129,3 @@ def _write(encoded: EncodedTexts, encoding: EncodingFormat) -> Response:
         "usage": {"prompt_tokens": encoded.bytes_used, "total_tokens": encoded.bytes_used},
     }
     return json_response(content)
-
-
-ROUTES = (
-    Route(
-        method="POST",
-        path="/v1/embeddings",
-        handler=post_embeddings,
-        dialect=DIALECT,
-        bodies={JSON: EmbeddingsRequest},
-        examples={JSON: {"model": "aan", "input": ["Parsing with neural networks.", "Neural parsers of language."]}},
-        answers={JSON: EmbeddingsResponse},
-        parameters=TIMEOUT_HEADERS,
-    ),
-)

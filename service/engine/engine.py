@@ -175,6 +175,10 @@ class Engine:
         """Whether every model accepts requests and the server is not draining."""
         return not self._is_draining and all(model.batcher.is_ready for model in self.models.served)
 
+    def is_serving(self, model: ServedModel) -> bool:
+        """Whether a model accepts requests and the server is not draining."""
+        return model.batcher.is_ready and not self._is_draining
+
     @property
     def is_draining(self) -> bool:
         """Whether the server is draining before it stops."""
@@ -184,7 +188,6 @@ class Engine:
         self,
         task: str,
         left_s: float,
-        entering: int,
         asked: Callable[[], ServedModel | None] = lambda: None,
         size: int | None = None,
     ) -> RetryableError | None:
@@ -196,7 +199,6 @@ class Engine:
         Args:
             task: the task of the request.
             left_s: seconds until its deadline.
-            entering: admitted requests for the task that have not reached a queue yet.
             asked: returns the model that the request asks for; None if that is not known before it is handled. Called
                 only if the models of the task differ in whether they can accept it.
             size: bytes of its documents; None if not known.
@@ -204,9 +206,7 @@ class Engine:
         """
         models = self.models.of_task(task)
         rejections = [
-            (model, rejection)
-            for model in models
-            if (rejection := model.batcher.rejection(left_s, entering, size)) is not None
+            (model, rejection) for model in models if (rejection := model.batcher.rejection(left_s, size)) is not None
         ]
         if not rejections:
             return None

@@ -1,9 +1,8 @@
-"""Rejects requests that web pages of other origins send. Used by `service.http.application`."""
+"""Rejects requests that web pages of other origins send. Used by `service.http.guard`."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from service.errors import CrossOrigin
-from service.wire.headers import RequestHeaders
 
 OWN = frozenset({"same-origin", "none"})
 """Values of `Sec-Fetch-Site` for a page of this server, and for an address that the user typed."""
@@ -26,7 +25,7 @@ class Origins:
     def __init__(self, allowed: Collection[str]) -> None:
         self._allowed = frozenset(allowed)
 
-    def check(self, headers: RequestHeaders) -> None:
+    def check(self, headers: Mapping[str, str]) -> None:
         """Check the origin of a request. Raises: CrossOrigin if a page of another origin sent it."""
         site = headers.get("sec-fetch-site")
         if site in OWN or "*" in self._allowed:
@@ -38,7 +37,7 @@ class Origins:
             raise CrossOrigin("pages of other origins may not send requests; the setting cors_origins allows them")
 
 
-def _is_own(origin: str, headers: RequestHeaders) -> bool:
+def _is_own(origin: str, headers: Mapping[str, str]) -> bool:
     """Whether an origin has the host that the client asked for."""
     host = origin.partition("://")[2]
     first, _, _ = headers.get("x-forwarded-host", "").partition(",")  # each further proxy appends its own

@@ -2,14 +2,12 @@
 
 Limits:
 
-- A request that would miss its deadline is rejected as soon as its headers have arrived, before it is handled.
 - The headers of a request are limited to MAX_HEAD_BYTES and must arrive within HEAD_S.
   MAX_HEAD_BYTES also limits a chunk-size line, and the trailers; they may exceed it by PIECE_BYTES.
 - A connection without a request is closed like an idle keep-alive connection.
 - A client that reads nothing of a response for WRITE_S is disconnected.
 - At most MAX_WAITING pipelined requests wait for the running one; uvicorn does not limit them. Further input is
   dropped, and the connection is closed when the others are answered.
-- A rejection is the last response of a connection whose client has not read the ones before.
 - When an error is sent before the body has arrived, the rest of the body is read and dropped for up to LINGER_S.
   Closing at once would reset the connection, and the client would not see the error.
 
@@ -32,7 +30,6 @@ import asyncio
 import itertools
 import socket
 import urllib.parse
-from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -46,10 +43,6 @@ from uvicorn.protocols.http.httptools_impl import (
     HttpToolsProtocol,
     RequestResponseCycle,
 )
-
-from service.http.admission import RejectionResponse
-from service.http.state import KEY, ArrivedBody, RequestState
-from service.wire.headers import RequestHeaders
 
 MAX_HEAD_BYTES = 64 * 1024
 PIECE_BYTES = 16 * 1024
@@ -85,18 +78,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._reject: Callable[[Scope, ArrivedBody], RejectionResponse | None] | None = getattr(
-            self.app, "rejection", None
-        )
-        self._received = b""
-        """The bytes being parsed, if they start with a request."""
         self._head_bytes = 0
         self._in_head = False
         self._in_body = False
         self._has_head_timeout = False
         self._is_upgrade = False
-        self._is_rejected = False
-        """Whether the current request was rejected, so that its body is dropped."""
         self._is_ending = False
         """Whether the connection is to be closed after the current body."""
         self._is_broken = False
@@ -152,7 +138,6 @@ class BoundedProtocol(HttpToolsProtocol):
     @override
     def data_received(self, data: bytes) -> None:
         """Parse received bytes."""
-        self._received = b"" if self._in_head or self._in_body else data
         try:
             for start in range(0, len(data), PIECE_BYTES):
                 piece = data[start : start + PIECE_BYTES]
@@ -169,8 +154,6 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._in_head and not self._has_head_timeout:
             self._has_head_timeout = True
             self._await_head()
-        if self._is_rejected and self._timer is None:  # the rest of the body is still arriving
-            self._close_after(LINGER_S)
 
     def _parse(self, data: bytes) -> bytes:
         """Parse bytes. If they hold an Upgrade, return the bytes to parse again without it. Raises: HttpParserError."""
@@ -210,26 +193,18 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         if len(self.pipeline) == MAX_WAITING:
             raise _BadHead(MALFORMED)  # which is not sent: the requests before it are answered
-        headers = RequestHeaders(self.headers)
-        codings = ",".join(headers.getlist("transfer-encoding")).lower()
+        codings = ",".join(self._values(b"transfer-encoding"))
         if codings != "chunked" and codings.endswith("chunked"):  # the parser rejects any other ending
             raise _BadHead(UNKNOWN_CODING)
         self._is_upgrade = self.parser.should_upgrade()
-        if self._is_upgrade or self.transport.is_closing():
-            return
-        scope = self._new_scope(headers)
-        if (rejection := self._rejection(scope)) is None:
-            self._begin(scope, headers)
-            return
-        self._is_rejected = self._in_body = True
-        self._is_ending = (
-            not self.parser.should_keep_alive()
-            or (b"connection", b"close") in rejection.fields
-            or self.flow.write_paused  # rejections do not wait until the client reads
-        )
-        self.transport.write(self._encoded(rejection))
+        if not self._is_upgrade and not self.transport.is_closing():
+            self._begin()
 
-    def _new_scope(self, headers: RequestHeaders) -> Scope:
+    def _values(self, name: bytes) -> list[str]:
+        """Values of a header, in lower case."""
+        return [value.decode("latin-1").lower() for other, value in self.headers if other == name]
+
+    def _new_scope(self) -> Scope:
         """The ASGI scope of the request whose head is complete."""
         url = httptools.parse_url(self.url)
         path = url.path.decode("ascii")
@@ -246,12 +221,12 @@ class BoundedProtocol(HttpToolsProtocol):
             "raw_path": self._raw_root_path + url.path,
             "query_string": url.query or b"",
             "headers": self.headers,
-            KEY: RequestState(headers),
+            "state": self.app_state.copy(),
         }
 
-    def _begin(self, scope: Scope, headers: RequestHeaders) -> None:
+    def _begin(self) -> None:
         """Start the application, after the earlier requests on the connection."""
-        before = self.cycle
+        before, scope = self.cycle, self._new_scope()
         self.cycle = cycle = _Cycle(
             scope=scope,  # type: ignore[arg-type]
             transport=self._lingering,  # type: ignore[arg-type]
@@ -261,11 +236,10 @@ class BoundedProtocol(HttpToolsProtocol):
             access_log=False,
             default_headers=self.server_state.default_headers,
             message_event=asyncio.Event(),
-            expect_100_continue="100-continue" in [value.lower() for value in headers.getlist("expect")],
+            expect_100_continue="100-continue" in self._values(b"expect"),
             keep_alive=scope["http_version"] != "1.0" and self.parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
-        scope[KEY].take_body = cycle.take_body
         self._in_body, self._is_idle = True, False
         if before is None or before.response_complete:
             self._start_asgi_task(cycle, self.app)
@@ -278,7 +252,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Pass a part of the body to the application, or drop it if the request was answered."""
         self._head_bytes = 0
         cycle = self.cycle
-        if self._is_rejected or self.transport.is_closing() or cycle.response_complete:
+        if self.transport.is_closing() or cycle.response_complete:
             return
         cycle.body += body
         if len(cycle.body) > HIGH_WATER_LIMIT:
@@ -294,11 +268,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if self._is_ending:
             self.transport.close()
-        if self._is_rejected:
-            self._is_rejected = False
-            self._stop_timer()
-            self._begin_idle()
-        elif self.cycle.response_complete:
+        if self.cycle.response_complete:
             self._stop_timer()
         else:
             self.cycle.more_body = False
@@ -407,29 +377,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
 
-    def _encoded(self, rejection: RejectionResponse) -> bytes:
-        """The bytes of a rejection, with the server's default headers."""
-        fields = [*self.server_state.default_headers, *rejection.fields]
-        if self._is_ending and (b"connection", b"close") not in fields:
-            fields.append((b"connection", b"close"))
-        return _encode(rejection.status, fields, rejection.body)
-
-    def _rejection(self, scope: Scope) -> RejectionResponse | None:
-        """Ask the application whether to reject a POST, unless an earlier request on the connection is running."""
-        if (
-            self._reject is None
-            or scope["method"] != "POST"
-            or not (self.cycle is None or self.cycle.response_complete)
-        ):
-            return None
-        return self._reject(scope, self._arrived_body)
-
-    def _arrived_body(self) -> bytes | None:
-        """The body of the request whose head is complete, if the request was received at once and alone; else None."""
-        lengths = [int(value) for name, value in self.headers if name == b"content-length"]
-        _, _, body = self._received.partition(b"\r\n\r\n")
-        return body if [len(body)] == lengths else None
-
     def _await_head(self) -> None:
         """Start the timeout of the head: after HEAD_S, the connection is closed.
 
@@ -478,7 +425,7 @@ class BoundedProtocol(HttpToolsProtocol):
             cycle.keep_alive = False
             self.flow.resume_reading()  # closing with unread input would reset the connection
             return
-        has_started = self._is_rejected or (cycle is not None and cycle.response_started)
+        has_started = cycle is not None and cycle.response_started
         if not (self._in_body and has_started):
             self.transport.write(response)
         if cycle is not None:  # the application may still respond, and a closing transport sends what is written to it
@@ -500,14 +447,6 @@ class _Cycle(RequestResponseCycle):
 
     _start: Message | None = None
     """Start of a response of known length, until its body follows (ASGI: it may be sent with the body)."""
-
-    def take_body(self) -> bytes | None:
-        """The body if all of it has arrived, and nothing of it was received before; else None."""
-        if self.more_body or self.disconnected or self.response_complete or self.waiting_for_100_continue:
-            return None
-        body, self.body = bytes(self.body), bytearray()
-        self.message_event.clear()
-        return body
 
     @override
     async def send(self, message: Message) -> None:  # type: ignore[override]  # Starlette's type of ASGI messages

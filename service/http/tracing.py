@@ -1,7 +1,7 @@
 """OpenTelemetry traces: a span for each request, with child spans for its time in the queue and its inference.
 
 `service.server` imports this module only if `otlp_endpoint` is set, because its dependencies are an extra. All spans
-are created here, from the times that `Call` measured. Spans are sent to another machine, so they never contain
+are created here, from the times in the `RequestContext`. Spans are sent to another machine, so they never contain
 documents, queries or error messages.
 """
 
@@ -17,18 +17,19 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, StatusCode, format_trace_id, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from starlette.types import Message, Receive, Scope, Send
+from starlette.applications import Starlette
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from artifact import __version__
-from service.http.admission import RejectionResponse
-from service.http.application import COUNTED_METHODS, Application
-from service.http.state import ArrivedBody, state_of
-from service.log import request_id, trace_of
-from service.wire.call import Inference
-from service.wire.headers import RequestHeaders
+from service.http.context import COUNTED_METHODS
+from service.log import request_id, trace_id, trace_of
+from service.wire.context import Inference, context_of, path_of, route_of
+from service.wire.headers import header_values
 
 log = logging.getLogger(__name__)
 
+UNTRACED = frozenset({"/metrics", "/health", "/v2/health/live", "/v2/health/ready"})
+"""Paths of health checks and metrics."""
 FLUSH_S = 2.0
 """Time limit for sending the last spans when the server stops."""
 COMPLAIN_S = 60.0
@@ -59,9 +60,9 @@ class Tracing:
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")))
 
-    def wrap(self, app: Application) -> "Traced":
-        """Wrap the application to trace its requests."""
-        return Traced(app, self._provider)
+    def add_to(self, app: Starlette) -> None:
+        """Trace the requests of an application; call it before other middlewares are added around this one."""
+        app.add_middleware(TracingMiddleware, provider=self._provider)
 
     def close(self) -> None:
         """Send the remaining spans for at most FLUSH_S; the library would wait for up to 30 s."""
@@ -70,36 +71,33 @@ class Tracing:
         flush.join(FLUSH_S)
 
 
-class Traced:
-    """An application that traces its requests, except to routes that need no key: health checks and metrics.
+class TracingMiddleware:
+    """A middleware that traces requests, except health checks and scrapes of metrics.
 
     Args:
-        app: the application; it stores the route and the times of the inference in the `RequestState`.
+        app: the application; its `ContextMiddleware` keeps the times of the inference.
         provider: creates the spans.
 
     """
 
-    def __init__(self, app: Application, provider: TracerProvider) -> None:
+    def __init__(self, app: ASGIApp, provider: TracerProvider) -> None:
         self._app = app
         self._tracer = provider.get_tracer("service", __version__)
         self._propagator = TraceContextTextMapPropagator()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        found = self._app.table.find(scope["method"], scope["path"])
-        if found is not None and not found.route.needs_key:
+        if scope["type"] != "http" or path_of(scope) in UNTRACED:
             await self._app(scope, receive, send)
             return
         started_ns = time.time_ns()
         to_epoch_ns = started_ns - time.perf_counter_ns()  # one clock for all later times of the span and its children
         name = scope["method"] if scope["method"] in COUNTED_METHODS else "HTTP"
-        state = state_of(scope)
-        parent = self._parent(state.headers)
-        span = self._tracer.start_span(name, parent, SpanKind.SERVER, start_time=started_ns)
+        span = self._tracer.start_span(name, self._parent(scope), SpanKind.SERVER, start_time=started_ns)
         if not span.is_recording():  # not sampled
             await self._app(scope, receive, send)
             return
-        state.trace_id = format_trace_id(span.get_span_context().trace_id)
+        token = trace_id.set(format_trace_id(span.get_span_context().trace_id))
         facts: dict[str, str | int | float] = {
             "http.request.method": "_OTHER" if name == "HTTP" else name,
             "url.scheme": scope["scheme"],
@@ -119,26 +117,25 @@ class Traced:
             facts["error.type"] = type(error).__qualname__  # without its message, which may contain input
             raise
         finally:
-            if state.route is not None:  # any other path is text of the client
-                span.update_name(f"{name} {state.route}")
-                facts |= {"http.route": state.route, "url.path": scope["path"]}
-            if state.inference is not None:
-                facts |= self._add_inference_spans(span, state.inference, to_epoch_ns)
+            trace_id.reset(token)
+            if (route := route_of(scope)) is not None:  # any other path is text of the client
+                span.update_name(f"{name} {route}")
+                facts |= {"http.route": route, "url.path": scope["path"]}
+            if (inference := context_of(scope).inference) is not None:
+                facts |= self._add_inference_spans(span, inference, to_epoch_ns)
             if "error.type" in facts:
                 span.set_status(StatusCode.ERROR)
             span.set_attributes(facts)
             span.end(to_epoch_ns + time.perf_counter_ns())
 
-    def rejection(self, scope: Scope, body: ArrivedBody) -> RejectionResponse | None:
-        """The application's rejection; it gets no span, because a rejection has to be cheap."""
-        return self._app.rejection(scope, body)
-
-    def _parent(self, headers: RequestHeaders) -> Context:
+    def _parent(self, scope: Scope) -> Context:
         """Context of the client's span, if `traceparent` is valid; else an empty one."""
-        sent = headers.getlist("traceparent")
+        sent = header_values(scope, b"traceparent")
         if not trace_of(sent):
             return Context()
-        return self._propagator.extract({"traceparent": sent, "tracestate": headers.getlist("tracestate")}, Context())
+        return self._propagator.extract(
+            {"traceparent": sent, "tracestate": header_values(scope, b"tracestate")}, Context()
+        )
 
     def _add_inference_spans(
         self, parent: Span, inference: Inference, to_epoch_ns: int

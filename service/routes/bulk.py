@@ -9,7 +9,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import orjson
 from pydantic import ValidationError
@@ -31,19 +31,13 @@ from service.errors import (
 )
 from service.offload import count_items, offload
 from service.tasks.classification import classify, max_detail_bytes
-from service.wire.call import Call, model_fields
+from service.wire.context import RequestContext
 from service.wire.disconnect import CancelOnDisconnect
 from service.wire.errors import failure, problem
+from service.wire.inference import model_fields
 from service.wire.media import NDJSON
-from service.wire.requests import (
-    DOCUMENT_TYPES,
-    check_media_type,
-    check_size,
-    decode_base64,
-    parse_json,
-    parse_or_offload,
-    read_query,
-)
+from service.wire.parsing import check_size, decode_base64, parse_json
+from service.wire.requests import parse_or_offload, read_query
 from service.wire.schemas import BulkLine, ClassifyOptions
 
 log = logging.getLogger(__name__)
@@ -60,35 +54,32 @@ POLL_S = 1.0
 """Time between two checks whether the server is draining, while the client sends nothing."""
 
 
-async def post_ndjson(call: Call) -> Response:
-    """Classify NDJSON, one document per line; options are in the query string."""
-    _ = call.deadline  # only to reject an invalid X-Request-Timeout-Ms: a bulk upload has no overall deadline
-    check_media_type(call, *DOCUMENT_TYPES)
-    options = read_query(call, ClassifyOptions)
-    model = call.models.classifier(options.model)
-    return BulkResponse(call, model, options.result_options)
-
-
 class BulkResponse(Response):
     """Reads, computes and responds concurrently."""
 
     media_type = NDJSON
 
-    def __init__(self, call: Call, model: ServedClassifier, options: Options) -> None:
+    def __init__(self, context: RequestContext, model: ServedClassifier, options: Options) -> None:
         super().__init__()
         del self.headers["content-length"]
-        self._engine = call.engine
-        self._settings = call.settings
-        self._receive = call.body
-        self._path = call.path
-        self._body = call.body
-        self._parser = call.parser
+        self._engine = context.runtime.engine
+        self._settings = context.runtime.settings
+        self._parser = context.runtime.parser
+        self._path = context.path
+        self._body = context.body
+        self._body.unlimit()
         self._model = model
         self._options = options
         self._answers: asyncio.Queue[tuple[asyncio.Task[bytes], int] | None] = asyncio.Queue()
         self._pending_lines = self._pending_bytes = self._partial_bytes = 0
         self._has_room = asyncio.Event()
         self._waited_s = 0.0
+
+    @classmethod
+    def of(cls, context: RequestContext) -> Self:
+        """The response to an upload, whose options are in the query string. Raises: InvalidInput, ModelNotFound."""
+        options = read_query(context, ClassifyOptions)
+        return cls(context, context.runtime.models.classifier(options.model), options.result_options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response. Raises: InvalidInput if the body has no lines; ClientDisconnect."""
@@ -217,7 +208,7 @@ class BulkResponse(Response):
             since = loop.time()
             try:
                 async with asyncio.timeout(POLL_S):
-                    message = await self._receive()
+                    message = await self._body()
             except TimeoutError:
                 continue
             finally:  # count only time spent waiting for the client

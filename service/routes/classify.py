@@ -6,41 +6,17 @@ from starlette.responses import Response
 
 from artifact.manifest import ClassifierManifest
 from service.offload import count_items
-from service.routes.bulk import post_ndjson
+from service.routes.bulk import BulkResponse
 from service.tasks.classification import classify
-from service.wire.call import Call
+from service.wire.dependencies import Context
+from service.wire.errors import NATIVE
+from service.wire.inference import respond
 from service.wire.media import BINARY, JSON, NDJSON, TEXT
-from service.wire.requests import decode_text, read_documents, reserve_numbers
-from service.wire.route import TIMEOUT_HEADERS, Lines, Route
+from service.wire.openapi import BINARY_SCHEMA, Lines, contents, request_body
+from service.wire.requests import check_media_type, decode_text, read_documents, reserve_numbers
 from service.wire.schemas import BulkLine, BulkResult, ClassifyOptions, ClassifyRequest, ClassifyResponse
 
-
-async def post_classify(call: Call) -> Response:
-    """Classify documents of any length. If the body is not JSON, options are in the query string.
-
-    NDJSON uploads may have any length. Each line gets a line of the response, in order, as soon as it is ready.
-    """
-    documents, options = await read_documents(call)
-    model = call.models.classifier(options.model)
-    if model.manifest.reads_text:
-        documents = decode_text(call, documents)
-    if options.detail:
-        reserve_numbers(call, _count_contributions(model.manifest, documents, options), "send fewer, or set top_k")
-    work = classify(model, documents, on_overflow=options.on_overflow, deadline=call.deadline)
-    labels, result_options = model.manifest.labels, options.result_options
-    return await call.answer(
-        model,
-        work,
-        lambda answers: {"results": [answer.as_json(labels, result_options) for answer in answers]},
-        count_items(documents),
-    )
-
-
-def _count_contributions(manifest: ClassifierManifest, documents: Sequence[bytes], options: ClassifyOptions) -> int:
-    """Contributions in a response with details; overlapping windows have up to twice as many."""
-    length = manifest.stretches.length if manifest.stretches else manifest.max_length
-    labels = len(manifest.labels) if options.top_k is None else min(options.top_k, len(manifest.labels))
-    return labels * sum(-(-len(document) // length) for document in documents)
+router = NATIVE.router("Classify documents")
 
 
 def _query_parameters() -> list[dict[str, object]]:
@@ -54,25 +30,51 @@ def _query_parameters() -> list[dict[str, object]]:
     return [{"name": name, "in": "query", "schema": properties[name]} for name in sorted(properties)]
 
 
-ROUTES = (
-    Route(
-        method="POST",
-        path="/v1/classify",
-        handler=post_classify,
-        task="text-classification",
-        ndjson_handler=post_ndjson,
-        bodies={
-            JSON: ClassifyRequest,
-            TEXT: str,
-            BINARY: {"type": "string", "format": "binary"},
-            NDJSON: Lines(BulkLine),
-        },
-        examples={
-            JSON: {"inputs": ["A film to see twice.", "Two hours that nobody gives back."], "top_k": 1},
-            TEXT: "A film to see twice.",
-            NDJSON: '{"id": 1, "text": "A film to see twice."}\n{"id": 2, "text": "Two hours wasted."}\n',
-        },
-        answers={JSON: ClassifyResponse, NDJSON: Lines(BulkResult)},
-        parameters=(*_query_parameters(), *TIMEOUT_HEADERS),
-    ),
+BODY = request_body(
+    {JSON: ClassifyRequest, TEXT: str, BINARY: BINARY_SCHEMA, NDJSON: Lines(BulkLine)},
+    {
+        JSON: {"inputs": ["A film to see twice.", "Two hours that nobody gives back."], "top_k": 1},
+        TEXT: "A film to see twice.",
+        NDJSON: '{"id": 1, "text": "A film to see twice."}\n{"id": 2, "text": "Two hours wasted."}\n',
+    },
+    _query_parameters(),
 )
+
+
+@router.post(
+    "/v1/classify",
+    name="classify",
+    response_model=ClassifyResponse,
+    responses={200: {"content": contents({NDJSON: Lines(BulkResult)}, "serialization")}, **NATIVE.responses()},
+    openapi_extra=BODY,
+)
+async def post_classify(context: Context) -> Response:
+    """Classify documents of any length. If the body is not JSON, options are in the query string.
+
+    NDJSON uploads may have any length. Each line gets a line of the response, in order, as soon as it is ready.
+    """
+    given = check_media_type(context, JSON, TEXT, BINARY, NDJSON)
+    if given.name == NDJSON:
+        return BulkResponse.of(context)
+    documents, options = await read_documents(context, given)
+    model = context.runtime.models.classifier(options.model)
+    if model.manifest.reads_text and given.name == TEXT:
+        documents = [decode_text(documents[0], given.charset, context.runtime.settings.max_document_bytes)]
+    if options.detail:
+        reserve_numbers(context, _count_contributions(model.manifest, documents, options), "send fewer, or set top_k")
+    work = classify(model, documents, on_overflow=options.on_overflow, deadline=context.deadline)
+    labels, result_options = model.manifest.labels, options.result_options
+    return await respond(
+        context,
+        model,
+        work,
+        lambda answers: {"results": [answer.as_json(labels, result_options) for answer in answers]},
+        count_items(documents),
+    )
+
+
+def _count_contributions(manifest: ClassifierManifest, documents: Sequence[bytes], options: ClassifyOptions) -> int:
+    """Contributions in a response with details; overlapping windows have up to twice as many."""
+    length = manifest.stretches.length if manifest.stretches else manifest.max_length
+    labels = len(manifest.labels) if options.top_k is None else min(options.top_k, len(manifest.labels))
+    return labels * sum(-(-len(document) // length) for document in documents)

@@ -12,28 +12,39 @@ from artifact.forecasting import Forecast, check_channels, check_levels, choose_
 from artifact.series import Step, Tails, continue_timestamps, parse_frequency, parse_start
 from service.offload import ITEM_NUMBERS
 from service.tasks.forecasting import forecast
-from service.wire.call import Call
-from service.wire.media import JSON
-from service.wire.requests import parse_json, read_parsed, reserve_numbers
+from service.wire.dependencies import Context
+from service.wire.errors import NATIVE
+from service.wire.inference import respond
+from service.wire.openapi import json_body
+from service.wire.parsing import parse_json
+from service.wire.requests import read_parsed, reserve_numbers
 from service.wire.responses import fragment
-from service.wire.route import TIMEOUT_HEADERS, Route
 from service.wire.schemas import EXAMPLE, ForecastOptions, ForecastRequest, ForecastResponse, channels_of
 
+router = NATIVE.router("Forecast time series")
 
-async def post_forecast(call: Call) -> Response:
+
+@router.post(
+    "/v1/forecast",
+    name="forecast",
+    response_model=ForecastResponse,
+    responses=NATIVE.responses(),
+    openapi_extra=json_body(ForecastRequest, {"series": EXAMPLE, "horizon": 4, "quantiles": [0.1, 0.9]}),
+)
+async def post_forecast(context: Context) -> Response:
     """Forecast a series. Missing values are imputed; `coverage` counts them."""
-    parsed = await read_parsed(call, functools.partial(_parse, call.models.longest_context))
+    parsed = await read_parsed(context, functools.partial(_parse, context.runtime.models.longest_context))
     asked, names, series = parsed.options, parsed.names, parsed.series
-    call.body.hold(series.values.nbytes)
+    context.body.hold(series.values.nbytes)
     step = None if asked.frequency is None else parse_frequency(asked.frequency)
-    model = call.models.forecaster(asked.model, names, step)
+    model = context.runtime.models.forecaster(asked.model, names, step)
     order = check_channels(model.manifest, names, len(series.lengths))
     horizon = choose_horizon(model.manifest, asked.horizon)
     check_levels(model.calibration, asked.quantiles)
     timestamps = _timestamps(asked.start, step or model.manifest.step, int(series.lengths.max()), horizon)
     count = horizon * len(order) * (1 + len(asked.quantiles))
-    reserve_numbers(call, count, "ask for a shorter horizon or fewer quantiles")
-    work = forecast(model, [series.take(order)], horizon=horizon, levels=asked.quantiles, deadline=call.deadline)
+    reserve_numbers(context, count, "ask for a shorter horizon or fewer quantiles")
+    work = forecast(model, [series.take(order)], horizon=horizon, levels=asked.quantiles, deadline=context.deadline)
 
     def to_json(answers: Sequence[Forecast]) -> dict[str, Any]:
         """The response; the forecast and each quantile are serialized separately."""
@@ -41,7 +52,7 @@ async def post_forecast(call: Call) -> Response:
         quantiles = {level: fragment(values) for level, values in found["quantiles"].items()}
         return {**found, "forecast": fragment(found["forecast"]), "quantiles": quantiles, **timestamps}
 
-    return await call.answer(model, work, to_json, count // ITEM_NUMBERS)
+    return await respond(context, model, work, to_json, count // ITEM_NUMBERS)
 
 
 @dataclass(frozen=True)
@@ -68,17 +79,3 @@ def _timestamps(start: str | None, step: Step | None, length: int, horizon: int)
     if step is None:
         raise InvalidInput.at("frequency", "required with start, because the model has no regular step")
     return {"timestamps": continue_timestamps(parse_start(start), step, length, horizon)}
-
-
-ROUTES = (
-    Route(
-        method="POST",
-        path="/v1/forecast",
-        handler=post_forecast,
-        task="forecasting",
-        bodies={JSON: ForecastRequest},
-        examples={JSON: {"series": EXAMPLE, "horizon": 4, "quantiles": [0.1, 0.9]}},
-        answers={JSON: ForecastResponse},
-        parameters=TIMEOUT_HEADERS,
-    ),
-)

@@ -5,13 +5,14 @@ Clients of KServe's V1 protocol read `name` and `ready` of a model.
 
 from typing import Any
 
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import Response
 
 from service.engine.served import ServedModel
-from service.wire.call import Call
-from service.wire.media import JSON
+from service.runtime import Runtime
+from service.wire.dependencies import CurrentRuntime, NamedModel
+from service.wire.errors import NATIVE
 from service.wire.responses import json_response
-from service.wire.route import Route
 from service.wire.schemas import ModelDescription, ModelList
 
 PUBLIC = {
@@ -24,24 +25,49 @@ PUBLIC = {
 """Fields of the manifest that are returned."""
 
 
-async def get_models(call: Call) -> Response:
+class ModelNameConvertor(Convertor[str]):
+    """A variable that does not match `NAME:predict`, which is a path of its own (`service.compat.kserve_v1`)."""
+
+    regex = "[^/:]+"
+
+    def convert(self, value: str) -> str:
+        """The name in a path."""
+        return value
+
+    def to_string(self, value: str) -> str:
+        """The part of a path with a name."""
+        return value
+
+
+register_url_convertor("model", ModelNameConvertor())
+router = NATIVE.router("Models")
+
+
+@router.get("/v1/models", name="list_models", response_model=ModelList, responses=NATIVE.responses(401))
+async def get_models(runtime: CurrentRuntime) -> Response:
     """List all models, and the default model of each task."""
     defaults = {
         task: {"model": default.name, "reason": default.reason}
-        for task in sorted({model.manifest.task for model in call.models.values()})
-        if (default := call.models.default(task)) is not None
+        for task in sorted({model.manifest.task for model in runtime.models.values()})
+        if (default := runtime.models.default(task)) is not None
     }
-    described = [_describe(call, model) for model in call.models.served]
+    described = [_describe(runtime, model) for model in runtime.models.served]
     return json_response({"models": described, "defaults": defaults})
 
 
-async def get_model(call: Call) -> Response:
+@router.get(
+    "/v1/models/{name:model}",
+    name="describe_model",
+    response_model=ModelDescription,
+    responses=NATIVE.responses(401, 404),
+)
+async def get_model(runtime: CurrentRuntime, model: NamedModel) -> Response:
     """Describe one model."""
-    return json_response(_describe(call, call.models.named(call.path_params["name"])))
+    return json_response(_describe(runtime, model))
 
 
-def _describe(call: Call, model: ServedModel) -> dict[str, Any]:
-    settings = call.settings
+def _describe(runtime: Runtime, model: ServedModel) -> dict[str, Any]:
+    settings = runtime.settings
     limits = {
         "body_bytes": settings.max_body_bytes,
         "document_bytes": settings.max_document_bytes,
@@ -50,12 +76,4 @@ def _describe(call: Call, model: ServedModel) -> dict[str, Any]:
         "deadline_s": settings.deadline_s,
     }
     public = model.manifest.model_dump(mode="json", include=PUBLIC)
-    return {**public, "ready": call.is_ready(model), "limits": limits}
-
-
-ROUTES = (
-    Route(method="GET", path="/v1/models", handler=get_models, answers={JSON: ModelList}, statuses=(401,)),
-    Route(
-        method="GET", path="/v1/models/{name}", handler=get_model, answers={JSON: ModelDescription}, statuses=(401, 404)
-    ),
-)
+    return {**public, "ready": runtime.engine.is_serving(model), "limits": limits}

@@ -1,28 +1,18 @@
 """`/metrics`."""
 
 from prometheus_client import CONTENT_TYPE_LATEST
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
-from service.wire.call import Call
-from service.wire.media import TEXT
+from service.wire.dependencies import CurrentRuntime
+from service.wire.errors import NATIVE
 from service.wire.responses import SharedResponse
-from service.wire.route import Route
+
+router = NATIVE.router("Operations")
+"""Its routes need no key, because Prometheus sends none by default."""
 
 
-async def metrics(call: Call) -> Response:
+@router.head("/metrics", include_in_schema=False)
+@router.get("/metrics", name="metrics", response_class=PlainTextResponse)
+async def get_metrics(runtime: CurrentRuntime) -> Response:
     """Return the metrics in Prometheus text format."""
-    return SharedResponse(await call.metrics.exposition(), CONTENT_TYPE_LATEST)
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/metrics",
-        handler=metrics,
-        needs_key=False,
-        answers_head=True,
-        answers={TEXT: str},
-        statuses=(),
-    ),
-)
-"""The route needs no key, because Prometheus sends none by default."""
+    return SharedResponse(await runtime.metrics.exposition(), CONTENT_TYPE_LATEST)

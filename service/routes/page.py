@@ -7,20 +7,18 @@ import functools
 from collections.abc import Mapping
 from pathlib import Path
 
-from starlette import routing
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from service.wire.call import Call
+from service.wire.dependencies import CurrentRuntime
+from service.wire.errors import NATIVE
 from service.wire.files import Files
-from service.wire.media import HTML
-from service.wire.route import Route
 
 FOLDER = Path(__file__).parents[1] / "page"
 """The built page; `make page` writes it."""
 ASSETS = "/assets/"
 """Path prefix of the files that the page loads. Their names contain a hash of their content."""
-DOCS_ASSETS = "/static-offline-docs/"
-"""Path prefix of the files that the documentation pages load."""
 POLICY = {
     "default-src": "'none'",
     "connect-src": "'self'",
@@ -42,27 +40,38 @@ def page_headers(policy: Mapping[str, str]) -> dict[str, str]:
     return {"cache-control": "no-cache", "content-security-policy": directives, "referrer-policy": "no-referrer"}
 
 
-async def get_page(call: Call) -> Response:
+router = NATIVE.router("Operations")
+"""Its route needs no key, because a browser cannot send one when it opens a page."""
+
+
+@router.head("/", include_in_schema=False)
+@router.get("/", name="page", response_class=HTMLResponse)
+async def get_page(request: Request, runtime: CurrentRuntime) -> Response:
     """Return the page; with `LONGDOC_PAGE=false`, redirect to the documentation of the routes."""
-    path, root_path = call.scope["path"], call.scope.get("root_path", "")
-    if not call.settings.page:
+    path, root_path = request.scope["path"], request.scope.get("root_path", "")
+    if not runtime.settings.page:
         return RedirectResponse(f"{root_path}/docs" if root_path else "docs")
     if root_path and path == root_path:  # without the slash, the addresses in the page would lose the prefix
         return RedirectResponse(f"{root_path}/")
     return HTMLResponse(_page(), headers=page_headers({}))
 
 
+@router.head(f"{ASSETS}{{name}}", include_in_schema=False)
+@router.get(f"{ASSETS}{{name}}", include_in_schema=False)
+async def get_asset(name: str, runtime: CurrentRuntime) -> Response:
+    """Return a file that the page loads; browsers keep it and do not ask again."""
+    if not runtime.settings.page:
+        raise HTTPException(404)
+    return await _assets().get(name)
+
+
+@functools.cache
+def _assets() -> Files:
+    """The files that the page loads."""
+    return Files(FOLDER / "assets", {"cache-control": KEEP})
+
+
 @functools.cache
 def _page() -> bytes:
     """The HTML document."""
     return (FOLDER / "index.html").read_bytes()
-
-
-FILES = routing.Route(f"{ASSETS}{{name}}", Files(FOLDER / "assets", {"cache-control": KEEP}))
-"""The files that the page loads; browsers keep them and do not ask again."""
-ROUTES = (
-    Route(
-        method="GET", path="/", handler=get_page, needs_key=False, answers_head=True, answers={HTML: str}, statuses=()
-    ),
-)
-"""The route needs no key, because a browser cannot send one when it opens a page."""

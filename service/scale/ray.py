@@ -6,12 +6,10 @@ requests. A proxy on every node receives HTTP requests and passes each to a repl
 """
 
 import asyncio
-import contextlib
 import functools
 import logging
 import signal
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -24,14 +22,10 @@ from ray.serve.schema import LoggingConfig
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from artifact.cores import cpu_count
-from artifact.defaults import read_defaults
 from service import log as logs
 from service.app import create_app
-from service.engine.engine import Engine
-from service.engine.loading import load_models
-from service.engine.reload import Reloader
 from service.metrics import SAMPLE_S, Metrics
-from service.parser import Parser
+from service.runtime import Runtime
 from service.scale.shared_metrics import SharedMetrics
 from service.server import obeyed_signals, tune_interpreter
 from service.settings import Settings
@@ -97,68 +91,42 @@ class Replica:
         node, app = context.get_node_id(), quote(serve.get_replica_context().app_name, safe="")
         session = Path(context.get_temp_dir()) / context.get_session_name()
         self._shared = SharedMetrics(session / "longdoc-metrics" / node / app)
-        self._metrics = Metrics(self._shared.folder, node)
-        models, refused = load_models(self._settings, self._metrics, None)
-        self._engine = Engine(models, self._settings, self._metrics, read_defaults(self._settings.exports))
-        self._reloader = Reloader(self._engine, self._settings, self._metrics, refused)
-        self._parser = Parser(self._settings, self._metrics)
+        self._runtime = Runtime.load(self._settings, Metrics(self._shared.folder, node))
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Return the ASGI application; Ray Serve calls it after the constructor."""
-        app = create_app(self._engine, self._reloader, self._parser, self._settings, self._metrics)
-        return _WithLifespan(app, self)
+        return _WithoutIds(create_app(self._settings, runtime=self._runtime), self._shared)
 
     async def check_health(self) -> None:
         """Raise RuntimeError if the backend has crashed: Ray Serve then replaces the replica."""
-        if self._engine.crashed.is_set():
+        if self._runtime.engine.crashed.is_set():
             raise RuntimeError("the backend crashed; the log of the replica has the reason")
 
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Reload changed exports until the replica stops, then drain. Ray first waits for the requests in flight."""
-        tasks = [asyncio.create_task(self._sample())]
-        if self._settings.reload_s:
-            tasks.append(asyncio.create_task(self._reloader.run()))
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            try:
-                await asyncio.wait_for(self._engine.drain(), self._settings.drain_timeout_s)
-            except TimeoutError:
-                log.error("requests were still in flight after drain_timeout_s = %g", self._settings.drain_timeout_s)
-            self._engine.close()
-            self._parser.close()
 
-    async def _sample(self) -> None:
-        """Keep the gauges in the shared files up to date, until cancelled."""
-        while True:
-            self._metrics.sample()
-            self._shared.remove_ended()
-            await asyncio.sleep(SAMPLE_S)
-
-
-class _WithLifespan:
+class _WithoutIds:
     """The application, which starts and stops with the replica (ASGI lifespan).
 
     Ray's proxies set X-Request-Id in requests without one, and add it to responses: the application's is left out.
     """
 
-    def __init__(self, app: ASGIApp, replica: Replica) -> None:
+    def __init__(self, app: ASGIApp, shared: SharedMetrics) -> None:
         self._app = app
-        self._replica = replica
+        self._shared = shared
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request, or the lifespan of the replica."""
+        """Handle a request, or the lifespan of the replica. Ray first waits for the requests in flight."""
         if scope["type"] != "lifespan":
             await self._app(scope, receive, functools.partial(_send_without_id, send))
             return
-        await receive()
-        async with self._replica.running():
-            await send({"type": "lifespan.startup.complete"})
-            await receive()
-        await send({"type": "lifespan.shutdown.complete"})
+        removing = asyncio.create_task(self._remove_ended())
+        await self._app(scope, receive, send)
+        removing.cancel()
+
+    async def _remove_ended(self) -> None:
+        """Remove the gauges of replicas that have ended, until cancelled."""
+        while True:
+            self._shared.remove_ended()
+            await asyncio.sleep(SAMPLE_S)
 
 
 async def _send_without_id(send: Send, message: Message) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from service.metrics import remove_gauges, set_worker
+from service.multiprocess import remove_gauges, set_worker
 
 PREFIX = "replica-"
 """Name of the file that a replica locks, without its number."""

@@ -1,14 +1,13 @@
 """The body of a request: decompressed, limited, and counted while it is in memory."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from starlette.requests import ClientDisconnect
-from starlette.types import Message, Receive
+from starlette.types import Message, Receive, Scope
 
 from service.errors import Overloaded, PayloadTooLarge
 from service.wire.decompression import WINDOW_BITS, Decompressor, coding_of
-from service.wire.headers import RequestHeaders
 
 SMALL_RESPONSE_BYTES = 64 * 1024
 """Smaller responses are not counted; a connection needs as much memory anyway."""
@@ -37,41 +36,32 @@ class Body:
 
     Args:
         bodies: counts the bytes of all requests.
-        headers: the headers of the request.
+        scope: the request.
+        headers: its headers.
         receive: the server's `receive`.
-        is_buffered: whether the whole body is held in memory; only then is it limited and counted. NDJSON bodies may
-            have any length; their route calls `hold` itself.
-        take: returns the body if all of it has arrived, instead of `receive`.
 
     """
 
-    def __init__(
-        self,
-        bodies: HeldBodies,
-        headers: RequestHeaders,
-        receive: Receive,
-        *,
-        is_buffered: bool,
-        take: Callable[[], bytes | None] | None = None,
-    ) -> None:
+    def __init__(self, bodies: HeldBodies, scope: Scope, headers: Mapping[str, str], receive: Receive) -> None:
         self.bodies = bodies
         self.raw = receive
         """The server's `receive`: neither decompressed nor counted."""
-        self.coding = coding_of(headers)
+        self.coding = coding_of(scope) if "content-encoding" in headers else ""
         """Content coding; empty if the body is not compressed."""
-        if self.coding in WINDOW_BITS:
-            receive = Decompressor(receive, self.coding, bodies.max_body_bytes if is_buffered else None)
-            take = None
-        self._receive = receive
-        self._take = take if is_buffered else None
-        self._is_buffered = is_buffered
+        self._receive = receive if self.coding not in WINDOW_BITS else None
+        """The decompressed body; None until it is read."""
+        self._is_limited = True
         limit = bodies.max_body_bytes
         declared = headers.get("content-length", "").lstrip("0")
         is_number = declared.isascii() and declared.isdigit()
-        self._is_over = is_buffered and is_number and (len(declared) > len(str(limit)) or int(declared) > limit)
+        self._is_over = is_number and (len(declared) > len(str(limit)) or int(declared) > limit)
         self._held = 0
         self.read_at: float | None = None
-        """When the last part had been read, in seconds of `perf_counter`; None if all of it came with the headers."""
+        """When the last part had been read, in seconds of `perf_counter`; None before."""
+
+    def unlimit(self) -> None:
+        """Let the body have any length, and do not count it: the caller reads it in parts, and calls `hold` itself."""
+        self._is_limited = self._is_over = False
 
     async def __call__(self) -> Message:
         """The next ASGI message.
@@ -79,20 +69,15 @@ class Body:
         Raises: PayloadTooLarge; Overloaded if all requests together hold too many bytes; MalformedInput if the body
         cannot be decompressed.
         """
-        if not self._is_buffered:
-            return await self._receive()
-        self._limit()
+        if self._is_over:
+            raise self._too_large()
+        if self._receive is None:
+            most = self.bodies.max_body_bytes if self._is_limited else None
+            self._receive = Decompressor(self.raw, self.coding, most)
         message = await self._receive()
-        self._count(len(message.get("body", b"")))
+        if self._is_limited:
+            self._count(len(message.get("body", b"")))
         return message
-
-    def take(self) -> bytes | None:
-        """The body if all of it has arrived; None if it has to be read. Raises: as `__call__`."""
-        self._limit()
-        body = None if self._take is None else self._take()
-        if body is not None:
-            self._count(len(body))
-        return body
 
     async def read(self) -> bytes:
         """Read the body. Raises: ClientDisconnect; as `__call__`."""
@@ -107,17 +92,16 @@ class Body:
         self.read_at = time.perf_counter()
         return b"".join(parts)
 
-    def _limit(self) -> None:
-        """Raise PayloadTooLarge if the body is over its limit."""
-        if self._is_over:
-            raise PayloadTooLarge(f"the body is longer than {self.bodies.max_body_bytes} bytes")
+    def _too_large(self) -> PayloadTooLarge:
+        return PayloadTooLarge(f"the body is longer than {self.bodies.max_body_bytes} bytes")
 
     def _count(self, size: int) -> None:
         """Count bytes of the body. Raises: PayloadTooLarge, Overloaded."""
         self.hold(self._held + size)
         self._is_over = self._held > self.bodies.max_body_bytes
-        if self._is_over or self.bodies.held > self.bodies.max_held_bytes:
-            self._limit()
+        if self._is_over:
+            raise self._too_large()
+        if self.bodies.held > self.bodies.max_held_bytes:
             self.check()
 
     def hold(self, size: int) -> None:

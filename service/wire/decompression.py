@@ -7,10 +7,10 @@ A gzip body may have several members, such as `cat a.gz b.gz` produces. In HTTP,
 import asyncio
 import zlib
 
-from starlette.types import Message, Receive
+from starlette.types import Message, Receive, Scope
 
 from service.errors import MalformedInput, PayloadTooLarge
-from service.wire.headers import RequestHeaders
+from service.wire.headers import header_values
 
 WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 """Supported content codings, with zlib's `wbits` for each."""
@@ -25,11 +25,9 @@ OUT_BYTES = 64 * 1024
 """Compressed and decompressed bytes per turn of the event loop: about one millisecond."""
 
 
-def coding_of(headers: RequestHeaders) -> str:
+def coding_of(scope: Scope) -> str:
     """Content codings of a body in the order they were applied, lower case; empty if it is not compressed."""
-    values = headers.getlist("content-encoding")
-    if not values:
-        return ""
+    values = header_values(scope, b"content-encoding")
     codings = [coding.strip().lower() for value in values for coding in value.split(",")]
     return ", ".join(coding for coding in codings if coding not in ("", "identity"))
 

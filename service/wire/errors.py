@@ -1,18 +1,25 @@
 """Error responses: maps each error to an HTTP status; each protocol has its own format of the body."""
 
 import http
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fastapi import APIRouter
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.types import Scope
 
 from artifact.errors import InferenceFailed, InvalidInput, LongdocError, NonFiniteOutput
 from service import errors
 from service.log import request_id
+from service.wire.context import path_of
 from service.wire.decompression import ACCEPTED
 from service.wire.media import JSON, PROBLEM
+from service.wire.openapi import schema_of
+from service.wire.requests import invalid_parameters
 from service.wire.responses import json_response
 from service.wire.schemas import Problem
 
@@ -35,6 +42,16 @@ STATUS: Mapping[type[LongdocError], int] = {
 }
 STATUSES = tuple(sorted(set(STATUS.values())))
 """All statuses of errors."""
+RETRYABLE = (429, 503)
+HEADERS: Mapping[str, Any] = {
+    "X-Request-Id": {
+        "schema": {"type": "string"},
+        "description": "The id that the client sent (1 to 128 visible ASCII characters), or a new one.",
+    }
+}
+RETRY_HEADERS: Mapping[str, Any] = {
+    "Retry-After": {"schema": {"type": "integer"}, "description": "Seconds after which the request can be sent again."}
+}
 
 
 @dataclass(frozen=True)
@@ -62,8 +79,8 @@ class Dialect:
     media_type: str = JSON
     without_body: frozenset[int] = frozenset()
     """Statuses that are sent without a body."""
-    prefixes: tuple[str, ...] = ()
-    """Paths with these prefixes use this format even if no route matches."""
+    prefix: str | None = None
+    """Paths with this prefix use this format even if no route matches."""
 
     def answer(self, failed: Failure) -> Response:
         """The response to a failed request."""
@@ -71,9 +88,27 @@ class Dialect:
         response.headers.update(failed.headers)
         return response
 
+    def router(self, tag: str) -> APIRouter:
+        """A router whose errors have this format; `tag` is its group in the OpenAPI document."""
+        return APIRouter(tags=[tag], route_class=type("ProtocolRoute", (APIRoute,), {"dialect": self}))
+
+    def responses(self, *statuses: int) -> dict[int | str, dict[str, Any]]:
+        """Error responses for the OpenAPI document; by default with all statuses."""
+        return {status: self._response(status) for status in statuses or STATUSES}
+
+    def _response(self, status: int) -> dict[str, Any]:
+        described: dict[str, Any] = {"description": http.HTTPStatus(status).phrase, "headers": HEADERS}
+        if status in RETRYABLE:
+            described["headers"] = {**HEADERS, **RETRY_HEADERS}
+        if status not in self.without_body:
+            described["content"] = {self.media_type: {"schema": schema_of(self.schema, "serialization")}}
+        return described
+
 
 def failure(error: Exception, path: str) -> Failure:
     """Describe an error of a request to `path`; an unknown exception becomes 500."""
+    if isinstance(error, RequestValidationError):
+        error = invalid_parameters(error)
     if isinstance(error, LongdocError):
         fields = error.errors if isinstance(error, InvalidInput) else []
         headers = {"Retry-After": str(error.retry_after_s)} if isinstance(error, errors.RetryableError) else {}
@@ -82,7 +117,7 @@ def failure(error: Exception, path: str) -> Failure:
         if isinstance(error, errors.UnsupportedEncoding):
             headers["Accept-Encoding"] = ACCEPTED  # RFC 9110, 15.5.16
         return Failure(STATUS[type(error)], path, error.code, error.title, str(error), fields, headers)
-    if isinstance(error, HTTPException):  # from the router: no such path, method not allowed
+    if isinstance(error, HTTPException):  # no such path, method not allowed; or from a route of the application
         phrase = http.HTTPStatus(error.status_code).phrase
         code = phrase.lower().replace(" ", "_")
         return Failure(error.status_code, path, code, phrase, error.detail, headers=dict(error.headers or {}))
@@ -112,3 +147,19 @@ def _problem(failed: Failure) -> Response:
 
 NATIVE = Dialect(_problem, Problem, PROBLEM)
 """Format of the service's own routes."""
+
+
+def error_response(scope: Scope, error: Exception, dialects: Collection[Dialect] = ()) -> Response:
+    """The response to a request that failed, in the format of its route.
+
+    Args:
+        scope: the request.
+        error: why it failed.
+        dialects: formats of paths without a route, by their prefix.
+
+    """
+    path = path_of(scope)
+    dialect: Dialect | None = getattr(scope.get("route"), "dialect", None)
+    if dialect is None:
+        dialect = next((one for one in dialects if one.prefix and path.startswith(one.prefix)), NATIVE)
+    return dialect.answer(failure(error, path))

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from starlette.exceptions import HTTPException
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 
 from service.sharing import Content, Once
 from service.wire.responses import SharedResponse
 
 
 class Files:
-    """An ASGI application for a route with the variable `name`: the files of a folder, without subfolders.
+    """The files of a folder, without subfolders.
 
     Each file is read and compressed at its first request, then kept in memory. Files that are added later are not
     found.
@@ -32,14 +32,11 @@ class Files:
             if path.is_file()
         }
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send a file. Raises: HTTPException, 404 or 405."""
-        if scope["method"] not in ("GET", "HEAD"):
-            raise HTTPException(405, headers={"Allow": "GET, HEAD"})
-        file = self._files.get(scope["path_params"]["name"])
-        if file is None:
+    async def get(self, name: str) -> Response:
+        """The response with a file. Raises: HTTPException, 404."""
+        if name not in self._files:
             raise HTTPException(404)
-        await (await file.get())(scope, receive, send)
+        return await self._files[name].get()
 
 
 def _read(path: Path, headers: Mapping[str, str]) -> SharedResponse:

@@ -1,27 +1,15 @@
-"""The headers of a request."""
+"""The headers of a request, read once: Starlette's `Headers` searches and decodes a list at each look-up."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
-RawHeaders = Iterable[tuple[bytes, bytes]]
-"""(name in lower case, value), as in an ASGI scope."""
+from starlette.types import Scope
 
 
-class RequestHeaders(dict[str, str]):
-    """Lower-case name -> value; of a repeated header, the first value.
+def first_headers(scope: Scope) -> Mapping[str, str]:
+    """Lower-case name -> value; of a repeated header, the first value."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
 
-    They are decoded once per request. Starlette's `Headers` searches and decodes a list at each look-up.
 
-    Args:
-        raw: the headers of the ASGI scope.
-
-    """
-
-    __slots__ = ("_raw",)
-
-    def __init__(self, raw: RawHeaders) -> None:
-        self._raw = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
-        super().__init__(reversed(self._raw))
-
-    def getlist(self, name: str) -> list[str]:
-        """Values of a header, in order."""
-        return [value for other, value in self._raw if other == name] if name in self else []
+def header_values(scope: Scope, name: bytes) -> list[str]:
+    """All values of a header, in order; `name` is in lower case."""
+    return [value.decode("latin-1") for other, value in scope["headers"] if other == name]

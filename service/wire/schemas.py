@@ -1,6 +1,6 @@
 """Types of requests and responses of the service's own routes, for validation and the OpenAPI document."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
@@ -14,8 +14,26 @@ ModelName = Annotated[
 ]
 MAX_TEXTS = 100_000
 """Maximum number of texts in a body, whatever the settings: the event loop receives them from the parser process."""
-Documents = Annotated[list[str], Field(fail_fast=True, max_length=MAX_TEXTS)]
-"""Validation stops at the first invalid value: describing a million invalid ones would take minutes and gigabytes."""
+LIMIT = "x-limit"
+"""Key of a JSON schema of a list whose maximum length is the setting of that name; `service.wire.openapi` writes it."""
+
+
+def up_to(most: int, setting: str) -> Any:
+    """Constraints of a list of texts.
+
+    Validation stops at the first invalid value: describing a million invalid ones would take minutes and gigabytes.
+
+    Args:
+        most: maximum length, whatever the settings.
+        setting: name of the setting that limits the length further.
+
+    """
+    return Field(fail_fast=True, max_length=most, json_schema_extra={"minItems": 1, LIMIT: setting})
+
+
+Documents = Annotated[list[str], up_to(MAX_TEXTS, "max_documents")]
+Candidates = Annotated[list[str], up_to(MAX_TEXTS, "max_rank_documents")]
+"""Texts to score with one text."""
 
 
 def text_or_list(value: object) -> str | None:
@@ -128,7 +146,7 @@ class ClassifyResponse(BaseModel):
 class ScoreRequest(_Request):
     """Body of `POST /v1/score`."""
 
-    pairs: Annotated[list[tuple[str, str]], Field(fail_fast=True, max_length=MAX_TEXTS // 2)]
+    pairs: Annotated[list[tuple[str, str]], up_to(MAX_TEXTS // 2, "max_documents")]
     """Pairs of documents."""
     model: ModelName | None = None
     """Name of the model; optional if there is only one matcher or a default is set."""
@@ -162,7 +180,7 @@ class RankRequest(_Request):
     """Body of `POST /v1/rank`."""
 
     query: str
-    documents: Documents
+    documents: Candidates
     """Documents to rank."""
     model: ModelName | None = None
     """Name of the model; optional if there is only one matcher or a default is set."""

@@ -13,8 +13,10 @@ from service.engine.served import ServedMatcher
 from service.offload import offload
 from service.tasks.matching import encode
 from service.tasks.timing import Timing
-from service.wire.call import Call
-from service.wire.requests import check_count, read_texts, reserve_numbers
+from service.wire.context import RequestContext
+from service.wire.inference import run
+from service.wire.parsing import check_count
+from service.wire.requests import read_texts, reserve_numbers
 
 
 class EncodedTexts(NamedTuple):
@@ -34,7 +36,7 @@ class EncodedTexts(NamedTuple):
 
 
 async def encode_texts(
-    call: Call,
+    context: RequestContext,
     place: str,
     inputs: str | list[str],
     *,
@@ -45,7 +47,7 @@ async def encode_texts(
     """Encode a text or several with a matcher.
 
     Args:
-        call: the request.
+        context: the request.
         place: name of the field with the texts, for errors.
         inputs: the texts.
         model: name of the matcher; None for the default one.
@@ -56,20 +58,21 @@ async def encode_texts(
 
     """
     given = [inputs] if isinstance(inputs, str) else inputs
-    check_count(place, len(given), call.settings.max_documents)
-    served = call.models.matcher(model)
-    check_vectors(call, served.manifest, len(given), dimensions)
-    texts = await offload(len(given), read_texts, call, place, given)
-    work = encode(served, texts, on_overflow=on_overflow, deadline=call.deadline)
-    vectors, coverages, _, timing = await call.run(served, work)
+    check_count(place, len(given), context.runtime.settings.max_documents)
+    served = context.runtime.models.matcher(model)
+    check_vectors(context, served.manifest, len(given), dimensions)
+    texts = await offload(len(given), read_texts, context.runtime.settings, place, given)
+
+    work = encode(served, texts, on_overflow=on_overflow, deadline=context.deadline)
+    vectors, coverages, _, timing = await run(context, served, work)
     return EncodedTexts(served, vectors, coverages, timing)
 
 
-def check_vectors(call: Call, manifest: MatcherManifest, count: int, dimensions: int | None) -> None:
+def check_vectors(context: RequestContext, manifest: MatcherManifest, count: int, dimensions: int | None) -> None:
     """Check the length and number of vectors, and count their bytes in advance.
 
     Args:
-        call: the request.
+        context: the request.
         manifest: the manifest of the model.
         count: number of vectors.
         dimensions: length of a vector that the client asks for; None for the model's.
@@ -79,7 +82,7 @@ def check_vectors(call: Call, manifest: MatcherManifest, count: int, dimensions:
     """
     if dimensions not in (None, manifest.dim):
         raise InvalidInput.at("dimensions", f"{dimensions}; vectors of {manifest.name} have {manifest.dim} numbers")
-    reserve_numbers(call, count * manifest.dim, "send fewer texts")
+    reserve_numbers(context, count * manifest.dim, "send fewer texts")
 
 
 def write_vector(vector: Vector) -> orjson.Fragment:

@@ -6,9 +6,8 @@
 import json
 from typing import Any
 
-from service.openapi import create_api
+from service.app import create_app
 from service.settings import Settings
-from service.table import TABLE
 from tests.support.paths import ROOT
 
 DOCUMENT = ROOT / "docs/openapi.json"
@@ -16,7 +15,7 @@ DOCUMENT = ROOT / "docs/openapi.json"
 
 def document() -> dict[str, Any]:
     """Return the document that the code generates; it does not depend on the served models."""
-    return create_api(Settings(), TABLE).openapi()
+    return create_app(Settings()).openapi()
 
 
 def test_document_equals_the_committed_one() -> None:

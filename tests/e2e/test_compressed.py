@@ -44,7 +44,7 @@ def examples(client: httpx.Client) -> Iterator[tuple[str, str, bytes]]:
         operation = item.get("post", {})
         for parameter in operation.get("parameters", ()):
             if parameter["in"] == "path":
-                path = path.replace("{" + parameter["name"] + "}", parameter["example"])
+                path = path.replace("{" + parameter["name"] + "}", parameter["schema"]["examples"][0])
         for kind, media in operation.get("requestBody", {"content": {}})["content"].items():
             if "example" in media:
                 example = media["example"]

@@ -36,7 +36,7 @@ def browser(shared: Server) -> Iterator[httpx.Client]:
 
 @pytest.mark.parametrize("origin", [PAGE, SECOND])
 def test_page_asks_first_and_then_reads_the_answer(browser: httpx.Client, shared: Server, origin: str) -> None:
-    labels = {"route": "/v1/classify", "method": "OPTIONS", "code": "200"}
+    labels = {"route": "unmatched", "method": "OPTIONS", "code": "200"}
     before = shared.metric("longdoc_http_requests_total", **labels)
     preflight = browser.options("/v1/classify", headers={"origin": origin, "x-request-id": "abc", **ASKS})
     assert shared.metric("longdoc_http_requests_total", **labels) == before + 1
@@ -58,7 +58,7 @@ def test_page_asks_first_and_then_reads_the_answer(browser: httpx.Client, shared
     ("method", "path", "status"),
     [
         ("POST", "/v1/classify", 401),
-        ("GET", "/v1/nothing", 401),
+        ("GET", "/v1/nothing", 404),
         ("DELETE", "/metrics", 405),
         ("POST", "/predict", 401),
         ("GET", "/health", 200),
@@ -82,7 +82,6 @@ def test_asterisk_allows_all_origins(start: Callable[..., Server]) -> None:
     for origin in (PAGE, STRANGER, "null"):
         answer = server.get("/health", headers={"origin": origin})
         assert answer.headers["access-control-allow-origin"] == "*"
-        assert "vary" not in answer.headers
 
 
 def test_page_of_an_allowed_origin_reads_rejection_by_a_full_queue(

@@ -78,11 +78,12 @@ def memory(server: Server, field: str) -> int:
 
 @pytest.fixture(scope="module")
 def parsing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that may hold few bytes; its parser processes, for short and long bodies, have started."""
+    """A server that may hold few bytes; its parser processes have started, and have imported what they need."""
     flags = ("--max-held-bytes", str(HELD_BYTES), "--deadline-s", "3600")
     with Server(tmp_path_factory.mktemp("server") / "log", *flags) as server:
         for repeated in (10_000, 1_000_000):
             assert server.post("/v1/classify", json={"inputs": "a," * repeated}).status_code in (200, 413)
+            assert server.post("/v1/forecast", json={"series": [[1] * repeated] * 7}).status_code in (200, 413)
         yield server
 
 

@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -20,10 +20,10 @@ ATTEMPTS = 5
 """Times that a job is stopped until the signal arrives before its end."""
 
 
-def start(folder: Path, log: Path, *jobs: str) -> subprocess.Popen[bytes]:
+def start(folder: Path, log: Path, *jobs: str, variables: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
     """Start the queue at toy scale; its output goes to a file."""
     command = [sys.executable, "-m", "benchmarks.queue", "--device", "cpu", "--out", str(folder / "results")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(variables or {})}
     with log.open("wb") as output:
         return subprocess.Popen(
             [*command, "--runs", str(folder / "runs"), *jobs], cwd=ROOT, env=environment, stdout=output, stderr=output
@@ -35,6 +35,10 @@ def recorded(folder: Path, name: str) -> dict[str, list[object] | dict[str, obje
     path = folder / "results" / name / "data.json"
     found: dict[str, list[object] | dict[str, object]] = json.loads(path.read_text())["data"] if path.exists() else {}
     return found
+
+
+HELD = {"PYTHONPATH": str(ROOT / "tests/support/held")}
+"""Variable that holds a job of kind speed between its two parts."""
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -52,7 +56,7 @@ KINDS: dict[str, Callable[[Path], int]] = {
 def stop_in_the_middle(job: str, folder: Path) -> str:
     """Start the queue with one job, stop it by SIGTERM in its middle and return what it has printed."""
     log = folder / f"{job}.log"
-    process = start(folder, log, job)
+    process = start(folder, log, job, variables=HELD if job == "speed" else None)
     try:
         wait_until(lambda: KINDS[job](folder) or process.poll() is not None, log.read_text)
         process.send_signal(signal.SIGTERM)

@@ -1,31 +1,39 @@
-"""An application that serves the routes of a test."""
+"""An application with the routes of a test beside its own."""
 
-from starlette.responses import Response
+from fastapi import APIRouter, Depends, FastAPI
+from starlette.types import Message, Receive
 
 from service.app import create_app
-from service.engine.engine import Engine
-from service.engine.reload import Reloader
-from service.http.application import Application
 from service.metrics import Metrics
-from service.parser import Parser
 from service.settings import Settings
-from service.wire.call import Call
-from service.wire.route import Route, Table
+from service.wire.dependencies import require_key
+from tests.support.requests import receive_of, runtime_with
 
 
-def application(*routes: Route, settings: Settings | None = None, metrics: Metrics | None = None) -> Application:
-    """Return an application without models."""
-    chosen, counted = settings or Settings(), metrics or Metrics()
-    engine = Engine([], chosen, counted)
-    return create_app(
-        engine, Reloader(engine, chosen, counted), Parser(chosen, counted), chosen, counted, Table(routes)
-    )
+def application(*routers: APIRouter, settings: Settings | None = None, metrics: Metrics | None = None) -> FastAPI:
+    """Return an application without models; its further routes need a key if there are keys."""
+    app = create_app(runtime=runtime_with(settings=settings, metrics=metrics))
+    for router in routers:
+        app.include_router(router, dependencies=[Depends(require_key)])
+    return app
 
 
-async def fail(call: Call) -> Response:
+async def send_to(app: FastAPI, path: str, receive: Receive | None = None) -> list[Message]:
+    """Post to a path and return the messages of the response."""
+    sent = list[Message]()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "http_version": "1.0", "method": "POST", "path": path, "query_string": b"", "headers": []}
+    await app(scope, receive or receive_of(b"x"), send)
+    return sent
+
+
+BROKEN = APIRouter()
+
+
+@BROKEN.get("/broken")
+async def fail() -> None:
     """Raise an error, as a faulty route does."""
-    del call
     raise RuntimeError("secret cause")
-
-
-BROKEN = Route(method="GET", path="/broken", handler=fail)

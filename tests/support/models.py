@@ -24,10 +24,8 @@ from service.app import create_app
 from service.engine.engine import Engine
 from service.engine.reload import Reloader
 from service.metrics import Metrics
-from service.parser import Parser
+from service.runtime import Runtime
 from service.settings import Settings
-from service.table import TABLE
-from service.wire.route import Table
 from tests.support.waiting import PATIENCE_S
 
 BUCKETS = (8, 16)
@@ -170,11 +168,12 @@ def answer(response: httpx.Response) -> Any:
 class ServingClient(httpx.AsyncClient):
     """A client of the application and its models; it closes the engine when it is closed."""
 
-    def __init__(self, engine: Engine, metrics: Metrics, settings: Settings, table: Table) -> None:
-        self.engine = engine
-        self.metrics = metrics
-        self.parser = Parser(settings, metrics)
-        self.app = create_app(engine, Reloader(engine, settings, metrics), self.parser, settings, metrics, table)
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.engine = runtime.engine
+        self.metrics = runtime.metrics
+        self.parser = runtime.parser
+        self.app = create_app(runtime=runtime)
         super().__init__(transport=httpx.ASGITransport(self.app, raise_app_exceptions=False), base_url="http://x")
 
     @override
@@ -186,18 +185,18 @@ class ServingClient(httpx.AsyncClient):
     ) -> None:
         """Close the client and the engine."""
         await super().__aexit__(exc_type, exc_value, traceback)
-        self.engine.close()
-        self.parser.close()
+        self.runtime.close()
 
     def count(self, name: str, **labels: str) -> float:
         """Return a sample of a metric; 0 if there is none."""
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
-def serving(*models: LoadedModel, settings: Settings | None = None, table: Table = TABLE) -> ServingClient:
+def serving(*models: LoadedModel, settings: Settings | None = None) -> ServingClient:
     """Return a client of an application that serves models without a socket; without `settings`, no deadline passes."""
     chosen, metrics = settings or Settings(deadline_s=PATIENCE_S), Metrics()
-    return ServingClient(Engine(models, chosen, metrics), metrics, chosen, table)
+    engine = Engine(models, chosen, metrics)
+    return ServingClient(Runtime(chosen, metrics, engine, Reloader(engine, chosen, metrics)))
 
 
 def _common(name: str, version: int, recipe: Mapping[str, object] = MappingProxyType({})) -> dict[str, Any]:

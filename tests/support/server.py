@@ -64,7 +64,7 @@ class Server:
 
     def _address(self) -> str | None:
         assert self.process.poll() is None, self.text()
-        found = re.search(r'listening on (http://[^\s"]+)', self.text())
+        found = re.search(r'(?:listening|running) on (http://[^\s"]+)', self.text())
         return found[1] if found else None
 
     @property

@@ -9,15 +9,15 @@ import orjson
 from starlette.responses import Response
 
 from artifact.manifest import Format
-from service.compat.oip.errors import DIALECT
-from service.compat.oip.metadata import MODEL_PATHS, ResponseModel, TensorMetadata, parameters, signature
+from service.compat.oip.errors import DIALECT, TAG, VERSION
+from service.compat.oip.metadata import MODEL, MODEL_VERSION, ResponseModel, TensorMetadata, parameters, signature
 from service.engine.served import ServedModel
 from service.settings import Settings
 from service.versions import VersionPolicy
-from service.wire.call import Call
-from service.wire.media import JSON
+from service.wire.dependencies import CurrentRuntime, NamedModel
 from service.wire.responses import json_response
-from service.wire.route import Route
+
+router = DIALECT.router(TAG)
 
 RUNTIMES: dict[Format, tuple[str, str]] = {
     "onnx": ("onnxruntime_onnx", "onnxruntime"),
@@ -111,9 +111,22 @@ class ModelConfig(ResponseModel):
     """As in the model metadata: labels, channels, frequency."""
 
 
-async def get_config(call: Call) -> Response:
+@router.get(
+    f"{MODEL}/config",
+    name="oip_config",
+    response_model=ModelConfig,
+    responses=DIALECT.responses(401, 404),
+)
+@router.get(
+    f"{MODEL_VERSION}/config",
+    name="oip_version_config",
+    response_model=ModelConfig,
+    responses=DIALECT.responses(401, 404),
+    openapi_extra=VERSION,
+)
+async def get_config(runtime: CurrentRuntime, model: NamedModel) -> Response:
     """Return the configuration of a model as Triton's `ModelConfig` in JSON."""
-    return json_response(_config(call.models.named(**call.path_params), call.settings).model_dump())
+    return json_response(_config(model, runtime.settings).model_dump())
 
 
 def _config(model: ServedModel, settings: Settings) -> ModelConfig:
@@ -159,16 +172,3 @@ def _tensor(tensor: TensorMetadata) -> ConfigTensor:
 def _text(value: str | list[str]) -> str:
     """Value of a parameter, which must be a string."""
     return value if isinstance(value, str) else orjson.dumps(value).decode()
-
-
-ROUTES = tuple(
-    Route(
-        method="GET",
-        path=f"{path}/config",
-        handler=get_config,
-        dialect=DIALECT,
-        answers={JSON: ModelConfig},
-        statuses=(401, 404),
-    )
-    for path in MODEL_PATHS
-)

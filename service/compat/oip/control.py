@@ -4,19 +4,24 @@ Models are loaded from the exports folder: a request can contain neither files n
 """
 
 import functools
-from typing import Any
+from typing import Annotated, Any
 
+from fastapi import Depends
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from artifact.errors import InvalidInput
-from service.compat.oip.errors import DIALECT
+from service.compat.oip.errors import DIALECT, TAG
 from service.errors import ControlRefused
-from service.wire.call import Call
+from service.runtime import Runtime
+from service.wire.dependencies import Context, ModelPath
 from service.wire.media import JSON
-from service.wire.requests import check_content_encoding, parse_body, parse_json, read_body
+from service.wire.openapi import request_body
+from service.wire.parsing import parse_json
+from service.wire.requests import check_content_encoding, parse_body, read_body
 from service.wire.responses import json_response
-from service.wire.route import TIMEOUT_HEADERS, Route
+
+router = DIALECT.router(TAG)
 
 
 class ControlRequest(BaseModel):
@@ -35,50 +40,51 @@ class ControlResponse(BaseModel):
     versions: list[str]
 
 
-async def post_load(call: Call) -> Response:
-    """Load the versions of a model that the version policy selects; responds when they are loaded."""
-    name = await _name(call)
-    await call.reloader.load(name, call.deadline)
-    return _served(call, name)
-
-
-async def post_unload(call: Call) -> Response:
-    """Unload a model until it is loaded again; responds when its requests in flight have finished."""
-    name = await _name(call)
-    await call.reloader.unload(name, call.deadline)
-    return _served(call, name)
-
-
-async def _name(call: Call) -> str:
+async def get_controlled_name(context: Context, name: ModelPath) -> str:
     """Name of the model in a valid request. Raises: ControlRefused, InvalidInput, and what reading a body raises."""
-    if not call.settings.model_control:
+    if not context.runtime.settings.model_control:
         raise ControlRefused("loading and unloading by request is disabled; the setting model_control enables it")
-    check_content_encoding(call)  # no check of the media type: clients send none or any
-    body = await read_body(call)
-    asked = await parse_body(call, functools.partial(parse_json, ControlRequest), body or b"{}")
+    check_content_encoding(context)  # no check of the media type: clients send none or any
+    body = await read_body(context)
+    asked = await parse_body(context, functools.partial(parse_json, ControlRequest), body or b"{}")
     if any(key == "config" or key.startswith("file:") for key in asked.parameters):
         raise InvalidInput.at(
             "parameters", "`config` and `file:` parameters are not supported; models are loaded from the exports folder"
         )
-    return call.path_params["name"]
+    return name
 
 
-def _served(call: Call, name: str) -> Response:
-    """Respond with the versions of a model that are served now."""
-    versions = sorted(model.manifest.version for model in call.models.versions(name))
-    return json_response({"name": name, "versions": [str(version) for version in versions]})
+ControlledName = Annotated[str, Depends(get_controlled_name)]
+BODY = request_body({JSON: ControlRequest}, is_required=False)
 
 
-ROUTES = tuple(
-    Route(
-        method="POST",
-        path=f"/v2/repository/models/{{name}}/{action}",
-        handler=handler,
-        dialect=DIALECT,
-        bodies={JSON: ControlRequest},
-        needs_body=False,
-        answers={JSON: ControlResponse},
-        parameters=TIMEOUT_HEADERS,
-    )
-    for action, handler in (("load", post_load), ("unload", post_unload))
+@router.post(
+    "/v2/repository/models/{name}/load",
+    name="oip_load",
+    response_model=ControlResponse,
+    responses=DIALECT.responses(),
+    openapi_extra=BODY,
 )
+async def post_load(context: Context, name: ControlledName) -> Response:
+    """Load the versions of a model that the version policy selects; responds when they are loaded."""
+    await context.runtime.reloader.load(name, context.deadline)
+    return _served(context.runtime, name)
+
+
+@router.post(
+    "/v2/repository/models/{name}/unload",
+    name="oip_unload",
+    response_model=ControlResponse,
+    responses=DIALECT.responses(),
+    openapi_extra=BODY,
+)
+async def post_unload(context: Context, name: ControlledName) -> Response:
+    """Unload a model until it is loaded again; responds when its requests in flight have finished."""
+    await context.runtime.reloader.unload(name, context.deadline)
+    return _served(context.runtime, name)
+
+
+def _served(runtime: Runtime, name: str) -> Response:
+    """Respond with the versions of a model that are served now."""
+    versions = sorted(model.manifest.version for model in runtime.models.versions(name))
+    return json_response({"name": name, "versions": [str(version) for version in versions]})

@@ -18,4 +18,9 @@ def _write_error(failed: Failure) -> Response:
     return json_response({"error": failed.detail}, failed.status)
 
 
-DIALECT = Dialect(_write_error, InferError, prefixes=("/v2/",))
+DIALECT = Dialect(_write_error, InferError, prefix="/v2/")
+TAG = "Open Inference Protocol (Triton, KServe v2)"
+VERSION = {
+    "parameters": [{"name": "version", "in": "path", "required": True, "schema": {"type": "string", "examples": ["7"]}}]
+}
+"""The variable `version` of a path, which `NamedModel` reads."""

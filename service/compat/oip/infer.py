@@ -19,8 +19,8 @@ from artifact.manifest import ClassifierManifest, Manifest
 from artifact.matching import Text
 from artifact.series import Tails
 from service.batching.admission import limited
-from service.compat.oip.errors import DIALECT
-from service.compat.oip.metadata import MODEL_PATHS, TensorMetadata
+from service.compat.oip.errors import DIALECT, TAG, VERSION
+from service.compat.oip.metadata import MODEL, MODEL_VERSION, TensorMetadata
 from service.compat.oip.tensors import (
     HEAD_LENGTH,
     Array,
@@ -39,19 +39,16 @@ from service.tasks.classification import classify
 from service.tasks.forecasting import forecast
 from service.tasks.matching import score
 from service.tasks.timing import Timing
-from service.wire.call import Call
+from service.wire.context import RequestContext
+from service.wire.dependencies import Context, NamedModel
+from service.wire.inference import finish, run
 from service.wire.media import BINARY, JSON
-from service.wire.requests import (
-    check_content_encoding,
-    check_count,
-    parse_body,
-    read_body,
-    read_document,
-    reserve_numbers,
-)
-from service.wire.route import TIMEOUT_HEADERS, Route
+from service.wire.openapi import BINARY_SCHEMA, contents, request_body
+from service.wire.parsing import check_count
+from service.wire.requests import check_content_encoding, parse_body, read_body, read_document, reserve_numbers
 
-BINARY_SCHEMA = {"type": "string", "format": "binary"}
+router = DIALECT.router(TAG)
+
 LENGTH_PARAMETER = {"name": HEAD_LENGTH, "in": "header", "schema": {"type": "integer", "minimum": 0}}
 OUTPUTS = {
     "text-classification": [InferOutput(name="scores"), InferOutput(name="label")],
@@ -81,22 +78,45 @@ class InferResponse(BaseModel):
     outputs: list[ResponseTensor]
 
 
-async def post_infer(call: Call) -> Response:
+BODIES = {JSON: InferRequest, BINARY: BINARY_SCHEMA}
+EXAMPLES = {
+    JSON: {
+        "inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["A film to see twice."]}],
+        "outputs": [{"name": "label"}],
+    }
+}
+RESPONSES = {200: {"content": contents({BINARY: BINARY_SCHEMA})}, **DIALECT.responses()}
+
+
+@router.post(
+    f"{MODEL}/infer",
+    name="oip_infer",
+    response_model=InferResponse,
+    responses=RESPONSES,
+    openapi_extra=request_body(BODIES, EXAMPLES, [LENGTH_PARAMETER]),
+)
+@router.post(
+    f"{MODEL_VERSION}/infer",
+    name="oip_version_infer",
+    response_model=InferResponse,
+    responses=RESPONSES,
+    openapi_extra=request_body(BODIES, EXAMPLES, [*VERSION["parameters"], LENGTH_PARAMETER]),
+)
+async def post_infer(context: Context, model: NamedModel) -> Response:
     """Run a model. Inputs: classifiers `text`, or `bytes` and `lengths`; matchers `a` and `b`; forecasters `series`."""
     arrived = asyncio.get_running_loop().time()
-    deadline = call.deadline
-    check_content_encoding(call)  # no check of the media type: clients send none or any
-    model = call.models.named(**call.path_params)
-    json_part, binary = split(await read_body(call), call.header(HEAD_LENGTH.lower()))
-    head = await parse_body(call, parse_head, json_part)
+    check_content_encoding(context)  # no check of the media type: clients send none or any
+    json_part, binary = split(await read_body(context), context.headers.get(HEAD_LENGTH.lower()))
+    head = await parse_body(context, parse_head, json_part)
     asked, tensors = head.request, tensors_of(head, binary)
     requested = _requested(asked, model.manifest)
     if asked.parameters.timeout:
-        deadline = limited(deadline, arrived + asked.parameters.timeout / 1e6)
-    result = await call.run(model, _compute(model, _Inputs(call, tensors, asked.parameters.on_overflow, deadline)))
+        context.deadline = limited(context.deadline, arrived + asked.parameters.timeout / 1e6)
+    inputs = _Inputs(context, tensors, asked.parameters.on_overflow)
+    result = await run(context, model, _compute(model, inputs))
     count = sum(values.size for values in result.outputs.values())
     response = await offload(count // ITEM_NUMBERS, _respond, model, asked, requested, result)
-    return call.finish(model, result.timing, response)
+    return finish(context, model, result.timing, response)
 
 
 def _requested(asked: InferRequest, manifest: Manifest) -> list[InferOutput]:
@@ -121,11 +141,9 @@ def _requested(asked: InferRequest, manifest: Manifest) -> list[InferOutput]:
 class _Inputs:
     """Inputs of a request."""
 
-    call: Call
+    context: RequestContext
     tensors: Mapping[str, Tensor]
     on_overflow: OnOverflow
-    deadline: float
-    """On the event loop's clock."""
 
     def check_names(self, model: ServedModel, *choices: set[str]) -> None:
         """Check that the inputs are one of the allowed sets of names. Raises: InvalidInput."""
@@ -137,14 +155,17 @@ class _Inputs:
 
     def documents(self, name: str) -> list[bytes]:
         """Elements of a BYTES tensor. Raises: InvalidInput, PayloadTooLarge."""
-        documents = self.tensors[name].strings(self.call.settings.max_documents)
-        return [read_document(self.call, f"{name}.{number}", document) for number, document in enumerate(documents)]
+        documents = self.tensors[name].strings(self.context.runtime.settings.max_documents)
+        return [
+            read_document(self.context.runtime.settings, f"{name}.{number}", document)
+            for number, document in enumerate(documents)
+        ]
 
     def padded_documents(self) -> list[bytes]:
         """Documents from `bytes` and `lengths`. Raises: InvalidInput, PayloadTooLarge."""
         rows = self.tensors["bytes"].numbers("UINT8", (-1, -1))
         count, width = rows.shape
-        check_count("bytes", count, self.call.settings.max_documents)
+        check_count("bytes", count, self.context.runtime.settings.max_documents)
         lengths = self.tensors["lengths"].numbers("INT32", (-1,)).tolist()
         if len(lengths) != count:
             raise InvalidInput.at("lengths", f"{len(lengths)} elements; {count} are needed, one for each row of bytes")
@@ -152,7 +173,7 @@ class _Inputs:
         for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
             if not 0 <= length <= width:
                 raise InvalidInput.at(f"lengths.{number}", f"{length}; 0 to {width}, the width of bytes, is allowed")
-            documents.append(read_document(self.call, f"bytes.{number}", row[:length].tobytes()))
+            documents.append(read_document(self.context.runtime.settings, f"bytes.{number}", row[:length].tobytes()))
         return documents
 
 
@@ -181,7 +202,9 @@ async def _classify(model: ServedClassifier, inputs: _Inputs) -> _Result:
     name = "text" if "text" in inputs.tensors else "bytes"
     documents = inputs.documents(name) if name == "text" else inputs.padded_documents()
     with rename_places(lambda place: place.replace("inputs", name, 1)):
-        answers, timing = await classify(model, documents, on_overflow=inputs.on_overflow, deadline=inputs.deadline)
+        answers, timing = await classify(
+            model, documents, on_overflow=inputs.on_overflow, deadline=inputs.context.deadline
+        )
     scores = np.array([answer.scores for answer in answers])
     labels = np.array(model.manifest.labels, object)[scores.argmax(axis=1)]
     coverage = _coverage([(answer.bytes_total, answer.bytes_used) for answer in answers])
@@ -195,7 +218,7 @@ async def _score(model: ServedMatcher, inputs: _Inputs) -> _Result:
     if len(a) != len(b):
         raise InvalidInput.at("b", f"{len(b)} elements; {len(a)} are needed, as many as in a")
     pairs = [(Text(f"a.{i}", one), Text(f"b.{i}", other)) for i, (one, other) in enumerate(zip(a, b, strict=True))]
-    scored, timing = await score(model, pairs, on_overflow=inputs.on_overflow, deadline=inputs.deadline)
+    scored, timing = await score(model, pairs, on_overflow=inputs.on_overflow, deadline=inputs.context.deadline)
     coverage = _coverage([(text.bytes_total, text.bytes_used) for pair in scored for text in (pair.a, pair.b)])
     return _Result({"score": np.array([pair.score for pair in scored], "<f4")}, coverage, timing)
 
@@ -206,15 +229,15 @@ async def _forecast(model: ServedForecaster, inputs: _Inputs) -> _Result:
     manifest = model.manifest
     context, horizon, channels = manifest.context_length, manifest.horizon, len(manifest.channels)
     series = inputs.tensors["series"].numbers("FP32", (-1, context, channels))
-    check_count("series", len(series), inputs.call.settings.max_documents)
-    reserve_numbers(inputs.call, len(series) * horizon * channels, "send fewer series")
+    check_count("series", len(series), inputs.context.runtime.settings.max_documents)
+    reserve_numbers(inputs.context, len(series) * horizon * channels, "send fewer series")
     tails = await offload(len(series), lambda: [Tails.of(list(window.T), context) for window in series])
     answers, timing = await forecast(
         model,
         tails,
         horizon=horizon,
         levels=(),
-        deadline=inputs.deadline,
+        deadline=inputs.context.deadline,
         rename=lambda number, place: place.replace("series", f"series.{number}", 1),
     )
     windows = [answer.window for answer in answers]
@@ -257,23 +280,3 @@ def _classes(scores: Array, labels: Sequence[str], count: int) -> Array:
     best = np.argsort(-scores, axis=1, kind="stable")[:, :count]
     classes = [[f"{row[i]:.9g}:{i}:{labels[i]}" for i in chosen] for row, chosen in zip(scores, best, strict=True)]
     return np.array(classes, object)
-
-
-ROUTES = tuple(
-    Route(
-        method="POST",
-        path=f"{path}/infer",
-        handler=post_infer,
-        dialect=DIALECT,
-        bodies={JSON: InferRequest, BINARY: BINARY_SCHEMA},
-        examples={
-            JSON: {
-                "inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["A film to see twice."]}],
-                "outputs": [{"name": "label"}],
-            }
-        },
-        answers={JSON: InferResponse, BINARY: BINARY_SCHEMA},
-        parameters=(LENGTH_PARAMETER, *TIMEOUT_HEADERS),
-    )
-    for path in MODEL_PATHS
-)

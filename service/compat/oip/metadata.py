@@ -5,15 +5,18 @@ from starlette.responses import Response
 
 from artifact import __version__
 from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest, MatcherManifest
-from service.compat.oip.errors import DIALECT
+from service.compat.oip.errors import DIALECT, TAG, VERSION
 from service.compat.oip.tensors import Datatype
 from service.errors import NotReady
-from service.wire.call import Call
-from service.wire.media import JSON
+from service.wire.dependencies import CurrentRuntime, NamedModel
 from service.wire.responses import json_response
-from service.wire.route import Route
 
-MODEL_PATHS = ("/v2/models/{name}", "/v2/models/{name}/versions/{version}")
+router = DIALECT.router(TAG)
+health = DIALECT.router("Operations")
+"""Its routes need no key, because load balancers send none."""
+
+MODEL = "/v2/models/{name}"
+MODEL_VERSION = "/v2/models/{name}/versions/{version}"
 EXTENSIONS = [
     "binary_tensor_data",
     "classification",
@@ -53,21 +56,29 @@ class ModelMetadata(ResponseModel):
     """Classifiers: `labels`, in the order of the scores. Forecasters: `channels`, in their order, and `frequency`."""
 
 
-async def get_server(call: Call) -> Response:
+@router.get("/v2", name="oip_server", response_model=dict[str, str | list[str]], responses=DIALECT.responses(401))
+async def get_server() -> Response:
     """Return name, version and extensions of the server."""
-    del call
     return json_response({"name": "longdoc-serve", "version": __version__, "extensions": EXTENSIONS})
 
 
-async def get_model(call: Call) -> Response:
+@router.get(MODEL, name="oip_model", response_model=ModelMetadata, responses=DIALECT.responses(401, 404))
+@router.get(
+    MODEL_VERSION,
+    name="oip_model_version",
+    response_model=ModelMetadata,
+    responses=DIALECT.responses(401, 404),
+    openapi_extra=VERSION,
+)
+async def get_model(runtime: CurrentRuntime, model: NamedModel) -> Response:
     """Return the inputs and outputs of a model."""
-    manifest = call.models.named(**call.path_params).manifest
-    served = [model.manifest.version for model in call.models.versions(manifest.name)]
+    manifest = model.manifest
+    served = [version.manifest.version for version in runtime.models.versions(manifest.name)]
     inputs, outputs = signature(manifest)
     metadata = ModelMetadata(
         name=manifest.name,
         versions=[str(version) for version in sorted(served)],
-        platform=PLATFORMS[call.settings.backend],
+        platform=PLATFORMS[runtime.settings.backend],
         inputs=inputs,
         outputs=outputs,
         parameters=parameters(manifest),
@@ -75,27 +86,41 @@ async def get_model(call: Call) -> Response:
     return json_response(metadata.model_dump())
 
 
-async def model_ready(call: Call) -> Response:
+@router.get(
+    f"{MODEL}/ready",
+    name="oip_model_ready",
+    response_model=dict[str, str | bool],
+    responses=DIALECT.responses(401, 404, 503),
+)
+@router.get(
+    f"{MODEL_VERSION}/ready",
+    name="oip_model_version_ready",
+    response_model=dict[str, str | bool],
+    responses=DIALECT.responses(401, 404, 503),
+    openapi_extra=VERSION,
+)
+async def model_ready(runtime: CurrentRuntime, model: NamedModel) -> Response:
     """Return 200 if the model is ready, else 503."""
-    model = call.models.named(**call.path_params)
-    if not call.is_ready(model):
+    if not runtime.engine.is_serving(model):
         raise NotReady("the model is not ready")
     return json_response({"name": model.manifest.name, "ready": True})
 
 
-async def live(call: Call) -> Response:
+@health.head("/v2/health/live", include_in_schema=False)
+@health.get("/v2/health/live", name="live", response_model=dict[str, bool])
+async def live() -> Response:
     """Return 200 while the process runs."""
-    del call
     return json_response({"live": True})
 
 
-async def ready(call: Call) -> Response:
+@health.head("/v2/health/ready", include_in_schema=False)
+@health.get("/v2/health/ready", name="ready", response_model=dict[str, bool], responses=DIALECT.responses(503))
+async def ready(runtime: CurrentRuntime) -> Response:
     """Return 200 if all models are ready; 503 after SIGTERM, so that load balancers stop sending requests."""
-    if not call.engine.is_ready:
-        raise NotReady("the server is about to stop" if call.engine.is_draining else "a model has failed")
-    return json_response(
-        {"live": True, "ready": True}
-    )  # `live` is what the specification names, `ready` what Triton sends
+    if not runtime.engine.is_ready:
+        raise NotReady("the server is about to stop" if runtime.engine.is_draining else "a model has failed")
+    # `live` is what the specification names, `ready` what Triton sends
+    return json_response({"live": True, "ready": True})
 
 
 def signature(manifest: Manifest) -> tuple[list[TensorMetadata], list[TensorMetadata]]:
@@ -121,60 +146,3 @@ def parameters(manifest: Manifest) -> dict[str, str | list[str]]:
     if isinstance(manifest, ForecasterManifest):
         return {"channels": list(manifest.channels), "frequency": manifest.frequency}
     return {}
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/v2",
-        handler=get_server,
-        dialect=DIALECT,
-        answers={JSON: dict[str, str | list[str]]},
-        statuses=(401,),
-    ),
-    *(
-        Route(
-            method="GET",
-            path=path,
-            handler=get_model,
-            dialect=DIALECT,
-            answers={JSON: ModelMetadata},
-            statuses=(401, 404),
-        )
-        for path in MODEL_PATHS
-    ),
-    *(
-        Route(
-            method="GET",
-            path=f"{path}/ready",
-            handler=model_ready,
-            dialect=DIALECT,
-            answers={JSON: dict[str, str | bool]},
-            statuses=(401, 404, 503),
-        )
-        for path in MODEL_PATHS
-    ),
-)
-HEALTH = (
-    Route(
-        method="GET",
-        path="/v2/health/live",
-        handler=live,
-        dialect=DIALECT,
-        needs_key=False,
-        answers_head=True,
-        answers={JSON: dict[str, bool]},
-        statuses=(),
-    ),
-    Route(
-        method="GET",
-        path="/v2/health/ready",
-        handler=ready,
-        dialect=DIALECT,
-        needs_key=False,
-        answers_head=True,
-        answers={JSON: dict[str, bool]},
-        statuses=(503,),
-    ),
-)
-"""The routes need no key, because load balancers send none."""

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 from starlette.responses import Response
 
-from service.compat.oip.errors import DIALECT
-from service.compat.oip.metadata import MODEL_PATHS, ResponseModel
+from service.compat.oip.errors import DIALECT, TAG, VERSION
+from service.compat.oip.metadata import MODEL, MODEL_VERSION, ResponseModel
 from service.engine.served import ServedModel
 from service.statistics import Duration
-from service.wire.call import Call
-from service.wire.media import JSON
+from service.wire.dependencies import CurrentRuntime, NamedModel
 from service.wire.responses import json_response
-from service.wire.route import Route
+
+router = DIALECT.router(TAG)
 
 
 class DurationStat(ResponseModel):
@@ -79,18 +79,43 @@ class StatisticsResponse(ResponseModel):
 NOTHING = DurationStat(count=0, ns=0)
 
 
-async def get_statistics(call: Call) -> Response:
-    """Return counts and durations of all models, or of one, in the process that answers."""
-    models = _selected(call)
+@router.get(
+    "/v2/models/stats",
+    name="oip_statistics",
+    response_model=StatisticsResponse,
+    responses=DIALECT.responses(401),
+)
+async def get_statistics(runtime: CurrentRuntime) -> Response:
+    """Return counts and durations of all models in the process that answers."""
+    return _respond(runtime.models.served)
+
+
+@router.get(
+    f"{MODEL}/stats",
+    name="oip_model_statistics",
+    response_model=StatisticsResponse,
+    responses=DIALECT.responses(401, 404),
+)
+async def get_model_statistics(runtime: CurrentRuntime, model: NamedModel) -> Response:
+    """Return counts and durations of a model, for each of its versions."""
+    return _respond(runtime.models.versions(model.manifest.name))
+
+
+@router.get(
+    f"{MODEL_VERSION}/stats",
+    name="oip_model_version_statistics",
+    response_model=StatisticsResponse,
+    responses=DIALECT.responses(401, 404),
+    openapi_extra=VERSION,
+)
+async def get_version_statistics(model: NamedModel) -> Response:
+    """Return counts and durations of a version of a model."""
+    return _respond([model])
+
+
+def _respond(models: Sequence[ServedModel]) -> Response:
+    """Respond with the statistics of models."""
     return json_response(StatisticsResponse(model_stats=[_stats(model) for model in models]).model_dump())
-
-
-def _selected(call: Call) -> Sequence[ServedModel]:
-    """The versions that the path selects: all, those of one model, or one. Raises: ModelNotFound."""
-    if not call.path_params:
-        return call.models.served
-    model = call.models.named(**call.path_params)
-    return [model] if "version" in call.path_params else call.models.versions(model.manifest.name)
 
 
 def _stats(model: ServedModel) -> ModelStats:
@@ -121,26 +146,3 @@ def _stats(model: ServedModel) -> ModelStats:
 
 def _stat(duration: Duration) -> DurationStat:
     return DurationStat(count=duration.count, ns=round(1e9 * duration.seconds))
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/v2/models/stats",
-        handler=get_statistics,
-        dialect=DIALECT,
-        answers={JSON: StatisticsResponse},
-        statuses=(401,),
-    ),
-    *(
-        Route(
-            method="GET",
-            path=f"{path}/stats",
-            handler=get_statistics,
-            dialect=DIALECT,
-            answers={JSON: StatisticsResponse},
-            statuses=(401, 404),
-        )
-        for path in MODEL_PATHS
-    ),
-)

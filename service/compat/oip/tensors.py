@@ -21,7 +21,7 @@ from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
 from service.errors import MalformedInput, clear_tracebacks
 from service.wire.media import BINARY, JSON
-from service.wire.requests import check_count, check_tokens
+from service.wire.parsing import check_count, check_tokens
 from service.wire.schemas import MAX_TEXTS
 
 HEAD_LENGTH = "Inference-Header-Content-Length"

@@ -1,5 +1,8 @@
 """TEI's `/embed`: vectors of texts, from the encoder of the default matcher."""
 
+from typing import Annotated
+
+from fastapi import Depends
 from pydantic import Field
 from starlette.responses import Response
 
@@ -8,13 +11,14 @@ from artifact.matching import normalized
 from service.compat.tei.errors import DIALECT
 from service.compat.tei.texts import ResponseStats, Truncation, respond
 from service.offload import offload
-from service.wire.call import Call
-from service.wire.media import JSON
-from service.wire.requests import read_json
+from service.wire.context import RequestContext
+from service.wire.dependencies import Context, JsonBody
+from service.wire.openapi import json_body
 from service.wire.responses import json_response
-from service.wire.route import TIMEOUT_HEADERS, Route
 from service.wire.schemas import Inputs
 from service.wire.vectors import encode_texts, write_vector
+
+router = DIALECT.router("text-embeddings-inference")
 
 
 class EmbedOptions(Truncation):
@@ -35,35 +39,29 @@ class EmbedRequest(EmbedOptions):
     """One text or several."""
 
 
-async def post_embed(call: Call) -> Response:
+@router.post(
+    "/embed",
+    name="tei_embed",
+    response_model=list[list[float]],
+    responses=DIALECT.responses(),
+    openapi_extra=json_body(
+        EmbedRequest, {"inputs": ["Parsing with neural networks.", "Phrases in machine translation."]}
+    ),
+)
+async def post_embed(context: Context, asked: Annotated[EmbedRequest, Depends(JsonBody(EmbedRequest))]) -> Response:
     """Return a vector per text; the vector of a text longer than the model reads is the mean over its windows."""
-    asked = await read_json(call, EmbedRequest)
-    return await answer_vectors(call, asked.inputs, asked)
+    return await answer_vectors(context, asked.inputs, asked)
 
 
-async def answer_vectors(call: Call, inputs: str | list[str], asked: EmbedOptions) -> Response:
+async def answer_vectors(context: RequestContext, inputs: str | list[str], asked: EmbedOptions) -> Response:
     """Respond with a vector per text. Raises: what `encode_texts` raises."""
     encoded = await encode_texts(
-        call, "inputs", inputs, model=None, dimensions=asked.dimensions, on_overflow=asked.on_overflow
+        context, "inputs", inputs, model=None, dimensions=asked.dimensions, on_overflow=asked.on_overflow
     )
     response = await offload(len(encoded.vectors), _write, encoded.vectors, normalize=asked.normalize)
-    return respond(call, ResponseStats.of(encoded.model, encoded.coverages, encoded.timing), response)
+    return respond(context, ResponseStats.of(encoded.model, encoded.coverages, encoded.timing), response)
 
 
 def _write(vectors: Floats, *, normalize: bool) -> Response:
     """Vectors as JSON."""
     return json_response([write_vector(vector) for vector in (normalized(vectors) if normalize else vectors)])
-
-
-ROUTES = (
-    Route(
-        method="POST",
-        path="/embed",
-        handler=post_embed,
-        dialect=DIALECT,
-        bodies={JSON: EmbedRequest},
-        examples={JSON: {"inputs": ["Parsing with neural networks.", "Phrases in machine translation."]}},
-        answers={JSON: list[list[float]]},
-        parameters=TIMEOUT_HEADERS,
-    ),
-)

@@ -12,10 +12,12 @@ from service.compat.tei.scores import MATCH
 from service.engine.selection import Models
 from service.engine.served import ServedClassifier
 from service.errors import NotReady
-from service.wire.call import Call
-from service.wire.media import JSON
+from service.wire.dependencies import CurrentRuntime
 from service.wire.responses import json_response
-from service.wire.route import Route
+
+router = DIALECT.router("text-embeddings-inference")
+health = DIALECT.router("text-embeddings-inference")
+"""Its route needs no key, because load balancers send none."""
 
 
 class TEILabels(BaseModel):
@@ -47,16 +49,19 @@ class TEIInfo(BaseModel):
     docker_label: str | None
 
 
-async def health(call: Call) -> Response:
+@health.head("/health", include_in_schema=False)
+@health.get("/health", name="tei_health", response_class=Response, responses=DIALECT.responses(503))
+async def get_health(runtime: CurrentRuntime) -> Response:
     """Return 200 without a body if all models are ready."""
-    if not call.engine.is_ready:
+    if not runtime.engine.is_ready:
         raise NotReady("unhealthy")
     return Response()
 
 
-async def get_info(call: Call) -> Response:
+@router.get("/info", name="tei_info", response_model=TEIInfo, responses=DIALECT.responses(401, 422))
+async def get_info(runtime: CurrentRuntime) -> Response:
     """Describe the default classifier; without classifiers, the default matcher as a re-ranker. Tokens are bytes."""
-    models, settings = call.models, call.settings
+    models, settings = runtime.models, runtime.settings
     manifest = (models.classifier(None) if has_classifier(models) else models.matcher(None)).manifest
     is_classifier = isinstance(manifest, ClassifierManifest)
     labels = manifest.labels if isinstance(manifest, ClassifierManifest) else (MATCH,)
@@ -89,17 +94,3 @@ async def get_info(call: Call) -> Response:
 def has_classifier(models: Models) -> bool:
     """Whether a classifier is served; `POST /` and `/info` use the matcher otherwise."""
     return any(isinstance(model, ServedClassifier) for model in models.values())
-
-
-ROUTES = (
-    Route(
-        method="GET",
-        path="/health",
-        handler=health,
-        dialect=DIALECT,
-        needs_key=False,
-        answers_head=True,
-        statuses=(503,),
-    ),
-    Route(method="GET", path="/info", handler=get_info, dialect=DIALECT, answers={JSON: TEIInfo}, statuses=(401, 422)),
-)

@@ -9,6 +9,7 @@
 
 from typing import Annotated, Any, Literal
 
+from fastapi import Depends
 from pydantic import ConfigDict, Discriminator, Field, Tag
 from starlette.responses import Response
 
@@ -17,12 +18,14 @@ from service.compat.tei.errors import DIALECT
 from service.compat.tei.info import has_classifier
 from service.compat.tei.scores import SimilarityInput, TEIPrediction, answer_similarity, predict_labels
 from service.compat.tei.texts import Truncation, respond
-from service.wire.call import Call
-from service.wire.media import JSON
-from service.wire.requests import check_count, read_json
+from service.wire.context import RequestContext
+from service.wire.dependencies import Context, JsonBody
+from service.wire.openapi import json_body
+from service.wire.parsing import check_count
 from service.wire.responses import json_response
-from service.wire.route import TIMEOUT_HEADERS, Route
 from service.wire.schemas import Documents, text_or_list
+
+router = DIALECT.router("text-embeddings-inference")
 
 TaskInputs = Annotated[
     Annotated[str, Tag("text")] | Annotated[Documents, Tag("list")] | Annotated[SimilarityInput, Tag("object")],
@@ -58,39 +61,34 @@ class TaskRequest(EmbedOptions):
         return self if self.parameters is None or self.parameters.truncate is None else self.parameters
 
 
-async def post_task(call: Call) -> Response:
+@router.post(
+    "/",
+    name="tei_task",
+    response_model=list[list[TEIPrediction]] | list[list[float]] | list[float],
+    responses=DIALECT.responses(),
+    openapi_extra=json_body(TaskRequest, {"inputs": "A film to see twice."}),
+)
+async def post_task(
+    context: Context,
+    asked: Annotated[TaskRequest, Depends(JsonBody(TaskRequest))],
+) -> Response:
     """Return labels of texts, best first, or scores of sentences; without a classifier, vectors of texts.
 
     Each text has its own list of labels, even a single one, as in Hugging Face's Inference API.
     """
-    asked = await read_json(call, TaskRequest)
     if isinstance(asked.inputs, SimilarityInput):
-        return await answer_similarity(call, asked.inputs, asked.truncation.on_overflow)
-    if not has_classifier(call.models):
-        return await answer_vectors(call, asked.inputs, asked)
-    return await _answer_labels(call, asked.inputs, asked)
+        return await answer_similarity(context, asked.inputs, asked.truncation.on_overflow)
+    if not has_classifier(context.runtime.models):
+        return await answer_vectors(context, asked.inputs, asked)
+    return await _answer_labels(context, asked.inputs, asked)
 
 
-async def _answer_labels(call: Call, inputs: str | list[str], asked: TaskRequest) -> Response:
+async def _answer_labels(context: RequestContext, inputs: str | list[str], asked: TaskRequest) -> Response:
     """Respond with the labels of each text."""
     texts = [inputs] if isinstance(inputs, str) else inputs
-    check_count("inputs", len(texts), call.settings.max_documents)
+    check_count("inputs", len(texts), context.runtime.settings.max_documents)
     parameters = asked.parameters or TaskParameters()
     on_overflow, is_raw = asked.truncation.on_overflow, parameters.function_to_apply == "none"
-    predictions, stats = await predict_labels(call, texts, on_overflow, raw_scores=is_raw)
+    predictions, stats = await predict_labels(context, texts, on_overflow, raw_scores=is_raw)
     best: list[list[dict[str, Any]]] = [labels[: parameters.top_k] for labels in predictions]
-    return respond(call, stats, json_response(best))
-
-
-ROUTES = (
-    Route(
-        method="POST",
-        path="/",
-        handler=post_task,
-        dialect=DIALECT,
-        bodies={JSON: TaskRequest},
-        examples={JSON: {"inputs": "A film to see twice."}},
-        answers={JSON: list[list[TEIPrediction]] | list[list[float]] | list[float]},
-        parameters=TIMEOUT_HEADERS,
-    ),
-)
+    return respond(context, stats, json_response(best))

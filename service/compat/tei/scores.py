@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+from fastapi import Depends
 from pydantic import AliasChoices, BaseModel, Discriminator, Field, Tag
 from starlette.responses import Response
 
@@ -30,12 +31,16 @@ from service.offload import offload
 from service.tasks.classification import classify
 from service.tasks.matching import rank, score
 from service.tasks.timing import Timing
-from service.wire.call import Call
-from service.wire.media import JSON
-from service.wire.requests import check_count, read_document, read_json, read_text, read_texts
+from service.wire.context import RequestContext
+from service.wire.dependencies import Context, JsonBody
+from service.wire.inference import run
+from service.wire.openapi import json_body
+from service.wire.parsing import check_count
+from service.wire.requests import read_document, read_text, read_texts
 from service.wire.responses import json_response
-from service.wire.route import TIMEOUT_HEADERS, Route
-from service.wire.schemas import Documents, text_or_list
+from service.wire.schemas import Candidates, text_or_list, up_to
+
+router = DIALECT.router("text-embeddings-inference")
 
 MATCH = "match"
 """Label of a pair's score in `/predict`."""
@@ -50,9 +55,9 @@ def _is_batch(value: object) -> bool:
     return isinstance(value, list) and isinstance(next(iter(value), None), list)
 
 
-Strings = Annotated[list[str], Field(max_length=MAX_INPUTS, fail_fast=True)]
+Strings = Annotated[list[str], up_to(MAX_INPUTS, "max_documents")]
 Input = Annotated[list[str], Field(min_length=1, max_length=2, fail_fast=True)]
-Batch = Annotated[list[Input], Field(max_length=MAX_INPUTS, fail_fast=True)]
+Batch = Annotated[list[Input], up_to(MAX_INPUTS, "max_documents")]
 Inputs = Annotated[
     Annotated[str, Tag("text")] | Annotated[Strings, Tag("list")] | Annotated[Batch, Tag("batch")],
     Discriminator(
@@ -79,7 +84,7 @@ class RerankRequest(_ScoreOptions):
     """Body of `POST /rerank`; accepts Cohere's field names, too."""
 
     query: str
-    texts: Documents = Field(validation_alias=AliasChoices("texts", "documents"))
+    texts: Candidates = Field(validation_alias=AliasChoices("texts", "documents"))
     """Texts to rank."""
     return_text: bool = Field(default=False, validation_alias=AliasChoices("return_text", "return_documents"))
     """Whether to return the texts."""
@@ -91,7 +96,7 @@ class SimilarityInput(BaseModel):
     """A text, and the texts to compare it with."""
 
     source_sentence: str
-    sentences: Documents
+    sentences: Candidates
 
 
 class SimilarityRequest(BaseModel):
@@ -116,54 +121,96 @@ class TEIRank(BaseModel):
     text: str | None = None
 
 
-async def post_predict(call: Call) -> Response:
+@router.post(
+    "/predict",
+    name="tei_predict",
+    response_model=list[TEIPrediction] | list[list[TEIPrediction]],
+    responses=DIALECT.responses(),
+    openapi_extra=json_body(
+        PredictRequest, {"inputs": [["A film to see twice."], ["Two hours that nobody gives back."]]}
+    ),
+)
+async def post_predict(
+    context: Context,
+    asked: Annotated[PredictRequest, Depends(JsonBody(PredictRequest))],
+) -> Response:
     """Return the labels of a text, best first, or the score of a pair; for a batch, a list of these."""
-    asked = await read_json(call, PredictRequest)
     inputs, is_batch = _batch(asked.inputs)
-    check_count("inputs", len(inputs), call.settings.max_documents)
+    check_count("inputs", len(inputs), context.runtime.settings.max_documents)
     if len({len(parts) for parts in inputs}) > 1:
         raise InvalidInput.at("inputs", "a batch must not mix texts and pairs")
     if len(inputs[0]) == 1:
-        texts = [text for (text,) in inputs]
-        predictions, stats = await predict_labels(call, texts, asked.on_overflow, raw_scores=asked.raw_scores)
+        texts, is_raw = [text for (text,) in inputs], asked.raw_scores
+        predictions, stats = await predict_labels(context, texts, asked.on_overflow, raw_scores=is_raw)
     else:
-        predictions, stats = await _predict_matches(call, inputs, asked)
-    return respond(call, stats, json_response(predictions if is_batch else predictions[0]))
+        predictions, stats = await _predict_matches(context, inputs, asked)
+    return respond(context, stats, json_response(predictions if is_batch else predictions[0]))
 
 
-async def post_rerank(call: Call) -> Response:
+@router.post(
+    "/rerank",
+    name="tei_rerank",
+    response_model=list[TEIRank],
+    responses=DIALECT.responses(),
+    openapi_extra=json_body(
+        RerankRequest,
+        {
+            "query": "Parsing with neural networks.",
+            "texts": ["Neural parsers of natural language.", "Phrases in machine translation."],
+        },
+    ),
+)
+async def post_rerank(context: Context, asked: Annotated[RerankRequest, Depends(JsonBody(RerankRequest))]) -> Response:
     """Rank texts by their score with a query, best first."""
-    asked = await read_json(call, RerankRequest)
-    model, ranking, timing = await _rank_texts(call, ("query", asked.query), ("texts", asked.texts), asked.on_overflow)
+    query, texts = ("query", asked.query), ("texts", asked.texts)
+    model, ranking, timing = await _rank_texts(context, query, texts, asked.on_overflow)
     ranks = await offload(len(asked.texts), _best_texts, ranking, asked)
-    return respond(call, ResponseStats.of(model, [ranking.query, *ranking.documents], timing), json_response(ranks))
+    stats = ResponseStats.of(model, [ranking.query, *ranking.documents], timing)
+    return respond(context, stats, json_response(ranks))
 
 
-async def post_similarity(call: Call) -> Response:
+@router.post(
+    "/similarity",
+    name="tei_similarity",
+    response_model=list[float],
+    responses=DIALECT.responses(),
+    openapi_extra=json_body(
+        SimilarityRequest,
+        {
+            "inputs": {
+                "source_sentence": "Parsing with neural networks.",
+                "sentences": ["Neural parsers of natural language.", "Phrases in machine translation."],
+            }
+        },
+    ),
+)
+async def post_similarity(
+    context: Context, asked: Annotated[SimilarityRequest, Depends(JsonBody(SimilarityRequest))]
+) -> Response:
     """Return the scores of texts with a source text, as in `/v1/rank`, in the order of the texts."""
-    asked = await read_json(call, SimilarityRequest)
-    return await answer_similarity(call, asked.inputs, (asked.parameters or Truncation()).on_overflow)
+    on_overflow = (asked.parameters or Truncation()).on_overflow
+    return await answer_similarity(context, asked.inputs, on_overflow)
 
 
-async def answer_similarity(call: Call, inputs: SimilarityInput, on_overflow: OnOverflow) -> Response:
+async def answer_similarity(context: RequestContext, inputs: SimilarityInput, on_overflow: OnOverflow) -> Response:
     """Respond with the score of each text. Raises: what `rank` raises, and InvalidInput, PayloadTooLarge."""
     source, sentences = ("inputs.source_sentence", inputs.source_sentence), ("inputs.sentences", inputs.sentences)
-    model, ranking, timing = await _rank_texts(call, source, sentences, on_overflow)
+    model, ranking, timing = await _rank_texts(context, source, sentences, on_overflow)
     stats = ResponseStats.of(model, [ranking.query, *ranking.documents], timing)
-    return respond(call, stats, json_response(ranking.scores))
+    return respond(context, stats, json_response(ranking.scores))
 
 
 async def _rank_texts(
-    call: Call, query: tuple[str, str], texts: tuple[str, Sequence[str]], on_overflow: OnOverflow
+    context: RequestContext, query: tuple[str, str], texts: tuple[str, Sequence[str]], on_overflow: OnOverflow
 ) -> tuple[ServedMatcher, Ranking, Timing]:
     """Score texts with a query by the default matcher; `query` and `texts` are (location, value)."""
-    place, documents = texts
-    check_count(place, len(documents), call.settings.max_rank_documents)
-    query_text = read_text(call, *query)
-    candidates = await offload(len(documents), read_texts, call, place, documents)
-    model = call.models.matcher(None)
-    work = rank(model, query_text, candidates, on_overflow=on_overflow, deadline=call.deadline)
-    ranking, timing = await call.run(model, work)
+    settings, (place, documents) = context.runtime.settings, texts
+    check_count(place, len(documents), settings.max_rank_documents)
+    query_text = read_text(settings, *query)
+    candidates = await offload(len(documents), read_texts, settings, place, documents)
+    model = context.runtime.models.matcher(None)
+    work = rank(model, query_text, candidates, on_overflow=on_overflow, deadline=context.deadline)
+    ranking, timing = await run(context, model, work)
     return model, ranking, timing
 
 
@@ -193,15 +240,16 @@ def _batch(inputs: str | list[str] | list[list[str]]) -> tuple[list[list[str]], 
 
 
 async def predict_labels(
-    call: Call, texts: Sequence[str], on_overflow: OnOverflow, *, raw_scores: bool
+    context: RequestContext, texts: Sequence[str], on_overflow: OnOverflow, *, raw_scores: bool
 ) -> tuple[list[list[dict[str, Any]]], ResponseStats]:
     """Labels of each text, best first, by the default classifier.
 
     Raises: PayloadTooLarge, and what `classify` raises.
     """
-    documents = [read_document(call, f"inputs.{number}", text) for number, text in enumerate(texts)]
-    model = call.models.classifier(None)
-    answers, timing = await call.run(model, classify(model, documents, on_overflow=on_overflow, deadline=call.deadline))
+    documents = [read_document(context.runtime.settings, f"inputs.{number}", text) for number, text in enumerate(texts)]
+    model = context.runtime.models.classifier(None)
+    work = classify(model, documents, on_overflow=on_overflow, deadline=context.deadline)
+    answers, timing = await run(context, model, work)
     predictions = [_ranked(answer.scores, model.manifest.labels, raw_scores=raw_scores) for answer in answers]
     total, used = sum(answer.bytes_total for answer in answers), sum(answer.bytes_used for answer in answers)
     return predictions, ResponseStats(model, total, used, timing)
@@ -215,15 +263,20 @@ def _ranked(scores: Sequence[float], labels: Sequence[str], *, raw_scores: bool)
 
 
 async def _predict_matches(
-    call: Call, inputs: Sequence[list[str]], asked: PredictRequest
+    context: RequestContext, inputs: Sequence[list[str]], asked: PredictRequest
 ) -> tuple[list[list[dict[str, Any]]], ResponseStats]:
     """Score each pair with the default matcher."""
     pairs = [
-        (read_text(call, f"inputs.{number}.0", a), read_text(call, f"inputs.{number}.1", b))
+        (
+            read_text(context.runtime.settings, f"inputs.{number}.0", a),
+            read_text(context.runtime.settings, f"inputs.{number}.1", b),
+        )
         for number, (a, b) in enumerate(inputs)
     ]
-    model = call.models.matcher(None)
-    scored, timing = await call.run(model, score(model, pairs, on_overflow=asked.on_overflow, deadline=call.deadline))
+    model = context.runtime.models.matcher(None)
+    scored, timing = await run(
+        context, model, score(model, pairs, on_overflow=asked.on_overflow, deadline=context.deadline)
+    )
     predictions = [[{"score": _score(pair.score, asked), "label": MATCH}] for pair in scored]
     return predictions, ResponseStats.of(model, [text for pair in scored for text in (pair.a, pair.b)], timing)
 
@@ -234,49 +287,3 @@ def _score(probability: float, asked: _ScoreOptions) -> float:
         return probability
     bounded = min(max(probability, MIN_PROBABILITY), 1 - MIN_PROBABILITY)
     return math.log(bounded / (1 - bounded))
-
-
-ROUTES = (
-    Route(
-        method="POST",
-        path="/predict",
-        handler=post_predict,
-        dialect=DIALECT,
-        bodies={JSON: PredictRequest},
-        examples={JSON: {"inputs": [["A film to see twice."], ["Two hours that nobody gives back."]]}},
-        answers={JSON: list[TEIPrediction] | list[list[TEIPrediction]]},
-        parameters=TIMEOUT_HEADERS,
-    ),
-    Route(
-        method="POST",
-        path="/rerank",
-        handler=post_rerank,
-        dialect=DIALECT,
-        bodies={JSON: RerankRequest},
-        examples={
-            JSON: {
-                "query": "Parsing with neural networks.",
-                "texts": ["Neural parsers of natural language.", "Phrases in machine translation."],
-            }
-        },
-        answers={JSON: list[TEIRank]},
-        parameters=TIMEOUT_HEADERS,
-    ),
-    Route(
-        method="POST",
-        path="/similarity",
-        handler=post_similarity,
-        dialect=DIALECT,
-        bodies={JSON: SimilarityRequest},
-        examples={
-            JSON: {
-                "inputs": {
-                    "source_sentence": "Parsing with neural networks.",
-                    "sentences": ["Neural parsers of natural language.", "Phrases in machine translation."],
-                }
-            }
-        },
-        answers={JSON: list[float]},
-        parameters=TIMEOUT_HEADERS,
-    ),
-)

@@ -16,7 +16,8 @@ from artifact.documents import OnOverflow
 from artifact.matching import Coverage
 from service.engine.served import ServedModel
 from service.tasks.timing import Timing
-from service.wire.call import Call
+from service.wire.context import RequestContext
+from service.wire.inference import finish
 
 
 class Truncation(BaseModel):
@@ -55,10 +56,10 @@ class ResponseStats:
         return cls(model, total, used, timing)
 
 
-def respond(call: Call, stats: ResponseStats, response: Response) -> Response:
+def respond(context: RequestContext, stats: ResponseStats, response: Response) -> Response:
     """Finish a response and add TEI's headers; times are in milliseconds."""
-    call.finish(stats.model, stats.timing, response)
-    timing, total = stats.timing, time.perf_counter() - call.started
+    finish(context, stats.model, stats.timing, response)
+    timing, total = stats.timing, time.perf_counter() - context.started
     times = {"total": total, "compute": total, "tokenization": timing.decode, "queue": timing.queue}
     times["inference"] = timing.compute
     response.headers.update({f"x-{stage}-time": f"{1000 * seconds:.2f}" for stage, seconds in times.items()})

@@ -1,54 +1,72 @@
-"""The FastAPI application: routes, methods, pages."""
+"""The FastAPI application: routes, methods, keys, document, lifespan, in an application of somebody else."""
 
-import asyncio
-import base64
-import hashlib
+import json
 import re
-import subprocess
 import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-from starlette.responses import Response
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import iter_route_contexts
+from fastapi.testclient import TestClient
+from pydantic import SecretStr
+from starlette.types import Message, Scope
 
-from service.openapi import create_api
-from service.routes import page
+from artifact.errors import BadExport
+from artifact.loading import LoadedModel
+from service.app import create_app, mount
+from service.engine import loading
+from service.runtime import Runtime
 from service.settings import Settings
-from service.table import TABLE
-from service.wire.call import Call
-from service.wire.responses import json_response
-from service.wire.route import Route, Table
-from tests.support.applications import application
-from tests.support.paths import ROOT
+from service.wire.dependencies import require_key
+from tests.support.applications import BROKEN, application
+from tests.support.models import classifier, serving
 from tests.support.problems import check_problem
+from tests.support.requests import runtime_with
+
+SECRET = Settings(api_keys=(SecretStr("secret"),))
+KEY = {"x-api-key": "secret"}
+routes = APIRouter()
 
 
-async def get_it(call: Call) -> Response:
-    """Show it.
-
-    Slowly.
-    """
-    return json_response({"it": call.path})
-
-
-ROUTES = (
-    Route(method="GET", path="/it", handler=get_it, answers_head=True),
-    Route(method="POST", path="/it", handler=get_it),
-    Route(method="GET", path="/other", handler=get_it),
-    Route(method="GET", path="/them/{name}", handler=get_it),
-    Route(method="POST", path="/them/{name}:do", handler=get_it),
-)
+@routes.head("/it")
+@routes.get("/it")
+@routes.post("/it")
+async def get_it() -> dict[str, str]:
+    """Show it."""
+    return {"it": "/it"}
 
 
-def client_of(*routes: Route) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        transport=httpx.ASGITransport(application(*routes), raise_app_exceptions=False), base_url="http://x"
-    )
+@routes.get("/other")
+async def get_other() -> None:
+    """Show nothing."""
+
+
+@routes.get("/them/{name}")
+async def get_them(name: str) -> str:
+    """Show a variable of the path."""
+    return name
+
+
+@routes.post("/them/{name}:do")
+async def post_them(name: str) -> str:
+    """Do something."""
+    return name
+
+
+def client_of(settings: Settings | None = None, root_path: str = "") -> httpx.AsyncClient:
+    app = application(routes, BROKEN, settings=settings)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False, root_path=root_path)
+    return httpx.AsyncClient(transport=transport, base_url="http://x")
 
 
 @pytest.mark.parametrize(("method", "status"), [("GET", 200), ("POST", 200), ("HEAD", 200), ("DELETE", 405)])
 async def test_route_accepts_its_methods(method: str, status: int) -> None:
-    async with client_of(*ROUTES) as client:
+    async with client_of() as client:
         response = await client.request(method, "/it")
     assert response.status_code == status
     if status == 200 and method != "HEAD":
@@ -56,83 +74,311 @@ async def test_route_accepts_its_methods(method: str, status: int) -> None:
 
 
 async def test_routes_below_a_root_path() -> None:
-    transport = httpx.ASGITransport(application(*ROUTES, *page.ROUTES), root_path="/text")
-    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+    async with client_of(root_path="/text") as client:
         assert (await client.get("/text/it")).json() == {"it": "/it"}
         assert (await client.put("/text/it")).headers["allow"] == "GET, HEAD, POST"
-        document = create_api(Settings(), Table(ROUTES + page.ROUTES)).openapi()
-        assert (await client.get("/text/openapi.json")).json() == document
-        for path in ("/docs", "/redoc"):
-            addresses = re.findall(r'(?:src|href|spec-url)="([^"]+)"', (await client.get(f"/text{path}")).text)
-            assert addresses
-            for address in addresses:
-                assert (await client.get(f"/text/{address}")).status_code == 200
-        assert (await client.get("/text")).headers["location"] == "/text/", "addresses in the page are relative"
-        found = await client.get("/text/")
-        assert found.status_code == 200
-        for asset in re.findall(r'(?:src|href)="\./([^"]+)"', found.text):
-            assert (await client.get(f"/text/{asset}")).status_code == 200
+        assert check_problem(await client.get("/text/none"), 404, "not_found")["instance"] == "/none"
 
 
-async def test_without_the_page_the_root_leads_to_the_docs_below_a_root_path() -> None:
-    app = application(*page.ROUTES, settings=Settings(page=False))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app, root_path="/text"), base_url="http://x") as client:
-        for path in ("/text", "/text/"):
-            assert (await client.get(path)).headers["location"] == "/text/docs"
+async def test_variables_of_the_path_are_decoded_and_may_contain_a_colon() -> None:
+    async with client_of() as client:
+        assert (await client.get("/them/a%20b")).json() == "a b"
+        assert (await client.get("/them/a:b")).json() == "a:b"
+        assert (await client.post("/them/a:b:do")).json() == "a:b"
+        for method, path in (("GET", "/them/"), ("GET", "/them/a/b"), ("GET", "/It")):
+            check_problem(await client.request(method, path), 404, "not_found")
 
 
 async def test_405_lists_the_allowed_methods() -> None:
-    async with client_of(*ROUTES) as client:
+    async with client_of() as client:
         both = await client.put("/it")
         one = await client.head("/other")
-        verb = await client.get("/them/a:do")
+        model, verb = await client.get("/v1/models/a:predict"), await client.put("/v1/models/a")
     check_problem(both, 405, "method_not_allowed")
     assert both.headers["allow"] == "GET, HEAD, POST"
     assert (one.status_code, one.headers["allow"]) == (405, "GET")
-    assert (verb.status_code, verb.headers["allow"]) == (405, "POST")
+    assert (model.status_code, model.headers["allow"]) == (405, "POST")
+    assert (verb.status_code, verb.headers["allow"]) == (405, "GET")
 
 
 @pytest.mark.parametrize("path", ["/none", "/it/", "//it"])
 async def test_unknown_path_is_a_problem_and_not_a_redirect(path: str) -> None:
-    async with client_of(*ROUTES) as client:
-        check_problem(await client.get(path), 404, "not_found")
+    async with client_of() as client:
+        check_problem(await client.get(httpx.URL(f"http://x{path}")), 404, "not_found")
 
 
-def test_service_starts_without_fastapi() -> None:
-    code = "import sys, service.__main__; print('fastapi' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout == "False\n"
+async def test_wrong_value_in_a_path_is_an_invalid_input_in_the_format_of_the_service() -> None:
+    numbers = APIRouter()
+
+    @numbers.get("/numbers/{number}")
+    async def get_number(number: int) -> int:
+        return number
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(application(numbers)), base_url="http://x") as client:
+        problem = check_problem(await client.get("/numbers/secret"), 422, "invalid_input")
+    assert problem["errors"][0]["loc"] == "number"
+    assert "secret" not in problem["detail"]
 
 
-async def test_pages_that_are_requested_at_once_are_all_answered() -> None:
-    async with client_of(*ROUTES) as client:
-        first, second = await asyncio.gather(client.get("/openapi.json"), client.get("/openapi.json"))
-        third = await client.post("/openapi.json")
-    assert first.json() == second.json() == create_api(Settings(), Table(ROUTES)).openapi()
-    check_problem(third, 405, "method_not_allowed")
-    assert third.headers["allow"] == "GET, HEAD"
+async def test_key_is_checked_before_the_route_is_called() -> None:
+    async with client_of(SECRET) as client:
+        stranger = await client.get("/broken")
+        known = await client.get("/broken", headers=KEY)
+    check_problem(stranger, 401, "unauthorized")
+    assert stranger.headers["www-authenticate"] == "Bearer"
+    assert known.status_code == 500
 
 
-@pytest.mark.parametrize("path", ["/docs", "/redoc"])
-async def test_policy_of_the_docs_allows_neither_other_origins_nor_frames_nor_unknown_scripts(path: str) -> None:
-    async with client_of(*ROUTES) as client:
-        found = await client.get(path)
-    policy = dict(part.split(" ", 1) for part in found.headers["content-security-policy"].split("; "))
-    assert (policy["default-src"], policy["frame-ancestors"]) == ("'none'", "'none'")
-    scripts = re.findall(r"<script>(.*?)</script>", found.text, re.DOTALL)
-    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    assert policy["script-src"].split() == ["'self'", *(f"'sha256-{one}'" for one in hashes)]
-    assert "://" not in found.text.replace("http://www.w3.org/", "")
+async def test_every_route_needs_a_key_except_pages_and_health_checks() -> None:
+    open_paths, closed = set[str](), 0
+    async with serving(settings=SECRET) as client:
+        for path, item in client.app.openapi()["paths"].items():
+            for method in item:
+                status = (await client.request(method, re.sub(r"\{\w+\}", "a", path), json={})).status_code
+                closed += status == 401
+                if status != 401:
+                    open_paths.add(path)
+    assert open_paths == {"/", "/metrics", "/health", "/v2/health/live", "/v2/health/ready"}
+    assert closed > 25
 
 
-def test_routes_are_described_by_their_handlers() -> None:
-    paths = create_api(Settings(), Table(ROUTES)).openapi()["paths"]
-    assert set(paths) == {"/it", "/other", "/them/{name}", "/them/{name}:do"}
-    assert set(paths["/it"]) == {"get", "post"}
-    assert (paths["/it"]["get"]["summary"], paths["/it"]["get"]["description"]) == ("Get It", "Show it.\n\nSlowly.")
+async def test_key_may_be_required_by_one_method_of_a_path_only() -> None:
+    """The path of the page is that of text-embeddings-inference, too."""
+    async with client_of(SECRET) as client:
+        statuses = [(await client.request(method, "/")).status_code for method in ("GET", "HEAD", "POST")]
+        known = await client.post("/", headers=KEY, json={"inputs": "a"})
+    assert (statuses, known.status_code) == ([200, 200, 401], 422)
 
 
-def test_every_route_of_the_service_is_in_the_document() -> None:
-    paths = create_api(Settings(), TABLE).openapi()["paths"]
-    routes = {(route.path, route.method.lower()) for route in TABLE.routes}
-    assert {(path, method) for path in paths for method in paths[path]} == routes
+async def test_unknown_path_or_method_is_answered_before_the_key_is_checked() -> None:
+    async with client_of(SECRET) as client:
+        check_problem(await client.get("/none"), 404, "not_found")
+        check_problem(await client.put("/v1/classify"), 405, "method_not_allowed")
+
+
+async def test_application_may_replace_the_check_of_the_key() -> None:
+    app = create_app(runtime=runtime_with(settings=SECRET))
+    app.dependency_overrides[require_key] = lambda: None
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
+        assert (await client.get("/v1/models")).status_code == 200
+
+
+async def post_unread(path: str, settings: Settings, headers: dict[str, str]) -> tuple[int, dict[str, Any]]:
+    """Post headers to an application that must not read the body; return status and JSON."""
+    sent = list[Message]()
+
+    async def never() -> Message:
+        raise AssertionError("read")
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    fields = {"content-type": "application/json", "content-length": "1000000", **headers}
+    scope: Scope = {
+        "type": "http",
+        "http_version": "1.0",
+        "method": "POST",
+        "path": path,
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in fields.items()],
+    }
+    await create_app(runtime=runtime_with(settings=settings))(scope, never, send)
+    start, body = sent
+    return start["status"], json.loads(body["body"] or b"{}")
+
+
+def posts() -> list[str]:
+    """Paths of every route that reads a body."""
+    paths = application().openapi()["paths"]
+    return [re.sub(r"\{\w+\}", "a", path) for path in paths if "requestBody" in paths[path].get("post", {})]
+
+
+@pytest.mark.parametrize("path", posts())
+async def test_without_a_key_no_body_is_read(path: str) -> None:
+    status, _ = await post_unread(path, SECRET, {})
+    assert status == 401
+
+
+@pytest.mark.parametrize("path", ["/v1/classify", "/v1/score", "/v1/rank", "/v1/forecast", "/embed", "/v1/embeddings"])
+async def test_over_the_limit_no_body_is_read(path: str) -> None:
+    status, _ = await post_unread(path, Settings(max_body_bytes=10), {})
+    assert status == 413
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    found: dict[str, Any] = application().openapi()
+    return found
+
+
+def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for item in document["paths"].values():
+        yield from item.values()
+
+
+def test_operation_ids_are_short_and_unique(document: dict[str, Any]) -> None:
+    ids = [operation["operationId"] for operation in operations(document)]
+    assert {"classify", "score", "rank", "forecast"} <= set(ids)
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", one) for one in ids)
+
+
+def test_every_route_of_the_service_is_in_the_document(document: dict[str, Any]) -> None:
+    app = application()
+    paths = {
+        (route.path_format, method.lower())
+        for route in iter_route_contexts(app.routes)
+        if getattr(route, "include_in_schema", False) and (route.methods)
+        for method in route.methods
+    }
+    assert {(path, method) for path, item in document["paths"].items() for method in item} == paths
+
+
+def test_every_operation_has_a_summary_and_one_of_the_tags(document: dict[str, Any]) -> None:
+    tags = {tag["name"] for tag in document["tags"]}
+    for operation in operations(document):
+        assert operation["summary"]
+        assert operation["description"]
+        assert set(operation["tags"]) <= tags
+    assert {tag for operation in operations(document) for tag in operation["tags"]} == tags
+
+
+def test_errors_have_their_headers(document: dict[str, Any]) -> None:
+    for operation in operations(document):
+        for status, response in operation["responses"].items():
+            if status != "200":
+                expected = {"X-Request-Id", "Retry-After"} if status in ("429", "503") else {"X-Request-Id"}
+                assert set(response["headers"]) == expected, operation["operationId"]
+
+
+def test_every_reference_of_the_document_resolves(document: dict[str, Any]) -> None:
+    references = set(re.findall(r'"\$ref": "#/components/schemas/([^"]+)"', json.dumps(document)))
+    assert references == set(document["components"]["schemas"])
+    assert "$defs" not in json.dumps(document)
+
+
+def test_keys_are_described_only_if_they_are_set(document: dict[str, Any]) -> None:
+    with_keys = application(settings=SECRET).openapi()
+    assert "securitySchemes" not in document["components"]
+    assert not any("security" in operation for operation in operations(document))
+    schemes = with_keys["components"]["securitySchemes"]
+    assert [scheme["type"] for scheme in schemes.values()] == ["http", "apiKey"]
+    assert with_keys["paths"]["/v1/classify"]["post"]["security"] == [{name: []} for name in schemes]
+    assert "security" not in with_keys["paths"]["/metrics"]["get"]
+    assert "secret" not in json.dumps(with_keys)
+
+
+@pytest.fixture
+def exports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the export of a classifier, which is loaded from memory."""
+
+    def load_export(folder: Path, **options: object) -> LoadedModel:
+        del options
+        return classifier(folder.parent.name)
+
+    monkeypatch.setattr(loading, "load_export", load_export)
+    (tmp_path / "mood" / "1").mkdir(parents=True)
+    return tmp_path
+
+
+def test_lifespan_loads_serves_and_closes(exports: Path) -> None:
+    app = create_app(Settings(exports=exports))
+    loaded: Runtime | None = app.state.runtime
+    assert loaded is None, "creating an application loads nothing"
+    with TestClient(app) as client:
+        found = client.post("/v1/classify", json={"inputs": "++-"})
+        assert (found.status_code, found.json()["model"]) == (200, "mood")
+        runtime: Runtime = app.state.runtime
+        assert runtime.engine.is_ready
+    assert not runtime.engine.is_ready
+    assert not runtime.models["mood"].batcher.is_ready
+
+
+def test_models_that_are_loaded_already_are_served_and_closed() -> None:
+    runtime = runtime_with(classifier())
+    app = create_app(runtime=runtime)
+    with TestClient(app) as client:
+        assert client.post("/v1/classify", json={"inputs": "+"}).status_code == 200
+    assert app.state.runtime is runtime
+    assert not runtime.engine.is_ready
+
+
+def test_settings_of_the_environment_are_the_default(exports: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGDOC_EXPORTS", str(exports))
+    monkeypatch.setenv("LONGDOC_MAX_DOCUMENTS", "1")
+    with TestClient(create_app()) as client:
+        assert client.post("/v1/classify", json={"inputs": ["+", "-"]}).status_code == 413
+
+
+def test_application_without_models_does_not_start(tmp_path: Path) -> None:
+    with pytest.raises(BadExport), TestClient(create_app(Settings(exports=tmp_path))):
+        pass
+
+
+TRACED = Settings.model_validate({"otlp_endpoint": "http://127.0.0.1:1"})
+
+
+def test_collector_without_the_extra_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "service.http.tracing", None)
+    with pytest.raises(BadExport, match=r"is not installed; run pip install '\.\[otel\]'") as caught:
+        create_app(TRACED)
+    assert caught.value.reason == "backend"
+
+
+def test_wrong_variables_of_the_collector_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0")
+    with pytest.raises(BadExport, match="a variable of OpenTelemetry is invalid: ") as caught:
+        create_app(TRACED)
+    assert caught.value.reason == "backend"
+
+
+@pytest.mark.parametrize("must_stop_now", [False, True])
+def test_last_spans_are_sent_unless_the_server_must_stop_now(
+    monkeypatch: pytest.MonkeyPatch, *, must_stop_now: bool
+) -> None:
+    closed = list[bool]()
+    app = create_app(TRACED, runtime=runtime_with(classifier()))
+    monkeypatch.setattr(app.state.tracing, "close", lambda: closed.append(True))
+    with TestClient(app):
+        app.state.runtime.must_stop_now = must_stop_now
+    assert closed == [True] * (not must_stop_now)
+
+
+def test_application_may_be_mounted_in_another_one(exports: Path) -> None:
+    events = list[str]()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, str]]:
+        del app
+        events.append("start")
+        yield {"ours": "kept"}
+        events.append("stop")
+
+    outer = FastAPI(lifespan=lifespan)
+
+    @outer.get("/own")
+    async def get_own() -> str:
+        return "own"
+
+    mounted = mount(outer, "/ml", Settings(exports=exports, max_body_bytes=100))
+    with TestClient(outer) as client:
+        assert events == ["start"]
+        assert client.get("/own").json() == "own"
+        assert client.post("/ml/v1/classify", json={"inputs": "+"}).json()["model"] == "mood"
+        long = client.post("/ml/v1/classify", json={"inputs": "+" * 100})
+        assert (long.status_code, long.json()["code"]) == (413, "payload_too_large")
+        assert client.get("/ml/none").json()["instance"] == "/none"
+        assert client.get("/ml/openapi.json").json() == mounted.openapi()
+        assert "/v1/classify" not in client.get("/openapi.json").json()["paths"]
+        runtime = mounted.state.runtime
+    assert events == ["start", "stop"]
+    assert not runtime.engine.is_ready
+
+
+def test_mounted_application_is_closed_if_the_outer_one_fails() -> None:
+    runtime = runtime_with(classifier())
+    outer = FastAPI()
+    mount(outer, "/ml", runtime=runtime)
+    with pytest.raises(RuntimeError, match="outer"), TestClient(outer):
+        raise RuntimeError("outer")
+    assert not runtime.engine.is_ready

@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 
 from artifact.errors import BadExport
 from artifact.loading import LoadedModel
-from service import server
+from service import runtime
 from service.server import SIGNALS, bind, obeyed_signals, serve
 from service.settings import Settings
+from tests.support.paths import ROOT
 
 COLLECTOR = "http://127.0.0.1:1"
 
@@ -80,12 +82,12 @@ def test_address_is_bound_before_exports_are_loaded(tmp_path: Path, port_in_use:
 def test_connections_are_refused_while_models_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listener = bind("127.0.0.1", 0)
 
-    def load(*_: object) -> NoReturn:
+    def load(*_: object, **__: object) -> NoReturn:
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(listener.getsockname())
         raise BadExport("looked", "missing")
 
-    monkeypatch.setattr(server, "load_models", load)
+    monkeypatch.setattr(runtime, "load_models", load)
     with pytest.raises(BadExport, match="looked"):
         serve(Settings(exports=tmp_path), listener)
 
@@ -95,27 +97,29 @@ def test_error_names_an_address_taken_during_loading(tmp_path: Path, monkeypatch
     with bind("127.0.0.1", 0) as other:
         port = other.getsockname()[1]
 
-        def load(*_: object) -> tuple[list[LoadedModel], dict[Path, BadExport]]:
+        def load(*_: object, **__: object) -> tuple[list[LoadedModel], dict[Path, BadExport]]:
             other.listen()
             return [], {}
 
-        monkeypatch.setattr(server, "load_models", load)
+        monkeypatch.setattr(runtime, "load_models", load)
         with pytest.raises(OSError, match=rf"port {port} \(LONGDOC_PORT\): Address already in use"):
             serve(Settings(exports=tmp_path, port=port))
 
 
-def test_collector_without_the_extra_is_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_wrong_collector_is_rejected_before_the_server_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listener = bind("127.0.0.1", 0)
     monkeypatch.setitem(sys.modules, "service.http.tracing", None)
-    with pytest.raises(BadExport, match=r"is not installed; run pip install '\.\[otel\]'") as caught:
-        serve(Settings.model_validate({"exports": tmp_path, "otlp_endpoint": COLLECTOR}))
-    assert caught.value.reason == "backend"
+    monkeypatch.setattr(runtime, "load_models", lambda *_, **__: ([], {}))
+    monkeypatch.setattr(socket.socket, "listen", lambda *_: pytest.fail("listens"))
+    with pytest.raises(BadExport, match=r"is not installed; run pip install '\.\[otel\]'"):
+        serve(Settings.model_validate({"exports": tmp_path, "otlp_endpoint": COLLECTOR}), listener)
 
 
-def test_wrong_variables_of_the_collector_are_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "0")
-    with pytest.raises(BadExport, match="a variable of OpenTelemetry is invalid: ") as caught:
-        serve(Settings.model_validate({"exports": tmp_path, "otlp_endpoint": COLLECTOR}))
-    assert caught.value.reason == "backend"
+def test_fastapi_is_not_imported_before_the_server_starts() -> None:
+    """Its import takes a third of the start, and runs while the models are loaded."""
+    code = "import sys, service.__main__, service.server; print('fastapi' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "False\n"
 
 
 def test_ignored_sighup_stays_ignored() -> None:

@@ -271,7 +271,7 @@ def test_unread_request_is_judged_by_its_lane_if_its_size_is_known() -> None:
         await measure(batcher, executor, 2.0)
         tasks = [ask(batcher, b"long request", within=math.inf) for _ in range(4)]
         await settle()
-        assert [batcher.rejection(5.0, 0, size) is None for size in (None, 4, 5)] == [True, True, False]
+        assert [batcher.rejection(5.0, size) is None for size in (None, 4, 5)] == [True, True, False]
         while executor.jobs:
             await executor.finish()
         await asyncio.gather(*tasks)

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from service.settings import Settings
 from service.wire import requests
-from service.wire.requests import SMALL_BODY
+from service.wire.parsing import SMALL_BODY
 from tests.support.models import ServingClient, answer, backend_of, classifier, forecaster, matcher, serving
 from tests.support.waiting import PATIENCE_S
 

@@ -20,7 +20,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from service import server
-from service.http.admission import RejectionResponse
 from service.http.protocol import (
     HEAD_S,
     LINGER_S,
@@ -31,7 +30,6 @@ from service.http.protocol import (
     WRITE_S,
     BoundedProtocol,
 )
-from service.http.state import ArrivedBody
 from service.server import KEEP_ALIVE_S
 from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.wire import LAST_CHUNK, Wire, chunked, request
@@ -39,10 +37,12 @@ from tests.support.wire import LAST_CHUNK, Wire, chunked, request
 T = TypeVar("T")
 BIG = b"b" * 2**20
 
-REFUSALS = {
-    "/full": RejectionResponse(429, [(b"content-length", b"4")], b"full"),
-    "/last-full": RejectionResponse(503, [(b"content-length", b"4"), (b"connection", b"close")], b"last"),
+REFUSALS: dict[str, tuple[bytes, int, dict[str, str]]] = {
+    "/refuse": (b"refused", 413, {}),
+    "/full": (b"full", 429, {}),
+    "/last-full": (b"last", 503, {"connection": "close"}),
 }
+"""Path -> content, status and headers of a response to a request whose body is not read."""
 
 
 def start_of(*fields: tuple[bytes, bytes]) -> Message:
@@ -81,14 +81,12 @@ async def aiter_of(*parts: bytes) -> AsyncIterator[bytes]:
 
 
 class Application:
-    """Returns the request it got. /refuse does not read the body, /slow waits for the test, /big responds at length."""
+    """Returns the request it got. /slow waits for the test, /big responds at length."""
 
     def __init__(self) -> None:
         self.may_finish = asyncio.Event()
         self.asked: list[str] = []
         self.disconnected: list[str] = []
-        self.arrived: list[bytes | None] = []
-        """Body of each POST that had arrived with its headers."""
 
     async def _endless(self) -> AsyncIterator[bytes]:
         """Yield parts of a response until the client disconnects."""
@@ -99,15 +97,11 @@ class Application:
         finally:
             self.disconnected.append("/endless")
 
-    def rejection(self, scope: Scope, body: ArrivedBody) -> RejectionResponse | None:
-        self.arrived.append(body())
-        return REFUSALS.get(scope["path"])
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response: Response
         self.asked.append(scope["path"])
-        if scope["path"] == "/refuse":
-            response = JSONResponse({"refused": True}, 413)
+        if scope["path"] in REFUSALS:
+            response = Response(*REFUSALS[scope["path"]])
         elif scope["path"] == "/big":
             response = Response(BIG * 64)
         elif scope["path"] in MESSAGES:
@@ -484,10 +478,10 @@ def test_malformed_body_gets_no_second_response(served: Served, path: str, statu
         assert wire.has_ended()
 
 
-def test_malformed_body_of_an_early_rejection_gets_no_second_response(served: Served) -> None:
+def test_malformed_body_that_arrives_with_its_headers_gets_one_response(served: Served) -> None:
     with Wire(served.url) as wire:
         wire.send(request("/full", None, transfer_encoding="chunked") + b"zz\r\n")
-        assert wire.answer().status == 429
+        assert wire.answer().status == 400
         assert wire.has_ended()
 
 
@@ -768,8 +762,7 @@ def test_rejection_that_closes_the_connection_has_connection_close(
         assert wire.has_ended()
 
 
-def test_admission_gets_a_body_that_arrived_with_its_headers(served: Served) -> None:
-    """A single request in one piece; of others, the body may be incomplete when the headers are."""
+def test_body_may_arrive_with_its_headers_or_later(served: Served) -> None:
     whole, headers = request("/", b"whole body"), request("/", b"", content_length="4")
     with Wire(served.url) as wire:
         wire.send(whole)
@@ -780,19 +773,16 @@ def test_admission_gets_a_body_that_arrived_with_its_headers(served: Served) -> 
         assert received(wire)["body"] == "late"
         wire.send(request("/full", b"first") + request("/full", b"second"))
         assert [wire.answer().body for _ in range(2)] == [b"full"] * 2
-        wire.send(request("/full", b""))
-        assert wire.answer().body == b"full"
-    assert served.application.arrived == [b"whole body", None, None, None, b""]
 
 
-def test_pipelined_request_is_not_rejected_out_of_order(served: Served) -> None:
+def test_pipelined_request_is_rejected_in_order(served: Served) -> None:
     with Wire(served.url) as wire:
         sent = request("/slow", b"first") + request("/full")
         wire.send(sent)
         served.wait_for_bytes(len(sent))
         served.finish()
         assert received(wire)["body"] == "first"
-        assert received(wire)["path"] == "/full"
+        assert wire.answer().status == 429
 
 
 def test_body_of_an_early_rejection_is_read_for_a_limited_time(served: Served) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -14,27 +15,32 @@ from opentelemetry.trace import StatusCode
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import log as logs
-from service.http.application import Application
-from service.http.state import state_of
-from service.http.tracing import Traced
+from service.http.tracing import TracingMiddleware
 from service.tasks.timing import Timing
-from service.wire.call import Inference
-from service.wire.route import Table
+from service.wire.context import KEY, Inference, context_of
 from tests.support.applications import BROKEN, application
+from tests.support.requests import context
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 
 
-class Bare(Application):
+class Bare:
     """An application without the layers that every request of the service needs."""
 
     def __init__(self, app: ASGIApp) -> None:
-        self.bare = app
-        self.table = Table(())
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.bare(scope, receive, send)
+        scope[KEY] = context()
+        await self._app(scope, receive, send)
+
+
+def traced(provider: TracerProvider) -> FastAPI:
+    """Return an application whose requests are traced."""
+    app = application(BROKEN)
+    app.add_middleware(TracingMiddleware, provider=provider)
+    return app
 
 
 async def ask(app: ASGIApp, path: str, **headers: str) -> httpx.Response:
@@ -95,13 +101,13 @@ async def test_log_records_have_the_id_of_a_new_trace(
     capsys: pytest.CaptureFixture[str], provider: TracerProvider, sent: InMemorySpanExporter
 ) -> None:
     logs.configure("json")
-    await ask(Traced(application(BROKEN), provider), "/broken")
+    await ask(traced(provider), "/broken")
     (line,) = lines(capsys)
     assert line["trace_id"] == f"{only(sent).context.trace_id:032x}"
 
 
 async def test_internal_error_is_marked_without_its_cause(provider: TracerProvider, sent: InMemorySpanExporter) -> None:
-    response = await ask(Traced(application(BROKEN), provider), "/broken")
+    response = await ask(traced(provider), "/broken")
     assert response.status_code == 500
     span = only(sent)
     assert span.name == "GET /broken"
@@ -117,7 +123,7 @@ async def test_aborted_response_is_an_error(provider: TracerProvider, sent: InMe
         await send({"type": "http.response.start", "status": 200, "headers": []})
         raise RuntimeError("secret cause")
 
-    await ask(Traced(Bare(cut), provider), "/")
+    await ask(TracingMiddleware(Bare(cut), provider), "/")
     span = only(sent)
     assert span.status.status_code is StatusCode.ERROR
     assert span.attributes is not None
@@ -126,7 +132,7 @@ async def test_aborted_response_is_an_error(provider: TracerProvider, sent: InMe
 
 
 async def test_unknown_method_is_not_in_the_span_name(provider: TracerProvider, sent: InMemorySpanExporter) -> None:
-    transport = httpx.ASGITransport(Traced(application(BROKEN), provider))
+    transport = httpx.ASGITransport(traced(provider))
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
         await client.request("SECRET", "/nowhere")
     span = only(sent)
@@ -141,13 +147,13 @@ async def test_spans_of_stages_stay_within_the_request(provider: TracerProvider,
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         del receive
         manifest: Any = SimpleNamespace(name="m", version=3)
-        state_of(scope).inference = Inference(
+        context_of(scope).inference = Inference(
             manifest, Timing(1.0, 4.0, 3.0), started=10.0, computed=14.0, finished=14.5
         )
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    await ask(Traced(Bare(app), provider), "/")
+    await ask(TracingMiddleware(Bare(app), provider), "/")
     stages = {span.name: span for span in sent.get_finished_spans() if span.parent}
     seconds = {name: (span.end_time - span.start_time) / 1e9 for name, span in stages.items()}  # type: ignore[operator]
     assert seconds == pytest.approx({"queue": 1, "compute": 3}, abs=1e-6)

@@ -8,7 +8,6 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from service.routes import page
 from service.routes.page import FOLDER
 from service.settings import Settings
 from tests.support.applications import application
@@ -72,7 +71,7 @@ async def test_files_are_compressed_for_browsers_that_ask() -> None:
 
 
 async def test_without_the_page_its_files_are_not_served() -> None:
-    app = application(*page.ROUTES, settings=Settings(page=False))
+    app = application(settings=Settings(page=False))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
         check_problem(await client.get(f"/assets/{FILES[0].name}"), 404, "not_found")
 
@@ -83,6 +82,30 @@ async def test_without_the_page_its_files_are_not_served() -> None:
 async def test_unknown_file_is_a_problem(path: str) -> None:
     async with serving(classifier()) as client:
         check_problem(await client.get(httpx.URL(f"http://x{path}")), 404, "not_found")
+
+
+async def test_root_below_a_prefix_is_the_page_whose_addresses_are_relative() -> None:
+    transport = httpx.ASGITransport(application(), root_path="/text")
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        assert (await client.get("/text")).headers["location"] == "/text/", "addresses in the page are relative"
+        found = await client.get("/text/")
+        assert found.status_code == 200
+        for asset in re.findall(r'(?:src|href)="\./([^"]+)"', found.text):
+            assert (await client.get(f"/text/{asset}")).status_code == 200
+
+
+async def test_without_the_page_the_root_leads_to_the_docs_below_a_root_path() -> None:
+    app = application(settings=Settings(page=False))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app, root_path="/text"), base_url="http://x") as client:
+        for path in ("/text", "/text/"):
+            assert (await client.get(path)).headers["location"] == "/text/docs"
+
+
+async def test_files_cannot_be_changed() -> None:
+    async with serving(classifier()) as client:
+        for path in ("/", f"/assets/{FILES[0].name}"):
+            refused = await client.put(path)
+            assert (refused.status_code, "HEAD" in refused.headers["allow"]) == (405, True)
 
 
 def test_page_loads_only_its_own_files_by_relative_addresses() -> None:

@@ -4,16 +4,17 @@ import gzip
 
 import pytest
 from starlette.requests import ClientDisconnect
-from starlette.types import Message
+from starlette.types import Message, Receive
 
 from service.errors import Overloaded, PayloadTooLarge
 from service.wire.body import Body, HeldBodies
-from tests.support.calls import headers_of, receive_of
+from service.wire.headers import first_headers
+from tests.support.requests import receive_of, scope_of
 
 
-def body_of(bodies: HeldBodies, *parts: bytes, is_buffered: bool = True, **headers: str) -> Body:
-    fields = headers_of({name.replace("_", "-"): value for name, value in headers.items()})
-    return Body(bodies, fields, receive_of(*parts), is_buffered=is_buffered)
+def body_of(bodies: HeldBodies, *parts: bytes, receive: Receive | None = None, **headers: str) -> Body:
+    scope = scope_of({name.replace("_", "-"): value for name, value in headers.items()})
+    return Body(bodies, scope, first_headers(scope), receive or receive_of(*parts))
 
 
 async def read(body: Body) -> list[Message]:
@@ -48,7 +49,7 @@ async def test_content_length_over_the_limit_is_rejected_unread(content_length: 
 
     bodies = HeldBodies(5, 100)
     with pytest.raises(PayloadTooLarge):
-        await Body(bodies, headers_of({"content-length": content_length}), receive, is_buffered=True)()
+        await body_of(bodies, receive=receive, content_length=content_length)()
     assert bodies.held == 0
 
 
@@ -79,9 +80,8 @@ async def test_decompression_stops_at_the_limit() -> None:
 
 
 async def test_compressed_lines_are_decompressed_without_a_limit() -> None:
-    body = body_of(
-        HeldBodies(2, 2), gzip.compress(b"abc\n"), gzip.compress(b"def"), is_buffered=False, content_encoding="gzip"
-    )
+    body = body_of(HeldBodies(2, 2), gzip.compress(b"abc\n"), gzip.compress(b"def"), content_encoding="gzip")
+    body.unlimit()
     assert b"".join([message["body"] for message in await read(body)]) == b"abc\ndef"
 
 
@@ -114,7 +114,8 @@ async def test_single_body_may_exceed_the_limit_of_all_bodies() -> None:
 
 async def test_lines_are_not_limited_and_their_route_counts_them() -> None:
     bodies = HeldBodies(2, 2)
-    body = body_of(bodies, b"abc", b"def", content_length="6", is_buffered=False)
+    body = body_of(bodies, b"abc", b"def", content_length="6")
+    body.unlimit()
     await read(body)
     assert bodies.held == 0
     body.hold(9)
@@ -138,36 +139,6 @@ def test_held_bytes_exceed_the_limit_only_together_with_others(own: int, others:
             body.check()
     else:
         body.check()
-
-
-def arrived(bodies: HeldBodies, body: bytes | None, *, is_buffered: bool = True, **headers: str) -> Body:
-    """A body that `take` returns; None if it has not arrived."""
-    fields = headers_of({name.replace("_", "-"): value for name, value in headers.items()})
-    return Body(bodies, fields, receive_of(b"received"), is_buffered=is_buffered, take=lambda: body)
-
-
-async def test_arrived_body_is_counted_like_a_received_one() -> None:
-    bodies = HeldBodies(5, 100)
-    body = arrived(bodies, b"abcde", content_length="5")
-    assert body.take() == b"abcde"
-    assert bodies.held == 5
-    body.release()
-    assert bodies.held == 0
-    for too_long in (arrived(bodies, b"abcdef", content_length="6"), arrived(bodies, b"abcdef")):
-        with pytest.raises(PayloadTooLarge, match="the body is longer than 5 bytes"):
-            too_long.take()
-
-
-async def test_body_that_cannot_be_taken_is_read() -> None:
-    bodies = HeldBodies(10, 100)
-    others = [
-        arrived(bodies, None),
-        arrived(bodies, b"lines", is_buffered=False),
-        arrived(bodies, b"packed", content_encoding="gzip"),
-        body_of(bodies, b"received"),
-    ]
-    assert [body.take() for body in others] == [None] * 4
-    assert await others[0].read() == b"received"
 
 
 async def test_body_is_read_until_the_client_disconnects() -> None:

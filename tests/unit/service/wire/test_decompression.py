@@ -9,8 +9,7 @@ from starlette.types import Message
 
 from service.errors import MalformedInput, PayloadTooLarge
 from service.wire.decompression import IN_BYTES, OUT_BYTES, OVERHEAD_BYTES, Decompressor, coding_of
-from service.wire.headers import RequestHeaders
-from tests.support.calls import receive_of
+from tests.support.requests import receive_of
 
 TEXT = b"A film to see twice, and twice again. " * 20_000
 PACKED = {"gzip": gzip.compress(TEXT, mtime=0), "x-gzip": gzip.compress(TEXT, mtime=0), "deflate": zlib.compress(TEXT)}
@@ -48,7 +47,7 @@ def cut(body: bytes, size: int) -> list[bytes]:
 )
 def test_coding_is_read(values: list[str], coding: str) -> None:
     raw = [(b"content-encoding", value.encode()) for value in values]
-    assert coding_of(RequestHeaders(raw)) == coding
+    assert coding_of({"headers": raw}) == coding
 
 
 @pytest.mark.parametrize("coding", PACKED)

@@ -1,12 +1,15 @@
 import json
 
 import pytest
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
 from artifact.errors import InferenceFailed, InvalidInput, LongdocError, NonFiniteOutput
 from service import errors
 from service.log import request_id
-from service.wire.errors import NATIVE, STATUS, failure
+from service.wire.errors import NATIVE, STATUS, Dialect, error_response, failure
+from service.wire.responses import json_response
 
 
 def leaf_classes(kind: type[LongdocError]) -> set[type[LongdocError]]:
@@ -90,3 +93,37 @@ def test_errors_of_native_routes_are_problems() -> None:
     }
     busy = NATIVE.answer(failure(errors.Overloaded("full", 7), "/v1/x"))
     assert (busy.headers["retry-after"], "errors" in json.loads(bytes(busy.body))) == ("7", False)
+
+
+def dialect_of(code: str, prefix: str | None = None) -> Dialect:
+    """Return a format of errors with a status of its own."""
+    return Dialect(lambda failed: json_response({code: failed.path}), NATIVE.schema, prefix=prefix)
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [("/other/none", "other"), ("/other", "code"), ("/none", "code"), ("/strange/a", "strange")],
+)
+def test_format_is_that_of_the_route_or_of_the_prefix_of_its_path(path: str, code: str) -> None:
+    router = dialect_of("strange").router("Strange")
+    router.add_api_route("/strange/{name}", test_format_is_that_of_the_route_or_of_the_prefix_of_its_path)
+    scope: Scope = {"path": path, "root_path": ""}
+    if path.startswith("/strange"):
+        (scope["route"],) = router.routes
+    response = error_response(scope, HTTPException(404), [dialect_of("other", "/other/")])
+    assert code in json.loads(bytes(response.body))
+
+
+def test_path_in_an_error_is_the_one_below_the_root_path() -> None:
+    response = error_response({"path": "/text/none", "root_path": "/text"}, HTTPException(404))
+    assert json.loads(bytes(response.body))["instance"] == "/none"
+
+
+def test_wrong_parameter_is_an_invalid_input() -> None:
+    found = failure(RequestValidationError([{"loc": ("query", "a"), "msg": "wrong", "input": "secret"}]), "/v1/x")
+    assert (found.status, found.code, found.fields) == (422, "invalid_input", [("a", "wrong")])
+
+
+def test_responses_of_the_document_are_all_statuses_unless_some_are_named() -> None:
+    assert list(NATIVE.responses()) == sorted(set(STATUS.values()))
+    assert list(NATIVE.responses(401, 503)) == [401, 503]

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.routing import Route
+from fastapi import FastAPI
+from starlette.responses import Response
 
 from service.wire.files import Files
 
@@ -20,7 +20,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def client_of(folder: Path) -> httpx.AsyncClient:
-    app = Starlette(routes=[Route("/files/{name:path}", Files(folder, {"cache-control": "no-cache"}))])
+    app, files = FastAPI(), Files(folder, {"cache-control": "no-cache"})
+
+    @app.head("/files/{name:path}")
+    @app.get("/files/{name:path}")
+    async def get_file(name: str) -> Response:
+        return await files.get(name)
+
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x/files/")
 
 
@@ -48,9 +54,7 @@ async def test_other_paths_are_not_found(folder: Path, path: str) -> None:
         assert (await client.get(httpx.URL(f"http://x/files/{path}"))).status_code == 404
 
 
-async def test_files_cannot_be_changed(folder: Path) -> None:
+async def test_head_has_no_body(folder: Path) -> None:
     async with client_of(folder) as client:
-        refused = await client.post("a.css")
         head = await client.head("a.css")
-    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
     assert (head.status_code, head.content) == (200, b"")

@@ -12,8 +12,8 @@ from service.settings import Settings
 from service.wire.requests import MAX_NUMBERS, NUMBER_BYTES
 from service.wire.responses import json_response
 from service.wire.vectors import check_vectors, encode_texts, write_vector
-from tests.support.calls import call
 from tests.support.models import matcher
+from tests.support.requests import context
 
 MANIFEST = matcher().manifest
 assert isinstance(MANIFEST, MatcherManifest)
@@ -21,10 +21,10 @@ assert isinstance(MANIFEST, MatcherManifest)
 
 async def test_size_of_vectors_is_limited_and_counted_as_held() -> None:
     assert isinstance(MANIFEST, MatcherManifest)
-    asked = call()
+    asked = context()
     check_vectors(asked, MANIFEST, MAX_NUMBERS // 2, None)
     assert asked.body.bodies.held == MAX_NUMBERS * NUMBER_BYTES
-    asked = call()
+    asked = context()
     check_vectors(asked, MANIFEST, 1, 2)
     assert asked.body.bodies.held == 0
     with pytest.raises(InvalidInput, match="dimensions: 1; vectors of twins have 2 numbers"):
@@ -35,7 +35,7 @@ async def test_size_of_vectors_is_limited_and_counted_as_held() -> None:
 
 @pytest.mark.parametrize("inputs", ["++-", ["++-", "-" * 20]])
 async def test_texts_are_encoded_by_the_matcher(inputs: str | list[str]) -> None:
-    asked = call(models=[matcher()], settings=Settings(max_documents=2))
+    asked = context(models=[matcher()], settings=Settings(max_documents=2))
     try:
         encoded = await encode_texts(asked, "input", inputs, model="twins", dimensions=2, on_overflow="head")
         with pytest.raises(PayloadTooLarge, match="input: 3; at most 2"):
@@ -43,7 +43,7 @@ async def test_texts_are_encoded_by_the_matcher(inputs: str | list[str]) -> None
         with pytest.raises(InvalidInput, match="dimensions: 3"):
             await encode_texts(asked, "input", inputs, model=None, dimensions=3, on_overflow="head")
     finally:
-        asked.engine.close()
+        asked.runtime.close()
     expected = [([2, 1], 3), ([0, 16], 16)][: 1 if isinstance(inputs, str) else 2]
     assert encoded.model.manifest.name == "twins"
     assert encoded.vectors.tolist() == [vector for vector, _ in expected]

@@ -1,14 +1,16 @@
 """Errors of the Open Inference Protocol."""
 
 import json
+from typing import Any
 
+import httpx
 import pytest
 
 from artifact.errors import InvalidInput
 from service.compat.oip.errors import DIALECT
 from service.errors import Overloaded
-from service.table import TABLE
 from service.wire.errors import failure
+from tests.support.applications import application
 
 
 def test_body_has_only_the_detail() -> None:
@@ -23,11 +25,31 @@ def test_headers_of_the_error_are_kept() -> None:
     assert (response.status_code, response.headers["retry-after"]) == (429, "7")
 
 
-@pytest.mark.parametrize("path", ["/v2", "/v2/models/a", "/v2/models/a/infer", "/v2/health/live", "/v2/none"])
-def test_every_path_of_the_protocol_has_its_error_body(path: str) -> None:
-    assert TABLE.dialect(path) is DIALECT
+async def error_of(path: str) -> tuple[int, Any]:
+    """Send a request with a method that no path answers."""
+    transport = httpx.ASGITransport(application())
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        response = await client.patch(path)
+    return response.status_code, response.json()
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/v2", 405),
+        ("/v2/models/a", 405),
+        ("/v2/models/a/infer", 405),
+        ("/v2/health/live", 405),
+        ("/v2/none", 404),
+        ("/v2/", 404),
+    ],
+)
+async def test_every_path_of_the_protocol_has_its_error_body(path: str, status: int) -> None:
+    found, body = await error_of(path)
+    assert (found, set(body)) == (status, {"error"})
 
 
 @pytest.mark.parametrize("path", ["/v1/classify", "/v22", "/"])
-def test_other_paths_have_no_such_error_body(path: str) -> None:
-    assert TABLE.dialect(path) is not DIALECT
+async def test_other_paths_have_no_such_error_body(path: str) -> None:
+    _, body = await error_of(path)
+    assert set(body) != {"error"}

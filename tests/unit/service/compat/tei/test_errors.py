@@ -29,4 +29,5 @@ async def test_missing_key_has_no_body(path: str) -> None:
 async def test_errors_of_every_route_have_teis_format(path: str) -> None:
     async with serving(classifier()) as client:
         assert check_error(await client.post(path, json={}), 422)
-        assert check_error(await client.request("DELETE", path), 405) == "Method Not Allowed"
+        if path != "/":  # the path of the page, too
+            assert check_error(await client.request("DELETE", path), 405) == "Method Not Allowed"

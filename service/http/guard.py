@@ -1,0 +1,31 @@
+"""A middleware that rejects requests before they are routed: without one host, or from pages of other origins."""
+
+from collections.abc import Collection
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.http.host import check_host
+from service.http.origins import Origins
+from service.wire.context import context_of
+
+
+class GuardMiddleware:
+    """Raises HTTPException or CrossOrigin for such requests.
+
+    Args:
+        app: the application.
+        origins: origins whose pages may send requests; `*` for all.
+
+    """
+
+    def __init__(self, app: ASGIApp, origins: Collection[str]) -> None:
+        self._app = app
+        self._origins = Origins(origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] == "http":
+            check_host(scope)
+            if scope["method"] == "POST":
+                self._origins.check(context_of(scope).headers)
+        await self._app(scope, receive, send)

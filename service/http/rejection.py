@@ -1,0 +1,81 @@
+"""A middleware that rejects requests that would miss their deadline, before their bodies are read."""
+
+from collections.abc import Mapping
+from urllib.parse import parse_qs
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from artifact.defaults import TaskName
+from service.batching.admission import limited
+from service.engine.engine import Engine
+from service.engine.served import ServedModel
+from service.errors import RetryableError, Unauthorized
+from service.http.keys import Keys
+from service.wire.context import RequestContext, context_of
+from service.wire.media import JSON, NDJSON
+
+TASKS: Mapping[str, TaskName] = {"/v1/classify": "text-classification", "/v1/forecast": "forecasting"}
+"""Path -> task whose model every request needs. Requests to match texts may be answered from the cache of encodings,
+even while the queue is full."""
+MAX_DIGITS = 9
+
+
+class RejectionMiddleware:
+    """Raises Overloaded, or another RetryableError, if no model that a request may ask for can answer it in time.
+
+    A request without a valid key is left to the route, which answers 401.
+
+    Args:
+        app: the application.
+        keys: API keys.
+
+    """
+
+    def __init__(self, app: ASGIApp, keys: Keys) -> None:
+        self._app = app
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] == "http" and scope["method"] == "POST":
+            context = context_of(scope)
+            task = TASKS.get(context.path)
+            if task is not None and (error := self._rejection(task, context)) is not None:
+                context.route = context.path
+                raise error
+        await self._app(scope, receive, send)
+
+    def _rejection(self, task: TaskName, context: RequestContext) -> RetryableError | None:
+        """Why a request is rejected; None admits it."""
+        headers, query = context.headers, context.query
+        content_type = headers.get("content-type", "").lower()
+        if content_type.startswith(NDJSON):  # its lines wait for their turn
+            return None
+        try:
+            self._keys.check(headers)
+        except Unauthorized:
+            return None
+        engine, deadline_s = context.runtime.engine, context.runtime.settings.deadline_s
+        asked_ms = _number(headers.get("x-request-timeout-ms"))
+        left_s = deadline_s if asked_ms is None else limited(deadline_s, asked_ms / 1000)
+        if content_type.startswith(JSON):  # its body names the model
+            return engine.rejection(task, left_s)
+        return engine.rejection(task, left_s, lambda: _asked(engine, task, query), _document_bytes(headers, query))
+
+
+def _asked(engine: Engine, task: TaskName, query: bytes) -> ServedModel | None:
+    """The model that a query string asks for; None if that cannot be told."""
+    names = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("model", []) if query else []
+    return engine.models.asked(task, names[0] if names else None) if len(names) <= 1 else None
+
+
+def _document_bytes(headers: Mapping[str, str], query: bytes) -> int | None:
+    """Bytes of the document that is the body; None if it is compressed, or if options may leave out a part of it."""
+    return None if query or "content-encoding" in headers else _number(headers.get("content-length"))
+
+
+def _number(text: str | None) -> int | None:
+    """A number of at most MAX_DIGITS digits; None for any other text."""
+    if text is None or len(text) > MAX_DIGITS or not (text.isascii() and text.isdigit()):
+        return None
+    return int(text)

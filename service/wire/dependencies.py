@@ -1,0 +1,86 @@
+"""Dependencies of the path operations."""
+
+import asyncio
+import functools
+import re
+from typing import Annotated, Generic, TypeVar
+
+from fastapi import Depends, Path
+from pydantic import BaseModel
+from starlette.requests import Request
+
+from artifact.errors import InvalidInput
+from service.batching.admission import limited
+from service.engine.served import ServedModel
+from service.runtime import Runtime
+from service.wire.context import RequestContext, context_of
+from service.wire.parsing import parse_json
+from service.wire.requests import read_parsed
+
+M = TypeVar("M", bound=BaseModel)
+
+TIMEOUT_HEADER = "x-request-timeout-ms"
+
+
+async def get_runtime(request: Request) -> Runtime:
+    """The models and limits of the server."""
+    return context_of(request.scope).runtime
+
+
+async def get_context(request: Request) -> RequestContext:
+    """The request, with its deadline. Raises: InvalidInput if `X-Request-Timeout-Ms` is invalid."""
+    context = context_of(request.scope)
+    now = asyncio.get_running_loop().time()
+    context.deadline = now + context.runtime.settings.deadline_s
+    if (text := context.headers.get(TIMEOUT_HEADER)) is not None:
+        text = text.strip()
+        if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) == 0:
+            message = "must be a positive number of milliseconds"
+            raise InvalidInput(f"X-Request-Timeout-Ms {message}", [(TIMEOUT_HEADER, message)])
+        context.deadline = limited(context.deadline, now + int(text) / 1000)
+    return context
+
+
+CurrentRuntime = Annotated[Runtime, Depends(get_runtime)]
+Context = Annotated[RequestContext, Depends(get_context)]
+
+
+async def require_key(request: Request) -> None:
+    """Check the API key, before the body is read. Raises: Unauthorized.
+
+    An application can override this dependency.
+    """
+    request.app.state.keys.check(context_of(request.scope).headers)
+
+
+class JsonBody(Generic[M]):
+    """A dependency: the JSON body of a request, validated.
+
+    It takes the place of a typed parameter, which FastAPI would read before any dependency: without a key, or over a
+    limit, no body is read. Large bodies are parsed in another process.
+
+    Args:
+        schema: type of the body.
+        strict: whether to reject 1.0 as an integer and "1" as a number; None: as each field is declared.
+
+    """
+
+    def __init__(self, schema: type[M], *, strict: bool | None = True) -> None:
+        self._parse = functools.partial(parse_json, schema, strict=strict)
+
+    async def __call__(self, context: Context) -> M:
+        """Read and validate the body. Raises: what `read_parsed` raises."""
+        body: M = await read_parsed(context, self._parse)
+        return body
+
+
+ModelPath = Annotated[str, Path(examples=["imdb-s3"])]
+"""Name of a model in a path."""
+
+
+async def get_named_model(request: Request, runtime: CurrentRuntime, name: ModelPath) -> ServedModel:
+    """The model that the path names: the version in the path, or the highest one. Raises: ModelNotFound."""
+    return runtime.models.named(name, request.path_params.get("version"))
+
+
+NamedModel = Annotated[ServedModel, Depends(get_named_model)]

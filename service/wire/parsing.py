@@ -1,0 +1,117 @@
+"""Parses and checks what requests contain, in any process: nothing here needs the server.
+
+The processes that parse large bodies import this module, so it imports little.
+"""
+
+import base64
+import binascii
+import re
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from artifact.errors import InvalidInput
+from service.errors import MalformedInput, PayloadTooLarge
+
+M = TypeVar("M", bound=BaseModel)
+
+MAX_LOCATION_LENGTH = 32
+MAX_LISTS_AND_KEYS = 100_000
+"""Limit of lists, objects and keys in a body: parsing a million of them takes seconds and half a gigabyte."""
+MAX_VALUES = 1_000_000
+"""Limit of values in a body: each is a Python object until it becomes a number in an array."""
+TOKENS = b"[{:,"
+"""Characters of JSON that count as tokens: one for each list, object and key, and one between two values."""
+SMALL_BODY = 256 * 1024
+FEW_TOKENS = 4096
+"""Bodies up to these numbers of bytes and tokens are parsed on the event loop, in about 2 ms."""
+TINY_BODY = FEW_TOKENS * 3 // 2
+"""Valid JSON up to this size has at most FEW_TOKENS tokens: at most two of three bytes are tokens, as in `[[],[],`."""
+STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+"""A string of JSON, or the rest of the text if its end is missing: otherwise the search would start again at every
+quotation mark in it, and take a time that is quadratic in the length of the text."""
+MAX_LISTED_ERRORS = 1000
+"""More validation errors are only counted: pydantic needs seconds to describe a million of them."""
+
+
+def parse_json(schema: type[M], body: bytes, *, strict: bool | None = True) -> M:
+    """Validate a JSON body. Raises: MalformedInput if it is not JSON, InvalidInput naming the fields, PayloadTooLarge.
+
+    Args:
+        schema: type of the body.
+        body: the JSON text.
+        strict: whether to reject 1.0 as an integer and "1" as a number; None: as each field is declared.
+
+    """
+    check_tokens(body)
+    try:
+        return schema.model_validate_json(body, strict=strict)
+    except ValidationError as error:
+        raise invalid(error) from None
+
+
+def check_tokens(text: bytes) -> None:
+    """Raise PayloadTooLarge for JSON with so many TOKENS outside strings that parsing needs much time and memory."""
+    if len(text) <= MAX_LISTS_AND_KEYS:
+        return
+    bounds = ((b"[{:", MAX_LISTS_AND_KEYS, "lists, objects and keys"), (b",", MAX_VALUES, "values"))
+    if all(_count(text, marks) <= most for marks, most, _ in bounds):
+        return
+    bare = STRING.sub(b"", text)
+    for marks, most, what in bounds:
+        if (count := _count(bare, marks)) > most:
+            raise PayloadTooLarge(f"the body holds {count} {what}; at most {most}")
+
+
+def is_quick(body: bytes) -> bool:
+    """Whether a body is small enough to parse on the event loop."""
+    return len(body) <= TINY_BODY or (len(body) <= SMALL_BODY and _count(body, TOKENS) <= FEW_TOKENS)
+
+
+def _count(text: bytes, marks: bytes) -> int:
+    """Number of bytes of a text that are one of `marks`."""
+    return sum(text.count(mark) for mark in marks)
+
+
+def invalid(error: ValidationError) -> Exception:
+    """Convert validation errors, without the input."""
+    if (count := error.error_count()) > MAX_LISTED_ERRORS:
+        message = f"{count} values are not allowed"
+        return InvalidInput(message, [("body", message)])
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    if found[0]["type"] == "json_invalid":
+        return MalformedInput("the body is not valid JSON in UTF-8")
+    return refused([(place_of(e["loc"]), e["msg"]) for e in found])
+
+
+def refused(fields: list[tuple[str, str]]) -> InvalidInput:
+    """An error for (location, message) pairs; it lists the first 20, and shows 3 in its message."""
+    return InvalidInput("; ".join(f"{place}: {message}" for place, message in fields[:3]), fields[:20])
+
+
+def place_of(loc: tuple[int | str, ...]) -> str:
+    """Location of an error. It is truncated, because the name of an unknown field is the client's text."""
+    place = ".".join(map(str, loc)) or "body"
+    return place if len(place) <= MAX_LOCATION_LENGTH else place[:MAX_LOCATION_LENGTH] + "..."
+
+
+def decode_base64(place: str, text: str) -> bytes:
+    """Decode a document from base64. Raises: InvalidInput naming its location."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidInput.at(place, "not base64") from None
+
+
+def check_count(what: str, count: int, limit: int) -> None:
+    """Check the number of documents or pairs. Raises: InvalidInput for none, PayloadTooLarge for too many."""
+    if count == 0:
+        raise InvalidInput.at(what, "at least 1 is needed")
+    if count > limit:
+        raise PayloadTooLarge(f"{what}: {count}; at most {limit} in one request")
+
+
+def check_size(place: str, document: bytes, limit: int) -> None:
+    """Check the size of a document. Raises: PayloadTooLarge."""
+    if len(document) > limit:
+        raise PayloadTooLarge(f"{place}: the document has {len(document)} bytes; at most {limit}")

@@ -1,0 +1,83 @@
+"""Requests that are rejected before they are routed."""
+
+import httpx
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from service.errors import CrossOrigin
+from service.http.guard import GuardMiddleware
+from service.metrics import Metrics
+from service.settings import Settings
+from service.wire.context import KEY
+from tests.support.applications import BROKEN, application
+from tests.support.problems import check_problem
+from tests.support.requests import context, scope_of
+
+OTHER, ALLOWED = "https://other.example", "https://allowed.example"
+SETTINGS = Settings(cors_origins=(ALLOWED,))
+
+
+async def ask(method: str, path: str, *headers: tuple[str, str], metrics: Metrics | None = None) -> httpx.Response:
+    app = application(BROKEN, settings=SETTINGS, metrics=metrics)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        return await client.send(client.build_request(method, path, headers=list(headers)))
+
+
+@pytest.mark.parametrize("path", ["/broken", "/none"])
+async def test_request_with_several_hosts_is_rejected_before_it_is_routed(path: str) -> None:
+    metrics = Metrics()
+    response = await ask("GET", path, ("host", "a"), ("host", "b"), metrics=metrics)
+    check_problem(response, 400, "bad_request")
+    labels = {"route": "unmatched", "method": "GET", "code": "400"}
+    assert metrics.registry.get_sample_value("longdoc_http_requests_total", labels) == 1
+
+
+async def test_format_of_the_error_is_that_of_the_protocol() -> None:
+    response = await ask("GET", "/v2/none", ("host", "a b"))
+    assert (response.status_code, set(response.json())) == (400, {"error"})
+
+
+@pytest.mark.parametrize("path", ["/v1/classify", "/none"])
+async def test_page_of_another_origin_cannot_post(path: str) -> None:
+    check_problem(await ask("POST", path, ("host", "x"), ("origin", OTHER)), 403, "cross_origin")
+    for origin in (ALLOWED, "http://x"):
+        assert (await ask("POST", path, ("host", "x"), ("origin", origin))).status_code in (404, 415)
+
+
+async def test_page_of_another_origin_may_read_what_everybody_may() -> None:
+    """Browsers then keep the response from the page."""
+    assert (await ask("GET", "/docs", ("host", "x"), ("origin", OTHER))).status_code == 200
+
+
+async def test_body_of_a_rejected_request_is_not_read() -> None:
+    async def never() -> Message:
+        raise AssertionError("read")
+
+    async def send(message: Message) -> None:
+        raise AssertionError(message)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError(scope, receive, send)
+
+    headers = {"host": "x", "origin": OTHER}
+    scope = {**scope_of(headers), "http_version": "1.1", KEY: context(headers=headers)}
+    with pytest.raises(CrossOrigin):
+        await GuardMiddleware(app, [])(scope, never, send)
+
+
+async def test_other_events_of_the_server_pass() -> None:
+    passed = list[str]()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        del receive, send
+        passed.append(scope["type"])
+
+    async def receive() -> Message:
+        return {"type": "lifespan.startup"}
+
+    async def send(message: Message) -> None:
+        del message
+
+    await GuardMiddleware(app, [])({"type": "lifespan"}, receive, send)
+    assert passed == ["lifespan"]

@@ -1,0 +1,223 @@
+"""Requests rejected before their body is read."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from starlette.types import Message, Receive, Scope, Send
+
+from service.engine.engine import Engine
+from service.engine.reload import Reloader
+from service.engine.served import ServedModel
+from service.errors import Overloaded, RetryableError
+from service.http.keys import Keys
+from service.http.rejection import RejectionMiddleware
+from service.metrics import Metrics
+from service.runtime import Runtime
+from service.settings import Settings
+from service.wire.context import KEY
+from tests.support.models import ServingClient, backend_of, classifier, forecaster, serving
+from tests.support.problems import check_problem
+from tests.support.requests import context, scope_of
+
+DEADLINE_S = 30.0
+TEXTS, SERIES = "/v1/classify", "/v1/forecast"
+
+
+class FullEngine(Engine):
+    """Rejects every request or none, and records the arguments."""
+
+    def __init__(self, error: RetryableError | None) -> None:
+        super().__init__([], Settings(), Metrics())
+        self.error = error
+        self.asked: list[tuple[str, float]] = []
+        self.sizes: list[int | None] = []
+
+    def rejection(
+        self,
+        task: str,
+        left_s: float,
+        asked: Callable[[], ServedModel | None] = lambda: None,
+        size: int | None = None,
+    ) -> RetryableError | None:
+        del asked
+        self.sizes.append(size)
+        self.asked.append((task, left_s))
+        return self.error
+
+
+async def is_admitted(
+    engine: Engine,
+    path: str = TEXTS,
+    method: str = "POST",
+    headers: Mapping[str, str] | None = None,
+    query: str = "",
+    keys: tuple[str, ...] = (),
+) -> bool:
+    """Return whether a request reaches the application; if not, the engine's error was raised and nothing was read."""
+    admitted = list[str]()
+    asked, settings, metrics = context(headers=headers, query=query), Settings(deadline_s=DEADLINE_S), Metrics()
+    asked.path = path
+    asked.runtime = Runtime(settings, metrics, engine, Reloader(engine, settings, metrics))
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        del receive, send
+        admitted.append(scope["path"])
+
+    async def never() -> Message:
+        raise AssertionError("read")
+
+    async def send(message: Message) -> None:
+        raise AssertionError(message)
+
+    middleware = RejectionMiddleware(app, Keys(map(SecretStr, keys)))
+    try:
+        await middleware({**scope_of(headers, query), "path": path, "method": method, KEY: asked}, never, send)
+    except RetryableError:
+        return False
+    assert admitted == [path]
+    return True
+
+
+@pytest.mark.parametrize(("path", "task"), [(TEXTS, "text-classification"), (SERIES, "forecasting")])
+async def test_engine_is_asked_for_the_task_of_the_path(path: str, task: str) -> None:
+    engine = FullEngine(Overloaded("full"))
+    assert not await is_admitted(engine, path)
+    assert engine.asked == [(task, DEADLINE_S)]
+
+
+@pytest.mark.parametrize(
+    ("path", "method"),
+    [("/v1/score", "POST"), ("/none", "POST"), (TEXTS, "GET"), ("/v1/classify/", "POST"), ("/v1/classify/a", "POST")],
+)
+async def test_other_requests_are_always_admitted(path: str, method: str) -> None:
+    engine = FullEngine(Overloaded("full"))
+    assert await is_admitted(engine, path, method)
+    assert engine.asked == []
+
+
+async def test_lines_are_always_admitted_because_they_wait_for_the_queue() -> None:
+    engine = FullEngine(Overloaded("full"))
+    assert await is_admitted(engine, headers={"content-type": "Application/X-NDJSON; x=y"})
+    assert not await is_admitted(engine, headers={"content-type": "text/plain"})
+
+
+async def test_request_without_a_valid_key_gets_no_429() -> None:
+    engine = FullEngine(Overloaded("full"))
+    assert await is_admitted(engine, headers={"x-api-key": "wrong"}, keys=("secret",))
+    assert engine.asked == []
+    assert not await is_admitted(engine, headers={"x-api-key": "secret"}, keys=("secret",))
+
+
+@pytest.mark.parametrize(
+    ("asked", "left_s"),
+    [
+        ("500", 0.5),
+        ("29999", 29.999),
+        ("31000", DEADLINE_S),
+        ("x", DEADLINE_S),
+        ("", DEADLINE_S),
+        ("-1", DEADLINE_S),
+        ("²", DEADLINE_S),
+        ("1000000000", DEADLINE_S),
+    ],
+)
+async def test_earlier_deadline_of_the_client_applies(asked: str, left_s: float) -> None:
+    engine = FullEngine(None)
+    assert await is_admitted(engine, headers={"x-request-timeout-ms": asked})
+    assert engine.asked == [("text-classification", left_s)]
+
+
+@pytest.mark.parametrize(
+    ("headers", "query", "size"),
+    [
+        ({"content-length": "5000"}, "", 5000),
+        ({"content-length": "5000"}, "on_overflow=head", None),
+        ({"content-length": "5000", "content-encoding": "gzip"}, "", None),
+        ({"content-length": "5000", "content-type": "application/json"}, "", None),
+        ({"transfer-encoding": "chunked"}, "", None),
+    ],
+)
+async def test_size_of_a_document_is_known_if_it_is_the_whole_body(
+    headers: dict[str, str], query: str, size: int | None
+) -> None:
+    engine = FullEngine(None)
+    assert await is_admitted(engine, headers=headers, query=query)
+    assert engine.sizes == [size]
+
+
+@pytest.fixture
+async def overloaded() -> AsyncIterator[ServingClient]:
+    """Two classifiers, `mood` being the default, and two forecasters; the first of each cannot take requests."""
+    models = [classifier(), classifier("other"), forecaster(), forecaster("second")]
+    settings = Settings(default_classifier="mood", default_forecaster="naive")
+    async with serving(*models, settings=settings) as client:
+        for name in ("mood", "naive"):
+            client.engine.models[name].batcher.close()
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("query", "is_rejected"),
+    [
+        ("", True),
+        ("top_k=1", True),
+        ("model=mood", True),
+        ("model=m%6Fod", True),
+        ("model=mood%401", True),
+        ("model=other", False),
+        ("model=none", False),
+        ("model=naive", False),
+        ("model=", False),
+        ("model=mood&model=other", False),
+    ],
+)
+async def test_model_in_the_query_decides(overloaded: ServingClient, query: str, *, is_rejected: bool) -> None:
+    """Other models of the task do not keep a full one from rejecting, and a full one rejects nothing for the others."""
+    headers = {"content-type": "text/plain; charset=utf-8"}
+    assert await is_admitted(overloaded.engine, headers=headers, query=query) is not is_rejected
+
+
+async def test_model_of_a_json_body_is_not_known_before_it_is_read(overloaded: ServingClient) -> None:
+    """It is rejected only if no model of the task can accept it."""
+    headers = {"content-type": "application/json"}
+    for path, name in ((TEXTS, "other"), (SERIES, "second")):
+        assert await is_admitted(overloaded.engine, path, headers=headers)
+        overloaded.engine.models[name].batcher.close()
+        assert not await is_admitted(overloaded.engine, path, headers=headers)
+
+
+async def post(client: ServingClient, headers: Mapping[str, str], body: bytes) -> tuple[int, dict[str, Any]]:
+    response = await client.post(TEXTS, content=body, headers=headers)
+    return response.status_code, json.loads(response.content)
+
+
+@pytest.mark.parametrize(
+    ("body", "is_rejected"),
+    [
+        ({"inputs": "+"}, True),
+        ({"inputs": "+", "model": None}, True),
+        ({"inputs": "+", "model": "mood"}, True),
+        ({"inputs": "+", "model": "other"}, False),
+    ],
+)
+async def test_model_in_the_json_body_decides_when_it_is_read(
+    overloaded: ServingClient, body: object, *, is_rejected: bool
+) -> None:
+    status, answer = await post(overloaded, {"content-type": "application/json"}, json.dumps(body).encode())
+    assert (status, answer.get("code")) == ((503, "shutting_down") if is_rejected else (200, None))
+
+
+async def test_rejection_is_a_response_like_any_other() -> None:
+    model = classifier()
+    async with serving(model) as client:
+        client.engine.models["mood"].batcher.close()
+        refused = await client.post(TEXTS, json={"inputs": "+"}, headers={"x-request-id": "abc"})
+        counted = client.count("longdoc_http_requests_total", route=TEXTS, method="POST", code="503")
+        rejected = client.count("longdoc_requests_rejected_total", model="mood", reason="shutting_down")
+    check_problem(refused, 503, "shutting_down")
+    assert (refused.headers["x-request-id"], refused.headers["retry-after"], counted, rejected) == ("abc", "1", 1, 1)
+    assert {"server-timing", "x-content-type-options"} <= refused.headers.keys()
+    assert backend_of(model).batches == []

@@ -1,0 +1,109 @@
+"""Requests that run a model: response, metrics, cancellation."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from starlette.requests import ClientDisconnect
+
+from service.engine.served import ServedClassifier
+from service.statistics import Duration
+from service.tasks.timing import Timing
+from service.wire import disconnect
+from service.wire.context import RequestContext
+from service.wire.inference import model_fields, respond, run
+from tests.support.models import classifier
+from tests.support.requests import context, receive_of
+
+TIMING = Timing(decode=0.5, queue=1.0, compute=2.0)
+
+
+@pytest.fixture
+def asked() -> Iterator[RequestContext]:
+    """A request to an engine with a classifier."""
+    made = context(models=[classifier(version=3)], receive=receive_of(b"body", leaves=False))
+    yield made
+    made.runtime.close()
+
+
+def model_of(asked: RequestContext) -> ServedClassifier:
+    return asked.runtime.models.classifier(None)
+
+
+def sample(asked: RequestContext, name: str, **labels: str) -> float | None:
+    return asked.runtime.metrics.registry.get_sample_value(name, {"model": "mood", **labels})
+
+
+async def timed() -> tuple[None, Timing]:
+    return None, TIMING
+
+
+async def test_response_has_the_model_before_the_results(asked: RequestContext) -> None:
+    async def work() -> tuple[int, Timing]:
+        assert sample(asked, "longdoc_requests_in_flight") == 1
+        return 7, TIMING
+
+    response = await respond(asked, model_of(asked), work(), lambda outcome: {"outcome": outcome})
+    assert json.loads(bytes(response.body)) == {"model": "mood", "version": 3, "outcome": 7}
+    assert model_fields(model_of(asked)) == {"model": "mood", "version": 3}
+    assert sample(asked, "longdoc_requests_in_flight") == 0
+
+
+async def test_stages_are_recorded(asked: RequestContext) -> None:
+    await respond(asked, model_of(asked), timed(), lambda _: {})
+    assert asked.server_timing == {"queue": 1.0, "compute": 2.0}
+    inference = asked.inference
+    assert inference is not None
+    assert (inference.manifest.name, inference.timing, inference.started) == ("mood", TIMING, 0.0)
+    assert inference.started < inference.computed <= inference.finished
+    for stage, seconds in (("decode", 0.5), ("queue", 1.0), ("compute", 2.0)):
+        assert sample(asked, f"longdoc_request_{stage}_seconds_sum") == seconds
+    assert sample(asked, "longdoc_request_encode_seconds_sum") == inference.finished - inference.computed
+    total = sample(asked, "longdoc_request_duration_seconds_sum", task="text-classification")
+    assert total == inference.finished - inference.started
+    statistics = model_of(asked).metrics.statistics
+    assert (statistics.success.count, statistics.success.seconds) == (1, total)
+    assert (statistics.decode, statistics.queue, statistics.compute) == (
+        Duration(1, 0.5),
+        Duration(1, 1.0),
+        Duration(1, 2.0),
+    )
+    assert statistics.fail == Duration()
+
+
+async def test_duration_begins_when_the_client_has_sent_the_body(asked: RequestContext) -> None:
+    assert await asked.body.read() == b"body"
+    await respond(asked, model_of(asked), timed(), lambda _: {})
+    assert asked.inference is not None
+    assert asked.body.read_at is not None
+    total = sample(asked, "longdoc_request_duration_seconds_sum", task="text-classification")
+    assert total == asked.inference.finished - asked.body.read_at
+
+
+async def test_failed_work_is_recorded_only_as_a_failure(asked: RequestContext) -> None:
+    async def work() -> tuple[None, Timing]:
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        await respond(asked, model_of(asked), work(), lambda _: {})
+    assert asked.inference is None
+    statistics = model_of(asked).metrics.statistics
+    assert (statistics.success.count, statistics.fail.count) == (0, 1)
+    assert statistics.fail.seconds > 0
+    assert sample(asked, "longdoc_request_queue_seconds_count") == 0
+    assert sample(asked, "longdoc_requests_in_flight") == 0
+
+
+async def test_disconnect_cancels_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(disconnect, "WATCH_AFTER_S", 0)
+    left = context(models=[classifier()], receive=receive_of(b""))
+    with pytest.raises(ClientDisconnect):
+        await run(left, model_of(left), work())
+    assert sample(left, "longdoc_requests_in_flight") == 0
+    assert model_of(left).metrics.statistics.fail.count == 1
+    left.runtime.close()
