@@ -18,7 +18,7 @@ from service.wire.inference import finish
 from service.wire.openapi import json_body
 from service.wire.responses import json_response
 from service.wire.schemas import Inputs, ModelName
-from service.wire.vectors import EncodedTexts, encode_texts, write_vector
+from service.wire.vectors import MAX_DIMENSIONS, EncodedTexts, encode_texts, write_vector
 
 EncodingFormat = Literal["float", "base64"]
 
@@ -34,7 +34,7 @@ class EmbeddingsRequest(BaseModel):
     """Name of the matcher; optional if there is only one or a default is set."""
     encoding_format: EncodingFormat = "float"
     """base64: the numbers as little-endian float32."""
-    dimensions: int | None = Field(default=None, ge=1)
+    dimensions: int | None = Field(default=None, ge=1, le=MAX_DIMENSIONS)
     """Length of a vector; must be the model's."""
 
 

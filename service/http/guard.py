@@ -1,12 +1,19 @@
-"""A middleware that rejects requests before they are routed: without one host, or from pages of other origins."""
+"""A middleware that rejects requests before they are routed.
+
+It rejects those of an unknown version of HTTP, without one host, or from pages of other origins.
+"""
 
 from collections.abc import Collection
 
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.http.host import check_host
 from service.http.origins import Origins
 from service.wire.context import context_of
+
+VERSIONS = frozenset({"1.0", "1.1", "2", "3"})
+"""Versions of HTTP that ASGI servers support; uvicorn's parser passes on any other one, too."""
 
 
 class GuardMiddleware:
@@ -25,6 +32,8 @@ class GuardMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] == "http":
+            if scope["http_version"] not in VERSIONS:
+                raise HTTPException(505, "send HTTP/1.1")
             check_host(scope)
             if scope["method"] == "POST":
                 self._origins.check(context_of(scope).headers)

@@ -18,6 +18,9 @@ from service.wire.inference import run
 from service.wire.parsing import check_count
 from service.wire.requests import read_texts, reserve_numbers
 
+MAX_DIMENSIONS = 1_000_000
+"""Maximum of the field `dimensions`, far above the length of vectors: an error would repeat a longer number."""
+
 
 class EncodedTexts(NamedTuple):
     """Vectors of the texts of a request."""

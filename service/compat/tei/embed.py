@@ -16,7 +16,7 @@ from service.wire.dependencies import Context, JsonBody
 from service.wire.openapi import json_body
 from service.wire.responses import json_response
 from service.wire.schemas import Inputs
-from service.wire.vectors import encode_texts, write_vector
+from service.wire.vectors import MAX_DIMENSIONS, encode_texts, write_vector
 
 router = DIALECT.router("text-embeddings-inference")
 
@@ -28,7 +28,7 @@ class EmbedOptions(Truncation):
     """Whether to scale vectors to length 1."""
     prompt_name: None = None
     """Only null: the model has no prompts."""
-    dimensions: int | None = Field(default=None, ge=1)
+    dimensions: int | None = Field(default=None, ge=1, le=MAX_DIMENSIONS)
     """Length of a vector; must be the model's."""
 
 

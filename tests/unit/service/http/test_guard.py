@@ -11,7 +11,7 @@ from service.settings import Settings
 from service.wire.context import KEY
 from tests.support.applications import BROKEN, application
 from tests.support.problems import check_problem
-from tests.support.requests import context, scope_of
+from tests.support.requests import context, receive_of, scope_of
 
 OTHER, ALLOWED = "https://other.example", "https://allowed.example"
 SETTINGS = Settings(cors_origins=(ALLOWED,))
@@ -36,6 +36,18 @@ async def test_request_with_several_hosts_is_rejected_before_it_is_routed(path: 
 async def test_format_of_the_error_is_that_of_the_protocol() -> None:
     response = await ask("GET", "/v2/none", ("host", "a b"))
     assert (response.status_code, set(response.json())) == (400, {"error"})
+
+
+@pytest.mark.parametrize(("version", "status"), [("0.9", 505), ("1.0", 200), ("1.1", 200), ("2", 200), ("2.0", 505)])
+async def test_unknown_version_of_http_is_rejected(version: str, status: int) -> None:
+    sent = list[Message]()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {**scope_of({"host": "x"}), "method": "GET", "path": "/v2/health/live", "http_version": version}
+    await application()(scope, receive_of(), send)
+    assert sent[0]["status"] == status
 
 
 @pytest.mark.parametrize("path", ["/v1/classify", "/none"])

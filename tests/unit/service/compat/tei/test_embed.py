@@ -68,6 +68,7 @@ async def test_many_texts_are_answered_in_order() -> None:
         ({"inputs": ["++", "+"]}, 422, "inputs.1: the document has 1 bytes; the model needs at least 2"),
         ({"inputs": LONG, "truncate": False}, 422, "inputs.0: the document has 28 bytes; the model reads 16"),
         ({"inputs": "++", "prompt_name": "query"}, 422, "prompt_name: Input should be null"),
+        ({"inputs": "++", "dimensions": 10**99}, 422, "dimensions: Input should be less than or equal to 1000000"),
         ({"inputs": "++", "dimensions": 3}, 422, "dimensions: 3; vectors of twins have 2 numbers"),
         ({"inputs": "++", "normalize": "yes"}, 422, "normalize: "),
         ({"inputs": ["++"] * 4}, 413, "inputs: 4; at most 3 in one request"),
