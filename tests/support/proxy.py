@@ -45,6 +45,7 @@ def proxy(target: str, prefix: str) -> Iterator[str]:
             """Write no log."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.socket.setblocking(False)  # a connection may be reset between `select` and `accept`, which would wait
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}{prefix}/"
         server.shutdown()
