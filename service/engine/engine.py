@@ -184,6 +184,10 @@ class Engine:
         """Whether the server is draining before it stops."""
         return self._is_draining
 
+    def may_reject(self, task: str, left_s: float) -> bool:
+        """Whether any model of a task would reject a request; arguments as in `rejection`."""
+        return any(model.batcher.rejection(left_s) is not None for model in self.models.of_task(task))
+
     def rejection(
         self,
         task: str,

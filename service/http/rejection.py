@@ -1,15 +1,17 @@
 """A middleware that rejects requests that would miss their deadline, before their bodies are read."""
 
+import asyncio
 from collections.abc import Mapping
 from urllib.parse import parse_qs
 
+import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from artifact.defaults import TaskName
 from service.batching.admission import limited
 from service.engine.engine import Engine
 from service.engine.served import ServedModel
-from service.errors import RetryableError, Unauthorized
+from service.errors import DeadlineExceeded, RetryableError, Unauthorized
 from service.http.keys import Keys
 from service.wire.context import RequestContext, context_of
 from service.wire.media import JSON, NDJSON
@@ -18,6 +20,8 @@ TASKS: Mapping[str, TaskName] = {"/v1/classify": "text-classification", "/v1/for
 """Path -> task whose model every request needs. Requests to match texts may be answered from the cache of encodings,
 even while the queue is full."""
 MAX_DIGITS = 9
+PEEK_BYTES = 64 * 1024
+"""Maximum size of a JSON body that is read to know its model, if only some models of the task would reject it."""
 
 
 class RejectionMiddleware:
@@ -40,13 +44,13 @@ class RejectionMiddleware:
         if scope["type"] == "http" and scope["method"] == "POST":
             context = context_of(scope)
             task = TASKS.get(context.path)
-            if task is not None and (error := self._rejection(task, context)) is not None:
+            if task is not None and (error := await self._rejection(task, context)) is not None:
                 context.route = context.path
                 raise error
         await self._app(scope, receive, send)
 
-    def _rejection(self, task: TaskName, context: RequestContext) -> RetryableError | None:
-        """Why a request is rejected; None admits it."""
+    async def _rejection(self, task: TaskName, context: RequestContext) -> RetryableError | None:
+        """Why a request is rejected; None admits it. Raises: what reading a body raises."""
         headers, query = context.headers, context.query
         content_type = headers.get("content-type", "").lower()
         if content_type.startswith(NDJSON):  # its lines wait for their turn
@@ -58,18 +62,41 @@ class RejectionMiddleware:
         engine, deadline_s = context.runtime.engine, context.runtime.settings.deadline_s
         asked_ms = _number(headers.get("x-request-timeout-ms"))
         left_s = deadline_s if asked_ms is None else limited(deadline_s, asked_ms / 1000)
-        if content_type.startswith(JSON):  # its body names the model
-            return engine.rejection(task, left_s)
-        return engine.rejection(task, left_s, lambda: _asked(engine, task, query), _document_bytes(headers, query))
+        if not content_type.startswith(JSON):
+            return engine.rejection(task, left_s, lambda: _asked_in_query(engine, task, query), _size(headers, query))
+        if not engine.may_reject(task, left_s):
+            return None
+        length = _number(headers.get("content-length"))  # the body names the model
+        body = await _peek(context, left_s) if length is not None and length <= PEEK_BYTES else None
+        return engine.rejection(task, left_s, lambda: _asked_in_json(engine, task, body))
 
 
-def _asked(engine: Engine, task: TaskName, query: bytes) -> ServedModel | None:
+async def _peek(context: RequestContext, left_s: float) -> bytes | None:
+    """The body if it is here; None if only a part of it is. Raises: DeadlineExceeded; what reading a body raises."""
+    try:
+        async with asyncio.timeout(left_s):
+            return await context.body.peek()
+    except TimeoutError:
+        raise DeadlineExceeded("the deadline passed before the body had arrived") from None
+
+
+def _asked_in_json(engine: Engine, task: TaskName, body: bytes | None) -> ServedModel | None:
+    """The model that a JSON body asks for; None if that cannot be told."""
+    try:
+        content = orjson.loads(body or b"")
+    except orjson.JSONDecodeError:
+        return None
+    name = content.get("model") if isinstance(content, dict) else b""
+    return engine.models.asked(task, name) if name is None or isinstance(name, str) else None
+
+
+def _asked_in_query(engine: Engine, task: TaskName, query: bytes) -> ServedModel | None:
     """The model that a query string asks for; None if that cannot be told."""
     names = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("model", []) if query else []
     return engine.models.asked(task, names[0] if names else None) if len(names) <= 1 else None
 
 
-def _document_bytes(headers: Mapping[str, str], query: bytes) -> int | None:
+def _size(headers: Mapping[str, str], query: bytes) -> int | None:
     """Bytes of the document that is the body; None if it is compressed, or if options may leave out a part of it."""
     return None if query or "content-encoding" in headers else _number(headers.get("content-length"))
 

@@ -50,6 +50,8 @@ class Body:
         """Content coding; empty if the body is not compressed."""
         self._receive = receive if self.coding not in WINDOW_BITS else None
         """The decompressed body; None until it is read."""
+        self._seen: Message | None = None
+        """A message that was peeked at, and is still to be read."""
         self._is_limited = True
         limit = bodies.max_body_bytes
         declared = headers.get("content-length", "").lstrip("0")
@@ -69,6 +71,9 @@ class Body:
         Raises: PayloadTooLarge; Overloaded if all requests together hold too many bytes; MalformedInput if the body
         cannot be decompressed.
         """
+        if self._seen is not None:
+            message, self._seen = self._seen, None
+            return message
         if self._is_over:
             raise self._too_large()
         if self._receive is None:
@@ -78,6 +83,12 @@ class Body:
         if self._is_limited:
             self._count(len(message.get("body", b"")))
         return message
+
+    async def peek(self) -> bytes | None:
+        """The body, which can still be read, if all of it is in the next message; else None. Raises: as `__call__`."""
+        self._seen = message = await self()
+        is_whole = message["type"] == "http.request" and not message.get("more_body", False)
+        return message.get("body", b"") if is_whole else None
 
     async def read(self) -> bytes:
         """Read the body. Raises: ClientDisconnect; as `__call__`."""

@@ -1,5 +1,6 @@
 """Requests rejected before their body is read."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
@@ -13,14 +14,14 @@ from service.engine.reload import Reloader
 from service.engine.served import ServedModel
 from service.errors import Overloaded, RetryableError
 from service.http.keys import Keys
-from service.http.rejection import RejectionMiddleware
+from service.http.rejection import PEEK_BYTES, RejectionMiddleware
 from service.metrics import Metrics
 from service.runtime import Runtime
 from service.settings import Settings
 from service.wire.context import KEY
 from tests.support.models import ServingClient, backend_of, classifier, forecaster, serving
 from tests.support.problems import check_problem
-from tests.support.requests import context, scope_of
+from tests.support.requests import context, receive_of, scope_of
 
 DEADLINE_S = 30.0
 TEXTS, SERIES = "/v1/classify", "/v1/forecast"
@@ -34,6 +35,10 @@ class FullEngine(Engine):
         self.error = error
         self.asked: list[tuple[str, float]] = []
         self.sizes: list[int | None] = []
+
+    def may_reject(self, task: str, left_s: float) -> bool:
+        del task, left_s
+        return True
 
     def rejection(
         self,
@@ -180,7 +185,7 @@ async def test_model_in_the_query_decides(overloaded: ServingClient, query: str,
     assert await is_admitted(overloaded.engine, headers=headers, query=query) is not is_rejected
 
 
-async def test_model_of_a_json_body_is_not_known_before_it_is_read(overloaded: ServingClient) -> None:
+async def test_model_of_a_json_body_of_unknown_length_is_not_known_before_it_is_read(overloaded: ServingClient) -> None:
     """It is rejected only if no model of the task can accept it."""
     headers = {"content-type": "application/json"}
     for path, name in ((TEXTS, "other"), (SERIES, "second")):
@@ -200,14 +205,46 @@ async def post(client: ServingClient, headers: Mapping[str, str], body: bytes) -
         ({"inputs": "+"}, True),
         ({"inputs": "+", "model": None}, True),
         ({"inputs": "+", "model": "mood"}, True),
+        ({"inputs": "+" * PEEK_BYTES, "model": "mood"}, True),
         ({"inputs": "+", "model": "other"}, False),
     ],
 )
-async def test_model_in_the_json_body_decides_when_it_is_read(
-    overloaded: ServingClient, body: object, *, is_rejected: bool
-) -> None:
+async def test_model_in_the_json_body_decides(overloaded: ServingClient, body: object, *, is_rejected: bool) -> None:
     status, answer = await post(overloaded, {"content-type": "application/json"}, json.dumps(body).encode())
     assert (status, answer.get("code")) == ((503, "shutting_down") if is_rejected else (200, None))
+
+
+@pytest.mark.parametrize("body", [b'{"model":', b'["mood"]', b'{"model": 7}', b'{"model": "none"}'])
+async def test_json_body_without_a_known_model_is_left_to_the_route(overloaded: ServingClient, body: bytes) -> None:
+    status, _ = await post(overloaded, {"content-type": "application/json"}, body)
+    assert status in (400, 422)
+
+
+async def test_json_body_is_not_validated_for_a_rejection(overloaded: ServingClient) -> None:
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    sent, body = list[Message](), b'{"model": "mood", "not": "validated"}'
+    headers = {"content-type": "application/json", "content-length": str(len(body)), "host": "x"}
+    await overloaded.app({**scope_of(headers), "path": TEXTS, "http_version": "1.1"}, receive_of(body), send)
+    assert sent[0]["status"] == 503
+
+
+async def test_json_body_that_does_not_arrive_is_not_waited_for_longer_than_the_deadline(
+    overloaded: ServingClient,
+) -> None:
+    async def wait() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    sent = list[Message]()
+    headers = {"content-type": "application/json", "content-length": "9", "host": "x", "x-request-timeout-ms": "1"}
+    scope = {**scope_of(headers), "path": TEXTS, "http_version": "1.1"}
+    await overloaded.app(scope, wait, send)
+    assert sent[0]["status"] == 504
 
 
 async def test_rejection_is_a_response_like_any_other() -> None:

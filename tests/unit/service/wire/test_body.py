@@ -145,3 +145,21 @@ async def test_body_is_read_until_the_client_disconnects() -> None:
     assert await body_of(HeldBodies(10, 100), b"ab", b"cd").read() == b"abcd"
     with pytest.raises(ClientDisconnect):
         await body_of(HeldBodies(10, 100)).read()
+
+
+@pytest.mark.parametrize(("parts", "seen"), [((b"all",), b"all"), ((b"a", b"ll"), None), ((b"",), b"")])
+async def test_body_that_was_peeked_at_is_read_whole_and_counted_once(
+    parts: tuple[bytes, ...], seen: bytes | None
+) -> None:
+    bodies = HeldBodies(100, 100)
+    body = body_of(bodies, *parts)
+    assert await body.peek() == seen
+    assert await body.read() == b"".join(parts)
+    assert bodies.held == len(b"".join(parts))
+
+
+async def test_peeking_does_not_hide_a_disconnect() -> None:
+    body = body_of(HeldBodies(100, 100))
+    assert await body.peek() is None
+    with pytest.raises(ClientDisconnect):
+        await body.read()
