@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from artifact.backends import create_backend
@@ -46,6 +47,7 @@ from model.cli.arguments import add_held_out_arguments, add_shared_arguments, he
 from model.cli.operators import check_operators, check_script
 from model.cli.results import print_results
 from model.cli.weights import share_weights
+from model.config.schema import explain
 from model.errors import ExportMismatch, UserError, writing
 from model.tasks.base import FINGERPRINT, Arrays, ExportGraph, backend_run, module_outputs, module_runs, write_arrays
 from model.tasks.classification import NGRAMS
@@ -353,7 +355,7 @@ def _manifest(
     folder: Path,
     device: Device,
 ) -> Manifest:
-    """Evaluate the export and create its manifest."""
+    """Evaluate the export and create its manifest. Raises: UserError naming the key that is not valid."""
     config, progress, task = best.config, best.progress, best.task
     if best.final is None:
         runs = [backend_run(graph, folder, device) for graph in graphs]
@@ -363,32 +365,34 @@ def _manifest(
     last = progress.history[-1] if progress.history else {}  # empty if the untrained model was the best
     recipe = json.loads(json.dumps(config.to_dict()))
     terms, non_commercial = task.terms()
-    return parse_manifest(
-        {
-            "schema_version": SCHEMA_VERSION,
-            "name": config.name,
-            "version": version,
-            "task": recipe["task"],
-            **graphs[0].model_dump(),
-            **({"head": graphs[1].model_dump()} if len(graphs) > 1 else {}),
-            "golden": {"path": GOLDEN, "sha256": sha256_of(folder / GOLDEN)},
-            "tolerance": TOLERANCE,
-            "float16": None if float16 is None else float16.model_dump(),
-            **task.manifest(runs, results, best.data, folder),
-            "training": {
-                "recipe": recipe,
-                "data": recipe["data"]["name"],
-                "device": progress.device,
-                "seconds": round(progress.seconds, 1),
-                "examples_per_second": round(last.get("examples_per_second", 0.0), 1),
-                "peak_memory_bytes": int(last.get("peak_memory_bytes", 0)),
-                "validation": {"metric": task.metric, "value": round(progress.best or 0.0, 4)},
-                "revision": progress.revision,
-                "data_sha256": task.facts.get(FINGERPRINT),
-                "ngram_view": task.facts.get(NGRAMS),
-            },
-            "results": [result.model_dump() for result in results],
-            "data_terms": terms,
-            "non_commercial": non_commercial,
-        }
-    )
+    fields = {
+        "schema_version": SCHEMA_VERSION,
+        "name": config.name,
+        "version": version,
+        "task": recipe["task"],
+        **graphs[0].model_dump(),
+        **({"head": graphs[1].model_dump()} if len(graphs) > 1 else {}),
+        "golden": {"path": GOLDEN, "sha256": sha256_of(folder / GOLDEN)},
+        "tolerance": TOLERANCE,
+        "float16": None if float16 is None else float16.model_dump(),
+        **task.manifest(runs, results, best.data, folder),
+        "training": {
+            "recipe": recipe,
+            "data": recipe["data"]["name"],
+            "device": progress.device,
+            "seconds": round(progress.seconds, 1),
+            "examples_per_second": round(last.get("examples_per_second", 0.0), 1),
+            "peak_memory_bytes": int(last.get("peak_memory_bytes", 0)),
+            "validation": {"metric": task.metric, "value": round(progress.best or 0.0, 4)},
+            "revision": progress.revision,
+            "data_sha256": task.facts.get(FINGERPRINT),
+            "ngram_view": task.facts.get(NGRAMS),
+        },
+        "results": [result.model_dump() for result in results],
+        "data_terms": terms,
+        "non_commercial": non_commercial,
+    }
+    try:
+        return parse_manifest(fields)
+    except ValidationError as error:
+        raise UserError(f"{config.name} cannot be exported: {explain(error)}") from None

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from artifact.series import IRREGULAR, Step, impute, parse_frequency
-from artifact.tables.series import is_value, listed_places, numbers, parse_time, read_sheet
+from artifact.series import IRREGULAR, LARGEST, Step, impute, parse_frequency
+from artifact.tables.series import LISTED, is_value, listed_places, numbers, parse_time, read_sheet
 from artifact.tables.values import is_missing
 from model.config.data import SeriesConfig
 from model.errors import UserError, reading
@@ -26,6 +26,10 @@ Time = TypeVar("Time", datetime, int)
 """A time stamp, or a count of steps."""
 
 BATCH = 128
+HUGE = 1e301
+"""Maximum absolute value in training: forecasts of values up to LARGEST are finite, too."""
+FINEST = 32 * float(np.finfo(np.float64).eps)
+"""Minimum range of a channel in training relative to its largest absolute value; a smaller one is mostly rounding."""
 ETT_MONTH = 30 * 24 * 4
 """Rows of a 30-day month at 15-minute steps."""
 
@@ -175,18 +179,54 @@ def _shares(config: SeriesConfig, rows: int) -> tuple[int, int, int]:
 
 
 def _scaled(place: str, rows: _Rows, boundaries: tuple[int, int, int], scaler: Scaler | None) -> Series:
-    """Scale a series, by default with the statistics of its training rows. Raises: UserError for a constant channel."""
+    """Scale a series, by default with the statistics of its training rows. Raises: UserError naming the channels."""
     train, channels = rows.values[: boundaries[0]], rows.channels
     if len(train) < 2:
         raise UserError(f"{place} leaves {len(train)} training rows")
-    spread = np.ptp(train, axis=0)
-    if (spread == 0).any():
-        raise UserError(f"{place}: column {channels[int(spread.argmin())]} is constant in training")
-    mean, scale = (train.mean(0), train.std(0)) if scaler is None else map(np.array, scaler)
+    mean, scale = _statistics(place, train, channels)
+    if scaler is not None:
+        mean, scale = map(np.array, scaler)
     if len(mean) != len(channels):
         raise UserError(f"{place} has {len(channels)} channels; the model was trained on {len(mean)}")
-    values = ((rows.values - mean) / scale).astype(np.float32)
-    return Series(values, channels, mean, scale, boundaries, rows.frequency, rows.notes)
+    with np.errstate(over="ignore"):
+        values = (rows.values - mean) / scale
+    for row, column in np.argwhere(np.abs(values) > LARGEST)[:1]:
+        raise UserError(
+            f"{place}: column {channels[column]}: value {row + 1}, {rows.values[row, column]:g}, is more than "
+            f"{LARGEST:.0e} standard deviations from the mean in training, {mean[column]:g}"
+        )
+    return Series(values.astype(np.float32), channels, mean, scale, boundaries, rows.frequency, rows.notes)
+
+
+def _statistics(place: str, train: Doubles, channels: Sequence[str]) -> tuple[Doubles, Doubles]:
+    """Mean and standard deviation (C,) of the training rows (rows, C).
+
+    They are computed in units of a power of two, which changes no digit, so that no square overflows or underflows.
+
+    Raises: UserError naming the channels that cannot be scaled.
+
+    """
+    largest = np.abs(train).max(axis=0)
+    exponents = np.frexp(largest)[1]
+    rows = np.ldexp(train, -exponents)
+    mean, scale = np.ldexp(rows.mean(0), exponents), np.ldexp(rows.std(0), exponents)
+    faults = []
+    for channel, size, spread, deviation in zip(channels, largest, np.ptp(rows, axis=0), scale, strict=True):
+        if spread == 0:
+            faults.append(f"column {channel} is constant in training; leave it out")
+        elif spread < FINEST:
+            faults.append(
+                f"column {channel} varies in training by less than {FINEST:.0e} of its values, up to {size:g}, and "
+                "floating-point numbers have 16 digits; subtract a constant from it"
+            )
+        elif not (size <= HUGE and deviation >= np.finfo(np.float64).tiny):
+            faults.append(
+                f"column {channel} has values up to {size:g} and a standard deviation of {deviation:g} in training; "
+                f"use a unit in which they are within {HUGE:g} and {np.finfo(np.float64).tiny:.1e}"
+            )
+    if faults:
+        raise UserError(f"{place}: {'; '.join(faults[:LISTED])}")
+    return mean, scale
 
 
 SYNTHETIC_ROWS = 600

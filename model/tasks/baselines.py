@@ -11,6 +11,8 @@ from model.data.series import Doubles, Floats
 
 CHUNK = 2000
 """Windows per chunk of the computation."""
+EXACT = 1e-5
+"""Error in scaled units up to which a forecast counts as exact: the rounding of single precision."""
 RIDGE = 1e-6
 """Ridge term relative to the number of rows; only makes the normal equations solvable, not tuned."""
 SEASONS = (
@@ -77,13 +79,13 @@ def seasonal_naive(values: Floats, origins: NDArray[np.int64], horizon: int, sea
 def seasonal_error(values: Floats, season: int) -> Doubles:
     """Mean absolute error (C,) of repeating the season before, over all rows (rows, C); MASE divides by it.
 
-    A channel that repeats its season exactly gets the error of repeating its last value.
+    A channel that repeats its season exactly gets the error of repeating its last value, which is at least EXACT.
 
     Reference:  Hyndman & Koehler 2006, Another look at measures of forecast accuracy, International Journal of
                 Forecasting 22(4), 679-688, sec. 3; with a season as in Hyndman & Athanasopoulos 2021, sec. 5.8.
     """
     error, last = (np.abs(values[n:] - values[:-n]).mean(axis=0, dtype=np.float64) for n in (season, 1))
-    scale: Doubles = np.where(error > 0, error, last)
+    scale: Doubles = np.where(error > EXACT, error, np.maximum(last, EXACT))
     return scale
 
 

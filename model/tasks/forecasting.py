@@ -18,7 +18,7 @@ from model.data.series import BATCH, Doubles, Floats, Series, SplitName, data_te
 from model.errors import UserError
 from model.nn.forecaster import PaperForecaster, ResidualForecaster
 from model.tasks.base import Batch, ExportGraph, Run, Task, module_runs, write_arrays
-from model.tasks.baselines import LinearMap, season_of, seasonal_error, seasonal_naive, solve_linear_map
+from model.tasks.baselines import EXACT, LinearMap, season_of, seasonal_error, seasonal_naive, solve_linear_map
 from model.tasks.golden import golden_windows
 
 HORIZONS = (24, 36, 48, 60, 96, 192, 336, 720)
@@ -53,7 +53,7 @@ class Forecasting(Task[ForecastingRun]):
     """One model for all horizons up to its longest; the first half of validation selects the epoch."""
 
     metric = "mse_to_linear"
-    """MSE divided by that of the linear map, as a mean over the steps."""
+    """MSE divided by that of the linear map, both at least EXACT**2, as a mean over the steps."""
     is_error = True
     validates_initial_model = True
     unit = "window"
@@ -62,7 +62,7 @@ class Forecasting(Task[ForecastingRun]):
     shipped: Calibration | None = None
     """Calibration of the evaluated export; None computes it."""
     step_mse: NDArray[np.float64]
-    """(prediction,): MSE of the linear map per step, on the first half of validation."""
+    """(prediction,): MSE of the linear map per step, at least EXACT**2, on the first half of validation."""
     season: int
     """Steps of the seasonal naive baseline; 1 if the series has no season."""
     seasonal_error: Doubles
@@ -102,7 +102,7 @@ class Forecasting(Task[ForecastingRun]):
         self.step_mse = self._step_mse(_linear_run(self.linear), series.validation_half(0))
         sample = windows[:: max(1, len(windows) // 2000)].transpose(0, 2, 1)
         squared = (self.linear.forecast(sample[:, : self.context]) - sample[:, self.context :]) ** 2
-        inverse = 1 / squared.mean(axis=(0, 2), dtype=np.float64)
+        inverse = 1 / np.maximum(squared.mean(axis=(0, 2), dtype=np.float64), EXACT**2)
         self.weights = torch.from_numpy((inverse / inverse.mean()).astype(np.float32))
 
     def _training_windows(self) -> Floats:
@@ -319,10 +319,10 @@ class Forecasting(Task[ForecastingRun]):
         return data_terms(self.config.data.name), False
 
     def _step_mse(self, run: Run, rows: tuple[int, int]) -> NDArray[np.float64]:
-        """MSE (prediction,) of the forecasts of the rows from `rows[0]` to `rows[1]`, by step ahead."""
+        """MSE (prediction,) by step ahead of forecasts of the rows from `rows[0]` to `rows[1]`, at least EXACT**2."""
         error = self.by_target(run, *rows) - self.series.values[slice(*rows), None]
         step_mse: NDArray[np.float64] = np.square(error, dtype=np.float64).mean(axis=(0, 2))
-        return step_mse
+        return np.maximum(step_mse, EXACT**2)
 
     def by_target(self, run: Run, start: int, end: int) -> Floats:
         """Forecasts (end - start, O, C) of each row, by number of steps ahead."""
@@ -357,5 +357,5 @@ def _warnings(mse: float, baselines: dict[str, float], place: str) -> list[str]:
     return [
         f"warning: the model is behind {name} on {place}: MSE {mse:.4f}, {name} {other:.4f}"
         for name, other in baselines.items()
-        if mse > BEHIND * other
+        if mse > max(BEHIND * other, EXACT**2)
     ]

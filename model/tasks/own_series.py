@@ -13,7 +13,7 @@ from model.config.schema import Section, explain
 from model.data.own_recipe import Settings, name_of
 from model.data.series import Series, load_series
 from model.errors import UserError
-from model.tasks.baselines import solve_linear_map
+from model.tasks.baselines import EXACT, solve_linear_map
 
 HORIZONS = (96, 48, 24, 12)
 """Horizons; the longest with at least ROWS_PER_STEP rows per step is used."""
@@ -21,7 +21,7 @@ CONTEXTS = (12, 24, 48, 96, 192, 336, 720)
 """Candidate context lengths; those with at least ROWS_PER_CONTEXT_STEP rows per step are compared."""
 ROWS_PER_STEP, ROWS_PER_CONTEXT_STEP = 15, 10
 CLOSE = 1.01
-"""The shortest context whose error is at most this times the lowest is chosen."""
+"""The shortest context whose MSE is at most this times the lowest, or at most EXACT**2, is chosen."""
 LARGEST_FIT = 50_000
 """Maximum number of windows, over all channels, that the comparison fits a linear map to."""
 LONGEST_PATCH = 24
@@ -123,7 +123,8 @@ def _choose_context(series: Series, horizon: int, given: Mapping[str, object]) -
         )
         return chosen
     errors = {size: _validation_mse(series, size, horizon) for size in candidates}
-    chosen = next(size for size, error in errors.items() if error <= CLOSE * min(errors.values()))
+    limit = max(CLOSE * min(errors.values()), EXACT**2)
+    chosen = next(size for size, error in errors.items() if error <= limit)
     step = "" if series.frequency == IRREGULAR else f" of {series.frequency}"
     print(
         f"context length: {chosen} steps{step}, the shortest within {CLOSE - 1:.0%} of the lowest error of a linear\n"

@@ -108,10 +108,12 @@ class Trainer:
         return max(values[-patience:]) <= max(values[:-patience])
 
     def _validate_start(self) -> None:
-        """Validate and save the initial model, which may stay the best."""
+        """Validate and save the initial model, which may stay the best. Raises: UserError for NaN or infinity."""
         job = self.job
         job.model.eval()
         value = job.task.validate(job.model, job.device)
+        if not math.isfinite(value):
+            raise UserError(f"validation {job.task.metric} of the untrained model is {value}: check the data")
         with defer_interrupt():
             self.progress.best = value
             self._save("best.pt")
