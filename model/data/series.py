@@ -183,14 +183,12 @@ def _scaled(place: str, rows: _Rows, boundaries: tuple[int, int, int], scaler: S
     train, channels = rows.values[: boundaries[0]], rows.channels
     if len(train) < 2:
         raise UserError(f"{place} leaves {len(train)} training rows")
-    mean, scale = _statistics(place, train, channels)
-    if scaler is not None:
-        mean, scale = map(np.array, scaler)
+    mean, scale = _statistics(place, train, channels) if scaler is None else map(np.array, scaler)
     if len(mean) != len(channels):
         raise UserError(f"{place} has {len(channels)} channels; the model was trained on {len(mean)}")
     with np.errstate(over="ignore"):
         values = (rows.values - mean) / scale
-    for row, column in np.argwhere(np.abs(values) > LARGEST)[:1]:
+    for row, column in np.argwhere(~(np.abs(values) <= LARGEST))[:1]:
         raise UserError(
             f"{place}: column {channels[column]}: value {row + 1}, {rows.values[row, column]:g}, is more than "
             f"{LARGEST:.0e} standard deviations from the mean in training, {mean[column]:g}"

@@ -1,9 +1,11 @@
 import errno
+import math
 import os
 import re
 import shutil
 import zipfile
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +255,19 @@ def test_export_of_a_folder_without_checkpoint_is_an_error(tmp_path: Path, capsy
     assert call("export", tmp_path / "nosuch", "--out", tmp_path / "exports") == 2
     assert capsys.readouterr().err == f"error: {tmp_path}/nosuch does not exist\n"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("traced_once")
+def test_run_whose_manifest_is_not_valid_is_one_error(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, progress, facts, state = checkpoint.load(run / "best.pt")
+    checkpoint.save(tmp_path / "best.pt", config, replace(progress, best=math.nan), facts, state)
+    assert call("export", tmp_path, "--out", tmp_path / "exports", "--device", "cpu") == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {config.name} cannot be exported: ")
+    assert error.endswith("training.validation.value: Input should be a finite number, not nan\n")
+    assert list((tmp_path / "exports").iterdir()) == []
 
 
 @pytest.mark.usefixtures("traced_once")

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from artifact.series import Tails, parse_frequency, read_window
 from artifact.tables.series import LISTED
 from model.config.data import SeriesConfig
-from model.data.series import SOURCES, Series, infer_frequency, load_series, read_table
+from model.data.series import SOURCES, Scaler, Series, infer_frequency, load_series, read_table
 from model.errors import UserError
 
 
@@ -111,6 +112,64 @@ def test_constant_channel_is_an_error_that_names_it(tmp_path: Path, value: str) 
     write(tmp_path, "ili", "date,a,b\n" + "".join(f"2024-01-01T{i // 2:02}:{i % 2}0,{i},{value}\n" for i in range(48)))
     with pytest.raises(UserError, match="column b is constant in training"):
         load_series(SeriesConfig(name="ili"), tmp_path)
+
+
+def own_series(path: Path, values: NDArray[np.float64], scaler: Scaler | None = None) -> Series:
+    """Read a file of these channels."""
+    names = ",".join(f"c{i}" for i in range(values.shape[1]))
+    path.write_text("\n".join([names, *(",".join(map(repr, row)) for row in values.tolist())]) + "\n")
+    return load_series(SeriesConfig(name="csv"), path, scaler)
+
+
+def noise(rows: int = 100) -> NDArray[np.float64]:
+    return np.random.default_rng(0).standard_normal((rows, 2))
+
+
+@pytest.mark.parametrize("exponent", [-1020, -700, -40, 40, 600, 990])
+def test_tiny_and_huge_channels_are_scaled_like_others(exponent: int, path: Path) -> None:
+    values = noise() + np.array([0, 100])
+    expected, found = own_series(path, values), own_series(path, np.ldexp(values, exponent))
+    assert np.array_equal(found.values, expected.values)
+    for statistics, others in ((found.mean, expected.mean), (found.scale, expected.scale)):
+        assert np.ldexp(statistics, -exponent) == pytest.approx(others)
+
+
+def test_values_of_mixed_magnitude_are_scaled_by_the_largest(path: Path) -> None:
+    values = noise()
+    values[::7] *= 1e24
+    series = own_series(path, values * 1e-12)
+    assert series.values[:70].std(axis=0) == pytest.approx(1, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ([0] * 100, "column c1 is constant in training; leave it out"),
+        ([0.1] * 70 + [0.2] * 30, "column c1 is constant in training; leave it out"),
+        ([0.1 + 0.2, 0.3] * 50, "column c1 varies in training by less than 7e-15 of its values, up to 0.3, and "),
+        ([2**53 + i % 3 for i in range(100)], "column c1 varies in training by less than 7e-15 of its values, up to 9"),
+        ([i % 9 * 5e-324 for i in range(100)], "column c1 has values up to 3.95253e-323 and a standard deviation of "),
+        ([1.7e308, -1.7e308] * 50, "column c1 has values up to 1.7e+308 and a standard deviation of 1.7e+308 in "),
+        ([1e-12 * (i % 5) for i in range(80)] + [1e12] * 20, "column c1: value 81, 1e+12, is more than 1e+06 standard"),
+    ],
+    ids=["constant", "constant in training", "rounding", "whole numbers", "subnormal", "overflow", "far from training"],
+)
+def test_channel_that_cannot_be_scaled_is_an_error_that_names_it(column: list[float], message: str, path: Path) -> None:
+    values = noise()
+    values[:, 1] = column
+    with pytest.raises(UserError) as error:
+        own_series(path, values)
+    assert str(error.value).startswith(f"{path}: {message}")
+
+
+def test_error_names_all_channels_that_cannot_be_scaled(path: Path) -> None:
+    with pytest.raises(UserError, match=r"column c0 is constant .*; column c1 has values up to 3e\+301 "):
+        own_series(path, np.array([[1, i % 4 * 1e301] for i in range(100)]))
+
+
+def test_given_scaler_allows_a_constant_channel(path: Path) -> None:
+    series = own_series(path, np.full((100, 2), 5.0), ([1, 5], [2, 1e300]))
+    assert series.values.tolist() == [[2, 0]] * 100
 
 
 def test_time_column_is_the_first_or_the_named_one(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from model.tasks.baselines import errors, season_of, seasonal_error, seasonal_naive, solve_linear_map
+from model.tasks.baselines import EXACT, errors, season_of, seasonal_error, seasonal_naive, solve_linear_map
 
 
 @pytest.fixture
@@ -88,6 +88,12 @@ def test_scale_of_mase_is_the_error_of_repeating_the_season_before() -> None:
             assert seasonal_error(values, season)[channel] == pytest.approx(expected)
 
 
-def test_scale_of_mase_of_a_channel_that_repeats_exactly_is_that_of_its_last_value() -> None:
+@pytest.mark.parametrize("rounding", [0, 1e-7])
+def test_scale_of_mase_of_a_channel_that_repeats_exactly_is_that_of_its_last_value(rounding: float) -> None:
     values = np.array([[i % 3, i * i] for i in range(31)], np.float32)
+    values[7, 0] += np.float32(rounding)
     assert seasonal_error(values, 3) == pytest.approx([4 / 3, seasonal_error(values, 3)[1]])
+
+
+def test_scale_of_mase_of_a_constant_channel_is_not_zero() -> None:
+    assert seasonal_error(np.zeros((31, 1), np.float32), 3).tolist() == [EXACT]

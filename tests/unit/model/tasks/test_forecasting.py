@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -11,6 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from artifact import load
 from artifact.backends import create_backend
 from artifact.backends.base import largest_error
 from artifact.manifest import ForecasterManifest, Format, Result, read_manifest
@@ -564,6 +566,67 @@ def test_evaluate_reproduces_the_results_in_the_manifest(
     for r in results:
         measured = rf"{r['metric']} +horizon 24 +test +97 +{r['value']:.4f} +{r['value']:.4f}"
         assert re.search(rf"{measured}  {re.escape(r['compared_with'])}\n", out)
+
+
+EXACT_SERIES: dict[str, Values] = {
+    "periodic": np.array([[0.18 if i % 24 < 7 else 0.31] for i in range(ROWS)]),
+    "linear": np.array([[0.1 * i, 7 - 3.0 * i] for i in range(ROWS)]),
+    "alternating": np.array([[i % 2] for i in range(ROWS)], np.float64),
+    "tiny and huge": np.array([[1e-300 * np.sin(i * np.pi / 12), 1e300 * (i % 12)] for i in range(ROWS)]),
+}
+"""Series that a linear map forecasts exactly."""
+
+
+@pytest.mark.parametrize("kind", EXACT_SERIES)
+def test_series_without_an_error_is_trained_exported_and_forecast(kind: str, tmp_path: Path) -> None:
+    values = EXACT_SERIES[kind]
+    future, path = values[-HORIZON:], write(tmp_path / "rows.csv", values[:-HORIZON])
+    assert own(path, tmp_path / "runs") == 0
+    folder = export(tmp_path / "runs" / "rows-seed0", tmp_path / "exports")
+    manifest = read_manifest(folder)
+    assert isinstance(manifest, ForecasterManifest)
+    assert manifest.training.validation.value == pytest.approx(1, abs=0.05)
+    assert manifest.results[0].value == pytest.approx(0, abs=1e-6)
+    target = tmp_path / "evaluation.json"
+    assert call("evaluate", folder.parent, "--data", path, "--out", target, "--device", "cpu") == 0
+    assert json.loads(target.read_text()) == json.loads(manifest.model_dump_json())["results"]
+    formats: list[Format] = ["onnx", "torchscript"]
+    for format in formats:
+        model = load(folder, format=format)
+        columns = dict(zip(manifest.channels, values[:-HORIZON].T.tolist(), strict=True))
+        forecast = model.forecast(columns)["forecast"]
+        found = np.array([forecast[name] for name in manifest.channels]).T
+        assert (found - future) / manifest.scale == pytest.approx(0, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([[1.0 if i < 200 else 3] for i in range(ROWS)]),
+        np.array([[float(i == TRAIN - 1)] for i in range(ROWS)]),
+        np.where(np.arange(ROWS)[:, None] < TRAIN, waves(), 0),
+        np.tile(np.random.default_rng(0).standard_normal((100, 1)), (6, 1)),
+    ],
+    ids=["step", "spike", "zeros at the end", "period longer than the context"],
+)
+def test_loss_and_metrics_of_a_degenerate_series_are_finite(values: Values, tmp_path: Path) -> None:
+    task = forecasting('data.name="csv"')
+    task.load(write(tmp_path / "rows.csv", values))
+    torch.manual_seed(0)
+    model = task.build()
+    task.initialise(model, torch.device("cpu"))
+    assert task.validate(model.eval(), torch.device("cpu")) == pytest.approx(1, rel=1e-3)
+    assert math.isfinite(task.loss(model, next(task.batches(0))).detach())
+    results = task.measure(module_runs(task.graphs(model), torch.device("cpu")), tmp_path)
+    assert all(math.isfinite(result.value) for result in results)
+
+
+def test_measure_warns_of_no_baseline_if_the_model_is_exact(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    task = forecasting('data.name="csv"')
+    task.load(write(tmp_path / "rows.csv", EXACT_SERIES["periodic"]))
+    linear = task.linear
+    task.measure([lambda inputs: linear.forecast(inputs["series"]) + np.float32(1e-6)], tmp_path)
+    assert capsys.readouterr().out == ""
 
 
 def test_paper_forecaster_is_trained_with_its_own_settings(tmp_path: Path) -> None:

@@ -83,6 +83,12 @@ def test_context_is_the_shortest_within_a_percent_of_the_best_linear_map(
     assert len({len(line.removesuffix("  chosen")) for line in out.splitlines()[2:]}) == 1
 
 
+@pytest.mark.parametrize("scale", [1, 1e-300, 1e300])
+def test_context_of_an_exactly_periodic_series_is_the_shortest_with_a_period(scale: float, tmp_path: Path) -> None:
+    values = [scale * (1 if 7 <= i % 24 < 22 else 3) for i in range(1000)]
+    assert recipe(write(tmp_path, values)).model.context_length == 24
+
+
 def test_a_few_rows_compare_two_contexts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe(write(tmp_path, waves(12, 240)))
     assert list(rows_of_table(capsys.readouterr().out)) == [12, 24]

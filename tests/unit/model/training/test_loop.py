@@ -1,3 +1,4 @@
+import math
 import re
 import signal
 import threading
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from model.config.recipes import find_recipe, load_recipe
+from model.errors import UserError
 from model.nn.forecaster import ResidualForecaster
 from model.nn.matcher import Matcher
 from model.tasks import task_of
@@ -103,6 +105,16 @@ def test_epoch_without_a_whole_step_is_an_error(tmp_path: Path, capsys: pytest.C
     settings = ("--set", "training.batch_size=64", "--set", "training.batches_per_step=1000")
     assert call("train", "synthetic", "--runs", tmp_path, *settings) == 2
     assert "an epoch has fewer than 64000 examples, one step" in capsys.readouterr().err
+
+
+def test_untrained_model_without_a_finite_metric_is_an_error(tmp_path: Path) -> None:
+    task = Regression(5)
+    task.rows[0] = math.nan
+    task.validates_initial_model = True
+    job = Job(load_recipe(find_recipe("synthetic"), []), task, nn.Linear(3, 1), tmp_path, torch.device("cpu"))
+    with pytest.raises(UserError, match="validation loss of the untrained model is nan"):
+        Trainer(job, Progress())()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture
