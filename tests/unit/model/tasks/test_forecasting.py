@@ -572,7 +572,7 @@ EXACT_SERIES: dict[str, Values] = {
     "periodic": np.array([[0.18 if i % 24 < 7 else 0.31] for i in range(ROWS)]),
     "linear": np.array([[0.1 * i, 7 - 3.0 * i] for i in range(ROWS)]),
     "alternating": np.array([[i % 2] for i in range(ROWS)], np.float64),
-    "tiny and huge": np.array([[1e-300 * np.sin(i * np.pi / 12), 1e300 * (i % 12)] for i in range(ROWS)]),
+    "tiny and huge": np.array([[1e-300 * np.sin(i * np.pi / 12), 1e300 * (i % 12 - 5)] for i in range(ROWS)]),
 }
 """Series that a linear map forecasts exactly."""
 
