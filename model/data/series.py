@@ -30,6 +30,8 @@ HUGE = 1e301
 """Maximum absolute value in training: forecasts of values up to LARGEST are finite, too."""
 FINEST = 32 * float(np.finfo(np.float64).eps)
 """Minimum range of a channel in training relative to its largest absolute value; a smaller one is mostly rounding."""
+WHOLE = 2.0**53
+"""Whole numbers from here on are rounded, so that different ones in a file may be the same."""
 ETT_MONTH = 30 * 24 * 4
 """Rows of a 30-day month at 15-minute steps."""
 
@@ -210,7 +212,7 @@ def _statistics(place: str, train: Doubles, channels: Sequence[str]) -> tuple[Do
     mean, scale = np.ldexp(rows.mean(0), exponents), np.ldexp(rows.std(0), exponents)
     faults = []
     for channel, size, spread, deviation in zip(channels, largest, np.ptp(rows, axis=0), scale, strict=True):
-        if spread == 0:
+        if spread == 0 and size < WHOLE:
             faults.append(f"column {channel} is constant in training; leave it out")
         elif spread < FINEST:
             faults.append(

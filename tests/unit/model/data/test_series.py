@@ -148,11 +148,24 @@ def test_values_of_mixed_magnitude_are_scaled_by_the_largest(path: Path) -> None
         ([0.1] * 70 + [0.2] * 30, "column c1 is constant in training; leave it out"),
         ([0.1 + 0.2, 0.3] * 50, "column c1 varies in training by less than 7e-15 of its values, up to 0.3, and "),
         ([2**53 + i % 3 for i in range(100)], "column c1 varies in training by less than 7e-15 of its values, up to 9"),
+        (
+            [10**18 + i % 50 for i in range(100)],
+            "column c1 varies in training by less than 7e-15 of its values, up to ",
+        ),
         ([i % 9 * 5e-324 for i in range(100)], "column c1 has values up to 3.95253e-323 and a standard deviation of "),
         ([1.7e308, -1.7e308] * 50, "column c1 has values up to 1.7e+308 and a standard deviation of 1.7e+308 in "),
         ([1e-12 * (i % 5) for i in range(80)] + [1e12] * 20, "column c1: value 81, 1e+12, is more than 1e+06 standard"),
     ],
-    ids=["constant", "constant in training", "rounding", "whole numbers", "subnormal", "overflow", "far from training"],
+    ids=[
+        "constant",
+        "constant in training",
+        "rounding",
+        "whole numbers",
+        "equal when rounded",
+        "subnormal",
+        "overflow",
+        "far from training",
+    ],
 )
 def test_channel_that_cannot_be_scaled_is_an_error_that_names_it(column: list[float], message: str, path: Path) -> None:
     values = noise()
