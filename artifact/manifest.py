@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapte
 
 from artifact.errors import BadExport, InvalidInput
 from artifact.files import open_regular, read_json_file
-from artifact.series import IRREGULAR, Step, parse_frequency
+from artifact.series import IRREGULAR, PLAIN, Layout, Step, parse_frequency
 
 SCHEMA_VERSION = 2
 MANIFEST = "manifest.json"
@@ -384,6 +384,8 @@ class ForecasterManifest(_Export):
     """Minimum number of known values per channel in the context; missing values are imputed."""
     frequency: Text
     """Time step of the training data, such as 15min or 1mo; `irregular` if it varies or is unknown."""
+    layout: Layout = PLAIN
+    """How the table of the training data holds the series; `predict` reads other tables in the same way."""
     calibration: ArrayFile
     """Archive of `levels` (Q,) and `errors` (Q, horizon, channels), in scaled units."""
     calibration_source: CalibrationSource

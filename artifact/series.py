@@ -1,6 +1,7 @@
 """Preprocessing of series: windows, imputation, scaling, error bands, time stamps."""
 
 import calendar
+import csv
 import math
 import re
 from collections.abc import Sequence
@@ -61,30 +62,86 @@ class Step:
         if self.months:
             count = ((end.year - start.year) * 12 + end.month - start.month) // self.months
         elif self.business_days:
-            count = (_business_day(end) - _business_day(start)) // self.business_days
+            count = (business_day(end) - business_day(start)) // self.business_days
         else:
             count = (end - start) // self.time
         return count if self.add(start, count) == end else None
 
+    @property
+    def name(self) -> str:
+        """The step in its largest unit, such as 15min, 7d or 1mo."""
+        if self.months:
+            return next(f"{self.months // size}{unit}" for unit, size in MONTHS if self.months % size == 0)
+        if self.business_days:
+            return f"{self.business_days}b"
+        return next(f"{self.time // size}{unit}" for unit, size in TIMES if not self.time % size)
 
-def _business_day(time: datetime) -> int:
+
+def business_day(time: datetime) -> int:
     """Number of business days from the year 1 to the day before `time`."""
     weeks, weekday = divmod(time.toordinal() - 1, 7)  # ordinal 1 is a Monday
     return 5 * weeks + min(weekday, 5)
 
 
+MONTHS = (("y", 12), ("q", 3), ("mo", 1))
+TIMES = (
+    ("d", timedelta(days=1)),
+    ("h", timedelta(hours=1)),
+    ("min", timedelta(minutes=1)),
+    ("s", timedelta(seconds=1)),
+    ("ms", timedelta(milliseconds=1)),
+)
+"""Units of `Step.name`, the largest first."""
 UNITS = {
+    **dict.fromkeys(("ms", "L"), Step(timedelta(milliseconds=1))),
     **dict.fromkeys(("s", "S"), Step(timedelta(seconds=1))),
     **dict.fromkeys(("min", "T"), Step(timedelta(minutes=1))),
     **dict.fromkeys(("h", "H"), Step(timedelta(hours=1))),
     **dict.fromkeys(("d", "D"), Step(timedelta(days=1))),
     **dict.fromkeys(("b", "B"), Step(business_days=1)),
     **dict.fromkeys(("w", "W"), Step(timedelta(weeks=1))),
-    **dict.fromkeys(("mo", "M", "MS", "ME"), Step(months=1)),
-    **dict.fromkeys(("q", "Q", "QS", "QE"), Step(months=3)),
-    **dict.fromkeys(("y", "Y", "YS", "YE"), Step(months=12)),
+    **dict.fromkeys(("mo", "M", "MS", "ME", "BM", "BMS", "BME"), Step(months=1)),
+    **dict.fromkeys(("q", "Q", "QS", "QE", "BQ", "BQS", "BQE"), Step(months=3)),
+    **dict.fromkeys(("y", "Y", "YS", "YE", "A", "AS", "AE", "BY", "BYS", "BYE", "BA", "BAS", "BAE"), Step(months=12)),
 }
 """Time units: the project's names, and pandas' aliases."""
+WEEKDAYS = "MON|TUE|WED|THU|FRI|SAT|SUN"
+MONTH_NAMES = "JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC"
+FREQUENCY = re.compile(
+    rf"([1-9][0-9]{{0,5}})?(?:(W)-(?:{WEEKDAYS})|(B?[QYA][SE]?)-(?:{MONTH_NAMES})|({'|'.join(UNITS)}))"
+)
+"""A step; pandas' anchors, such as the Sunday of W-SUN, do not change its length."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a table holds a series."""
+
+    time_column: str = ""
+    """Default: the column that holds times."""
+    id_column: str = ""
+    """Column with the name of the series of each row, in a long table; default: one column per channel."""
+    target_column: str = ""
+    """Column with the values of a long table."""
+    channels: tuple[str, ...] = ()
+    """Columns, or series of a long table, that are channels; default: all that hold numbers."""
+    ignore: tuple[str, ...] = ()
+    """Columns that are left out."""
+    frequency: str = ""
+    """Time step, or `irregular` for rows that are read as equally spaced; default: that of the time stamps."""
+    day_first: bool = False
+    """Whether dates such as 31/12/2024 begin with the day."""
+    encoding: str = ""
+    """Encoding of a file without a byte order mark."""
+
+
+PLAIN = Layout()
+"""A time column if there is one, and one column per channel."""
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    """Names of columns from an option: separated by commas, in quotes if they have a comma."""
+    return tuple(name.strip() for name in next(csv.reader([text], skipinitialspace=True), []) if name.strip())
 
 
 @dataclass(frozen=True)
@@ -258,16 +315,16 @@ def calibrate(errors: NDArray[np.float32], levels: Sequence[float]) -> Calibrati
 def parse_frequency(text: str) -> Step:
     """Parse a time step: an optional count and s, min, h, d, b (business days), w, mo, q or y, such as 10min or 1mo.
 
-    pandas' aliases (10T, H, 7D, MS) are read, too. Raises: InvalidInput.
+    pandas' aliases (10T, H, 7D, MS, W-SUN, QS-OCT) are read, too. Raises: InvalidInput.
     """
-    found = re.fullmatch(rf"([1-9][0-9]{{0,5}})?({'|'.join(UNITS)})", text)
+    found = FREQUENCY.fullmatch(text)
     if found is None:
         raise InvalidInput.at(
             "frequency",
             "expected an optional number and one of s, min, h, d, b (business days), w, mo, q, y, such as 10min, 7d or "
             "1mo",
         )
-    return UNITS[found[2]] * int(found[1] or 1)
+    return UNITS[found[2] or found[3] or found[4]] * int(found[1] or 1)
 
 
 def parse_start(text: str) -> datetime:

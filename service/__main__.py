@@ -17,6 +17,7 @@ from artifact.encodings import codec_of
 from artifact.errors import BadExport, InputError
 from artifact.loading import find_exports, find_versions, load_export
 from artifact.manifest import MANIFEST, version_folder, versions_of
+from artifact.series import Layout
 from service import log
 from service.engine.selection import unknown_defaults
 from service.multiprocess import SHARED
@@ -193,11 +194,12 @@ def _predict(arguments: list[str]) -> int:
     )
     parser.add_argument("--csv", type=Path, help="documents in the column `text`, pairs in `a` and `b`, or a series")
     _add_options(parser)
+    _add_layout(parser)
     args = parser.parse_args(arguments)
     sources = [bool(args.files), args.jsonl is not None, args.csv is not None]
     if sum(sources) != 1:
         parser.error("give files, or --jsonl, or --csv")
-    return predict(args.export, Inputs(args.files, args.jsonl, args.csv), _options(args))
+    return predict(args.export, Inputs(args.files, args.jsonl, args.csv, _layout(args)), _options(args))
 
 
 def _batch(arguments: list[str]) -> int:
@@ -255,6 +257,28 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--horizon", type=_positive, help="steps to forecast; default: the model's horizon")
     parser.add_argument("--quantiles", type=float, nargs="*", default=[], help="quantile levels of a forecast")
+
+
+def _add_layout(parser: argparse.ArgumentParser) -> None:
+    """Add the options of tables of series, by default those of the training data."""
+    for name, what in (
+        ("--time-column", "time column"),
+        ("--id-column", "column with the name of each row's series, in a long table"),
+        ("--target-column", "column with the values of a long table"),
+    ):
+        parser.add_argument(name, default="", metavar="NAME", help=f"{what} of a series; default: as in training")
+    parser.add_argument(
+        "--day-first", action="store_true", help="read the day first in dates of a series such as 31/12/2024"
+    )
+
+
+def _layout(args: argparse.Namespace) -> Layout:
+    return Layout(
+        time_column=args.time_column,
+        id_column=args.id_column,
+        target_column=args.target_column,
+        day_first=args.day_first,
+    )
 
 
 def _options(args: argparse.Namespace) -> Options:

@@ -2,9 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from artifact.tables.lines import JsonLines, known_value, names_of
 from artifact.tables.reading import is_table, listed, open_table
 from artifact.tables.streams import kind_of
 from artifact.tables.table import BadRow, Cells, Table
+from artifact.tables.times import is_year_last, parse_time
 from artifact.tables.values import is_missing
 
 Doubles = NDArray[np.float64]
@@ -50,14 +50,20 @@ class Sheet:
         return [row[index] for row in self.cells]
 
 
-def read_sheet(path: Path, encoding: str = "") -> Sheet:
+def read_sheet(path: Path, encoding: str = "", named: Collection[str] = ()) -> Sheet:
     """Read all rows of a file, which is CSV unless its name says otherwise.
 
+    Args:
+        path: the file.
+        encoding: codec of a text without a byte order mark.
+        named: columns that the file should have: if it has one, numbers in its first line are names.
+
     Raises: InputError naming the line of a bad row, or a name of a column that is not allowed.
+
     """
     with open_table(path, encoding, kind_of(path.name) if is_table(path.name) else ".csv") as table:
         columns, rows = _json_rows(table) if isinstance(table, JsonLines) else _rows(table)
-        _check_names(table, columns)
+        _check_names(table, columns, named)
         lines, cells = list[int](), list[Cells]()
         for place, row in rows:
             if isinstance(row, BadRow):
@@ -92,18 +98,21 @@ def _json_rows(table: JsonLines) -> tuple[Sequence[str], Rows]:
     )
 
 
-def _check_names(table: Table, columns: Sequence[str]) -> None:
+def _check_names(table: Table, columns: Sequence[str], named: Collection[str]) -> None:
     """Check the names of columns. Raises: InputError, also if the first line seems to hold values."""
     if unsound := [name for name in columns if not is_text(name)]:
         raise InputError(f"{table.place}: the name {unsound[0]!r} contains a control character")
-    is_numbered = list(columns) == [str(number) for number in range(len(columns))]
-    if isinstance(table, Delimited) and all(map(is_value, columns)) and not is_numbered:
-        raise InputError(f"{table.place}: expected a line with the names of the columns, not {listed('', columns)}")
+    is_numbered = any(list(columns) == [str(first + i) for i in range(len(columns))] for first in (0, 1))
+    if isinstance(table, Delimited) and all(map(is_value, columns)) and not (is_numbered or set(named) & set(columns)):
+        hint = "; if these are names, --channels lists them" if all(map(str.isdecimal, columns)) else ""
+        raise InputError(
+            f"{table.place}: expected a line with the names of the columns, not {listed('', columns)}{hint}"
+        )
 
 
 def is_value(cell: str) -> bool:
     """Whether a cell holds a number or a time."""
-    return NUMBER.fullmatch(cell.strip()) is not None or parse_time(cell) is not None
+    return NUMBER.fullmatch(cell.strip()) is not None or parse_time(cell) is not None or is_year_last(cell)
 
 
 def numbers(sheet: Sheet, columns: Sequence[str]) -> Doubles:
@@ -156,18 +165,3 @@ def listed_places(what: str, places: Sequence[str]) -> str:
     """A kind of fault with its number and the first places."""
     more = f", and {len(places) - LISTED} more" if len(places) > LISTED else ""
     return f"{what} ({len(places)}): {', '.join(places[:LISTED])}{more}"
-
-
-def parse_time(text: str) -> datetime | None:
-    """Parse a time stamp; None if it has no format of TIME_FORMATS."""
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        pass
-    for form in ("%Y/%m/%d %H:%M", "%Y/%m/%d", "%Y-%m"):
-        try:
-            return datetime.strptime(text, form)
-        except ValueError:
-            continue
-    quarter = re.fullmatch(r"([0-9]{4})-?Q([1-4])", text)
-    return None if quarter is None or quarter[1] == "0000" else datetime(int(quarter[1]), 3 * int(quarter[2]) - 2, 1)

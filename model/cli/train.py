@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from artifact.series import Layout, names_of
 from model.cli.arguments import (
     add_held_out_arguments,
     add_shared_arguments,
@@ -60,12 +61,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="file or folder of unlabelled documents to learn from as well",
     )
     parser.add_argument(
-        "--time-column", default="", help="time column of --data (default: the first column, if it is one)"
+        "--time-column", default="", metavar="NAME", help="time column of --data (default: the one that holds times)"
+    )
+    parser.add_argument(
+        "--channels",
+        type=names_of,
+        default=(),
+        metavar="A,B",
+        help="channels of --data (default: all columns of numbers, or all series of a long table)",
+    )
+    parser.add_argument(
+        "--ignore", type=names_of, default=(), metavar="A,B", help="columns of --data that are left out"
+    )
+    parser.add_argument(
+        "--id-column",
+        default="",
+        metavar="NAME",
+        help="column of --data with the name of each row's series, in a long table; needs --target-column",
+    )
+    parser.add_argument(
+        "--target-column", default="", metavar="NAME", help="column of --data with the values of a long table"
+    )
+    parser.add_argument(
+        "--day-first", action="store_true", help="read the day first in dates of --data such as 31/12/2024"
     )
     parser.add_argument(
         "--frequency",
         default="",
-        help="time step of --data, such as 15min, 1d or 1mo (default: that of the time column)",
+        help="time step of --data, such as 15min, 1d, 1mo, W-SUN or QS-OCT, or irregular: rows are equally spaced "
+        "(default: that of the time column)",
     )
     parser.add_argument("--fill", action="store_true", help="interpolate missing values and time steps of --data")
     parser.add_argument(
@@ -97,7 +121,17 @@ def run(args: argparse.Namespace) -> Path:
         if args.task == "forecasting":
             if files != NO_FILES:
                 raise UserError("--validation and --test are for documents and pairs; a series is split by time")
-            series = OwnSeries(path, args.time_column, args.frequency, args.fill, args.encoding)
+            layout = Layout(
+                time_column=args.time_column,
+                id_column=args.id_column,
+                target_column=args.target_column,
+                channels=args.channels,
+                ignore=args.ignore,
+                frequency=args.frequency,
+                day_first=args.day_first,
+                encoding=args.encoding,
+            )
+            series = OwnSeries(path, layout, args.fill)
             settings = settings_of_series(series, dict(map(parse_override, args.set)))
         else:
             own = OwnData(
@@ -125,6 +159,11 @@ def _refuse_own_options(args: argparse.Namespace) -> None:
         "--text-column": args.text_column,
         "--label-column": args.label_column != "label",
         "--time-column": args.time_column,
+        "--channels": args.channels,
+        "--ignore": args.ignore,
+        "--id-column": args.id_column,
+        "--target-column": args.target_column,
+        "--day-first": args.day_first,
         "--frequency": args.frequency,
         "--fill": args.fill,
         "--encoding": args.encoding,

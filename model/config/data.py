@@ -1,12 +1,13 @@
 """`[data]`: data sections of the recipes of each task."""
 
+from dataclasses import fields
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from artifact.encodings import RAW, codec_of
 from artifact.errors import InvalidInput
-from artifact.series import parse_frequency
+from artifact.series import IRREGULAR, Layout, parse_frequency
 from model.config.schema import Count, Fraction, Section
 
 OWN = ("own", "csv")
@@ -124,7 +125,7 @@ SeriesName = Literal["ettm2", "exchange", "weather", "ili", "synthetic-series", 
 
 def _frequency(value: str) -> str:
     try:
-        _ = value and parse_frequency(value)
+        _ = value in ("", IRREGULAR) or parse_frequency(value)
     except InvalidInput:
         raise ValueError(
             "must be a number and one of s, min, h, d, b (business days), w, mo, q, y, such as 15min or 1mo, not "
@@ -139,7 +140,16 @@ class SeriesConfig(Section):
     name: SeriesName
     """Data set, found in `--data-dir` or LONGDOC_DATA. `csv` reads the file given by --data."""
     time_column: str = ""
-    """Time column of `csv`; default: the first column, unless it holds a channel."""
+    """Time column of `csv`; default: the column that holds times."""
+    id_column: str = ""
+    target_column: str = ""
+    """Columns of a long `csv` with the name of each row's series, and its value."""
+    channels: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Channels of `csv`; default: all columns of numbers, or all series of a long table."""
+    ignore: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Columns of `csv` that are left out."""
+    day_first: bool = False
+    """Whether dates of `csv` such as 31/12/2024 begin with the day."""
     frequency: Annotated[str, AfterValidator(_frequency)] = ""
     """Time step of `csv`; default: inferred from the time column."""
     encoding: Encoding = ""
@@ -149,6 +159,11 @@ class SeriesConfig(Section):
     train_fraction: Fraction = 0.7
     validation_fraction: Fraction = 0.1
     """Fractions of the rows, in temporal order; ETTm2 uses its authors' split instead."""
+
+    @property
+    def layout(self) -> Layout:
+        """How `csv` holds the series."""
+        return Layout(**{field.name: getattr(self, field.name) for field in fields(Layout)})
 
     @model_validator(mode="after")
     def _check(self) -> Self:

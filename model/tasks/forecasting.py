@@ -1,6 +1,7 @@
 """Forecasting: windows of a series -> forecasts. Used by the commands through `model.tasks`."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +284,7 @@ class Forecasting(Task[ForecastingRun]):
         write_arrays(path, {"levels": calibration.levels, "errors": calibration.errors})
         return {
             **self.facts,
+            "layout": self._layout(),
             "context_length": self.context,
             "horizon": self.horizon,
             "min_observations": max(2, self.context // 4),
@@ -291,6 +293,11 @@ class Forecasting(Task[ForecastingRun]):
             "calibration_examples": calibration.count,
             "quantiles_reliable": quantiles_are_reliable(results),
         }
+
+    def _layout(self) -> dict[str, Any]:
+        """What `predict` needs to read a table like that of the training data; the manifest has the rest."""
+        layout = self.config.data.layout
+        return asdict(replace(layout, channels=(), frequency="", encoding=""))
 
     def calibration(self, run: Run) -> tuple[Calibration, CalibrationSource]:
         """Error quantiles on the second half of validation, which did not select the epoch, or on a longer history.

@@ -1,13 +1,13 @@
 """Derives recipe keys from a user's series: splits, context length and horizon."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 from pydantic import ValidationError
 
-from artifact.series import IRREGULAR
+from artifact.series import IRREGULAR, PLAIN, Layout
 from model.config.data import SeriesConfig
 from model.config.schema import Section, explain
 from model.data.own_recipe import Settings, name_of
@@ -40,14 +40,9 @@ class OwnSeries:
     """A user's file, and how to read it."""
 
     path: Path
-    time_column: str = ""
-    """Default: the first column, unless it holds a channel."""
-    frequency: str = ""
-    """Time step; default: inferred from the time column."""
+    layout: Layout = PLAIN
     fill: bool = False
     """Whether to interpolate missing cells and rows."""
-    encoding: str = ""
-    """Encoding of a file without a byte order mark."""
 
 
 class _Data(Section):
@@ -82,13 +77,7 @@ def settings_of_series(data: OwnSeries, given: Mapping[str, object]) -> Settings
 
 def _read(data: OwnSeries, given: Mapping[str, object]) -> tuple[SeriesConfig, Series]:
     """The data section of the recipe, and the series in its splits. Raises: UserError."""
-    values = {
-        "name": "csv",
-        "time_column": data.time_column,
-        "frequency": data.frequency,
-        "fill": data.fill,
-        "encoding": data.encoding,
-    }
+    values = {"name": "csv", **asdict(data.layout), "fill": data.fill}
     values |= {key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")}
     config = _config(values)
     series = load_series(config, data.path)

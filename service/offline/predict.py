@@ -5,7 +5,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tqdm import tqdm
@@ -15,21 +15,24 @@ from artifact.encodings import RAW, is_utf8, not_utf8
 from artifact.errors import InputError
 from artifact.local import Model, Result
 from artifact.manifest import ForecasterManifest
+from artifact.series import PLAIN, Layout
 from artifact.tables.reading import Source, Values
-from artifact.tables.series import numbers, read_sheet
 from artifact.tables.streams import name_of
 from artifact.tables.table import BadRow
+from artifact.tables.timeline import read_timeline
 from service.offline.compute import Options, choose_encoding, choose_fields, choose_task, prepare, results
 from service.offline.files import read_inputs, read_rows, table_kind
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The files that a command names: one of the three."""
+    """The files that a command names, in one of three ways."""
 
     files: Sequence[Path] = ()
     jsonl: Path | None = None
     csv: Path | None = None
+    layout: Layout = PLAIN
+    """How tables hold series, where it differs from the training data."""
 
 
 def predict(export: Path, inputs: Inputs, options: Options) -> int:
@@ -70,7 +73,10 @@ def _results(model: Model, inputs: Inputs, options: Options) -> Iterator[Source[
     compute = prepare(model, task, fields, options)
     if isinstance(manifest, ForecasterManifest):
         paths = inputs.files or [path for path in (inputs.csv,) if path is not None]
-        return results(((name_of(path), (_series(path, manifest, encoding),)) for path in paths), compute)
+        layout = _layout(manifest, inputs.layout, encoding)
+        return results(((name_of(path), (_series(path, layout),)) for path in paths), compute)
+    if inputs.layout != PLAIN:
+        raise InputError(f"{manifest.name} reads no series: --time-column and the like are for forecasts")
     if inputs.jsonl is not None:
         return results(read_rows(inputs.jsonl, fields, encoding, ".jsonl"), compute)
     if inputs.csv is not None:
@@ -90,13 +96,19 @@ def _telling(rows: Iterable[Source[Values | BadRow]]) -> Iterator[Source[Values 
         print(not_utf8(count, first), file=sys.stderr)
 
 
-def _series(path: Path, manifest: ForecasterManifest, encoding: str) -> dict[str, list[float | None]]:
-    """The channels of a model, from the columns of a file. Raises: InputError."""
-    sheet = read_sheet(path, encoding)
-    if missing := [name for name in manifest.channels if name not in sheet.columns]:
-        raise InputError(f"{sheet.place}: no column {missing[0]!r}; columns: {', '.join(sheet.columns)[:200]}")
-    values = numbers(sheet, manifest.channels)
+def _layout(manifest: ForecasterManifest, given: Layout, encoding: str) -> Layout:
+    """How tables hold the series of a model: as in training, except where options differ."""
+    changes = {name: value for name, value in asdict(given).items() if value}
+    layout = replace(manifest.layout, **changes)
+    return replace(layout, channels=manifest.channels, frequency=manifest.frequency, encoding=encoding)
+
+
+def _series(path: Path, layout: Layout) -> dict[str, list[float | None]]:
+    """The channels of a model, from a table; prints what the user should know about it. Raises: InputError."""
+    timeline = read_timeline(path, layout, fill=True)
+    for note in timeline.notes:
+        print(f"{path}: {note}", file=sys.stderr)
     return {
         name: [None if math.isnan(value) else value for value in column]
-        for name, column in zip(manifest.channels, values.T.tolist(), strict=True)
+        for name, column in zip(timeline.channels, timeline.values.T.tolist(), strict=True)
     }

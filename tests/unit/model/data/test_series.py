@@ -1,17 +1,24 @@
 import gzip
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from artifact.series import Tails, parse_frequency, read_window
+from artifact.series import Layout, Tails, read_window
 from artifact.tables.series import LISTED
+from artifact.tables.timeline import Rows, read_series
 from model.config.data import SeriesConfig
-from model.data.series import SOURCES, Scaler, Series, infer_frequency, load_series, read_table
-from model.errors import UserError
+from model.data.series import SOURCES, Scaler, Series, load_series
+from model.errors import UserError, reading
+
+
+def read_table(path: Path, time_column: str = "") -> Rows:
+    with reading():
+        return read_series(path, Layout(time_column=time_column))
 
 
 def write(folder: Path, name: str, text: str) -> Path:
@@ -58,7 +65,7 @@ def test_forecasts_stay_within_their_split(folder: Path) -> None:
         ("date,a\n", "has no rows"),
         ("date\n2024-01-01\n", ":1: expected at least one channel besides the time column"),
         ("date,a,b\n1,2,3\n2,3\n", ":3: expected 3 columns, not 2"),
-        ("date,a,b\n1,2,x\n", "cells that are not finite numbers (1): line 2 column b 'x'"),
+        ("date,a,b\n1,2,3\n2,2,x\n", "cells that are not finite numbers (1): line 3 column b 'x'"),
         ("date,a,b\n1,2,3\n1,2,-inf\n", "cells that are not finite numbers (1): line 3 column b '-inf'"),
         ("date,a,a\n1,2,3\n", ":1: two columns 'a'"),
         ("2024-01-01,1.5,2\n2024-01-02,2.5,3\n", ":1: expected a line with the names of the columns, not 2024-01-01"),
@@ -202,61 +209,6 @@ def test_own_file_is_split_by_the_fractions_of_the_recipe(tmp_path: Path) -> Non
     path.write_text("t,a\n" + "".join(f"{i},{i % 7}\n" for i in range(50)))
     config = SeriesConfig(name="csv", train_fraction=0.5, validation_fraction=0.3)
     assert load_series(config, path).boundaries == (25, 40, 50)
-
-
-def every(step: timedelta, count: int = 20) -> list[datetime]:
-    return [datetime(2024, 2, 25) + i * step for i in range(count)]
-
-
-@pytest.mark.parametrize(
-    ("step", "expected"),
-    [
-        pytest.param(timedelta(seconds=0.5), "irregular"),
-        (timedelta(seconds=30), "30s"),
-        (timedelta(minutes=10), "10min"),
-        (timedelta(minutes=15), "15min"),
-        (timedelta(minutes=90), "90min"),
-        (timedelta(hours=1), "1h"),
-        (timedelta(hours=36), "36h"),
-        (timedelta(days=1), "1d"),
-        (timedelta(days=7), "7d"),
-    ],
-)
-def test_frequency_is_the_step_in_its_largest_unit(step: timedelta, expected: str) -> None:
-    assert infer_frequency(every(step)) == expected
-
-
-@pytest.mark.parametrize("frequency", ["1b", "1mo", "2mo", "1q", "1y"])
-@pytest.mark.parametrize("start", [datetime(2023, 1, 2), datetime(2023, 1, 31, 12), datetime(2023, 2, 28)])
-def test_frequency_is_a_calendar_step(frequency: str, start: datetime) -> None:
-    step = parse_frequency(frequency)
-    assert infer_frequency([step.add(start, i) for i in range(60)]) == frequency
-
-
-def test_frequency_of_business_days_allows_holidays() -> None:
-    days = [parse_frequency("1b").add(datetime(2024, 1, 1), i) for i in range(260)]
-    assert infer_frequency([day for day in days if (day.month, day.day) not in ((5, 1), (12, 25))]) == "1b"
-
-
-def test_frequency_allows_one_gap_in_twenty_steps() -> None:
-    assert infer_frequency([*every(timedelta(hours=1), 20), datetime(2024, 3, 1)]) == "1h"
-    assert infer_frequency([*every(timedelta(hours=1), 19), datetime(2024, 3, 1)]) == "irregular"
-
-
-@pytest.mark.parametrize(
-    "times",
-    [
-        [*every(timedelta(hours=1))[::2], *every(timedelta(hours=1))[1::2][::-1]],
-        every(timedelta(hours=1))[::-1],
-        [datetime(2024, 1, 1)] * 20,
-        [datetime(2024, 1, 1)],
-        [],
-        [datetime(2024, 1, 1) + timedelta(days=i * i) for i in range(40)],
-    ],
-    ids=["shuffled", "backwards", "standing still", "one row", "none", "squares"],
-)
-def test_frequency_of_anything_else_is_irregular(times: list[datetime]) -> None:
-    assert infer_frequency(times) == "irregular"
 
 
 def own(path: Path, lines: Sequence[str], **settings: object) -> Series:
@@ -435,7 +387,7 @@ def test_file_without_a_time_column_is_read_as_equal_steps(header: str, form: st
     assert own(path, lines, frequency="1h").frequency == "1h"
 
 
-@pytest.mark.parametrize("first", [0, 1, 1467331200])
+@pytest.mark.parametrize("first", [0, 1, 5000])
 @pytest.mark.parametrize("step", [1, 3600])
 def test_integers_in_equal_steps_count_the_rows(first: int, step: int, path: Path) -> None:
     lines = [",a", *(f"{first + i * step},{i % 7}" for i in range(60))]
@@ -450,16 +402,93 @@ def test_integers_in_equal_steps_count_the_rows(first: int, step: int, path: Pat
 
 def test_given_frequency_is_checked_against_the_time_stamps(path: Path) -> None:
     lines = [line for i, line in enumerate(hourly(40)) if i % 4 or i == 0]
-    assert own(path, lines).notes == ("the time stamps have no regular step: rows are read as equally spaced",)
-    assert "9 missing time stamps at a step of 1h" in refused(path, lines, frequency="1h")
+    assert "9 missing time stamps at a step of 1h" in refused(path, lines)
     series = own(path, lines, frequency="1h", fill=True)
     assert (series.frequency, len(series.values)) == ("1h", 39)
     assert "time stamps that are not a whole number of 2h after the first (" in refused(path, lines, frequency="2h")
+    assert own(path, lines, frequency="irregular").notes == ("as asked: rows are read as equally spaced",)
 
 
-def test_time_stamps_off_the_common_step_make_a_series_irregular(path: Path) -> None:
+def test_time_stamps_off_the_common_step_are_named(path: Path) -> None:
     lines = hourly(60)
-    lines[30] = lines[30].replace(":00:00", ":10:00")
+    lines[30] = lines[30].replace(":00:00", ":30:00")
+    message = ": time stamps that are not a whole number of 1h after the first (1): line 31 '2024-01-02T05:30:00'"
+    assert refused(path, lines) == message
+    assert refused(path, lines, fill=True) == message
+
+
+def jittered(count: int = 200) -> list[str]:
+    """Hours with seconds of jitter; the gap of 50 hours and a stamp off by a minute are real."""
+    generator = np.random.default_rng(0)
+    seconds = generator.integers(-20, 20, count).tolist()
+    times = [datetime(2024, 1, 1) + timedelta(hours=i + 50 * (i >= 100), seconds=s) for i, s in enumerate(seconds)]
+    return ["time,a", *(f"{time},{i % 7}" for i, time in enumerate(times))]
+
+
+def test_jitter_is_rounded_and_gaps_are_named(path: Path) -> None:
+    lines = jittered()
+    assert f"50 missing time stamps at a step of 1h, gaps (1): 50 after line 101 '{lines[100][:19]}'" in refused(
+        path, lines
+    )
+    series = own(path, lines, fill=True)
+    assert (series.frequency, len(series.values)) == ("1h", 250)
+    rounded, filled = series.notes
+    assert "time stamps were rounded to the step of 1h, by up to 0:00:20; the first in line 2 '2024-01-01" in rounded
+    assert filled == "filled 50 values, 20.0% of all; 50 rows were missing"
+
+
+def test_one_stamp_off_by_a_second_is_rounded(path: Path) -> None:
+    lines = hourly(60)
+    lines[30] = lines[30].replace(":00:00", ":00:01")
     series = own(path, lines)
-    assert (series.frequency, len(series.values)) == ("irregular", 60)
-    assert series.notes == ("the time stamps have no regular step: rows are read as equally spaced",)
+    assert (series.frequency, len(series.values)) == ("1h", 60)
+    assert series.notes == (
+        "1 time stamp was rounded to the step of 1h, by up to 0:00:01; the first in line 31 '2024-01-02T05:00:01'",
+    )
+    lines[31] = lines[31].replace("06:00:00", "05:00:02")
+    assert refused(path, lines) == (
+        ": time stamps in the same step of 1h (1): line 32 '2024-01-02T05:00:02' as line 31 '2024-01-02T05:00:01'; "
+        "1 missing time stamps at a step of 1h, gaps (1): 1 after line 32 '2024-01-02T05:00:02'; "
+        "--fill interpolates them"
+    )
+
+
+def test_irregular_stamps_name_their_gaps(path: Path) -> None:
+    generator = np.random.default_rng(1)
+    minutes = np.cumsum(generator.integers(1, 600, 100))
+    minutes[60:] += 100_000
+    times = [datetime(2024, 1, 1) + timedelta(minutes=int(minute)) for minute in minutes]
+    series = own(path, ["time,a", *(f"{time},{i % 7}" for i, time in enumerate(times))])
+    assert series.frequency == "irregular"
+    (note,) = series.notes
+    assert note.startswith("the time stamps have no regular step: rows are read as equally spaced; steps over 10 times")
+    assert f"(1): {times[60] - times[59]} after line 61 '{times[59]}'" in note
+
+
+def test_more_missing_than_given_rows_name_the_way_out(path: Path) -> None:
+    times = [datetime(2024, 1, 1) + timedelta(days=i // 8, hours=9 + i % 8) for i in range(160)]
+    lines = ["time,a", *(f"{time},{i % 7}" for i, time in enumerate(times))]
+    hint = "; too many to interpolate; --frequency irregular reads the rows as equally spaced"
+    assert refused(path, lines, fill=True).endswith(hint)
+    assert len(own(path, lines, frequency="irregular").values) == 160
+    assert refused(path, lines, fill=True, frequency="1h").endswith("; too many to interpolate")
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe"])
+@pytest.mark.parametrize("is_utc", [False, True])
+def test_local_midnights_are_days(zone: str, is_utc: bool, path: Path) -> None:
+    days = [datetime(2023, 1, 1, tzinfo=ZoneInfo(zone)) + timedelta(days=i) for i in range(400)]
+    stamps = [str(day.astimezone(UTC) if is_utc else day) for day in days]
+    lines = ["time,a", *(f"{stamp},{i % 7}" for i, stamp in enumerate(stamps))]
+    series = own(path, lines)
+    assert (series.frequency, len(series.values), len(series.notes)) == ("1d", 400, int(is_utc))
+    assert own(path, lines, frequency="D").frequency == "1d"
+    del lines[200]
+    assert "1 missing time stamps at a step of 1d, gaps (1): 1 after line 200" in refused(path, lines)
+
+
+def test_hours_count_in_absolute_time(path: Path) -> None:
+    start, zone = datetime(2023, 3, 20, tzinfo=UTC), ZoneInfo("Europe/Berlin")
+    times = [(start + timedelta(hours=i)).astimezone(zone) for i in range(240)]
+    series = own(path, ["time,a", *(f"{time},{i % 7}" for i, time in enumerate(times))])
+    assert (series.frequency, len(series.values), series.notes) == ("1h", 240, ())

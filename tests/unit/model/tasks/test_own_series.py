@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from artifact.series import Layout
 from model.config.recipes import OWN_RECIPES, find_recipe, load_recipe
 from model.config.run import ForecastingRun
 from model.data.series import load_series
@@ -33,7 +34,7 @@ def write(folder: Path, values: list[float], name: str = "load.csv") -> Path:
 def recipe(path: Path, given: Mapping[str, object] = {}) -> ForecastingRun:
     """The complete recipe of a file."""
     overrides = [f"{key}={value}" for key, value in given.items()]
-    settings = settings_of_series(OwnSeries(path, "at"), given)
+    settings = settings_of_series(OwnSeries(path, Layout(time_column="at")), given)
     config = load_recipe(find_recipe(OWN_RECIPES["forecasting"]), overrides, settings)
     assert isinstance(config, ForecastingRun)
     return config
@@ -148,7 +149,7 @@ def test_key_that_does_not_fit_is_one_error(given: Mapping[str, object], message
         load_recipe(
             find_recipe(OWN_RECIPES["forecasting"]),
             [f"{key}={value}" for key, value in given.items()],
-            settings_of_series(OwnSeries(path, "at"), plain),
+            settings_of_series(OwnSeries(path, Layout(time_column="at")), plain),
         )
     assert message in str(caught.value)
 
