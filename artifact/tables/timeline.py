@@ -352,7 +352,7 @@ def _unequal(rows: Rows, indices: Any, notes: list[str], *, fill: bool) -> list[
         inside = len(steps) - len(own) - before - after
         counts = {"at the start": before, "inside": inside, "at the end": after}
         if any(counts.values()):
-            parts.append(f"{name} {', '.join(f'{count} {where}' for where, count in counts.items() if count)}")
+            parts.append(f"{name!r} ({', '.join(f'{count} {where}' for where, count in counts.items() if count)})")
     if not parts:
         return []
     told = listed_places("series without a row at some time steps", parts)

@@ -135,7 +135,7 @@ def load_series(config: SeriesConfig, data_dir: Path, scaler: Scaler | None = No
     if config.name == "synthetic-series":
         return _scaled("synthetic-series", _synthetic(), _shares(config, SYNTHETIC_ROWS), scaler)
     if config.name == "csv":
-        rows = _read_own(data_dir, config)
+        rows = read_own(data_dir, config)
         return _scaled(str(data_dir), rows, _shares(config, len(rows.values)), scaler)
     source = SOURCES[config.name]
     path = data_dir / source.file
@@ -151,7 +151,7 @@ def load_series(config: SeriesConfig, data_dir: Path, scaler: Scaler | None = No
     if boundaries[-1] > len(table.values):
         raise UserError(f"{path} has {len(table.values)} rows; {boundaries[-1]} are needed")
     step = infer_step(times)
-    rows = _Rows(table.channels, table.values, IRREGULAR if step is None else step.name)
+    rows = Regular(table.channels, table.values, IRREGULAR if step is None else step.name)
     return _scaled(str(path), rows, boundaries, scaler)
 
 
@@ -163,8 +163,8 @@ def data_terms(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """The rows of a series at equal steps, not scaled."""
+class Regular:
+    """The rows of a series at equal steps, none of them missing, not scaled."""
 
     channels: tuple[str, ...]
     values: Doubles
@@ -179,7 +179,7 @@ def _shares(config: SeriesConfig, rows: int) -> tuple[int, int, int]:
     return int(rows * config.train_fraction), rows - test, rows
 
 
-def _scaled(place: str, rows: _Rows, boundaries: tuple[int, int, int], scaler: Scaler | None) -> Series:
+def _scaled(place: str, rows: Regular, boundaries: tuple[int, int, int], scaler: Scaler | None) -> Series:
     """Scale a series, by default with the statistics of its training rows. Raises: UserError naming the channels."""
     train, channels = rows.values[: boundaries[0]], rows.channels
     if len(train) < 2:
@@ -231,17 +231,17 @@ def _statistics(place: str, train: Doubles, channels: Sequence[str]) -> tuple[Do
 SYNTHETIC_ROWS = 600
 
 
-def _synthetic() -> _Rows:
+def _synthetic() -> Regular:
     """Generated series for tests, hourly: two noisy waves, and their sum with a trend."""
     generator = np.random.default_rng(0)
     time = np.arange(SYNTHETIC_ROWS)
     noise = generator.normal(0, 0.1, (3, len(time)))
     day, week = np.sin(2 * np.pi * time / 24), np.cos(2 * np.pi * time / 168)
     values = np.stack([day, 5 + week, day + week + 0.002 * time]) + noise
-    return _Rows(("day", "week", "sum"), values.T, "1h")
+    return Regular(("day", "week", "sum"), values.T, "1h")
 
 
-def _read_own(path: Path, config: SeriesConfig) -> _Rows:
+def read_own(path: Path, config: SeriesConfig) -> Regular:
     """Read a user's file; with `config.fill`, missing cells and rows are interpolated.
 
     Raises: UserError naming the lines of all bad cells, or of all missing values and repeated, unsorted and missing
@@ -256,4 +256,4 @@ def _read_own(path: Path, config: SeriesConfig) -> _Rows:
                 f"{path}: column {channel} has {known} values in {len(column)} time steps; at least half are needed"
             )
         column[:] = impute(column)
-    return _Rows(found.channels, values, found.frequency, found.notes)
+    return Regular(found.channels, values, found.frequency, found.notes)

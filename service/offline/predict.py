@@ -73,8 +73,8 @@ def _results(model: Model, inputs: Inputs, options: Options) -> Iterator[Source[
     compute = prepare(model, task, fields, options)
     if isinstance(manifest, ForecasterManifest):
         paths = inputs.files or [path for path in (inputs.csv,) if path is not None]
-        layout = _layout(manifest, inputs.layout, encoding)
-        return results(((name_of(path), (_series(path, layout),)) for path in paths), compute)
+        layout = layout_of(manifest, inputs.layout, encoding)
+        return results(((name_of(path), (read_channels(path, layout),)) for path in paths), compute)
     if inputs.layout != PLAIN:
         raise InputError(f"{manifest.name} reads no series: --time-column and the like are for forecasts")
     if inputs.jsonl is not None:
@@ -96,14 +96,14 @@ def _telling(rows: Iterable[Source[Values | BadRow]]) -> Iterator[Source[Values 
         print(not_utf8(count, first), file=sys.stderr)
 
 
-def _layout(manifest: ForecasterManifest, given: Layout, encoding: str) -> Layout:
+def layout_of(manifest: ForecasterManifest, given: Layout, encoding: str) -> Layout:
     """How tables hold the series of a model: as in training, except where options differ."""
     changes = {name: value for name, value in asdict(given).items() if value}
     layout = replace(manifest.layout, **changes)
     return replace(layout, channels=manifest.channels, frequency=manifest.frequency, encoding=encoding)
 
 
-def _series(path: Path, layout: Layout) -> dict[str, list[float | None]]:
+def read_channels(path: Path, layout: Layout) -> dict[str, list[float | None]]:
     """The channels of a model, from a table; prints what the user should know about it. Raises: InputError."""
     timeline = read_timeline(path, layout, fill=True)
     for note in timeline.notes:

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,7 @@ def test_series_get_the_servers_forecasts(
 ) -> None:
     """Several files with columns in another order, an extra column, an empty cell and a byte order mark."""
     m = forecaster.manifest
+    assert m.step is not None
     paths, expected = [], []
     for seed in range(2):
         series = forecaster.series(m.context_length + 3, seed)
@@ -141,8 +143,8 @@ def test_series_get_the_servers_forecasts(
         body = {"series": dict(zip(m.channels, series, strict=True)), "horizon": 3, "quantiles": [0.1, 0.9]}
         expected.append(client.post("/v1/forecast", json={**body, "model": m.name}).json())
         rows = [
-            ["2016-07-01", *("" if value is None else value for value in step[::-1])]
-            for step in zip(*series, strict=True)
+            [datetime(2016, 7, 1) + number * m.step.time, *("" if value is None else value for value in step[::-1])]
+            for number, step in enumerate(zip(*series, strict=True))
         ]
         path = write_csv(tmp_path / f"{seed}.csv", ["\ufefftime", *m.channels[::-1]], rows)
         paths.append(path)

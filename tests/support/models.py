@@ -131,9 +131,13 @@ def matcher(name: str = "twins", version: int = 1) -> LoadedModel:
 
 
 def forecaster(
-    name: str = "naive", version: int = 1, channels: Sequence[str] = CHANNELS, frequency: str = "1h"
+    name: str = "naive",
+    version: int = 1,
+    channels: Sequence[str] = CHANNELS,
+    frequency: str = "1h",
+    layout: Mapping[str, object] | None = None,
 ) -> LoadedModel:
-    """Return a forecaster of series."""
+    """Return a forecaster of series; without `layout`, of an export before manifests had one."""
     count = len(channels)
     manifest = ForecasterManifest.model_validate(
         {
@@ -149,6 +153,7 @@ def forecaster(
             "horizon": HORIZON,
             "min_observations": 2,
             "frequency": frequency,
+            **({} if layout is None else {"layout": layout}),
             "calibration": {"path": "calibration.npz", "sha256": SHA256},
             "calibration_source": "validation",
             "calibration_examples": 9,

@@ -1,11 +1,17 @@
-"""Training, `predict` and `batch` read any table alike: the same rows, and the same errors at the same places."""
+"""Training, `predict` and `batch` read any table alike: the same rows, and the same errors at the same places.
+
+So do training and `predict` with tables of series.
+"""
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,13 +19,19 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from artifact.errors import InputError
+from artifact.manifest import ForecasterManifest
+from artifact.series import PLAIN, Layout, impute, parse_frequency
 from artifact.tables.reading import Field
 from artifact.tables.table import BadRow
+from model.config.data import SeriesConfig
 from model.data import own
 from model.data.own import Columns
+from model.data.series import Regular, read_own
 from model.errors import UserError
 from service.offline.files import read_inputs
 from service.offline.inputs import read_parts
+from service.offline.predict import layout_of, read_channels
+from tests.support.models import forecaster
 
 TEXT = (Field("text"),)
 WORDS = st.sampled_from(
@@ -149,3 +161,119 @@ def test_quotes_in_tsv_lose_no_row(tmp_path: Path, count: int) -> None:
     texts, error = trained(path, Columns(("text",), "label"))
     assert (len(texts), error) == (count, "")
     assert [(place, row[0]) for place, row in predicted(path)[0]] == texts
+
+
+FORMS: dict[str, Sequence[Callable[[datetime], object]]] = {
+    "1h": (str, datetime.isoformat, lambda time: f"{time}Z", lambda time: round(time.timestamp())),
+    "15min": (str, lambda time: f"{time:%Y/%m/%d %H:%M}", lambda time: round(1000 * time.timestamp())),
+    "1d": (lambda time: f"{time:%Y-%m-%d}", lambda time: f"{time:%Y%m%d}", lambda time: f"{time:%d.%m.%Y}"),
+    "1b": (lambda time: f"{time:%Y-%m-%d}",),
+    "1mo": (lambda time: f"{time:%Y-%m}", lambda time: f"{time:%Y%m}", lambda time: f"{time:%Y-%m-%d}"),
+    "1q": (lambda time: f"{time.year}-Q{(time.month + 2) // 3}",),
+    "1y": (lambda time: time.year, lambda time: f"{time.year}-01-01"),
+}
+"""How people write the time stamps of steps."""
+VALUE = st.one_of(st.floats(-1e6, 1e6).map(lambda value: round(value, 3)), st.sampled_from(["", "NA", 0, 7, -3]))
+NAMES = ["load", "temp", "101", "a b", "Zürich"]
+
+
+@dataclass(frozen=True)
+class SeriesFile:
+    """A table of a series, and what people would say about it."""
+
+    content: str
+    layout: Layout
+    channels: tuple[str, ...]
+    frequency: str
+
+
+@st.composite
+def series(draw: st.DrawFn) -> SeriesFile:
+    """A wide or long table: with gaps, jitter, repeated and unsorted rows, indices and texts."""
+    frequency = draw(st.sampled_from([*FORMS]))
+    form, step = draw(st.sampled_from(FORMS[frequency])), parse_frequency(frequency)
+    first = datetime(1990, 1, 1)
+    times = [step.add(first, number) for number in range(draw(st.integers(12, 40)))]
+    kept = [time for time in times if draw(st.integers(0, 12))] or times
+    if draw(st.booleans()) and frequency in ("1h", "15min"):
+        kept = [time + timedelta(seconds=draw(st.integers(-9, 9))) for time in kept]
+    rows: list[tuple[object, int]] = [(form(time), number) for number, time in enumerate(kept)]
+    _disturb(draw, rows)
+    channels = tuple(draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True)))
+    time = draw(st.sampled_from(["date", "ds", "time", ""]))
+    layout = Layout(day_first=True)
+    if draw(st.booleans()):
+        layout = replace(layout, id_column="unit", target_column="y")
+        table: list[tuple[object, ...]] = [("unit", time or "date", "y")]
+        for name in channels:
+            start, end = draw(st.integers(0, 2)), len(rows) - draw(st.integers(0, 2))
+            table += [(name, stamp, draw(VALUE)) for stamp, _ in rows[start:end]]
+    else:
+        columns = {time: [stamp for stamp, _ in rows]}
+        columns |= {name: [draw(VALUE) for _ in rows] for name in channels}
+        if draw(st.booleans()):
+            columns["weather"] = ["sun" for _ in rows]
+        if time and draw(st.booleans()):
+            columns = {"": [number for _, number in rows], **columns}
+        elif time and draw(st.booleans()):
+            columns[time] = columns.pop(time)
+        table = [tuple(columns), *zip(*columns.values(), strict=True)]
+    if draw(st.booleans()):
+        layout = replace(layout, frequency=frequency)
+    lines = [";".join(map(str, row)) for row in table]
+    return SeriesFile("\n".join(lines) + "\n", layout, channels, frequency)
+
+
+def _disturb(draw: st.DrawFn, rows: list[tuple[object, int]]) -> None:
+    """Bring rows into another order, repeat one, or make its time stamp unreadable; most often, do nothing."""
+    match draw(st.sampled_from(["", "", "", "reversed", "repeated", "swapped", "unreadable"])):
+        case "reversed":
+            rows.reverse()
+        case "repeated":
+            rows.append(rows[-1])
+        case "swapped":
+            rows[3], rows[7] = rows[7], rows[3]
+        case "unreadable":
+            rows[5] = ("soon", 5)
+
+
+def trained_series(path: Path, layout: Layout) -> tuple[Regular | None, str]:
+    """What training reads, and its error."""
+    try:
+        return read_own(path, SeriesConfig(name="csv", fill=True, **asdict(layout))), ""
+    except UserError as error:
+        return None, str(error)
+
+
+def predicted_series(
+    path: Path, layout: Layout, channels: Sequence[str], frequency: str
+) -> tuple[dict[str, list[float | None]], str]:
+    """Channels that `predict` reads for a model of this layout, and its error."""
+    manifest = forecaster(channels=channels, frequency=frequency, layout=asdict(layout)).manifest
+    assert isinstance(manifest, ForecasterManifest)
+    try:
+        return read_channels(path, layout_of(manifest, PLAIN, "")), ""
+    except InputError as error:
+        return {}, str(error)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(series())
+def test_any_series_is_read_alike(tmp_path: Path, file: SeriesFile) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(file.content)
+    trained, error = trained_series(path, file.layout)
+    if trained is not None:
+        assert set(trained.channels) == set(file.channels)
+        read, stop = predicted_series(path, file.layout, trained.channels, trained.frequency)
+        assert (tuple(read), stop) == (trained.channels, "")
+        for column, values in zip(read.values(), trained.values.T, strict=True):
+            np.testing.assert_array_equal(impute(np.array(column, np.float64)), values)
+        return
+    _, stop = predicted_series(path, file.layout, file.channels, file.frequency)
+    if "at least half are needed" in error:  # to learn from; to forecast, the last steps must be there
+        assert not stop
+    elif file.layout.frequency:
+        assert stop == error
+    else:
+        assert stop.partition("(")[0] == error.partition("(")[0] or "too many to interpolate" in error

@@ -1,7 +1,8 @@
 """Predictions for files as JSON lines, without a server."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from artifact.backends.base import Array, Tensors
 from artifact.errors import InputError
 from artifact.loading import LoadedModel
 from artifact.local import Model
+from artifact.series import PLAIN, Layout
 from service.offline import compute
 from service.offline.compute import Options
 from service.offline.predict import Inputs, predict
@@ -36,11 +38,12 @@ class Command:
         files: Sequence[Path] = (),
         jsonl: Path | None = None,
         csv: Path | None = None,
+        layout: Layout = PLAIN,
         **options: Any,
     ) -> tuple[int, list[dict[str, Any]]]:
         """Return the exit code and the lines."""
         self._patch.setattr(artifact, "load", {EXPORT: Model(model)}.__getitem__)
-        code = predict(EXPORT, Inputs(files, jsonl, csv), Options(**options))
+        code = predict(EXPORT, Inputs(files, jsonl, csv, layout), Options(**options))
         written, self.errors = self._capsys.readouterr()
         return code, [json.loads(line, parse_float=lambda text: round(float(text), 6)) for line in written.splitlines()]
 
@@ -208,3 +211,102 @@ def test_options_that_do_not_apply_to_series_are_rejected(
 ) -> None:
     with pytest.raises(InputError, match=message):
         command.run(forecaster(), **{"csv": Path("none"), **options})
+
+
+def hours(count: int = 12, first: int = 1) -> list[str]:
+    """Lines of hours whose load counts from `first`; heat is three higher."""
+    start = datetime(2024, 1, 1)
+    return [f"{start + timedelta(hours=i)},{first + i + 3},{first + i}" for i in range(count)]
+
+
+def table_of(folder: Path, rows: Sequence[str], header: str = "time,heat,load") -> Path:
+    path = folder / "table.csv"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
+
+
+def test_series_that_is_newest_first_is_refused(command: Command, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        command.run(forecaster(), files=[table_of(tmp_path, hours()[::-1])])
+    assert "time stamps before that of an earlier line (11): line 3 '2024-01-01 10:00:00'" in str(caught.value)
+    assert str(caught.value).endswith("sort the rows, oldest first")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda rows: [*rows, rows[-1]], "repeated time stamps (1): line 14 '2024-01-01 11:00:00' as in line 13"),
+        (lambda rows: [*rows[:-1], "soon,1,2"], "time stamps that cannot be read (1): line 13 'soon'"),
+        (lambda rows: [*rows, "2024-01-01 12:30:00,1,2"], "not a whole number of 1h after the first (1): line 14"),
+        (lambda rows: [*rows[:2], rows[-1]], "9 missing time stamps at a step of 1h, gaps (1): 9 after line 3"),
+    ],
+)
+def test_time_stamps_of_series_are_checked(
+    command: Command, tmp_path: Path, change: Callable[[list[str]], list[str]], words: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        command.run(forecaster(), files=[table_of(tmp_path, change(hours()))])
+    assert words in str(caught.value)
+
+
+def test_gaps_of_series_are_filled_and_told(command: Command, tmp_path: Path) -> None:
+    rows = hours()
+    del rows[9:11]
+    rows[3] = rows[3].replace(":00:00", ":00:02")
+    table = table_of(tmp_path, rows)
+    code, (line,) = command.run(forecaster(), files=[table], horizon=1)
+    assert (code, line["forecast"]) == (0, {"load": [12], "heat": [15]})
+    assert line["coverage"]["imputed"] == 4
+    assert command.errors.splitlines() == [
+        f"{table}: 1 time stamp was rounded to the step of 1h, by up to 0:00:02; the first in line 5 "
+        "'2024-01-01 03:00:02'",
+        f"{table}: filled 4 values, 16.7% of all; 2 rows were missing",
+    ]
+
+
+def test_irregular_model_reads_rows_as_equally_spaced(command: Command, tmp_path: Path) -> None:
+    rows = hours()
+    del rows[5:11]
+    code, (line,) = command.run(forecaster(frequency="irregular"), files=[table_of(tmp_path, rows)], horizon=1)
+    assert (code, line["coverage"]["imputed"]) == (0, 0)
+
+
+def test_tables_are_read_as_in_training(command: Command, tmp_path: Path) -> None:
+    long = [
+        f"{row.split(',')[0]},{name},{i + k}"
+        for k, name in enumerate(("load", "heat", "rain"))
+        for i, row in enumerate(hours())
+    ]
+    table = table_of(tmp_path, long, "when,unit,value")
+    model = forecaster(layout={"id_column": "unit", "target_column": "value"})
+    code, (line,) = command.run(model, files=[table], horizon=1)
+    assert (code, line["forecast"]) == (0, {"load": [11], "heat": [12]})
+    with pytest.raises(InputError, match="no column 'load'; columns: when, unit, value"):
+        command.run(forecaster(), files=[table])
+    code, (line,) = command.run(
+        forecaster(), files=[table], layout=Layout(id_column="unit", target_column="value"), horizon=1
+    )
+    assert (code, line["forecast"]) == (0, {"load": [11], "heat": [12]})
+
+
+def test_time_column_is_that_of_training_or_the_option(command: Command, tmp_path: Path) -> None:
+    rows = [f"{row},{stamp.split(',')[0]}" for row, stamp in zip(hours(), hours()[::-1], strict=True)]
+    table = table_of(tmp_path, rows, "start,heat,load,end")
+    assert command.run(forecaster(), files=[table])[0] == 0
+    for model, layout in (
+        (forecaster(layout={"time_column": "end"}), PLAIN),
+        (forecaster(), Layout(time_column="end")),
+    ):
+        with pytest.raises(InputError, match="before that of an earlier line"):
+            command.run(model, files=[table], layout=layout)
+    days = [f"{i + 1:02}/02/2024,{i},{i}" for i in range(12)]
+    table = table_of(tmp_path, days)
+    with pytest.raises(InputError, match="--day-first reads dates that begin with the day"):
+        command.run(forecaster(frequency="1d"), files=[table])
+    assert command.run(forecaster(frequency="1d"), files=[table], layout=Layout(day_first=True))[0] == 0
+    assert command.run(forecaster(frequency="1d", layout={"day_first": True}), files=[table])[0] == 0
+
+
+def test_options_of_series_are_refused_by_other_models(command: Command, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="reads no series: --time-column"):
+        command.run(classifier(), files=[table_of(tmp_path, ["x"], "text")], layout=Layout(time_column="t"))
