@@ -10,6 +10,7 @@ from typing import Any
 from artifact.errors import InputError
 from artifact.series import Layout
 from artifact.tables.series import Sheet, number_of
+from artifact.tables.steps import REGULAR
 from artifact.tables.times import NUMBER, is_year_last, numeric_reader, parse_time, text_of
 from artifact.tables.values import is_missing
 
@@ -155,14 +156,15 @@ def _is_time_name(name: str) -> bool:
 
 
 def _is_steady(texts: Sequence[str], *, rising: bool = False) -> bool:
-    """Whether numbers rise or fall, most often by the same step."""
+    """Whether nearly all numbers rise or fall, most often by the same step."""
     whole = [text.partition(".")[0] for text in texts if NUMBER.fullmatch(text)]
     steps = Counter(later - earlier for earlier, later in pairwise(map(int, whole)))
-    if not steps or len(whole) < len(texts):
+    if not steps or 2 * len(whole) <= len(texts):
         return False
     step, count = steps.most_common(1)[0]
-    needed = 0.95 if rising else 0.5
-    return step != 0 and (step > 0 or not rising) and count >= needed * steps.total()
+    alike = sum(number for other, number in steps.items() if other * step > 0)
+    needed = REGULAR if rising else 0.5
+    return (step > 0 or not rising) and alike >= REGULAR * steps.total() and count >= needed * steps.total()
 
 
 def _is_counter(texts: Sequence[str]) -> bool:

@@ -96,10 +96,16 @@ def _candidates(ordered: Sequence[datetime]) -> Iterator[Step]:
         usual = min(USUAL, key=lambda usual: abs(math.log(median / usual)))
         if usual != size and abs(usual - median) <= NICE * median:
             yield _fixed_step(usual)
-    yield Step(business_days=1)
-    months = np.diff([time.year * 12 + time.month for time in ordered])
-    if (months > 0).any():
-        yield Step(months=Counter(months[months > 0].tolist()).most_common(1)[0][0])
+    if days := _most_common([business_day(time) for time in ordered]):
+        yield Step(business_days=days)
+    if months := _most_common([time.year * 12 + time.month for time in ordered]):
+        yield Step(months=months)
+
+
+def _most_common(counts: Sequence[int]) -> int:
+    """The most common of the positive differences; 0 if there are none."""
+    steps = Counter(step for step in np.diff(counts).tolist() if step > 0)
+    return steps.most_common(1)[0][0] if steps else 0
 
 
 def _fixed_step(micros: int) -> Step:

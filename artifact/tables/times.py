@@ -97,14 +97,15 @@ def numeric_reader(texts: Sequence[str]) -> Reader | None:
     """How numbers tell times: years, the digits of dates, or a time since 1970. None if they count steps.
 
     Args:
-        texts: all cells that are not missing; nearly all of them must be such numbers.
+        texts: all cells that are not missing; nearly all numbers among them must be such times.
 
     """
-    lengths = {len(text.partition(".")[0]) for text in texts if NUMBER.fullmatch(text)}
+    numbers = [text for text in texts if NUMBER.fullmatch(text)]
+    lengths = {len(text.partition(".")[0]) for text in numbers}
     if not lengths:
         return None
     readers = (_read_year, _read_digits, *(_since_1970(units, size) for units, size in _SINCE if lengths <= units))
-    return next((read for read in readers if sum(map(_is_read, map(read, texts))) >= MOST * len(texts)), None)
+    return next((read for read in readers if sum(map(_is_read, map(read, numbers))) >= MOST * len(numbers)), None)
 
 
 def _is_read(time: datetime | None) -> bool:

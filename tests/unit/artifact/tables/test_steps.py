@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+import numpy as np
 import pytest
 
 from artifact.series import parse_frequency
-from artifact.tables.steps import infer_step
+from artifact.tables.steps import infer_step, place
 
 
 def frequency_of(times: Sequence[datetime]) -> str:
@@ -74,3 +75,55 @@ def test_order_of_the_rows_does_not_change_the_frequency(order: slice) -> None:
 )
 def test_frequency_of_anything_else_is_irregular(times: list[datetime]) -> None:
     assert frequency_of(times) == "irregular"
+
+
+def near(step: str, start: datetime, distances: Sequence[timedelta]) -> list[datetime]:
+    """Times at this step, each off by a distance."""
+    return [parse_frequency(step).add(start, i) + distance for i, distance in enumerate(distances)]
+
+
+@pytest.mark.parametrize(
+    ("step", "start", "unit", "most"),
+    [
+        ("1min", datetime(2024, 1, 1), timedelta(seconds=1), 8),
+        ("15min", datetime(2024, 1, 1, 0, 7), timedelta(seconds=1), 60),
+        ("1h", datetime(2024, 1, 1, 0, 30), timedelta(milliseconds=1), 5000),
+        ("1d", datetime(2024, 1, 1, 8), timedelta(minutes=1), 90),
+        ("7d", datetime(2024, 1, 7), timedelta(days=1), 1),
+        ("1mo", datetime(2020, 1, 15), timedelta(days=1), 3),
+        ("1q", datetime(2000, 2, 15), timedelta(days=1), 3),
+    ],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_jitter_does_not_change_the_step(step: str, start: datetime, unit: timedelta, most: int, seed: int) -> None:
+    jitter = np.random.default_rng(seed).integers(-most, most + 1, 100).tolist()
+    times = near(step, start, [one * unit for one in jitter])
+    del times[50:53]
+    assert frequency_of(times) == step
+    found = place(times, parse_frequency(step))
+    assert found.fits.all()
+    assert (found.places - found.places[0]).tolist() == [*range(50), *range(53, 100)]
+
+
+@pytest.mark.parametrize("step", ["61min", "7min", "45s", "17s", "3d", "2b", "5d"])
+def test_unusual_steps_are_exact(step: str) -> None:
+    times = near(step, datetime(2024, 1, 1), [timedelta()] * 100)
+    expected = "7d" if step == "5b" else step
+    assert frequency_of(times) == expected
+    assert place(times, parse_frequency(step)).exact == 100
+
+
+def test_last_working_days_are_months() -> None:
+    ends = [parse_frequency("1mo").add(datetime(2020, 1, 31), i) for i in range(60)]
+    times = [end - timedelta(days=max(0, end.weekday() - 4)) for end in ends]
+    assert frequency_of(times) == "1mo"
+    assert int((place(times, parse_frequency("1mo")).distances > 0).sum()) == sum(end.weekday() > 4 for end in ends)
+
+
+def test_stamps_that_do_not_fit_are_told() -> None:
+    times = every(timedelta(hours=1), 100)
+    times[40] += timedelta(minutes=30)
+    assert frequency_of(times) == "1h"
+    assert np.flatnonzero(~place(times, parse_frequency("1h")).fits).tolist() == [40]
+    days = [datetime(2024, 1, 1) + timedelta(days=i) for i in range(7)]
+    assert place(days, parse_frequency("1b")).fits.tolist() == [True] * 5 + [False] * 2
