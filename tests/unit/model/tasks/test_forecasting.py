@@ -16,6 +16,7 @@ from artifact import load
 from artifact.backends import create_backend
 from artifact.backends.base import largest_error
 from artifact.manifest import ForecasterManifest, Format, Result, read_manifest
+from artifact.series import Layout
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import ForecastingRun
 from model.data.series import Series
@@ -724,6 +725,30 @@ def test_own_series_without_a_time_column_is_exported(tmp_path: Path) -> None:
     manifest = read_manifest(tmp_path / "exports" / "rows" / "1")
     assert isinstance(manifest, ForecasterManifest)
     assert (manifest.channels, manifest.frequency) == (("c0", "c1"), "15min")
+
+
+def test_long_table_is_trained_exported_and_kept_in_the_manifest(tmp_path: Path) -> None:
+    wide = write(tmp_path / "wide.csv", waves(200)).read_text().splitlines()[1:]
+    rows = [[*line.split(",")] for line in wide]
+    path = tmp_path / "long.csv"
+    lines = [f"{name},{row[0]},{row[1 + k]},sun\n" for k, name in enumerate(("north", "south")) for row in rows]
+    path.write_text("unit,at,load,sky\n" + "".join(lines))
+    assert own(path, tmp_path / "runs", "--id-column", "unit", "--target-column", "load") == 0
+    folder = tmp_path / "runs" / "long-seed0"
+    assert call("export", folder, "--data", path, "--out", tmp_path / "exports", "--device", "cpu") == 0
+    manifest = read_manifest(tmp_path / "exports" / "long" / "1")
+    assert isinstance(manifest, ForecasterManifest)
+    assert (manifest.channels, manifest.frequency) == (("north", "south"), "1h")
+    assert manifest.layout == Layout(id_column="unit", target_column="load")
+    assert call("evaluate", folder, "--data", path, "--device", "cpu") == 0
+
+
+def test_columns_of_an_own_series_are_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path / "rows.csv", waves(200))
+    assert own(path, tmp_path / "runs", "--channels", "c1,") == 0
+    assert "200 rows of 1 channels, step 1h" in capsys.readouterr().out
+    assert own(path, tmp_path / "runs", "--ignore", "c0,c1") == 2
+    assert ":1: expected at least one channel besides the time column" in capsys.readouterr().err
 
 
 def lines_with(number: int, line: str) -> Callable[[list[str]], list[str]]:
