@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 from artifact.errors import InputError
@@ -192,17 +192,23 @@ def _is_text(cells: Sequence[Any], *, has_commas: bool) -> bool:
     return bool(known) and (2 * numbers < len(known) or 2 * dates > len(known[:SAMPLE]))
 
 
-def find_id_column(sheet: Sheet, time: str) -> str | None:
-    """The column that seems to name the series of each row of a long table: each has a time stamp once."""
+def find_id_columns(sheet: Sheet, time: str) -> tuple[str, ...]:
+    """The column that seems to name the series of each row of a long table: each has a time stamp once.
+
+    Returns two columns if it takes both to name a series, and none if no table of this kind is seen.
+    """
     stamps = [text_of(cell) for cell in sheet.column(time)]
-    found = list[tuple[bool, int, str]]()
-    for name in sheet.columns:
-        cells = [text_of(cell) for cell in sheet.column(name)]
+    texts = {name: [text_of(cell) for cell in sheet.column(name)] for name in sheet.columns}
+    candidates = list[tuple[bool, int, str]]()
+    for name, cells in texts.items():
         count = len(set(cells))
         if name == time or _is_time_name(name) or not 2 <= count <= len(cells) / 2:
             continue
         is_text = not _mostly(NUMBER, cells)
-        is_fraction = is_text and not _is_text(sheet.column(name), has_commas=sheet.has_decimal_commas)
-        if not is_fraction and len(set(zip(cells, stamps, strict=True))) == len(cells):
-            found.append((not is_text, count, name))
-    return min(found)[2] if found else None
+        if not is_text or _is_text(sheet.column(name), has_commas=sheet.has_decimal_commas):
+            candidates.append((not is_text, count, name))
+    names = [name for _, _, name in sorted(candidates)]
+    for found in [*((name,) for name in names), *combinations(names, 2)]:
+        if len(set(zip(stamps, *(texts[name] for name in found), strict=True))) == len(stamps):
+            return found
+    return ()

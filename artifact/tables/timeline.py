@@ -12,7 +12,7 @@ import numpy as np
 from artifact.errors import InputError
 from artifact.manifest import is_text
 from artifact.series import IRREGULAR, Layout, parse_frequency
-from artifact.tables.columns import find_columns, find_id_column
+from artifact.tables.columns import find_columns, find_id_columns
 from artifact.tables.series import Doubles, Sheet, listed_places, numbers, read_sheet
 from artifact.tables.steps import Placement, infer_step, place
 from artifact.tables.times import NUMBER, TIME_FORMATS, is_year_last, numeric_reader, parse_time, text_of
@@ -92,12 +92,21 @@ def read_series(path: Path, layout: Layout) -> Rows:
         return _long_rows(sheet, layout, stamps, found.notes)
     hint = ""
     if stamps is not None and found.time is not None and len(set(stamps)) < len(stamps):
-        id_column = find_id_column(sheet, found.time)
-        if id_column is not None:
-            target = next((name for name in found.values if name != id_column), "NAME")
-            hint = f"; or is this a long table? --id-column {id_column} --target-column {target} reads it"
+        hint = _long_hint(find_id_columns(sheet, found.time), found.values)
     values = numbers(sheet, found.values)
     return Rows(sheet.name, found.values, sheet.lines, stamps, values, found.values, None, found.notes, hint)
+
+
+def _long_hint(ids: Sequence[str], values: Sequence[str]) -> str:
+    """How to read what seems to be a long table."""
+    if not ids:
+        return ""
+    target = next((name for name in values if name not in ids), "NAME")
+    if len(ids) == 1:
+        return f"; or is this a long table? --id-column {ids[0]} --target-column {target} reads it"
+    return (
+        f"; or is this a long table? Join {' and '.join(ids)} in one column for --id-column; --target-column {target}"
+    )
 
 
 def _long_rows(sheet: Sheet, layout: Layout, stamps: tuple[str, ...] | None, notes: tuple[str, ...]) -> Rows:

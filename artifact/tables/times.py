@@ -19,7 +19,8 @@ _YEAR_FIRST = re.compile(
     r"(?P<year>\d{4})(?:[-/.](?P<month>\d{1,2})[-/.](?P<day>\d{1,2})|[-/](?P<only_month>\d{1,2}))" + _CLOCK, re.ASCII
 )
 _YEAR_LAST = re.compile(r"(?P<day>\d{1,2})[-/.](?P<month>\d{1,2})[-/.](?P<year>\d{4}|\d{2})" + _CLOCK, re.ASCII)
-_QUARTER = re.compile(r"(\d{4})[- ]?Q([1-4])", re.ASCII | re.IGNORECASE)
+_QUARTER = re.compile(r"(?P<year>\d{4})[- ]?Q(?P<part>[1-4])", re.ASCII | re.IGNORECASE)
+_QUARTER_FIRST = re.compile(r"Q(?P<part>[1-4])[-/ ]?(?P<year>\d{4})", re.ASCII | re.IGNORECASE)
 _MONTH = re.compile(r"(\d{4})[- ]?M(\d{1,2})", re.ASCII | re.IGNORECASE)
 _NAMED = ("%d-%b-%Y", "%d %b %Y", "%d %B %Y", "%b-%Y", "%b %Y", "%B %Y", "%b %d, %Y", "%B %d, %Y")
 """Dates with the name of the month."""
@@ -51,8 +52,8 @@ def _parse_other(text: str, day_first: bool) -> datetime | None:
     try:
         if found is not None:
             return _from_parts(found.groupdict())
-        if found := _QUARTER.fullmatch(text):
-            return datetime(int(found[1]), 3 * int(found[2]) - 2, 1)
+        if found := _QUARTER.fullmatch(text) or _QUARTER_FIRST.fullmatch(text):
+            return datetime(int(found["year"]), 3 * int(found["part"]) - 2, 1)
         if found := _MONTH.fullmatch(text):
             return datetime(int(found[1]), int(found[2]), 1)
     except ValueError:

@@ -11,7 +11,7 @@ import pytest
 
 from artifact.errors import InputError
 from artifact.series import PLAIN, Layout
-from artifact.tables.columns import Columns, find_columns, find_id_column
+from artifact.tables.columns import Columns, find_columns, find_id_columns
 from artifact.tables.series import Sheet, read_sheet
 
 COUNT = 24
@@ -140,11 +140,12 @@ def test_channels_are_chosen(path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [
-        ({"unit": ["a", "b"] * 12, "ds": sorted(HOURS[:12] * 2), "y": LOAD}, "unit"),
-        ({"ds": sorted(HOURS[:12] * 2), "store": [1, 2] * 12, "promo": [0] * COUNT, "y": LOAD}, "store"),
-        ({"ds": sorted(HOURS[:12] * 2), "y": LOAD}, None),
-        ({"ds": HOURS[:12] * 2, "unit": ["a", "a", "b", "b"] * 6}, None),
+        ({"unit": ["a", "b"] * 12, "ds": sorted(HOURS[:12] * 2), "y": LOAD}, ("unit",)),
+        ({"ds": sorted(HOURS[:12] * 2), "store": [1, 2] * 12, "promo": [0] * COUNT, "y": LOAD}, ("store",)),
+        ({"ds": sorted(HOURS[:12] * 2), "y": LOAD}, ()),
+        ({"ds": HOURS[:12] * 2, "unit": ["a", "a", "b", "b"] * 6}, ()),
+        ({"ds": sorted(HOURS[:6] * 4), "sku": ["a", "b"] * 12, "shop": [1, 1, 2, 2] * 6, "y": LOAD}, ("sku", "shop")),
     ],
 )
-def test_id_column_of_a_long_table_is_found(path: Path, columns: Table, expected: str | None) -> None:
-    assert find_id_column(sheet(path, columns), "ds") == expected
+def test_id_column_of_a_long_table_is_found(path: Path, columns: Table, expected: tuple[str, ...]) -> None:
+    assert find_id_columns(sheet(path, columns), "ds") == expected

@@ -118,6 +118,8 @@ def test_error_for_a_long_table_names_the_options(path: Path) -> None:
     assert refused(path, shops(), id_column="x", target_column="y") == (
         ":1: no column 'x'; columns: shop, day, sales, promo"
     )
+    skus = ["day,shop,sku,y", *(f"2024-01-{i + 1:02},{k % 2},{k // 2},{i}" for i in range(20) for k in range(4))]
+    assert refused(path, skus).endswith("? Join shop and sku in one column for --id-column; --target-column y")
     no_time = ["shop,sales", "1,5.5", "1,4.5", "2,3.5"]
     assert refused(path, no_time, **LONG) == ":1: a long table needs a time column; --time-column names it"
 

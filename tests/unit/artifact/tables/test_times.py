@@ -37,6 +37,7 @@ EAST = timezone(timedelta(hours=2))
         ("2024-Q2", datetime(2024, 4, 1)),
         ("2024q2", datetime(2024, 4, 1)),
         ("2024 Q2", datetime(2024, 4, 1)),
+        ("Q2 2024", datetime(2024, 4, 1)),
     ],
 )
 def test_time_stamps_have_many_forms(text: str, expected: datetime) -> None:
