@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations, islice, pairwise
 from typing import Any
 
 from artifact.errors import InputError
@@ -21,10 +21,16 @@ TIME_NAMES = re.compile(
 """Names of time columns, in lower case."""
 COUNTER_NAMES = frozenset(("index", "idx", "id", "row", "row_id", "rowid", "rownames", "row_number", "no", "nr", "#"))
 """Names of columns that number the rows, in lower case."""
+FEW_STAMPS = 0.8
+"""Maximum share of different time stamps in what may be a long table."""
+MOST_IDS = 8
+"""Maximum number of columns that are tried as names of series."""
 UNNAMED = re.compile(r"|Unnamed: ?\d+(?:_level_\d+)?|level_\d+|__index_level_\d+__")
 """Names that pandas gives to an index without a name."""
 SAMPLE = 100
 """Number of cells by which text is told from times."""
+SPREAD = 500
+"""Number of cells by which text is told from numbers."""
 DATE_LIKE = re.compile(r".*\d[-/.: ]\d.*", re.ASCII | re.DOTALL)
 NUMBER_LIKE = re.compile(r"[^\w\s]*\s*[+-]?\d[\d.,'_ \u00a0\u202f]*\s*[^\w\s]*|[+-]?inf(?:inity)?", re.IGNORECASE)
 """A number in another notation, such as 1,234.5 or 12 %: an error, not a text."""
@@ -97,8 +103,8 @@ def _find_time(sheet: Sheet, names: Sequence[str], layout: Layout) -> str | None
     if layout.id_column:
         index = sheet.columns.index(layout.id_column)
         rows = tuple(row for row in rows if row[index] == rows[0][index])
-    texts = {name: _texts([row[sheet.columns.index(name)] for row in rows]) for name in names}
-    stamped = [name for name in names if _share(texts[name][:SAMPLE], layout) > 0.5]
+    cells = {name: [row[sheet.columns.index(name)] for row in rows] for name in names}
+    stamped = [name for name in names if _share(_texts(cells[name], SAMPLE), layout) > 0.5]
     if stamped:
         named = [name for name in stamped if _is_time_name(name)]
         if len(stamped) == 1 or stamped[0] == sheet.columns[0]:
@@ -108,6 +114,7 @@ def _find_time(sheet: Sheet, names: Sequence[str], layout: Layout) -> str | None
         raise InputError(
             f"{sheet.place}: the columns {', '.join(named or stamped)} hold times; --time-column names the time column"
         )
+    texts = {name: _texts(column) for name, column in cells.items()}
     found = _numbered_time(sheet, texts)
     return _unreadable_time(sheet, texts) if found is None else found
 
@@ -135,9 +142,9 @@ def _unreadable_time(sheet: Sheet, texts: Mapping[str, Sequence[str]]) -> str | 
     return None
 
 
-def _texts(cells: Sequence[Any]) -> list[str]:
-    """The cells that are not missing, as texts."""
-    return [text_of(cell) for cell in cells if not is_missing(cell)]
+def _texts(cells: Sequence[Any], most: int | None = None) -> list[str]:
+    """The cells that are not missing, up to a number of them, as texts."""
+    return list(islice((text_of(cell) for cell in cells if not is_missing(cell)), most))
 
 
 def _share(texts: Sequence[str], layout: Layout) -> float:
@@ -181,15 +188,16 @@ def _is_index(name: str, cells: Sequence[Any], *, is_first: bool, is_timed: bool
 
 
 def _is_text(cells: Sequence[Any], *, has_commas: bool) -> bool:
-    """Whether most cells are neither numbers nor meant as numbers."""
+    """Whether most cells, of SPREAD over the column, are neither numbers nor meant as numbers."""
     known = [cell for cell in cells if not is_missing(cell)]
+    known = known[:: max(1, len(known) // SPREAD)]
     numbers = sum(
         number_of(cell, has_commas=has_commas) is not None
         or (not isinstance(cell, bool) and NUMBER_LIKE.fullmatch(text_of(cell)) is not None)
         for cell in known
     )
-    dates = sum(is_year_last(text_of(cell)) or parse_time(text_of(cell)) is not None for cell in known[:SAMPLE])
-    return bool(known) and (2 * numbers < len(known) or 2 * dates > len(known[:SAMPLE]))
+    dates = sum(is_year_last(text_of(cell)) or parse_time(text_of(cell)) is not None for cell in known)
+    return bool(known) and (2 * numbers < len(known) or 2 * dates > len(known))
 
 
 def find_id_columns(sheet: Sheet, time: str) -> tuple[str, ...]:
@@ -198,6 +206,8 @@ def find_id_columns(sheet: Sheet, time: str) -> tuple[str, ...]:
     Returns two columns if it takes both to name a series, and none if no table of this kind is seen.
     """
     stamps = [text_of(cell) for cell in sheet.column(time)]
+    if len(set(stamps)) > FEW_STAMPS * len(stamps):
+        return ()
     texts = {name: [text_of(cell) for cell in sheet.column(name)] for name in sheet.columns}
     candidates = list[tuple[bool, int, str]]()
     for name, cells in texts.items():
@@ -207,7 +217,7 @@ def find_id_columns(sheet: Sheet, time: str) -> tuple[str, ...]:
         is_text = not _mostly(NUMBER, cells)
         if not is_text or _is_text(sheet.column(name), has_commas=sheet.has_decimal_commas):
             candidates.append((not is_text, count, name))
-    names = [name for _, _, name in sorted(candidates)]
+    names = [name for _, _, name in sorted(candidates)][:MOST_IDS]
     for found in [*((name,) for name in names), *combinations(names, 2)]:
         if len(set(zip(stamps, *(texts[name] for name in found), strict=True))) == len(stamps):
             return found
