@@ -8,6 +8,11 @@
     values       cells -> texts, labels, numbers
     reading      chooses the reader of a file, and checks the columns that a task needs
     documents    files of one document each
+    series       all cells of a table of a series, and its numbers
+    times        cells -> time stamps
+    steps        time stamps -> their step, and the place of each on its grid
+    columns      finds the time and the channels
+    timeline     series at equal steps, for training and `predict`
 
 A row that cannot be read keeps its place as a `BadRow`: training stops at it, `predict` and `batch` write its error and
 go on.

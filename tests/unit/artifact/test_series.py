@@ -18,6 +18,7 @@ from artifact.series import (
     conformal_rank,
     continue_timestamps,
     impute,
+    names_of,
     parse_frequency,
     parse_start,
     read_window,
@@ -253,6 +254,14 @@ def test_error_does_not_decrease_with_the_level(seed: int, levels: list[float]) 
         ("1y", Step(months=12)),
         ("4q", Step(months=12)),
         ("YS", Step(months=12)),
+        ("W-SUN", Step(timedelta(days=7))),
+        ("2W-MON", Step(timedelta(days=14))),
+        ("QS-OCT", Step(months=3)),
+        ("BQE-DEC", Step(months=3)),
+        ("A-JUN", Step(months=12)),
+        ("YE-DEC", Step(months=12)),
+        ("BMS", Step(months=1)),
+        ("250ms", Step(timedelta(milliseconds=250))),
     ],
 )
 def test_frequency_is_a_number_and_a_unit_of_ours_or_of_pandas(text: str, step: Step) -> None:
@@ -277,6 +286,10 @@ def test_frequency_is_a_number_and_a_unit_of_ours_or_of_pandas(text: str, step: 
         "1h\n",
         "\u0661h",
         "1hh",
+        "W-OCT",
+        "QS-SUN",
+        "MS-OCT",
+        "D-SUN",
         "MIN",
     ],
 )
@@ -365,3 +378,27 @@ def test_count_between_times_that_are_not_whole_steps_apart_is_none(frequency: s
 def test_imputed_gaps_are_on_the_line_between_values_and_equal_to_the_nearest_at_the_ends() -> None:
     nan = float("nan")
     assert impute(np.array([nan, nan, 1, nan, nan, 4, 2, nan])).tolist() == [1, 1, 1, 2, 3, 4, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("60min", "1h"),
+        ("24h", "1d"),
+        ("1w", "7d"),
+        ("W-SUN", "7d"),
+        ("90s", "90s"),
+        ("QS-OCT", "1q"),
+        ("24mo", "2y"),
+        ("2B", "2b"),
+        ("1500ms", "1500ms"),
+    ],
+)
+def test_name_of_a_step_is_in_its_largest_unit(text: str, expected: str) -> None:
+    assert parse_frequency(text).name == expected
+    assert parse_frequency(expected) == parse_frequency(text)
+
+
+def test_names_of_columns_are_separated_by_commas() -> None:
+    assert names_of('a, b c ,"d,e",') == ("a", "b c", "d,e")
+    assert names_of("") == ()
