@@ -5,7 +5,7 @@ import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from prometheus_client import (
     CollectorRegistry,
@@ -35,7 +35,8 @@ RATIO = tuple(i / 10 for i in range(10))
 INFERENCE_ERRORS = ("raised", "non_finite", "crashed")
 PARSER_KILLS = ("time", "memory", "other")
 REJECTED = ("overloaded", "too_late", "deadline", "client_deadline", "shutting_down", "not_ready")
-NEUTRAL: Mapping[Callable[[Iterable[float]], float], float] = {sum: 0.0, max: -math.inf, min: math.inf}
+Aggregation: TypeAlias = Callable[[Iterable[float]], float]
+NEUTRAL: Mapping[Aggregation, float] = {sum: 0.0, max: -math.inf, min: math.inf}
 """Aggregation over workers -> its neutral value. With several workers, a removed series of a gauge gets this value, so
 that it does not change the aggregate. A sum then stays at 0; an infinite aggregate is not exposed."""
 EXPOSE_S = 1.0
@@ -54,6 +55,8 @@ class Definitions:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
+        self.aggregations: dict[Gauge, Aggregation] = {}
+        """How a gauge is aggregated, over the versions of a model as over workers."""
         self._define_requests()
         self._define_batches()
         self._define_documents()
@@ -62,20 +65,22 @@ class Definitions:
         self._define_models()
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"longdoc_{name}", text, labels, registry=self.registry)
+        return Counter(name, text, labels, registry=self.registry)
 
     def _histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        return Histogram(f"longdoc_{name}", text, labels, buckets=buckets, registry=self.registry)
+        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
 
-    def _gauge(self, name: str, text: str, over_workers: str, *labels: str) -> Gauge:
-        """A gauge; `over_workers` is how its values in several workers are combined: sum, max or min."""
-        mode = f"live{over_workers}"
-        return Gauge(f"longdoc_{name}", text, labels, multiprocess_mode=mode, registry=self.registry)  # type: ignore[arg-type]  # a Literal
+    def _gauge(self, name: str, text: str, over: Aggregation, *labels: str) -> Gauge:
+        """A gauge; `over` aggregates it over the versions of a model, and over workers: sum, max or min."""
+        mode = f"live{over.__name__}"
+        gauge = Gauge(name, text, labels, multiprocess_mode=mode, registry=self.registry)  # type: ignore[arg-type]  # a Literal
+        self.aggregations[gauge] = over
+        return gauge
 
     def _define_requests(self) -> None:
-        self.http_requests = self._counter("http_requests", "HTTP responses.", "route", "method", "code")
+        self.http_requests = self._counter("longdoc_http_requests", "HTTP responses.", "route", "method", "code")
         text = "Time from a complete request to its response."
-        self.duration = self._histogram("request_duration_seconds", text, SECONDS, "model", "task")
+        self.duration = self._histogram("longdoc_request_duration_seconds", text, SECONDS, "model", "task")
         stages = {
             "queue": "Longest time that a row of a request was queued.",
             "decode": "Time to convert documents to rows.",
@@ -83,52 +88,63 @@ class Definitions:
             "encode": "Time to convert outputs to a response.",
         }
         self.stages = {
-            stage: self._histogram(f"request_{stage}_seconds", text, SECONDS, "model") for stage, text in stages.items()
+            stage: self._histogram(f"longdoc_request_{stage}_seconds", text, SECONDS, "model")
+            for stage, text in stages.items()
         }
-        self.in_flight = self._gauge("requests_in_flight", "Requests in flight.", "sum", "model")
+        self.in_flight = self._gauge("longdoc_requests_in_flight", "Requests in flight.", sum, "model")
 
     def _define_batches(self) -> None:
-        self.queue_depth = self._gauge("queue_depth", "Queued rows.", "sum", "model")
-        self.queue_bytes = self._gauge("queue_bytes", "Bytes of the queued rows.", "sum", "model")
+        self.queue_depth = self._gauge("longdoc_queue_depth", "Queued rows.", sum, "model")
+        self.queue_bytes = self._gauge("longdoc_queue_bytes", "Bytes of the queued rows.", sum, "model")
         text = "Age of the oldest request with a queued row, without lines of uploads."
-        self.queue_oldest = self._gauge("queue_oldest_seconds", text, "max", "model")
-        self.batch_size = self._histogram("batch_size", "Rows per batch.", ROWS, "model")
-        self.batch_padding = self._histogram("batch_padding_ratio", "Share of a batch that is padding.", RATIO, "model")
+        self.queue_oldest = self._gauge("longdoc_queue_oldest_seconds", text, max, "model")
+        self.batch_size = self._histogram("longdoc_batch_size", "Rows per batch.", ROWS, "model")
+        self.batch_padding = self._histogram(
+            "longdoc_batch_padding_ratio", "Share of a batch that is padding.", RATIO, "model"
+        )
         text = "Batches; reason full, or drained if no other row was queued."
-        self.batches = self._counter("batches", text, "model", "reason")
-        self.rejected = self._counter("requests_rejected", "Requests rejected by the engine.", "model", "reason")
-        self.cancelled = self._counter("requests_cancelled", "Requests whose client disconnected.", "model", "stage")
+        self.batches = self._counter("longdoc_batches", text, "model", "reason")
+        self.rejected = self._counter(
+            "longdoc_requests_rejected", "Requests rejected by the engine.", "model", "reason"
+        )
+        self.cancelled = self._counter(
+            "longdoc_requests_cancelled", "Requests whose client disconnected.", "model", "stage"
+        )
 
     def _define_documents(self) -> None:
-        self.documents = self._counter("documents", "Answered documents and series.", "model")
-        self.document_bytes = self._histogram("document_bytes", "Length of documents.", BYTES, "model")
-        self.truncated = self._counter("documents_truncated", "Documents that were not read completely.", "model")
-        self.bytes_dropped = self._counter("bytes_dropped", "Bytes of documents that were not read.", "model")
+        self.documents = self._counter("longdoc_documents", "Answered documents and series.", "model")
+        self.document_bytes = self._histogram("longdoc_document_bytes", "Length of documents.", BYTES, "model")
+        self.truncated = self._counter(
+            "longdoc_documents_truncated", "Documents that were not read completely.", "model"
+        )
+        self.bytes_dropped = self._counter("longdoc_bytes_dropped", "Bytes of documents that were not read.", "model")
         text = "Distinct texts looked up in the cache of encodings."
-        self.cache_requests = self._counter("encoding_cache_requests", text, "model", "result")
-        self.cache_bytes = self._gauge("encoding_cache_bytes", "Size of the cache of encodings.", "sum", "model")
+        self.cache_requests = self._counter("longdoc_encoding_cache_requests", text, "model", "result")
+        self.cache_bytes = self._gauge("longdoc_encoding_cache_bytes", "Size of the cache of encodings.", sum, "model")
 
     def _define_failures(self) -> None:
         self.inference_errors = self._counter(
-            "inference_errors", "Requests that failed in the backend.", "model", "kind"
+            "longdoc_inference_errors", "Requests that failed in the backend.", "model", "kind"
         )
-        self.exports_refused = self._counter("exports_refused", "Exports that cannot be served.", "model", "reason")
+        self.exports_refused = self._counter(
+            "longdoc_exports_refused", "Exports that cannot be served.", "model", "reason"
+        )
 
     def _define_parser(self) -> None:
-        self.parser_jobs = self._counter("parser_jobs", "Bodies parsed in other processes.")
+        self.parser_jobs = self._counter("longdoc_parser_jobs", "Bodies parsed in other processes.")
         text = "Processes that ended while they parsed a body."
-        self.parser_kills = self._counter("parser_kills", text, "reason")
+        self.parser_kills = self._counter("longdoc_parser_kills", text, "reason")
         for reason in PARSER_KILLS:
             self.parser_kills.labels(reason)
         text = "Age of the oldest body that is not parsed yet."
-        self.parser_oldest = self._gauge("parser_oldest_seconds", text, "max")
+        self.parser_oldest = self._gauge("longdoc_parser_oldest_seconds", text, max)
 
     def _define_models(self) -> None:
         labels = ("model", "version", "task", "format", "device", "precision", "sha256")
-        self.model_info = self._gauge("model_info", "1 for each served version.", "max", *labels)
-        self.model_ready = self._gauge("model_ready", "1 if the model accepts requests.", "min", "model")
+        self.model_info = self._gauge("longdoc_model_info", "1 for each served version.", max, *labels)
+        self.model_ready = self._gauge("longdoc_model_ready", "1 if the model accepts requests.", min, "model")
         text = "Time to load, verify and warm up the model."
-        self.model_load = self._gauge("model_load_seconds", text, "max", "model")
+        self.model_load = self._gauge("longdoc_model_load_seconds", text, max, "model")
 
 
 class Metrics(Definitions):
@@ -161,14 +177,6 @@ class Metrics(Definitions):
         """Series of `http_requests`: the look-up in prometheus_client costs more than counting."""
         self.parser_age: Callable[[], float] = lambda: 0.0
         """Returns the value of `parser_oldest`; set by `service.parser`."""
-        self._over_versions: dict[Gauge, Callable[[Iterable[float]], float]] = {
-            self.queue_depth: sum,
-            self.queue_bytes: sum,
-            self.queue_oldest: max,
-            self.cache_bytes: sum,
-            self.model_ready: min,
-        }
-        """How a gauge is aggregated over the versions of a model, the same as over workers."""
 
     def count_response(self, route: str, method: str, code: int) -> None:
         """Count an HTTP response."""
@@ -191,14 +199,14 @@ class Metrics(Definitions):
     def remove_series(self, gauge: Gauge, *labels: str) -> None:
         """Remove a series of a gauge; with several workers, give it the neutral value (NEUTRAL) instead."""
         if self.is_shared:  # prometheus_client cannot remove a series from a shared file
-            gauge.labels(*labels).set(NEUTRAL[self._over_versions.get(gauge, max)])
+            gauge.labels(*labels).set(NEUTRAL[self.aggregations[gauge]])
         else:
             gauge.remove(*labels)
 
     def sample(self) -> None:
         """Update the watched gauges, aggregated over the versions of each model."""
         for (gauge, model), functions in self._watched.items():
-            gauge.labels(model).set(self._over_versions[gauge](function() for function in functions.values()))
+            gauge.labels(model).set(self.aggregations[gauge](function() for function in functions.values()))
         self.parser_oldest.set(self.parser_age())
 
     async def exposition(self) -> Content:

@@ -37,6 +37,7 @@ def set_worker(folder: Path, index: int) -> None:
     except OSError as error:
         raise OSError(f"cannot keep metrics in {folder}: {error.strerror}") from None
     os.environ[SHARED] = str(folder)
+    # prometheus_client documents no way to name the files by anything but the process id
     values.ValueClass = values.MultiProcessValue(lambda: index)  # type: ignore[no-untyped-call]
 
 
