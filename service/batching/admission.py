@@ -10,6 +10,8 @@ from service.errors import Overloaded, RetryableError
 
 LONGEST_RETRY_S = 60
 """Maximum `Retry-After`."""
+MARGIN = 2.0
+"""Assumed cost of a request whose rows are not known, in average requests."""
 SAFETY_FACTOR = 0.5
 """Maximum estimated wait, as a share of the time left. Estimates err, and everything is slower under load."""
 
@@ -115,7 +117,10 @@ class Admission:
         return None
 
     def rejection_without_rows(self, left_s: float, *, is_long: bool = False) -> Rejection | None:
-        """As `rejection`, for an interactive request whose rows are not known yet: it is assumed to cost the average.
+        """As `rejection`, for an interactive request whose rows are not known yet.
+
+        It is assumed to cost MARGIN times the average: one that costs a little more than the average would else be
+        admitted here and rejected later, after its body was read and validated.
 
         Args:
             left_s: seconds until its deadline; a ClientLimit if that is the client's.
@@ -126,7 +131,7 @@ class Admission:
         if not queue.waiting_rows:
             return None
         # Rows and their sizes are not known: the request counts as one row of one byte.
-        return self.rejection(queue, queue.interactive, left_s, 1, 1, self._cost.request_seconds)
+        return self.rejection(queue, queue.interactive, left_s, 1, 1, MARGIN * self._cost.request_seconds)
 
     def retry_after_s(self) -> int:
         """Seconds until the current queues are computed, estimated from the measured time per row."""

@@ -8,6 +8,7 @@ import pytest
 
 from service.batching.admission import (
     LONGEST_RETRY_S,
+    MARGIN,
     SAFETY_FACTOR,
     Admission,
     ClientLimit,
@@ -133,11 +134,11 @@ def test_unread_request_is_accepted_if_the_queue_is_empty(waiting: Waiting) -> N
     assert waiting.admission.rejection_without_rows(0.001) is not None
 
 
-def test_unread_request_is_assumed_to_cost_the_average(waiting: Waiting) -> None:
+def test_unread_request_is_assumed_to_cost_more_than_the_average(waiting: Waiting) -> None:
     for _ in range(200):
         waiting.cost.record_request(2.0)
     waiting.put(2)
-    longest = (2 + 2.0) / 2 / SAFETY_FACTOR  # two queued rows and the request itself
+    longest = (2 + MARGIN * 2.0) / 2 / SAFETY_FACTOR  # two queued rows and the request itself
     assert waiting.admission.rejection_without_rows(longest + 0.01) is None
     rejection = waiting.admission.rejection_without_rows(longest - 0.01)
     assert rejection is not None
