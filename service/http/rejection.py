@@ -64,11 +64,12 @@ class RejectionMiddleware:
         left_s = deadline_s if asked_ms is None else limited(deadline_s, asked_ms / 1000)
         if not content_type.startswith(JSON):
             return engine.rejection(task, left_s, lambda: _asked_in_query(engine, task, query), _size(headers, query))
-        if not engine.may_reject(task, left_s):
-            return None
-        length = _number(headers.get("content-length"))  # the body names the model
-        body = await _peek(context, left_s) if length is not None and length <= PEEK_BYTES else None
-        return engine.rejection(task, left_s, lambda: _asked_in_json(engine, task, body))
+        error = engine.rejection(task, left_s)
+        length = _number(headers.get("content-length"))
+        if error is None and length is not None and length <= PEEK_BYTES and engine.may_reject(task, left_s):
+            body = await _peek(context, left_s)  # which names the model
+            error = engine.rejection(task, left_s, lambda: _asked_in_json(engine, task, body))
+        return error
 
 
 async def _peek(context: RequestContext, left_s: float) -> bytes | None:

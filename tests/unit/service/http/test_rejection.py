@@ -38,7 +38,7 @@ class FullEngine(Engine):
 
     def may_reject(self, task: str, left_s: float) -> bool:
         del task, left_s
-        return True
+        return self.error is not None
 
     def rejection(
         self,
