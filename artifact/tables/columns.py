@@ -32,7 +32,9 @@ SAMPLE = 100
 SPREAD = 500
 """Number of cells by which text is told from numbers."""
 DATE_LIKE = re.compile(r".*\d[-/.: ]\d.*", re.ASCII | re.DOTALL)
-NUMBER_LIKE = re.compile(r"[^\w\s]*\s*[+-]?\d[\d.,'_ \u00a0\u202f]*\s*[^\w\s]*|[+-]?inf(?:inity)?", re.IGNORECASE)
+NUMBER_LIKE = re.compile(
+    r"[^\w\s]*\s*[+-]?\d[\d.,'_ \u00a0\u202f]*(?:e[+-]?\d+)?\s*[^\w\s]*|[+-]?inf(?:inity)?", re.IGNORECASE
+)
 """A number in another notation, such as 1,234.5 or 12 %: an error, not a text."""
 
 

@@ -121,6 +121,12 @@ def test_unreadable_time_column_is_no_text(path: Path, cell: str) -> None:
     assert found(path, {"x": ["7:00 on day 5"] * COUNT, "load": LOAD}).time == "x"
 
 
+@pytest.mark.parametrize("exponent", [-300, -12, 9, 300])
+def test_numbers_in_scientific_notation_are_a_channel_in_the_first_column(path: Path, exponent: int) -> None:
+    columns: Table = {"a": [f"{1 + step % 7 / 8}e{exponent:+}" for step in range(COUNT)], "b": LOAD}
+    assert found(path, columns) == Columns(None, ("a", "b"), ())
+
+
 def test_channels_are_chosen(path: Path) -> None:
     columns: Table = {
         "load": LOAD,
