@@ -7,7 +7,7 @@ from service.app import create_app
 from service.metrics import Metrics
 from service.settings import Settings
 from service.wire.dependencies import require_key
-from tests.support.requests import receive_of, runtime_with
+from tests.support.contexts import receive_of, runtime_with
 
 
 def application(*routers: APIRouter, settings: Settings | None = None, metrics: Metrics | None = None) -> FastAPI:

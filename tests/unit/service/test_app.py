@@ -24,9 +24,9 @@ from service.runtime import Runtime
 from service.settings import Settings
 from service.wire.dependencies import require_key
 from tests.support.applications import BROKEN, application
+from tests.support.contexts import runtime_with
 from tests.support.models import classifier, serving
 from tests.support.problems import check_problem
-from tests.support.requests import runtime_with
 
 SECRET = Settings(api_keys=(SecretStr("secret"),))
 KEY = {"x-api-key": "secret"}

@@ -13,8 +13,8 @@ from service import runtime as runtimes
 from service.metrics import Metrics
 from service.runtime import Runtime
 from service.settings import Settings
+from tests.support.contexts import runtime_with
 from tests.support.models import backend_of, classifier
-from tests.support.requests import runtime_with
 from tests.support.waiting import PATIENCE_S, wait_until_async
 
 

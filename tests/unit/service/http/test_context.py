@@ -20,9 +20,9 @@ from service.wire.body import Body
 from service.wire.context import context_of
 from service.wire.responses import json_response
 from tests.support.applications import BROKEN, application, send_to
+from tests.support.contexts import receive_of
 from tests.support.models import classifier, serving
 from tests.support.problems import check_problem
-from tests.support.requests import receive_of
 
 SECRET = Settings(api_keys=(SecretStr("secret"),))
 routes = APIRouter()

@@ -15,8 +15,8 @@ from starlette.types import Receive, Scope, Send
 from service.metrics import Metrics
 from service.wire.context import context_of
 from tests.support.applications import BROKEN, application, send_to
+from tests.support.contexts import receive_of
 from tests.support.problems import check_problem
-from tests.support.requests import receive_of
 
 routes = APIRouter()
 

@@ -10,8 +10,8 @@ from service.metrics import Metrics
 from service.settings import Settings
 from service.wire.context import KEY
 from tests.support.applications import BROKEN, application
+from tests.support.contexts import context, receive_of, scope_of
 from tests.support.problems import check_problem
-from tests.support.requests import context, receive_of, scope_of
 
 OTHER, ALLOWED = "https://other.example", "https://allowed.example"
 SETTINGS = Settings(cors_origins=(ALLOWED,))

@@ -19,9 +19,9 @@ from service.metrics import Metrics
 from service.runtime import Runtime
 from service.settings import Settings
 from service.wire.context import KEY
+from tests.support.contexts import context, receive_of, scope_of
 from tests.support.models import ServingClient, backend_of, classifier, forecaster, serving
 from tests.support.problems import check_problem
-from tests.support.requests import context, receive_of, scope_of
 
 DEADLINE_S = 30.0
 TEXTS, SERIES = "/v1/classify", "/v1/forecast"

@@ -19,7 +19,7 @@ from service.http.tracing import TracingMiddleware
 from service.tasks.timing import Timing
 from service.wire.context import KEY, Inference, context_of
 from tests.support.applications import BROKEN, application
-from tests.support.requests import context
+from tests.support.contexts import context
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"

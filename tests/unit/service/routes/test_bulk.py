@@ -15,9 +15,9 @@ from service.routes import bulk
 from service.settings import Settings
 from service.tasks.classification import classify
 from service.wire.context import RequestContext
+from tests.support.contexts import context, receive_of, scope_of
 from tests.support.models import ServingClient, backend_of, classifier, serving
 from tests.support.problems import check_problem
-from tests.support.requests import context, receive_of, scope_of
 from tests.support.waiting import PATIENCE_S, wait_until_async
 
 NDJSON = {"content-type": "application/x-ndjson"}

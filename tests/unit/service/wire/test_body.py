@@ -9,7 +9,7 @@ from starlette.types import Message, Receive
 from service.errors import Overloaded, PayloadTooLarge
 from service.wire.body import Body, HeldBodies
 from service.wire.headers import first_headers
-from tests.support.requests import receive_of, scope_of
+from tests.support.contexts import receive_of, scope_of
 
 
 def body_of(bodies: HeldBodies, *parts: bytes, receive: Receive | None = None, **headers: str) -> Body:

@@ -5,7 +5,7 @@ from fastapi.routing import APIRoute
 from starlette.types import Scope
 
 from service.wire.context import KEY, context_of, path_of, route_of
-from tests.support.requests import context, scope_of
+from tests.support.contexts import context, scope_of
 
 
 def test_context_is_that_of_the_scope() -> None:

@@ -9,7 +9,7 @@ from starlette.types import Message
 
 from service.errors import MalformedInput, PayloadTooLarge
 from service.wire.decompression import IN_BYTES, OUT_BYTES, OVERHEAD_BYTES, Decompressor, coding_of
-from tests.support.requests import receive_of
+from tests.support.contexts import receive_of
 
 TEXT = b"A film to see twice, and twice again. " * 20_000
 PACKED = {"gzip": gzip.compress(TEXT, mtime=0), "x-gzip": gzip.compress(TEXT, mtime=0), "deflate": zlib.compress(TEXT)}

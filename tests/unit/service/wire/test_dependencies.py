@@ -29,8 +29,8 @@ from service.wire.dependencies import (
     require_key,
 )
 from tests.support.applications import application
+from tests.support.contexts import context, receive_of, runtime_with, scope_of
 from tests.support.models import classifier
-from tests.support.requests import context, receive_of, runtime_with, scope_of
 
 
 class Asked(BaseModel):

@@ -8,7 +8,7 @@ from starlette.types import Message
 
 from service.wire import disconnect
 from service.wire.disconnect import CancelOnDisconnect, cancel_on_disconnect
-from tests.support.requests import receive_of
+from tests.support.contexts import receive_of
 from tests.support.waiting import PATIENCE_S
 
 

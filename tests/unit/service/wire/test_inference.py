@@ -14,8 +14,8 @@ from service.tasks.timing import Timing
 from service.wire import disconnect
 from service.wire.context import RequestContext
 from service.wire.inference import model_fields, respond, run
+from tests.support.contexts import context, receive_of
 from tests.support.models import classifier
-from tests.support.requests import context, receive_of
 
 TIMING = Timing(decode=0.5, queue=1.0, compute=2.0)
 

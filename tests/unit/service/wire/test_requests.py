@@ -36,8 +36,8 @@ from service.wire.requests import (
 )
 from service.wire.schemas import ClassifyOptions, ClassifyRequest
 from tests.support import jobs
+from tests.support.contexts import context, receive_of
 from tests.support.growth import LINEAR, growth
-from tests.support.requests import context, receive_of
 from tests.support.waiting import PATIENCE_S
 
 JSON = {"content-type": "application/json"}

@@ -12,8 +12,8 @@ from service.settings import Settings
 from service.wire.requests import MAX_NUMBERS, NUMBER_BYTES
 from service.wire.responses import json_response
 from service.wire.vectors import check_vectors, encode_texts, write_vector
+from tests.support.contexts import context
 from tests.support.models import matcher
-from tests.support.requests import context
 
 MANIFEST = matcher().manifest
 assert isinstance(MANIFEST, MatcherManifest)
