@@ -169,10 +169,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Load the models, unless they are loaded already; serve; answer the requests in flight, and close."""
     if app.state.runtime is None:
         app.state.runtime = await asyncio.to_thread(Runtime.load, app.state.settings)
-    async with app.state.runtime.running():
-        yield
-    if app.state.tracing is not None and not app.state.runtime.must_stop_now:
-        app.state.tracing.close()
+    try:
+        async with app.state.runtime.running():
+            yield
+    finally:
+        if app.state.tracing is not None and not app.state.runtime.must_stop_now:
+            app.state.tracing.close()
 
 
 def _create_tracing(settings: Settings) -> "Tracing | None":

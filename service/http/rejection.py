@@ -1,4 +1,7 @@
-"""A middleware that rejects requests that would miss their deadline, before their bodies are read."""
+"""A middleware that rejects requests that would miss their deadline.
+
+Most are rejected before their bodies are read. A short JSON body is read if it decides which model is asked for.
+"""
 
 import asyncio
 from collections.abc import Mapping
