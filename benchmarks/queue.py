@@ -78,7 +78,7 @@ JOBS = (
         arguments=("--device", "{device}"),
         toy=("--device", "{device}", "--parts", "models", "--models", "exchange", "ili", "--batch-seconds", "0"),
     ),
-    arena("text", "Text, with the curve of Figure 3", 420, "text", "s3, as published", IMDB),
+    arena("text", "Text, with the curve of Figure 3", 840, "text", "s3, as published", IMDB),
     arena("text-others", "Text with other attentions", 2400, "text", "dba|softmax|skyformer", IMDB),
     Job(
         "text-rates",
