@@ -41,6 +41,9 @@ SWITCH_S = 0.0005
 ten times as long, which under load is longer than a batch."""
 YOUNG_OBJECTS = 20_000
 """New objects between two garbage collections; at Python's default of 700 there is one every few requests."""
+LISTENERS = 16
+"""Descriptors of the listening socket. uvloop accepts one connection of each per iteration of the event loop; with a
+single one, a new connection would wait for as many iterations as connections arrived before it."""
 ARRIVAL_S = 0.1
 """Time for the event loop to receive connections that were made just before the server stopped listening."""
 LAST_REQUESTS_S = 2.0
@@ -169,6 +172,11 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def duplicates(listener: socket.socket) -> list[socket.socket]:
+    """LISTENERS descriptors of a listening socket, for uvicorn, which closes them."""
+    return [listener.dup() for _ in range(LISTENERS)]
+
+
 def _cannot_listen(host: str, port: int, error: OSError) -> OSError:
     """An error that names the address and its settings."""
     return OSError(f"cannot listen on {host} (LONGDOC_HOST), port {port} (LONGDOC_PORT): {error.strerror}")
@@ -210,7 +218,7 @@ class _Lifecycle:
         if parent is not None:
             loop.add_reader(parent, self._stop_orphan, parent)
         server = _Server(config, listener)
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        serving = asyncio.create_task(server.serve(sockets=duplicates(listener)))
         stopping = asyncio.create_task(self._stop(server))
         host, port = listener.getsockname()[:2]
         if not self._settings.api_keys and host not in ("127.0.0.1", "::1"):

@@ -1,5 +1,7 @@
 """The server before it accepts requests: address, exports, collector."""
 
+import asyncio
+import contextlib
 import signal
 import socket
 import subprocess
@@ -9,11 +11,12 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+import uvloop
 
 from artifact.errors import BadExport
 from artifact.loading import LoadedModel
 from service import runtime
-from service.server import SIGNALS, bind, obeyed_signals, serve
+from service.server import SIGNALS, bind, duplicates, obeyed_signals, serve
 from service.settings import Settings
 from tests.support.paths import ROOT
 
@@ -120,6 +123,34 @@ def test_fastapi_is_not_imported_before_the_server_starts() -> None:
     code = "import sys, service.__main__, service.server; print('fastapi' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "False\n"
+
+
+def test_many_connections_are_accepted_per_iteration_of_the_event_loop() -> None:
+    accepted = list[asyncio.BaseTransport]()
+
+    class Accepting(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            accepted.append(transport)
+
+    async def iterations(listener: socket.socket, connections: int) -> int:
+        loop = asyncio.get_running_loop()
+        servers = [await loop.create_server(Accepting, sock=one) for one in duplicates(listener)]
+        with contextlib.ExitStack() as clients:
+            for _ in range(connections):
+                clients.enter_context(socket.create_connection(listener.getsockname()))
+            passed = 0
+            while len(accepted) < connections:
+                await asyncio.sleep(0)
+                passed += 1
+        for transport in accepted:
+            transport.close()
+        for server in servers:
+            server.close()
+        return passed
+
+    with bind("127.0.0.1", 0) as listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        listener.listen()
+        assert runner.run(iterations(listener, 64)) < 16  # one descriptor takes 64
 
 
 def test_ignored_sighup_stays_ignored() -> None:
