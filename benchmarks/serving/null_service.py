@@ -1,20 +1,25 @@
 """`python -m benchmarks.serving.null_service`: the server with a backend that computes nothing, or a baseline server.
 
---make ours: the full request path except the model. --make fastapi: a FastAPI route with pydantic body and response.
---make asgi: uvicorn alone, the lower bound of the overhead. Used by `benchmarks.serving.front_end`.
+--make ours: the full request path except the model. --make fastapi: a FastAPI application of the same shape, without
+batches. --make asgi: uvicorn alone, the lower bound of the overhead. Used by `benchmarks.serving.front_end`.
 """
 
 import argparse
 import dataclasses
 import time
+import uuid
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import orjson
 import uvicorn
-from fastapi import FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Request, Response, Security
+from fastapi.security import APIKeyHeader
+from prometheus_client import Counter, Histogram
 from pydantic import BaseModel
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import service.runtime
 import service.server
@@ -79,38 +84,71 @@ class Body(BaseModel):
     inputs: str
 
 
-class Score(BaseModel):
-    """Score of one label."""
-
-    label: str
-    score: float
+async def body_of(request: Request) -> Body:
+    """The validated body; a dependency, so that the key is checked before."""
+    return Body.model_validate_json(await request.body())
 
 
-class Result(BaseModel):
-    """Result of one document."""
-
-    label: str
-    score: float
-    scores: list[Score]
-    coverage: dict[str, int | str]
+router = APIRouter(dependencies=[Security(APIKeyHeader(name="X-API-Key", auto_error=False))])
 
 
-class Answer(BaseModel):
-    """Response body."""
-
-    model: str
-    version: int
-    results: list[Result]
-
-
-app = FastAPI()
-
-
-@app.post("/v1/classify")
-async def classify(body: Body) -> Answer:
+@router.post("/v1/classify")
+async def classify(body: Annotated[Body, Depends(body_of)]) -> Response:
     """Answer immediately."""
     assert body.inputs
-    return Answer.model_validate(ANSWER)
+    return Response(orjson.dumps(ANSWER), media_type="application/json")
+
+
+class RequestIdMiddleware:
+    """Adds an id and the time to every response."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        started, identifier = time.perf_counter(), uuid.uuid4().hex.encode()
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                timing = b"total;dur=%.2f" % (1000 * (time.perf_counter() - started))
+                message["headers"] += [(b"x-request-id", identifier), (b"server-timing", timing)]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class MetricsMiddleware:
+    """Counts responses and their seconds."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._responses = Counter("responses", "Responses", ["path", "status"])
+        self._seconds = Histogram("seconds", "Seconds of a response", ["path"])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        started, status = time.perf_counter(), 500
+
+        async def send_counted(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_counted)
+        finally:
+            self._responses.labels(scope["path"], status).inc()
+            self._seconds.labels(scope["path"]).observe(time.perf_counter() - started)
+
+
+def fastapi_app() -> FastAPI:
+    """An application as its users write it: a router with a key, a validated body, two middlewares; without batches."""
+    app = FastAPI()
+    app.include_router(router)
+    app.add_middleware(MetricsMiddleware)
+    app.add_middleware(RequestIdMiddleware)
+    return app
 
 
 async def bare(scope: Any, receive: Any, send: Any) -> None:
@@ -138,7 +176,7 @@ def main() -> None:
     if args.make == "ours":
         ours(args.port, args.batch_s)
     else:
-        uvicorn.run(app if args.make == "fastapi" else bare, port=args.port, access_log=False, lifespan="off")
+        uvicorn.run(fastapi_app() if args.make == "fastapi" else bare, port=args.port, access_log=False, lifespan="off")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ def test_report_shows_the_measurements(tmp_path: Path) -> None:
         measured,
         [
             "| ours, JSON | 2500 (2000 to 3000) | 0.50 |",
-            "Goal 8000: not reached.",
             "| served | 90 (80 to 95) | 0.90 |",
         ],
         tmp_path,
