@@ -17,7 +17,7 @@ from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import compile_path
 
@@ -73,6 +73,8 @@ TAGS = (
 """Groups of routes in the OpenAPI document, in its order."""
 DIALECTS = (OIP, kserve.DIALECT)
 """Formats of errors of paths that have their prefix and no route."""
+UNREADABLE = "There was an error parsing the body"
+"""Detail of FastAPI's error if reading a typed body raises an exception, which is its cause."""
 PREFLIGHT_AGE_S = 600
 """How long a browser may cache the response to a preflight request."""
 
@@ -167,13 +169,16 @@ def mount(app: Starlette, path: str, settings: Settings | None = None, *, runtim
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Load the models, unless they are loaded already; serve; answer the requests in flight, and close."""
-    if app.state.runtime is None:
+    given: Runtime | None = app.state.runtime
+    if given is None:
         app.state.runtime = await asyncio.to_thread(Runtime.load, app.state.settings)
+    runtime: Runtime = app.state.runtime
     try:
-        async with app.state.runtime.running():
+        async with runtime.running():
             yield
     finally:
-        if app.state.tracing is not None and not app.state.runtime.must_stop_now:
+        app.state.runtime = given  # so that the next lifespan, as in the next test, loads the models again
+        if app.state.tracing is not None and not runtime.must_stop_now:
             app.state.tracing.close()
 
 
@@ -202,7 +207,13 @@ def _key_dependencies(settings: Settings) -> Sequence[Dependency]:
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    """Answer an error in the format of the route's protocol."""
+    """Answer an error in the format of the route's protocol.
+
+    Raises: ClientDisconnect, LongdocError if reading a typed body raised them; `ErrorMiddleware` answers them.
+    """
+    is_wrapped = isinstance(error, HTTPException) and error.detail == UNREADABLE
+    if is_wrapped and isinstance(error.__cause__, ClientDisconnect | LongdocError):
+        raise error.__cause__
     response = error_response(request.scope, error, DIALECTS)
     if response.status_code == 405:
         response.headers["Allow"] = ", ".join(_methods(request))

@@ -20,6 +20,10 @@ log = logging.getLogger(__name__)
 REQUEST_ID = re.compile(r"[!-~]{1,128}")
 COUNTED_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 """Values of the label `method` in metrics; any other method counts as `other`."""
+NOT_LOADED = (
+    "the models are not loaded: they are by the lifespan of the application; in a test write `with TestClient(app)`, "
+    "and in another application `service.app.mount` instead of `app.mount`"
+)
 
 
 class ContextMiddleware:
@@ -36,17 +40,19 @@ class ContextMiddleware:
         self._bodies = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
+        """Handle one request. Raises: RuntimeError if the models are not loaded."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
+        runtime: Runtime | None = scope["app"].state.runtime
+        if runtime is None:
+            raise RuntimeError(NOT_LOADED)
         headers = first_headers(scope)
         given = headers.get("x-request-id", "")
         identifier = given if REQUEST_ID.fullmatch(given) else f"{random.getrandbits(128):032x}"
         id_token = request_id.set(identifier)
         trace_token = trace_id.set(trace_id.get() or trace_of(header_values(scope, b"traceparent")))
-        runtime: Runtime = scope["app"].state.runtime
         body = Body(self._bodies, scope, headers, receive)
         context = scope[KEY] = RequestContext(runtime, path_of(scope), scope["query_string"], headers, body, started)
         try:

@@ -53,6 +53,8 @@ class ErrorMiddleware:
             return
         except Exception as error:
             if not isinstance(error, LongdocError | HTTPException):
+                if Exception in scope["app"].exception_handlers:  # Starlette's own middleware calls it
+                    raise
                 log.exception("%s %s failed", scope["method"], route_of(scope) or "unmatched")
             if context.has_started and not context.has_ended:
                 raise  # the server closes the connection, so that the client notices the incomplete response

@@ -1,13 +1,14 @@
 """Error responses: maps each error to an HTTP status; each protocol has its own format of the body."""
 
-import http
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from http.client import responses
 from typing import Any
 
 from fastapi import APIRouter
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from fastapi.utils import is_body_allowed_for_status_code
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Scope
@@ -84,7 +85,8 @@ class Dialect:
 
     def answer(self, failed: Failure) -> Response:
         """The response to a failed request."""
-        response = self.write(failed)
+        has_body = is_body_allowed_for_status_code(failed.status)
+        response = self.write(failed) if has_body else Response(status_code=failed.status)
         response.headers.update(failed.headers)
         return response
 
@@ -97,7 +99,7 @@ class Dialect:
         return {status: self._response(status) for status in statuses or STATUSES}
 
     def _response(self, status: int) -> dict[str, Any]:
-        described: dict[str, Any] = {"description": http.HTTPStatus(status).phrase, "headers": HEADERS}
+        described: dict[str, Any] = {"description": responses[status], "headers": HEADERS}
         if status in RETRYABLE:
             described["headers"] = {**HEADERS, **RETRY_HEADERS}
         if status not in self.without_body:
@@ -118,7 +120,7 @@ def failure(error: Exception, path: str) -> Failure:
             headers["Accept-Encoding"] = ACCEPTED  # RFC 9110, 15.5.16
         return Failure(STATUS[type(error)], path, error.code, error.title, str(error), fields, headers)
     if isinstance(error, HTTPException):  # no such path, method not allowed; or from a route of the application
-        phrase = http.HTTPStatus(error.status_code).phrase
+        phrase = responses.get(error.status_code, "Error")
         code = phrase.lower().replace(" ", "_")
         return Failure(error.status_code, path, code, phrase, error.detail, headers=dict(error.headers or {}))
     detail = "the server failed; its log has the cause under this request id"

@@ -32,6 +32,7 @@ STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 quotation mark in it, and take a time that is quadratic in the length of the text."""
 MAX_LISTED_ERRORS = 1000
 """More validation errors are only counted: pydantic needs seconds to describe a million of them."""
+NOT_JSON = "the body is not valid JSON in UTF-8"
 
 
 def parse_json(schema: type[M], body: bytes, *, strict: bool | None = True) -> M:
@@ -80,7 +81,7 @@ def invalid(error: ValidationError) -> Exception:
         return InvalidInput(message, [("body", message)])
     found = error.errors(include_url=False, include_context=False, include_input=False)
     if found[0]["type"] == "json_invalid":
-        return MalformedInput("the body is not valid JSON in UTF-8")
+        return MalformedInput(NOT_JSON)
     return refused([(place_of(e["loc"]), e["msg"]) for e in found])
 
 

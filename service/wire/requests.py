@@ -12,16 +12,16 @@ from pydantic import BaseModel, ValidationError
 from starlette.datastructures import QueryParams
 
 from artifact.encodings import MARK, codec_of, decode
-from artifact.errors import InvalidInput
+from artifact.errors import InvalidInput, LongdocError
 from artifact.matching import Text
-from service.errors import DeadlineExceeded, PayloadTooLarge, UnsupportedEncoding, UnsupportedMedia
+from service.errors import DeadlineExceeded, MalformedInput, PayloadTooLarge, UnsupportedEncoding, UnsupportedMedia
 from service.parser import Parser
 from service.settings import Settings
 from service.wire.context import RequestContext
 from service.wire.decompression import ACCEPTED, WINDOW_BITS
 from service.wire.disconnect import cancel_on_disconnect
 from service.wire.media import JSON, NDJSON, TEXT
-from service.wire.parsing import check_count, check_size, invalid, is_quick, parse_json, place_of, refused
+from service.wire.parsing import NOT_JSON, check_count, check_size, invalid, is_quick, parse_json, place_of, refused
 from service.wire.schemas import ClassifyOptions, ClassifyRequest
 
 M = TypeVar("M", bound=BaseModel)
@@ -219,6 +219,9 @@ def read_texts(settings: Settings, place: str, documents: Sequence[str]) -> list
     return [read_text(settings, f"{place}.{number}", document) for number, document in enumerate(documents)]
 
 
-def invalid_parameters(error: RequestValidationError) -> InvalidInput:
-    """Convert FastAPI's validation errors of headers, paths and queries, without the input."""
-    return refused([(place_of(tuple(e["loc"][1:])), e["msg"]) for e in error.errors()])
+def invalid_parameters(error: RequestValidationError) -> LongdocError:
+    """Convert FastAPI's validation errors of typed arguments, without the input."""
+    found = error.errors()
+    if found[0]["type"] == "json_invalid":
+        return MalformedInput(NOT_JSON)
+    return refused([(place_of(tuple(e["loc"][1:])), e["msg"]) for e in found])

@@ -10,21 +10,25 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, HTTPException
 from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
 from starlette.types import Message, Scope
 
 from artifact.errors import BadExport
 from artifact.loading import LoadedModel
 from service.app import create_app, mount
 from service.engine import loading
+from service.errors import PayloadTooLarge
+from service.metrics import Metrics
 from service.runtime import Runtime
 from service.settings import Settings
 from service.wire.dependencies import require_key
-from tests.support.applications import BROKEN, application
-from tests.support.contexts import runtime_with
+from tests.support.applications import BROKEN, application, send_to
+from tests.support.contexts import receive_of, runtime_with
 from tests.support.models import classifier, serving
 from tests.support.problems import check_problem
 
@@ -118,6 +122,92 @@ async def test_wrong_value_in_a_path_is_an_invalid_input_in_the_format_of_the_se
         problem = check_problem(await client.get("/numbers/secret"), 422, "invalid_input")
     assert problem["errors"][0]["loc"] == "number"
     assert "secret" not in problem["detail"]
+
+
+class Note(BaseModel):
+    """A body."""
+
+    text: str
+
+
+notes = APIRouter()
+
+
+@notes.post("/notes")
+async def post_note(note: Note) -> str:
+    """Read a typed argument."""
+    return note.text
+
+
+@notes.get("/refused")
+async def get_refused() -> None:
+    """Raise an error of its own because of one of the service."""
+    raise HTTPException(409, "ours") from PayloadTooLarge("theirs")
+
+
+@notes.get("/status/{status}")
+async def get_status(status: int) -> None:
+    """Raise an error with a status."""
+    raise HTTPException(status, "ours", {"x-ours": "yes"})
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "code"),
+    [
+        (b'{"text": "%s"}' % (b"a" * 100), {}, 413, "payload_too_large"),
+        (b"no gzip", {"content-encoding": "gzip"}, 400, "malformed_input"),
+        (b'{"text": ', {}, 400, "malformed_input"),
+        (b'{"text": 1}', {}, 422, "invalid_input"),
+    ],
+)
+async def test_errors_of_typed_bodies_are_those_of_other_bodies(
+    body: bytes, headers: dict[str, str], status: int, code: str
+) -> None:
+    app = application(notes, settings=Settings(max_body_bytes=50))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
+        sent = {"content-type": "application/json", **headers}
+        check_problem(await client.post("/notes", content=body, headers=sent), status, code)
+
+
+async def test_error_of_a_route_is_answered_whatever_its_cause() -> None:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(application(notes)), base_url="http://x") as client:
+        assert check_problem(await client.get("/refused"), 409, "conflict")["detail"] == "ours"
+
+
+async def test_disconnect_while_a_typed_body_is_read_is_counted_and_gets_no_response() -> None:
+    metrics = Metrics()
+    assert await send_to(application(notes, metrics=metrics), "/notes", receive_of()) == []
+    labels = {"route": "/notes", "method": "POST", "code": "499"}
+    assert metrics.registry.get_sample_value("longdoc_http_requests_total", labels) == 1
+
+
+@pytest.mark.parametrize(("status", "title"), [(418, "I'm a Teapot"), (499, "Error"), (520, "Error")])
+async def test_route_may_answer_with_any_status(status: int, title: str) -> None:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(application(notes)), base_url="http://x") as client:
+        found = await client.get(f"/status/{status}")
+    assert (found.status_code, found.headers["x-ours"]) == (status, "yes")
+    assert (found.json()["detail"], found.json()["title"]) == ("ours", title)
+
+
+@pytest.mark.parametrize("status", [204, 304])
+async def test_status_that_allows_no_body_has_none(status: int) -> None:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(application(notes)), base_url="http://x") as client:
+        found = await client.get(f"/status/{status}")
+    assert (found.status_code, found.headers["x-ours"], found.content) == (status, "yes", b"")
+    assert "content-length" not in found.headers
+
+
+async def test_application_may_handle_unknown_exceptions() -> None:
+    app = application(BROKEN)
+
+    @app.exception_handler(Exception)
+    async def answer(request: Request, error: Exception) -> PlainTextResponse:
+        return PlainTextResponse(f"{request.url.path}: {error}", 500)
+
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        assert (await client.get("/broken")).text == "/broken: secret cause"
+        check_problem(await client.post("/v1/classify", headers={"origin": "http://y"}), 403, "cross_origin")
 
 
 async def test_key_is_checked_before_the_route_is_called() -> None:
@@ -292,6 +382,24 @@ def test_lifespan_loads_serves_and_closes(exports: Path) -> None:
         assert runtime.engine.is_ready
     assert not runtime.engine.is_ready
     assert not runtime.models["mood"].batcher.is_ready
+
+
+def test_application_may_start_again(exports: Path) -> None:
+    """Tests that share an application each run its lifespan."""
+    app = create_app(Settings(exports=exports))
+    for _ in range(2):
+        with TestClient(app) as client:
+            found = client.post("/v1/classify", json={"inputs": "+"})
+            assert (found.status_code, found.headers.get("connection")) == (200, None)
+
+
+def test_application_whose_lifespan_does_not_run_says_so(exports: Path) -> None:
+    outer, app = FastAPI(), create_app(Settings(exports=exports))
+    outer.mount("/ml", app)
+    with pytest.raises(RuntimeError, match=r"with TestClient\(app\)"):
+        TestClient(app).get("/v1/models")
+    with TestClient(outer) as client, pytest.raises(RuntimeError, match=r"service.app.mount"):
+        client.post("/ml/v1/classify", json={"inputs": "+"})
 
 
 def test_models_that_are_loaded_already_are_served_and_closed() -> None:

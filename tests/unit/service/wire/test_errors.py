@@ -120,7 +120,9 @@ def test_path_in_an_error_is_the_one_below_the_root_path() -> None:
 
 
 def test_wrong_parameter_is_an_invalid_input() -> None:
-    found = failure(RequestValidationError([{"loc": ("query", "a"), "msg": "wrong", "input": "secret"}]), "/v1/x")
+    found = failure(
+        RequestValidationError([{"type": "missing", "loc": ("query", "a"), "msg": "wrong", "input": "secret"}]), "/v1/x"
+    )
     assert (found.status, found.code, found.fields) == (422, "invalid_input", [("a", "wrong")])
 
 

@@ -222,6 +222,10 @@ def test_texts_have_locations_and_limits() -> None:
 
 def test_parameters_that_fastapi_rejects_are_named_without_the_input() -> None:
     """A location begins with where the parameter is sent."""
-    error = RequestValidationError([{"loc": ("query", "top_k", 0), "msg": "wrong", "input": "secret"}])
-    assert invalid_parameters(error).errors == [("top_k.0", "wrong")]
+    error = RequestValidationError(
+        [{"type": "missing", "loc": ("query", "top_k", 0), "msg": "wrong", "input": "secret"}]
+    )
+    invalid = invalid_parameters(error)
+    assert isinstance(invalid, InvalidInput)
+    assert invalid.errors == [("top_k.0", "wrong")]
     assert str(invalid_parameters(error)) == "top_k.0: wrong"
