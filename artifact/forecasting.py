@@ -150,6 +150,6 @@ def check_channels(manifest: ForecasterManifest, names: Sequence[str] | None, co
 def check_levels(calibration: Calibration, levels: Sequence[float]) -> None:
     """Check the number of levels, and that the calibration bounds each of them. Raises: InvalidInput."""
     if len(levels) > MAX_LEVELS or len(set(levels)) < len(levels):
-        raise InvalidInput.at("quantiles", f"at most {MAX_LEVELS} different levels")
+        raise InvalidInput.at("quantiles", f"at most {MAX_LEVELS} levels, each once")
     for level in levels:
         conformal_rank(level, calibration.count)

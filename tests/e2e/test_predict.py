@@ -340,7 +340,7 @@ def test_bad_tables_and_options_of_series_are_rejected(
         (["--quantiles", "0"], "--quantiles: level 0.0 is outside"),
         (["--quantiles", "1.5"], "--quantiles: level 1.5 is outside"),
         (["--quantiles", "nan"], "--quantiles: level nan is outside"),
-        (["--quantiles", "0.5", "0.5"], "--quantiles: at most 20 different levels"),
+        (["--quantiles", "0.5", "0.5"], "--quantiles: at most 20 levels, each once"),
         (["--quantiles", "half"], "--quantiles"),
     ):
         check_refusal(call(FORECASTER, table, *arguments), capsys, words)
