@@ -4,6 +4,7 @@ FastAPI documents a body only if it reads it, before all dependencies. The path 
 describe them with `request_body` in `openapi_extra`.
 """
 
+import copy
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ def schema_of(body: Any, mode: Mode = "validation") -> dict[str, Any]:
         return dict(body)
     if isinstance(body, Lines):
         return {"type": "string", "contentMediaType": NDJSON, "contentSchema": schema_of(body.of, mode)}
-    return _schema_of_type(body, mode)
+    return copy.deepcopy(_schema_of_type(body, mode))
 
 
 @functools.cache

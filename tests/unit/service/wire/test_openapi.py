@@ -147,6 +147,11 @@ def test_limit_of_a_list_is_the_setting() -> None:
         assert LIMIT not in schema
 
 
+def test_schema_of_a_type_may_be_changed() -> None:
+    schema_of(Part)["$defs"].clear()
+    assert schema_of(Part)["$defs"]
+
+
 def test_schema_may_be_given_as_such() -> None:
     found = schema_of(BINARY_SCHEMA)
     assert (found, found is BINARY_SCHEMA) == (BINARY_SCHEMA, False)
