@@ -13,7 +13,9 @@ from typing_extensions import override
 from service.sharing import Content
 from service.wire.media import JSON
 
-NO_QUALITY = re.compile(r"\s*q\s*=\s*0(\.0*)?\s*")
+GZIP = re.compile(r"(?:^|,)\s*(gzip|\*)\s*((?:;[^,]*)?)(?=,|$)")
+"""In `Accept-Encoding`, gzip or any coding, with its parameters."""
+NO_QUALITY = re.compile(r";\s*q\s*=\s*0(?:\.0*)?\s*(?:;|$)")
 """Parameter of a content coding that a client does not accept."""
 
 
@@ -67,7 +69,7 @@ class SharedResponse(Response):
             await send({"type": "http.response.body"})
             return
         chunks = self._content.plain
-        if accepts_gzip(asked.get("accept-encoding", "")):
+        if accepts_gzip(", ".join(asked.getlist("accept-encoding"))):
             chunks = self._content.compressed
             fields.append((b"content-encoding", b"gzip"))
         fields.append((b"content-length", b"%d" % sum(map(len, chunks))))
@@ -80,8 +82,5 @@ class SharedResponse(Response):
 
 def accepts_gzip(header: str) -> bool:
     """Whether a client with this `Accept-Encoding` accepts gzip (RFC 9110, 12.5.3)."""
-    accepted = dict[str, bool]()
-    for part in header.lower().split(","):
-        coding, _, parameter = part.partition(";")
-        accepted[coding.strip()] = NO_QUALITY.fullmatch(parameter) is None
+    accepted = {coding: NO_QUALITY.search(parameters) is None for coding, parameters in GZIP.findall(header.lower())}
     return accepted.get("gzip", accepted.get("*", False))

@@ -57,6 +57,8 @@ async def messages_of(response: SharedResponse, method: str = "GET", **headers: 
         ("br, deflate", None),
         ("gzip;q=0", None),
         ("*, gzip; Q = 0.000", None),
+        ("gzip;q=0;x=1", None),
+        ("gzip;x=1;q=0", None),
         ("xgzip", None),
         ("gzip", "gzip"),
         ("br;q=1.0, GZIP;q=0.8", "gzip"),
