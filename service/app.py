@@ -117,6 +117,14 @@ def create_app(settings: Settings | None = None, *, runtime: Runtime | None = No
         app.include_router(router, dependencies=[] if router in OPEN else _key_dependencies(settings))
     # To Starlette, a request for the root path without its slash has an empty path.
     app.add_api_route("", page.get_page, methods=["GET", "HEAD"], include_in_schema=False)
+    app.router.add_api_route(
+        "",
+        root.post_task,
+        methods=["POST"],
+        include_in_schema=False,
+        dependencies=_key_dependencies(settings),
+        route_class_override=root.router.route_class,
+    )
     for kind in (LongdocError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _answer_error)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # FastAPI's documentation says so

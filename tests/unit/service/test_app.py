@@ -84,6 +84,14 @@ async def test_routes_below_a_root_path() -> None:
         assert check_problem(await client.get("/text/none"), 404, "not_found")["instance"] == "/none"
 
 
+async def test_root_path_needs_no_slash() -> None:
+    async with client_of(SECRET, root_path="/text") as client:
+        stranger = await client.post("/text", json={"inputs": "a"})
+        known = await client.post("/text", json={"inputs": []}, headers=KEY)
+    assert (stranger.status_code, known.status_code) == (401, 422)
+    assert set(known.json()) == {"error", "error_type"}
+
+
 async def test_variables_of_the_path_are_decoded_and_may_contain_a_colon() -> None:
     async with client_of() as client:
         assert (await client.get("/them/a%20b")).json() == "a b"
