@@ -14,7 +14,8 @@ from service.batching.admission import limited
 from service.engine.served import ServedModel
 from service.runtime import Runtime
 from service.wire.context import RequestContext, context_of
-from service.wire.parsing import parse_json
+from service.wire.headers import repeated_headers
+from service.wire.parsing import parse_json, refused
 from service.wire.requests import read_parsed
 
 M = TypeVar("M", bound=BaseModel)
@@ -28,8 +29,10 @@ async def get_runtime(request: Request) -> Runtime:
 
 
 async def get_context(request: Request) -> RequestContext:
-    """The request, with its deadline. Raises: InvalidInput if `X-Request-Timeout-Ms` is invalid."""
+    """The request, with its deadline. Raises: InvalidInput if that is invalid, or if a header is repeated."""
     context = context_of(request.scope)
+    if len(context.headers) < len(request.scope["headers"]) and (twice := repeated_headers(request.scope)):
+        raise refused([(name, "given more than once, with different values") for name in twice])
     now = asyncio.get_running_loop().time()
     context.deadline = now + context.runtime.settings.deadline_s
     if (text := context.headers.get(TIMEOUT_HEADER)) is not None:

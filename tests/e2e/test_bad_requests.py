@@ -64,6 +64,22 @@ def test_duplicate_and_unknown_parameters_are_rejected(client: httpx.Client) -> 
     check_problem(in_both, 422, "invalid_input")
 
 
+@pytest.mark.parametrize(
+    ("path", "name", "values"),
+    [
+        ("/v1/classify", "content-type", ("application/json", "text/plain")),
+        ("/v1/classify", "x-request-timeout-ms", ("1000", "0")),
+        ("/v2/models/imdb-s3/infer", "inference-header-content-length", ("2", "3")),
+    ],
+)
+def test_headers_that_contradict_each_other_are_rejected(
+    client: httpx.Client, path: str, name: str, values: tuple[str, str]
+) -> None:
+    response = client.post(path, content=b"{}", headers=[(name, value) for value in values])
+    assert response.status_code == 422
+    assert f"{name}: given more than once, with different values" in response.text
+
+
 def test_empty_document_is_rejected(client: httpx.Client) -> None:
     problem = check_problem(client.post("/v1/classify", content=b"", headers=TEXT), 422, "invalid_input")
     assert "empty" in problem["detail"]
