@@ -65,7 +65,7 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(default=8 * 2**20, gt=0)
     """Maximum size of a request body, compressed and decompressed."""
     max_held_bytes: int = Field(default=256 * 2**20, gt=0)
-    """Maximum bytes of all request bodies and upload lines in memory; requests beyond it get 429."""
+    """Maximum bytes of all request bodies and upload lines in memory; requests of over 64 KiB beyond it get 429."""
     max_document_bytes: int = Field(default=2**20, gt=0)
     """Maximum size of a document."""
     max_documents: int = Field(default=256, gt=0, le=50_000)

@@ -9,8 +9,9 @@ from starlette.types import Message, Receive, Scope
 from service.errors import Overloaded, PayloadTooLarge
 from service.wire.decompression import WINDOW_BITS, Decompressor, coding_of
 
-SMALL_RESPONSE_BYTES = 64 * 1024
-"""Smaller responses are not counted; a connection needs as much memory anyway."""
+SMALL_BYTES = 64 * 1024
+"""Smaller responses are not counted, and smaller bodies not rejected for what others hold: a connection needs as much
+memory anyway. Otherwise a few stalled uploads could have all requests rejected."""
 
 
 class HeldBodies:
@@ -112,7 +113,7 @@ class Body:
         self._is_over = self._held > self.bodies.max_body_bytes
         if self._is_over:
             raise self._too_large()
-        if self.bodies.held > self.bodies.max_held_bytes:
+        if self._held > SMALL_BYTES and self.bodies.held > self.bodies.max_held_bytes:
             self.check()
 
     def hold(self, size: int) -> None:
@@ -122,12 +123,12 @@ class Body:
 
     def hold_response(self, size: int) -> None:
         """Count the bytes of a response instead of those of the body."""
-        if size > SMALL_RESPONSE_BYTES:
+        if size > SMALL_BYTES:
             self.hold(size)
 
     def reserve(self, size: int) -> None:
         """Count a future response in advance. Raises: Overloaded if all requests together hold too many bytes."""
-        if size > SMALL_RESPONSE_BYTES:
+        if size > SMALL_BYTES:
             self.hold(self._held + size)
             self.check()
 

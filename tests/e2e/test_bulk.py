@@ -329,8 +329,10 @@ def test_details_of_answers_count_as_held_before_they_are_computed(
     path = f"/v1/classify?detail={str(detail).lower()}"
 
     def refusal() -> int:
-        """Post a body that is invalid; return the status."""
-        return server.post("/v1/classify", content=b"{", headers={"content-type": "application/json"}).status_code
+        """Post a body that is invalid and not small; return the status."""
+        return server.post(
+            "/v1/classify", content=b"{" + b" " * 2**17, headers={"content-type": "application/json"}
+        ).status_code
 
     with Wire(server.url) as wire:
         with server.held():

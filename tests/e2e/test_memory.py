@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import select
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -103,6 +104,19 @@ def test_concurrent_large_bodies_stay_within_the_memory_bound(parsing: Server, n
     statuses = asyncio.run(post_all())
     assert set(statuses) <= {200, 413, 422, 429}
     assert memory(parsing, "VmHWM") - idle < BOUND
+
+
+def test_stalled_uploads_that_hold_all_bytes_do_not_have_small_requests_rejected(start: Callable[..., Server]) -> None:
+    """A kilobyte is decompressed to the limit of all requests, and its upload never ends."""
+    held = 2**20
+    server = start("--max-held-bytes", str(held), "--deadline-s", "3600", "--drain-delay-s", "0")
+    packer = zlib.compressobj(wbits=31)
+    bomb = packer.compress(b" " * held) + packer.flush(zlib.Z_SYNC_FLUSH)
+    fields = {"transfer_encoding": "chunked", "content_encoding": "gzip", "content_type": "application/json"}
+    with Wire(server.url) as wire:
+        wire.send(request(body=None, **fields), chunked(bomb))
+        wait_until(lambda: server.post("/v1/classify", json={"inputs": "a" * 100_000}).status_code == 429)
+        assert server.post("/v1/classify", json={"inputs": "a" * 10_000}).status_code == 200
 
 
 def test_unread_responses_stay_within_the_memory_bound(start: Callable[..., Server]) -> None:

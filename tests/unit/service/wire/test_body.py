@@ -7,7 +7,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from service.errors import Overloaded, PayloadTooLarge
-from service.wire.body import Body, HeldBodies
+from service.wire.body import SMALL_BYTES, Body, HeldBodies
 from service.wire.headers import first_headers
 from tests.support.contexts import receive_of, scope_of
 
@@ -60,14 +60,16 @@ async def test_bodies_without_a_valid_content_length_are_counted(content_length:
 
 
 async def test_decompressed_size_is_counted() -> None:
-    bodies = HeldBodies(1000, 1500)
-    first, second = (body_of(bodies, gzip.compress(bytes(1000)), content_encoding="gzip") for _ in range(2))
-    assert b"".join([message["body"] for message in await read(first)]) == bytes(1000)
-    assert bodies.held == 1000
+    size = 2 * SMALL_BYTES
+    bodies = HeldBodies(size, size + SMALL_BYTES)
+    sent = gzip.compress(bytes(size))
+    first, second = (body_of(bodies, receive=receive_of(sent, leaves=False), content_encoding="gzip") for _ in range(2))
+    assert b"".join([message["body"] for message in await read(first)]) == bytes(size)
+    assert bodies.held == size
     with pytest.raises(Overloaded):
         await read(second)
     first.release()
-    assert bodies.held == 1000
+    assert bodies.held == size
 
 
 async def test_decompression_stops_at_the_limit() -> None:
@@ -97,14 +99,17 @@ async def test_raw_body_is_neither_decompressed_nor_counted() -> None:
 
 
 async def test_size_of_all_bodies_is_limited() -> None:
-    bodies = HeldBodies(10, 8)
-    await read(body_of(bodies, b"abcd"))
-    await read(body_of(bodies, b"efgh"))
-    late = body_of(bodies, b"i")
-    with pytest.raises(Overloaded, match="requests in progress hold 9 bytes; at most 8 are allowed"):
+    limit = 2 * SMALL_BYTES
+    bodies = HeldBodies(limit, limit)
+    for _ in range(2):
+        await read(body_of(bodies, bytes(SMALL_BYTES)))
+    late, small = body_of(bodies, bytes(SMALL_BYTES + 1)), body_of(bodies, bytes(SMALL_BYTES))
+    with pytest.raises(Overloaded, match=f"requests in progress hold 196609 bytes; at most {limit} are allowed"):
         await read(late)
     late.release()
-    assert bodies.held == 8
+    assert bodies.held == limit
+    await read(small)  # it takes no more memory than its connection
+    assert bodies.held == limit + SMALL_BYTES
 
 
 async def test_single_body_may_exceed_the_limit_of_all_bodies() -> None:
