@@ -39,7 +39,7 @@ class ErrorMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        context = context_of(scope)
+        context, app = context_of(scope), scope["app"]
         answered: Exception
         try:
             await self._app(scope, receive, send)
@@ -53,7 +53,7 @@ class ErrorMiddleware:
             return
         except Exception as error:
             if not isinstance(error, LongdocError | HTTPException):
-                if Exception in scope["app"].exception_handlers:  # Starlette's own middleware calls it
+                if Exception in app.exception_handlers:  # Starlette's own middleware calls it
                     raise
                 log.exception("%s %s failed", scope["method"], route_of(scope) or "unmatched")
             if context.has_started and not context.has_ended:

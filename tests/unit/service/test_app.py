@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from pydantic import BaseModel, SecretStr
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
-from starlette.types import Message, Scope
+from starlette.types import Message, Receive, Scope, Send
 
 from artifact.errors import BadExport
 from artifact.loading import LoadedModel
@@ -216,6 +216,18 @@ async def test_application_may_handle_unknown_exceptions() -> None:
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
         assert (await client.get("/broken")).text == "/broken: secret cause"
         check_problem(await client.post("/v1/classify", headers={"origin": "http://y"}), 403, "cross_origin")
+
+
+async def test_error_of_an_application_that_is_mounted_in_this_one_is_answered() -> None:
+    async def fail(scope: Scope, receive: Receive, send: Send) -> None:
+        del receive, send
+        scope["app"] = None  # as an application of another framework may do
+        raise RuntimeError("inner")
+
+    app = application()
+    app.mount("/inner", fail)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
+        check_problem(await client.get("/inner/it"), 500, "internal")
 
 
 async def test_key_is_checked_before_the_route_is_called() -> None:
