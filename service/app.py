@@ -47,15 +47,16 @@ if TYPE_CHECKING:
 
 ROUTERS: Sequence[APIRouter] = (
     *(module.router for module in (classify, matching, forecast, models)),
-    *(metadata.health, operations.router, page.router, docs.router),
+    *(metadata.health, operations.router, root.router, page.router, docs.router),
     *(module.router for module in (statistics, metadata, infer, config, repository, control)),
     kserve_v1.router,
     kserve.router,
     openai.router,
-    *(module.router for module in (info, scores, embed, root)),
+    *(module.router for module in (info, scores, embed)),
     info.health,
 )
-"""In the order in which they are matched: `/v2/models/stats` before `/v2/models/{name}`."""
+"""In the order in which they are matched: `/v2/models/stats` before `/v2/models/{name}`. The first route of a path
+decides the format of 405: of `/`, the route of its clients and not the page."""
 OPEN: Sequence[APIRouter] = (metadata.health, operations.router, page.router, docs.router, info.health)
 """Routers whose routes need no API key."""
 TAGS = (
@@ -116,7 +117,6 @@ def create_app(settings: Settings | None = None, *, runtime: Runtime | None = No
     for router in ROUTERS:
         app.include_router(router, dependencies=[] if router in OPEN else _key_dependencies(settings))
     # To Starlette, a request for the root path without its slash has an empty path.
-    app.add_api_route("", page.get_page, methods=["GET", "HEAD"], include_in_schema=False)
     app.router.add_api_route(
         "",
         root.post_task,
@@ -125,6 +125,7 @@ def create_app(settings: Settings | None = None, *, runtime: Runtime | None = No
         dependencies=_key_dependencies(settings),
         route_class_override=root.router.route_class,
     )
+    app.add_api_route("", page.get_page, methods=["GET", "HEAD"], include_in_schema=False)
     for kind in (LongdocError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _answer_error)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]  # FastAPI's documentation says so

@@ -84,6 +84,14 @@ async def test_routes_below_a_root_path() -> None:
         assert check_problem(await client.get("/text/none"), 404, "not_found")["instance"] == "/none"
 
 
+@pytest.mark.parametrize("path", ["/text", "/text/"])
+async def test_wrong_method_of_the_root_gets_the_error_of_its_clients(path: str) -> None:
+    async with client_of(root_path="/text") as client:
+        found = await client.delete(path)
+    assert (found.status_code, found.headers["allow"]) == (405, "GET, HEAD, POST")
+    assert set(found.json()) == {"error", "error_type"}
+
+
 async def test_root_path_needs_no_slash() -> None:
     async with client_of(SECRET, root_path="/text") as client:
         stranger = await client.post("/text", json={"inputs": "a"})
