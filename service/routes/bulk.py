@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 from artifact.classification import Options
 from artifact.encodings import MARK
 from artifact.errors import InvalidInput, LongdocError
+from service.batching.admission import ClientLimit, limited
 from service.engine.served import ServedClassifier
 from service.errors import (
     DeadlineExceeded,
@@ -65,6 +66,7 @@ class BulkResponse(Response):
         self._engine = context.runtime.engine
         self._settings = context.runtime.settings
         self._parser = context.runtime.parser
+        self._deadline_s = _deadline_s(context)
         self._path = context.path
         self._body = context.body
         self._body.unlimit()
@@ -199,12 +201,12 @@ class BulkResponse(Response):
 
         Raises: ShuttingDown, DeadlineExceeded, ClientDisconnect.
         """
-        loop, deadline_s = asyncio.get_running_loop(), self._settings.deadline_s
+        loop = asyncio.get_running_loop()
         while True:
             if self._engine.is_draining:
                 raise ShuttingDown("the server is shutting down; send this and the following lines to another server")
-            if self._waited_s > deadline_s:
-                raise DeadlineExceeded(f"no complete line arrived for {deadline_s:g} s")
+            if self._waited_s > self._deadline_s:
+                raise DeadlineExceeded(f"no complete line arrived for {self._deadline_s:g} s")
             since = loop.time()
             try:
                 async with asyncio.timeout(POLL_S):
@@ -244,7 +246,7 @@ class BulkResponse(Response):
     async def _parse(self, line: bytes) -> "_ParsedLine":
         """Parse a line. Raises: DeadlineExceeded, NotReady."""
         try:
-            async with asyncio.timeout(self._settings.deadline_s):
+            async with asyncio.timeout(self._deadline_s):
                 return await parse_or_offload(self._parser, _parse_line, line)
         except TimeoutError:
             raise DeadlineExceeded("the deadline passed before the line was parsed") from None
@@ -258,7 +260,8 @@ class BulkResponse(Response):
     async def _classify(self, document: bytes) -> dict[str, Any]:
         """Classify one document; retries while the queue is full."""
         loop, options, count = asyncio.get_running_loop(), self._options, count_items([document])
-        deadline = loop.time() + self._settings.deadline_s
+        now = loop.time()
+        deadline = limited(now + self._settings.deadline_s, now + self._deadline_s)
         while True:
             try:
                 (answer,), timing = await classify(
@@ -273,6 +276,13 @@ class BulkResponse(Response):
                 self._model.metrics.queue_seconds.observe(timing.queue)
                 self._model.metrics.compute_seconds.observe(timing.compute)
                 return await offload(count, answer.as_json, self._model.manifest.labels, options)
+
+
+def _deadline_s(context: RequestContext) -> float:
+    """Seconds until the deadline of each line: the client's, if it set one, or the server's."""
+    if isinstance(context.deadline, ClientLimit):
+        return round(context.deadline - asyncio.get_running_loop().time(), 3)
+    return context.runtime.settings.deadline_s
 
 
 class _ParsedLine(NamedTuple):

@@ -6,7 +6,7 @@ import json
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -252,10 +252,21 @@ def test_disconnect_ends_a_compressed_upload(start: Callable[..., Server]) -> No
     assert server.stop() == 0
 
 
-def test_stalled_upload_ends_at_the_deadline(start_controlled: Callable[..., ControlledServer]) -> None:
-    server = start_controlled("--drain-delay-s", "0", "--deadline-s", str(DEADLINE_S))
+@pytest.mark.parametrize(
+    ("flags", "headers"),
+    [
+        (("--deadline-s", str(DEADLINE_S)), {}),
+        (("--deadline-s", "3600"), {"x_request_timeout_ms": str(1000 * DEADLINE_S)}),
+    ],
+    ids=["server", "client"],
+)
+def test_stalled_upload_ends_at_the_deadline(
+    start_controlled: Callable[..., ControlledServer], flags: Sequence[str], headers: dict[str, str]
+) -> None:
+    server = start_controlled("--drain-delay-s", "0", *flags)
     with Wire(server.url) as wire:
-        wire.send(UPLOAD, chunked(jsonl({"text": "x"}) + b'{"text": '))
+        upload = request(body=None, content_type="application/x-ndjson", transfer_encoding="chunked", **headers)
+        wire.send(upload, chunked(jsonl({"text": "x"}) + b'{"text": '))
         assert wire.head()[0] == 200
         chunks = wire.chunks()
         first = next(chunks)
