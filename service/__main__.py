@@ -67,7 +67,18 @@ def _serve(arguments: list[str]) -> int:
         f"for large files on a Ray cluster; {PROGRAM} ray serves on a Ray cluster. Each has its own --help."
     )
     settings = _settings(Settings, arguments, PROGRAM, "Serve exports over HTTP.", epilog)
+    if settings.otlp_endpoint is not None:
+        _check_tracing(settings)
     return supervise(settings) if settings.workers > 1 else serve(settings)
+
+
+def _check_tracing(settings: Settings) -> None:
+    """Raise BadExport before models are loaded if tracing is misconfigured."""
+    from service.app import create_tracing  # not above: the server imports FastAPI while it loads models
+
+    tracing = create_tracing(settings)
+    assert tracing is not None
+    tracing.close()
 
 
 def _ray(arguments: list[str]) -> int:

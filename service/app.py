@@ -108,7 +108,7 @@ def create_app(settings: Settings | None = None, *, runtime: Runtime | None = No
         generate_unique_id_function=lambda route: route.name,
         lifespan=_lifespan,
     )
-    tracing = _create_tracing(settings)
+    tracing = create_tracing(settings)
     app.state.settings = settings
     app.state.tracing = tracing
     app.state.runtime = runtime
@@ -191,7 +191,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             app.state.tracing.close()
 
 
-def _create_tracing(settings: Settings) -> "Tracing | None":
+def create_tracing(settings: Settings) -> "Tracing | None":
     """Tracing, if `otlp_endpoint` is set. Raises: BadExport if OpenTelemetry is not installed or is misconfigured."""
     if settings.otlp_endpoint is None:
         return None

@@ -361,6 +361,7 @@ def test_missing_extra_and_wrong_variables_are_rejected() -> None:
         done = run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 2, done.stderr
         assert "Traceback" not in done.stderr
+        assert "loaded in" not in done.stderr, "models are loaded after the check"
         return done.stderr.splitlines()[-1]
 
     assert "pip install '.[otel]'" in refusal("sys.modules['opentelemetry.sdk'] = None")
