@@ -9,11 +9,9 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Security
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.params import Depends as Dependency
 from fastapi.routing import iter_route_contexts
-from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -115,14 +113,14 @@ def create_app(settings: Settings | None = None, *, runtime: Runtime | None = No
     app.state.keys = keys = Keys(settings.api_keys)
     app.state.document = docs.document_of(app)
     for router in ROUTERS:
-        app.include_router(router, dependencies=[] if router in OPEN else _key_dependencies(settings))
+        app.include_router(router, dependencies=[] if router in OPEN else [Depends(require_key)])
     # To Starlette, a request for the root path without its slash has an empty path.
     app.router.add_api_route(
         "",
         root.post_task,
         methods=["POST"],
         include_in_schema=False,
-        dependencies=_key_dependencies(settings),
+        dependencies=[Depends(require_key)],
         route_class_override=root.router.route_class,
     )
     app.add_api_route("", page.get_page, methods=["GET", "HEAD"], include_in_schema=False)
@@ -204,15 +202,6 @@ def create_tracing(settings: Settings) -> "Tracing | None":
         raise BadExport(message, "backend") from None
     except ValueError as error:  # an environment variable OTEL_... is invalid
         raise BadExport(f"otlp_endpoint is set; a variable of OpenTelemetry is invalid: {error}", "backend") from None
-
-
-def _key_dependencies(settings: Settings) -> Sequence[Dependency]:
-    """The check of the API key; if there are keys, with the headers that send one, for the OpenAPI document."""
-    headers = (
-        HTTPBearer(auto_error=False, scheme_name="bearer"),
-        APIKeyHeader(name="X-API-Key", auto_error=False, scheme_name="header"),
-    )
-    return [Depends(require_key), *(Security(header) for header in headers if settings.api_keys)]
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

@@ -6,6 +6,8 @@ import re
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Depends, Path
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
 from pydantic import BaseModel
 from starlette.requests import Request
 
@@ -15,6 +17,7 @@ from service.engine.served import ServedModel
 from service.runtime import Runtime
 from service.wire.context import RequestContext, context_of
 from service.wire.headers import repeated_headers
+from service.wire.openapi import BEARER
 from service.wire.parsing import parse_json, refused
 from service.wire.requests import read_parsed
 
@@ -48,12 +51,19 @@ CurrentRuntime = Annotated[Runtime, Depends(get_runtime)]
 Context = Annotated[RequestContext, Depends(get_context)]
 
 
-async def require_key(request: Request) -> None:
-    """Check the API key, before the body is read. Raises: Unauthorized.
+class RequireKey(SecurityBase):
+    """Checks the API key, before the body is read. The OpenAPI document shows the check if there are keys."""
 
-    An application can override this dependency.
-    """
-    request.app.state.keys.check(context_of(request.scope).headers)
+    scheme_name = BEARER
+    model = HTTPBearer()
+
+    async def __call__(self, request: Request) -> None:
+        """Check the key of a request. Raises: Unauthorized."""
+        request.app.state.keys.check(context_of(request.scope).headers)
+
+
+require_key = RequireKey()
+"""A dependency, which an application can override."""
 
 
 class JsonBody(Generic[M]):

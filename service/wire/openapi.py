@@ -34,6 +34,12 @@ PARAMETERS: Sequence[Mapping[str, Any]] = (
     },
 )
 """Headers of requests with a body. Declared as arguments, FastAPI would validate each of them for each request."""
+BEARER = "bearer"
+KEY_SCHEMES: Mapping[str, Any] = {
+    BEARER: {"type": "http", "scheme": "bearer"},
+    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
+"""How a client can send its API key; operations that need one have BEARER."""
 FASTAPI_ERRORS = ("HTTPValidationError", "ValidationError")
 
 
@@ -98,14 +104,24 @@ def json_body(schema: Any, example: Any) -> dict[str, Any]:
 def complete(document: dict[str, Any], settings: Settings) -> None:
     """Move all `$defs` of a document to its components, and write the limits of the settings into schemas.
 
-    Also remove FastAPI's 422 of every operation with parameters: routes declare errors themselves, in their format.
+    Also remove FastAPI's 422 of every operation with parameters: routes declare errors themselves, in their format. And
+    name all KEY_SCHEMES if there are keys, else none.
     """
+    schemes = KEY_SCHEMES if settings.api_keys else {}
     for operation in (operation for item in document["paths"].values() for operation in item.values()):
         if "HTTPValidationError" in str(operation["responses"].get("422")):
             del operation["responses"]["422"]
+        if {BEARER: []} in (needed := operation.pop("security", [])):
+            needed.remove({BEARER: []})
+            needed += [{name: []} for name in schemes]
+        if needed:
+            operation["security"] = needed
     found: dict[str, Any] = {}
     _complete(document, found, settings)
     components = document.setdefault("components", {})
+    others = {name: scheme for name, scheme in components.pop("securitySchemes", {}).items() if name != BEARER}
+    if schemes or others:
+        components["securitySchemes"] = {**schemes, **others}
     schemas = {**found, **components.get("schemas", {})}
     components["schemas"] = {name: schemas[name] for name in sorted(schemas) if name not in FASTAPI_ERRORS}
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import APIRouter, FastAPI, HTTPException
+from fastapi import APIRouter, Depends, FastAPI, HTTPException
 from fastapi.routing import iter_route_contexts
+from fastapi.security import HTTPBasic
 from fastapi.testclient import TestClient
 from pydantic import BaseModel, SecretStr
 from starlette.requests import Request
@@ -384,6 +385,18 @@ def test_keys_are_described_only_if_they_are_set(document: dict[str, Any]) -> No
     assert with_keys["paths"]["/v1/classify"]["post"]["security"] == [{name: []} for name in schemes]
     assert "security" not in with_keys["paths"]["/metrics"]["get"]
     assert "secret" not in json.dumps(with_keys)
+
+
+def test_keys_are_described_for_routes_of_an_application_too() -> None:
+    own = APIRouter(dependencies=[Depends(HTTPBasic())])
+    own.add_api_route("/own", get_other)
+    with_keys, without = application(notes, own, settings=SECRET).openapi(), application(notes, own).openapi()
+    ours: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]
+    assert with_keys["paths"]["/notes"]["post"]["security"] == ours
+    assert "security" not in without["paths"]["/notes"]["post"]
+    assert with_keys["paths"]["/own"]["get"]["security"] == [{"HTTPBasic": []}, *ours]
+    assert without["paths"]["/own"]["get"]["security"] == [{"HTTPBasic": []}]
+    assert set(without["components"]["securitySchemes"]) == {"HTTPBasic"}
 
 
 @pytest.fixture
