@@ -19,7 +19,7 @@ import uvicorn
 import uvloop
 from typing_extensions import override
 
-from service.http.protocol import BoundedProtocol
+from service.http.protocol import GuardedProtocol
 from service.metrics import Metrics
 from service.runtime import Runtime
 from service.settings import Settings
@@ -57,10 +57,6 @@ class _Server(uvicorn.Server):
     raises the signal again. This class serves these connections first.
     """
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
-        super().__init__(config)
-        self._listener = listener.dup()
-
     @override
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -70,13 +66,14 @@ class _Server(uvicorn.Server):
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, but serve the connections that the kernel has queued."""
+        listeners = [listener.dup() for listener in sockets or ()]
         for server in self.servers:
             server.close()
-        with self._listener:
-            self._listener.setblocking(False)
-            waiting = list(self._accept_rest())
-        for connection in waiting:
-            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+        for listener in listeners:
+            with listener:
+                waiting = list(_accept_rest(listener))
+            for connection in waiting:
+                await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
         if not self.force_exit:
             await asyncio.sleep(ARRIVAL_S)
             until = time.monotonic() + LAST_REQUESTS_S
@@ -86,18 +83,19 @@ class _Server(uvicorn.Server):
 
     def _has_unused_connection(self) -> bool:
         """Whether a connection has not sent its first request yet."""
-        return any(getattr(connection, "cycle", None) is None for connection in self.server_state.connections)
+        connections: Collection[object] = self.server_state.connections
+        return any(isinstance(each, GuardedProtocol) and not each.has_request for each in connections)
 
-    def _accept_rest(self) -> Iterator[socket.socket]:
-        """Accept the connections that the kernel has queued."""
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                yield self._listener.accept()[0]
+    def _protocol(self) -> GuardedProtocol:
+        return GuardedProtocol(self.config, self.server_state, app_state=self.lifespan.state)
 
-    def _protocol(self) -> asyncio.Protocol:
-        return self.config.http_protocol_class(  # type: ignore[call-arg]  # the class is known at run time only
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
+
+def _accept_rest(listener: socket.socket) -> Iterator[socket.socket]:
+    """Accept the connections that the kernel has queued."""
+    listener.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            yield listener.accept()[0]
 
 
 def serve(
@@ -205,7 +203,7 @@ class _Lifecycle:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            http=BoundedProtocol,
+            http=GuardedProtocol,
             ws="none",
             lifespan="on",
             timeout_keep_alive=KEEP_ALIVE_S,
@@ -217,7 +215,7 @@ class _Lifecycle:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the parent blocks them while it starts a worker
         if parent is not None:
             loop.add_reader(parent, self._stop_orphan, parent)
-        server = _Server(config, listener)
+        server = _Server(config)
         serving = asyncio.create_task(server.serve(sockets=duplicates(listener)))
         stopping = asyncio.create_task(self._stop(server))
         host, port = listener.getsockname()[:2]
