@@ -21,7 +21,7 @@ SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # Some container images set PYTHONDONTWRITEBYTECODE. Every process would then compile again what it imports: 6 seconds for PyTorch.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run env test test-slow test-docker test-kserve test-ray test-page test-proxy page check lock audit train export bench bench-peers gpu docker
+.PHONY: help run env test test-slow test-docker test-kserve test-ray test-page test-proxy test-uvicorn page check lock audit train export bench bench-peers gpu docker
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -99,6 +99,13 @@ test-proxy: .venv/dev/.installed  ## use the service through nginx, HAProxy and 
 	@PATH=$$PATH:/usr/sbin which nginx haproxy caddy openssl >/dev/null || { $(SUDO) apt-get update && \
 		$(SUDO) apt-get install --yes --no-install-recommends nginx haproxy caddy openssl; }
 	$(DEV)/python -m pytest -m proxy tests/e2e
+
+test-uvicorn: .venv/dev/.installed  ## test connections with the lowest and the newest uvicorn allowed
+	@for wanted in $$(sed -n 's/.*"uvicorn>=\(.*\)",.*/uvicorn==\1/p' pyproject.toml) uvicorn; do \
+		echo "$$wanted" && rm -rf .venv/uvicorn && \
+		$(DEV)/python -m pip install --quiet --no-deps --no-compile --target .venv/uvicorn "$$wanted" && \
+		PYTHONPATH=.venv/uvicorn $(DEV)/python -m pytest tests/unit/service/http/test_protocol.py tests/e2e/test_connections.py || exit; \
+	done
 
 page: page/node_modules/.package-lock.json  ## build the web page from page/ into service/page/; needs Node
 	npm run --prefix page build

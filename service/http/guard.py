@@ -1,6 +1,7 @@
 """A middleware that rejects requests before they are routed.
 
-It rejects those of an unknown version of HTTP, without one host, or from pages of other origins.
+It rejects those of an unknown version of HTTP, without one host, with an unknown transfer coding, or from pages of
+other origins.
 """
 
 from collections.abc import Collection
@@ -35,6 +36,9 @@ class GuardMiddleware:
             if scope["http_version"] not in VERSIONS:
                 raise HTTPException(505, "send HTTP/1.1")
             check_host(scope)
+            headers = context_of(scope).headers
+            if headers.get("transfer-encoding", "chunked").strip().lower() != "chunked":  # RFC 9112, 6.1
+                raise HTTPException(501, "the only supported transfer coding is chunked", {"connection": "close"})
             if scope["method"] == "POST":
-                self._origins.check(context_of(scope).headers)
+                self._origins.check(headers)
         await self._app(scope, receive, send)

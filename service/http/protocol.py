@@ -47,7 +47,7 @@ class GuardedProtocol(asyncio.Protocol):
         make: Any = self.parser
         self._inner = make(config=config, server_state=server_state, **kwargs)
         self._inner.app = self._watched(self._inner.app)
-        self._connections: set[Any] = server_state.connections  # type: ignore[assignment]
+        self._connections: set[Any] = server_state.connections
         self._idle_s = config.timeout_keep_alive
         self._received = b""
         self._reader = self._read()

@@ -167,6 +167,15 @@ def test_request_of_http_1_0_needs_no_host(server: Server) -> None:
         assert wire.send(b"GET /health HTTP/1.0\r\n\r\n").answer().status == 200
 
 
+def test_unknown_transfer_coding_is_rejected(server: Server) -> None:
+    with Wire(server.url) as wire:
+        head = request(body=None, transfer_encoding="gzip, chunked")
+        wire.send(head + chunked(b"\x1f\x8b") + LAST_CHUNK + request("/v1/models", None, "GET"))
+        answer = wire.answer()
+        assert (answer.status, answer.headers["connection"]) == (501, "close")
+        assert wire.has_ended()
+
+
 def test_impossible_content_length_is_rejected(server: Server) -> None:
     with Wire(server.url) as wire:
         assert wire.send(request(body=b"", content_length="9" * 5000) + b"abc").answer().status in (400, 413)

@@ -31,31 +31,6 @@ def test_rejected_request_does_not_affect_other_pipelined_requests(server: Serve
         assert [bytes_read(answers[0]), bytes_read(answers[3])] == [2, 4]
 
 
-def last_answer(wire: Wire) -> Answer:
-    """Return the final response to a client that has shut down its sending side, after any interim responses."""
-    answer = wire.answer()
-    while answer.status == 100:
-        answer = wire.answer()
-    assert wire.has_ended()
-    return answer
-
-
-def test_client_that_shuts_down_its_sending_side_gets_its_response(server: Server) -> None:
-    with Wire(server.url) as wire:
-        assert bytes_read(last_answer(wire.send_last(request(body=b"x" * 100_000)))) == 100_000
-    with Wire(server.url) as wire:
-        assert last_answer(wire.send_last(request("/v1/models", None, "GET"))).status == 200
-
-
-def test_lines_before_the_sending_side_is_shut_down_are_answered(server: Server) -> None:
-    lines = [json.dumps({"id": number, "text": "x" * 5000}) for number in range(200)]
-    with Wire(server.url) as wire:
-        wire.send_last(request(body="\n".join(lines).encode(), content_type="application/x-ndjson"))
-        answers = [json.loads(line) for line in last_answer(wire).body.splitlines()]
-    assert [answer["id"] for answer in answers] == list(range(200))
-    assert all("label" in answer for answer in answers)
-
-
 @pytest.mark.parametrize("sizes", [[1] * 30, [7, 11, 1], [30]])
 def test_chunked_body_is_read_whole(server: Server, sizes: list[int]) -> None:
     with Wire(server.url) as wire:

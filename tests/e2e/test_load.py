@@ -242,17 +242,6 @@ def test_disconnect_frees_the_queue(
     assert "Traceback" not in server.text()
 
 
-def test_shutting_down_the_sending_side_does_not_cancel_the_request(controlled: ControlledServer) -> None:
-    before = controlled.metric("longdoc_requests_cancelled_total")
-    with Wire(controlled.url) as wire:
-        with controlled.held():
-            wire.send_last(request(body=b"x"))
-            assert wire.answer().status == 100
-        assert wire.answer().status == 200
-        assert wire.has_ended()
-    assert controlled.metric("longdoc_requests_cancelled_total") == before
-
-
 def test_abandoned_upload_closes_its_connection(server: Server) -> None:
     before = server.descriptors()
     for _ in range(50):

@@ -50,6 +50,14 @@ async def test_unknown_version_of_http_is_rejected(version: str, status: int) ->
     assert sent[0]["status"] == status
 
 
+@pytest.mark.parametrize("coding", ["gzip, chunked", "GZIP,chunked", "identity, chunked"])
+async def test_unknown_transfer_coding_is_rejected(coding: str) -> None:
+    response = await ask("POST", "/none", ("host", "x"), ("transfer-encoding", coding))
+    check_problem(response, 501, "not_implemented")
+    assert response.headers["connection"] == "close"
+    assert (await ask("POST", "/none", ("host", "x"), ("transfer-encoding", "Chunked"))).status_code == 404
+
+
 @pytest.mark.parametrize("path", ["/v1/classify", "/none"])
 async def test_page_of_another_origin_cannot_post(path: str) -> None:
     check_problem(await ask("POST", path, ("host", "x"), ("origin", OTHER)), 403, "cross_origin")
