@@ -15,7 +15,7 @@
 import asyncio
 import re
 import sys
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 import uvicorn
@@ -34,19 +34,22 @@ HEAD = re.compile(rb"(?!CONNECT )(?:[!-~][^\r\n]*\r\n)++\r\n")
 BLANK_LINE = b"\r\n\r\n"
 FRAMING = re.compile(rb"\n(transfer-encoding|content-length):[ \t]*([^\r]*)")
 UPGRADE = re.compile(rb"\r\nupgrade:[^\r]*", re.IGNORECASE)
-FIRST_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]{0,1024})?\r\n")
+FIRST_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[^\r\n]{0,1024})?\r\n")
 NEXT_CHUNK = re.compile(rb"\r\n" + FIRST_CHUNK.pattern)
 
 
 class GuardedProtocol(asyncio.Protocol):
-    """One connection. It has the arguments of uvicorn's protocols, and is the transport of one of them."""
+    """One connection: the protocol of its transport, and the transport of uvicorn's protocol.
 
-    parser = AutoHTTPProtocol
+    It is one of the connections of uvicorn's server; `has_request` tells whether a request has arrived on it.
+    """
+
+    parser: Any = AutoHTTPProtocol
 
     def __init__(self, config: uvicorn.Config, server_state: ServerState, **kwargs: Any) -> None:
-        make: Any = self.parser
-        self._inner = make(config=config, server_state=server_state, **kwargs)
+        self._inner = self.parser(config=config, server_state=server_state, **kwargs)
         self._inner.app = self._watched(self._inner.app)
+        self.shutdown = self._inner.shutdown
         self._connections: set[Any] = server_state.connections
         self._idle_s = config.timeout_keep_alive
         self._received = b""
@@ -56,17 +59,16 @@ class GuardedProtocol(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         self.has_request = False
-        """Whether a request has arrived since the connection was made."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timeout for the first request."""
         self._transport, self._loop = transport, asyncio.get_running_loop()
         self.get_extra_info = transport.get_extra_info
         self.pause_reading, self.resume_reading = transport.pause_reading, transport.resume_reading
-        self.write = transport.write
+        self.write: Callable[[bytes], None] = transport.write
         self._inner.connection_made(self)
         self._connections.remove(self._inner)
-        self._connections.add(self)  # for `shutdown`
+        self._connections.add(self)
         self._close_after(self._idle_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -93,10 +95,6 @@ class GuardedProtocol(asyncio.Protocol):
         if self._write_timer is not None:
             self._write_timer.cancel()
 
-    def shutdown(self) -> None:
-        """Close the connection after the running request; called by uvicorn's server."""
-        self._inner.shutdown()
-
     def is_closing(self) -> bool:
         """Whether `close` was called, or the connection is lost."""
         return self._is_closing or self._transport.is_closing()
@@ -106,7 +104,7 @@ class GuardedProtocol(asyncio.Protocol):
         if self.is_closing():
             return
         self._is_closing = True
-        self.write = _drop  # the application may still respond
+        self.write = lambda _: None  # the application may still respond
         if self._in_body:
             self._transport.write_eof()
             self._transport.resume_reading()
@@ -169,11 +167,9 @@ class GuardedProtocol(asyncio.Protocol):
         """Pass one request on, and wait until it is answered."""
         head = yield from self._take_head()
         length = _body_length(head)
-        head = UPGRADE.sub(b"", head)
-        self._received = head + self._received
         self.has_request = self._in_body = True
         self._is_answered = self._has_response = False
-        yield from self._pass(len(head) + (length or 0))
+        yield from self._pass(length or 0, UPGRADE.sub(b"", head))
         if length is None:
             yield from self._pass_chunks()
         self._in_body = False
@@ -216,8 +212,7 @@ class GuardedProtocol(asyncio.Protocol):
         last = found[0] + b"\r\n"
         yield from self._pass(at)
         yield from self._take_to_blank_line()
-        self._received = last + self._received
-        yield from self._pass(len(last))
+        yield from self._pass(0, last)
 
     def _take_to_blank_line(self) -> Generator[None, None, bytes]:
         while (place := self._received.find(BLANK_LINE)) < 0 and len(self._received) <= MAX_HEAD_BYTES:
@@ -228,19 +223,16 @@ class GuardedProtocol(asyncio.Protocol):
         taken, self._received = self._received[:size], self._received[size:]
         return taken
 
-    def _pass(self, size: int) -> Generator[None]:
-        """Pass that many bytes on; drop them if the connection is to be closed."""
-        while size:
+    def _pass(self, size: int, head: bytes = b"") -> Generator[None]:
+        """Pass a head and that many received bytes on; drop them if the connection is to be closed."""
+        while head or size:
             part, self._received = self._received[:size], self._received[size:]
             size -= len(part)
-            if part and not self._is_closing:
-                self._inner.data_received(part)
+            if (head or part) and not self._is_closing:
+                self._inner.data_received(head + part)
+            head = part = b""  # held no longer, while this waits
             if size:
                 yield
-
-
-def _drop(data: bytes | bytearray | memoryview) -> None:
-    """Write nothing."""
 
 
 def _body_length(head: bytes) -> int | None:
@@ -250,10 +242,10 @@ def _body_length(head: bytes) -> int | None:
         raise _RefusedError(*MALFORMED)
     if not fields:
         return 0
-    name, value = fields[0]
+    name, value = fields[0][0], fields[0][1].rstrip(b" \t")
     if name == b"transfer-encoding":  # another coding is refused by uvicorn or the application, which closes
-        return None if value.strip() == b"chunked" else sys.maxsize
-    if not value.strip().isdigit() or len(value) > 18:
+        return None if value == b"chunked" else sys.maxsize
+    if not value.isdigit() or len(value) > 18:
         raise _RefusedError(*MALFORMED)
     return int(value)
 
