@@ -38,11 +38,12 @@ REFUSALS: dict[str, tuple[bytes, int, dict[str, str]]] = {
 
 
 class Application:
-    """Returns the request it got. /slow waits for the test, /big responds at length."""
+    """Returns the request it got. /slow and /wait wait for the test, /big responds at length."""
 
     def __init__(self) -> None:
         self.may_finish = asyncio.Event()
         self.asked: list[str] = []
+        self.answered: list[str] = []
         self.disconnected: list[str] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,6 +53,9 @@ class Application:
             response = Response(*REFUSALS[scope["path"]])
         elif scope["path"] == "/big":
             response = Response(BIG * 64)
+        elif scope["path"] == "/wait":
+            await self.may_finish.wait()
+            response = Response(b"late")
         elif scope["path"] == "/endless":
             response = StreamingResponse(self._endless())
         else:
@@ -61,6 +65,7 @@ class Application:
                 self.disconnected.append(scope["path"])
                 return
         await response(scope, receive, send)
+        self.answered.append(scope["path"])
 
     async def _endless(self) -> AsyncIterator[bytes]:
         """Yield parts of a response until the client disconnects."""
@@ -341,7 +346,6 @@ def test_requests_may_be_split_into_any_two_packets(served: Served, sent: bytes)
     "sent",
     [
         b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"nonsense\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\nA: b\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\rA: b\r\n\r\n",
@@ -377,22 +381,41 @@ def test_malformed_http_is_rejected_and_closes_the_connection(served: Served, se
     assert "/hidden" not in served.application.asked
 
 
-def test_malformed_body_gets_no_second_response(served: Served) -> None:
+def test_client_that_speaks_tls_is_rejected(served: Served) -> None:
+    with Wire(served.url) as wire:
+        assert wire.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").answer().status == 400
+        assert wire.has_ended()
+
+
+def test_response_after_a_malformed_body_is_dropped(served: Served) -> None:
+    with Wire(served.url) as wire:
+        wire.send(request("/wait", None, transfer_encoding="chunked"))
+        served.wait_for_request("/wait")
+        assert wire.send(b"zz\r\n").answer().status == 400
+        served.finish()
+        wait_until(lambda: served.application.answered == ["/wait"])
+        assert wire.has_ended()
+
+
+@pytest.mark.parametrize("more", [b"zz\r\n", b"1\r\nxx\r\n"])
+def test_malformed_body_gets_no_second_response(served: Served, more: bytes) -> None:
     with Wire(served.url) as wire:
         wire.send(request("/refuse", None, transfer_encoding="chunked") + chunked(b"hello"))
         assert wire.answer().status == 413
-        wire.send(b"zz\r\n" + request("/hidden"))
+        wire.send(more + request("/hidden"))
         assert wire.has_ended()
     assert served.application.asked == ["/refuse"]
 
 
 def test_headers_are_accepted_up_to_the_limit(served: Served) -> None:
-    allowed = "a" * (MAX_HEAD_BYTES - 500)
+    allowed = MAX_HEAD_BYTES - len(request("/long", None, x_long=""))
     with Wire(served.url) as wire:
-        wire.send(request("/1", BIG) + request(x_long=allowed) + request("/2"))
-        assert len(received(wire)["body"]) == len(BIG)
-        assert received(wire)["headers"]["x-long"] == allowed
-        assert received(wire)["path"] == "/2"
+        wire.send(request("/1", BIG) + request("/long", None, x_long="a" * allowed) + request("/2"))
+        assert [received(wire)["path"] for _ in range(3)] == ["/1", "/long", "/2"]
+        longer = request("/long", None, x_long="a" * (allowed + 1))
+        wire.send(longer[:-1])
+        served.wait_for_bytes(len(request("/1", BIG)) + MAX_HEAD_BYTES + len(request("/2")) + MAX_HEAD_BYTES)
+        assert wire.send(longer[-1:]).answer().status == 431
 
 
 @pytest.mark.parametrize("is_complete", [True, False])
