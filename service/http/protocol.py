@@ -165,11 +165,15 @@ class GuardedProtocol(asyncio.Protocol):
 
     def _read_request(self) -> Generator[None]:
         """Pass one request on, and wait until it is answered."""
-        head = yield from self._take_head()
+        size = yield from self._find_head()
+        head = self._received[:size]
         length = _body_length(head)
+        if UPGRADE.search(head):
+            head = UPGRADE.sub(b"", head)
+            self._received = head + self._received[size:]
         self.has_request = self._in_body = True
         self._is_answered = self._has_response = False
-        yield from self._pass(length or 0, UPGRADE.sub(b"", head))
+        yield from self._pass(len(head) + (length or 0))
         if length is None:
             yield from self._pass_chunks()
         self._in_body = False
@@ -183,7 +187,8 @@ class GuardedProtocol(asyncio.Protocol):
             yield
         self.resume_reading()
 
-    def _take_head(self) -> Generator[None, None, bytes]:
+    def _find_head(self) -> Generator[None, None, int]:
+        """Wait for a head; return its length."""
         while self._received[:1] in (b"", b"\r", b"\n"):
             self._received = self._received.lstrip(b"\r\n")  # empty lines are allowed before a request
             if not self._received:
@@ -192,9 +197,9 @@ class GuardedProtocol(asyncio.Protocol):
             raise _RefusedError(*MALFORMED)
         if BLANK_LINE not in self._received:
             self._close_after(HEAD_S)
-        head = yield from self._take_to_blank_line()
+        size = yield from self._find_blank_line()
         self._close_after(None)
-        return head
+        return size
 
     def _pass_chunks(self) -> Generator[None]:
         """Pass a chunked body on, without its trailers."""
@@ -211,26 +216,27 @@ class GuardedProtocol(asyncio.Protocol):
                 yield
         last = found[0] + b"\r\n"
         yield from self._pass(at)
-        yield from self._take_to_blank_line()
-        yield from self._pass(0, last)
+        size = yield from self._find_blank_line()
+        self._received = last + self._received[size:]
+        yield from self._pass(len(last))
 
-    def _take_to_blank_line(self) -> Generator[None, None, bytes]:
+    def _find_blank_line(self) -> Generator[None, None, int]:
+        """Wait for a blank line; return the number of bytes up to its end."""
         while (place := self._received.find(BLANK_LINE)) < 0 and len(self._received) <= MAX_HEAD_BYTES:
             yield
         size = place + len(BLANK_LINE)
         if place < 0 or size > MAX_HEAD_BYTES:
             raise _RefusedError(*TOO_LONG)
-        taken, self._received = self._received[:size], self._received[size:]
-        return taken
+        return size
 
-    def _pass(self, size: int, head: bytes = b"") -> Generator[None]:
-        """Pass a head and that many received bytes on; drop them if the connection is to be closed."""
-        while head or size:
+    def _pass(self, size: int) -> Generator[None]:
+        """Pass that many bytes on; drop them if the connection is to be closed."""
+        while size:
             part, self._received = self._received[:size], self._received[size:]
             size -= len(part)
-            if (head or part) and not self._is_closing:
-                self._inner.data_received(head + part)
-            head = part = b""  # held no longer, while this waits
+            if part and not self._is_closing:
+                self._inner.data_received(part)
+            part = b""  # to free the memory before the next part arrives
             if size:
                 yield
 
