@@ -39,10 +39,7 @@ NEXT_CHUNK = re.compile(rb"\r\n" + FIRST_CHUNK.pattern)
 
 
 class GuardedProtocol(asyncio.Protocol):
-    """One connection: the protocol of its transport, and the transport of uvicorn's protocol.
-
-    It is one of the connections of uvicorn's server; `has_request` tells whether a request has arrived on it.
-    """
+    """One connection: the protocol of its transport, and the transport of uvicorn's protocol."""
 
     parser: Any = AutoHTTPProtocol
 
@@ -59,6 +56,7 @@ class GuardedProtocol(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         self.has_request = False
+        """Whether a request has arrived since the connection was made."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the timeout for the first request."""
@@ -73,10 +71,9 @@ class GuardedProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers, and cancel the running request."""
+        self._close_after(None)
+        self.resume_writing()
         self._connections.discard(self)
-        for timer in (self._timer, self._write_timer):
-            if timer is not None:
-                timer.cancel()
         self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -243,17 +240,14 @@ class GuardedProtocol(asyncio.Protocol):
 
 def _body_length(head: bytes) -> int | None:
     """The length of the body of a request; None if it is chunked. Raises: _RefusedError."""
-    fields = FRAMING.findall(head.lower())
-    if not HEAD.fullmatch(head) or len(fields) > 1:
-        raise _RefusedError(*MALFORMED)
-    if not fields:
-        return 0
+    fields = FRAMING.findall(head.lower()) or [(b"content-length", b"0")]
     name, value = fields[0][0], fields[0][1].rstrip(b" \t")
-    if name == b"transfer-encoding":  # another coding is refused by uvicorn or the application, which closes
-        return None if value == b"chunked" else sys.maxsize
-    if not value.isdigit() or len(value) > 18:
+    is_valid = name == b"transfer-encoding" or (value.isdigit() and len(value) < 19)
+    if len(fields) > 1 or not is_valid or not HEAD.fullmatch(head):
         raise _RefusedError(*MALFORMED)
-    return int(value)
+    if name == b"content-length":
+        return int(value)
+    return None if value == b"chunked" else sys.maxsize  # another coding is refused behind, and the connection closed
 
 
 class _RefusedError(Exception):
