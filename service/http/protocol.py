@@ -1,6 +1,7 @@
 """Limits of a connection, in front of uvicorn's HTTP protocol. Used by `service.server`.
 
-`GuardedProtocol` passes the bytes of one request after the other on to uvicorn's protocol:
+`GuardedProtocol` passes the bytes of one request after the other on to uvicorn's protocol. Once bytes of the next
+request have arrived, nothing more is read until the running one is answered. Also:
 
 - The head (request line and headers) is passed on when it is complete. It must arrive within HEAD_S, and is limited to
   MAX_HEAD_BYTES; so are trailers, which are dropped. A connection without a request is closed like an idle one.
