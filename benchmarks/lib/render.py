@@ -10,12 +10,17 @@ from benchmarks.lib.benchmark import Benchmark
 
 
 def benchmark_of(program: str) -> Benchmark:
-    """Import a module's `BENCHMARK`. Raises: ImportError."""
+    """Import a module's `BENCHMARK`. Raises: ImportError if the program is in earlier revisions only."""
     spec = importlib.util.find_spec(program)
     is_package = spec is not None and spec.submodule_search_locations is not None
     found = importlib.import_module(f"{program}.__main__" if is_package else program).BENCHMARK
     assert isinstance(found, Benchmark)
     return found
+
+
+def is_kept(program: str) -> bool:
+    """Whether the program of a record is in this revision. Studies that are not run again have left it."""
+    return importlib.util.find_spec(program) is not None
 
 
 def main() -> None:
@@ -29,8 +34,11 @@ def main() -> None:
         parser.error(f"no record of {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
     for name in args.names or known:
         measured = record.read(name, args.out)
-        benchmark_of(measured.program).render(measured, args.out / name)
-        print(args.out / name)
+        if is_kept(measured.program):
+            benchmark_of(measured.program).render(measured, args.out / name)
+            print(args.out / name)
+        else:
+            print(f"{args.out / name}: its program is in revision {measured.revision}")
 
 
 if __name__ == "__main__":

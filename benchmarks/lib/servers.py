@@ -12,8 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.lib.processes import fields
-
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("onnxruntime", "uvicorn", "httptools", "uvloop", "fastapi", "numpy")
 """Packages whose versions affect the results."""
@@ -31,21 +29,9 @@ class Server:
 
     def rss_mib(self) -> float:
         """Resident memory of the process in MiB."""
-        return self._memory_mib("VmRSS")
-
-    def peak_rss_mib(self) -> float:
-        """Maximum resident memory of the process so far in MiB."""
-        return self._memory_mib("VmHWM")
-
-    def _memory_mib(self, field: str) -> float:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(rf"{field}:\s+(\d+) kB", status)
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
         return int(found[1]) / 1024 if found else float("nan")
-
-    def cpu_s(self) -> float:
-        """CPU time of the process so far in seconds."""
-        user, system = fields(Path(f"/proc/{self.process.pid}/stat"))[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def stop(self) -> int:
         """Send SIGTERM; returns the exit code."""

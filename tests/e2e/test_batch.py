@@ -22,9 +22,9 @@ from pyarrow import parquet
 import artifact
 from artifact.manifest import ForecasterManifest
 from benchmarks.lib.processes import descendants
-from benchmarks.lib.ray_cluster import PYTHON
 from tests.support.offline import OfflineForecaster, same_score
 from tests.support.paths import EXPORTS, ROOT
+from tests.support.ray_cluster import PYTHON
 from tests.support.ray_commands import start, title
 from tests.support.server import Server
 from tests.support.waiting import wait_until

@@ -13,10 +13,10 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from benchmarks.lib.ray_cluster import PYTHON, STOPPED_S, RayCluster
 from benchmarks.lib.servers import free_port
-from benchmarks.serving.node_failures import kill_under_load
+from tests.support.node_failures import kill_under_load
 from tests.support.paths import ROOT
+from tests.support.ray_cluster import PYTHON, STOPPED_S, RayCluster
 from tests.support.ray_commands import start
 from tests.support.server import Server
 from tests.support.telemetry import watched_telemetry

@@ -66,9 +66,8 @@ def test_workers_leave_no_files(telemetry: Telemetry, start: Callable[..., Serve
         ("-c", f"import artifact; artifact.load({str(MODEL)!r}).classify('Dull.')"),
         ("-m", "model", "export", "--help"),
         ("-c", "import benchmarks.models.inference_paths"),
-        ("-c", "import benchmarks.serving.classifiers"),
     ],
-    ids=["check", "predict", "artifact.load", "train, evaluate, export", "benchmark of models", "benchmark of servers"],
+    ids=["check", "predict", "artifact.load", "train, evaluate, export", "benchmark"],
 )
 def test_commands_leave_no_files(telemetry: Telemetry, arguments: tuple[object, ...]) -> None:
     """Each of them imports ONNX Runtime."""

@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lib.ray_cluster import PYTHON, TEST_CLUSTER
 from tests.support.paths import ROOT
+from tests.support.ray_cluster import PYTHON, TEST_CLUSTER
 
 
 def start(*arguments: object, address: str = "local", **options: Any) -> subprocess.Popen[str]:

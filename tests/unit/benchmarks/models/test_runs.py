@@ -11,7 +11,7 @@ import pytest
 from benchmarks.lib import record
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data
-from benchmarks.models import classification, forecasting, imdb_paper_cpu, matching, runs
+from benchmarks.models import classification, forecasting, matching, runs
 from benchmarks.models.runs import Case, fingerprint
 from model.config.recipes import find_recipe, load_recipe
 from model.training import checkpoint
@@ -57,7 +57,7 @@ class Trainer:
 def trainer(monkeypatch: pytest.MonkeyPatch) -> Trainer:
     trainer = Trainer()
     monkeypatch.setattr(runs, "train", trainer.train)
-    for module in (classification, forecasting, imdb_paper_cpu, matching):
+    for module in (classification, forecasting, matching):
         monkeypatch.setattr(module, "evaluate", trainer.evaluate)
     pairs = {"examples": 772, "accuracy": 0.75, "auc": 0.875}
     monkeypatch.setattr(classification, "tfidf", lambda: dict.fromkeys(classification.COMPARED, 87.5))
@@ -91,14 +91,6 @@ def run_benchmark(benchmark: Benchmark, out: Path) -> Data:
             [
                 f"| ettm2 | 96 |{' 0.560 ± 0.048 |' * 3} 0.539 | 0.192 | 0.203 | 0.750 | 0.500 |",
                 "at or below: S3Attention 5, FEDformer 5, repeat-last 16, linear map 0.",
-            ],
-        ),
-        (
-            imdb_paper_cpu.BENCHMARK,
-            3,
-            [
-                "| 0 | 0.5078 | 0.5078 | 0.6250 |",
-                "| mean ± sd | 0.516 ± 0.008 | 0.516 ± 0.008 | 0.625 ± 0.000 |",
             ],
         ),
         (
@@ -142,12 +134,12 @@ def test_recorded_run_is_not_trained_again(
 
 
 def test_run_of_a_changed_recipe_is_trained_again(trainer: Trainer, tmp_path: Path) -> None:
-    run_benchmark(imdb_paper_cpu.BENCHMARK, tmp_path)
-    path = tmp_path / "imdb_paper_cpu" / "data.json"
-    path.write_text(path.read_text().replace(imdb_paper_cpu.CASE.fingerprint, "another", 1))
-    data = run_benchmark(imdb_paper_cpu.BENCHMARK, tmp_path)
-    assert len(trainer.trained) == 4
-    assert [run["recipe"] for run in data["runs"]] == [imdb_paper_cpu.CASE.fingerprint] * 3
+    first = run_benchmark(matching.BENCHMARK, tmp_path)["runs"][0]["recipe"]
+    path = tmp_path / "matching" / "data.json"
+    path.write_text(path.read_text().replace(first, "another", 1))
+    data = run_benchmark(matching.BENCHMARK, tmp_path)
+    assert len(trainer.trained) == 7 + 1
+    assert [run["recipe"] for run in data["runs"]].count(first) == 3
 
 
 def test_fingerprint_depends_on_the_recipe_but_not_on_the_seed() -> None:

@@ -1,9 +1,9 @@
 """A Ray cluster of several nodes on one machine, which serves the exports; a program of its own.
 
-`python -m benchmarks.serving.ray_nodes EXPORTS PORT...` starts a node with one replica for each port, and writes a line
+`python -m tests.support.ray_nodes EXPORTS PORT...` starts a node with one replica for each port, and writes a line
 when all of them answer. Each line on standard input is a command, confirmed by a line: `kill INDEX` ends a node and all
 its processes, `add INDEX` starts it again. The end of the input stops the cluster. Started by
-`benchmarks.lib.ray_cluster`, in the environment of `make test-ray`.
+`tests.support.ray_cluster`, in the environment of `make test-ray`.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ from ray import serve
 from ray.cluster_utils import Cluster
 from ray.serve.config import HTTPOptions, ProxyLocation
 
-from benchmarks.lib.ray_cluster import wait_until_ready
 from service.scale.ray import NAME, RaySettings, create_application
+from tests.support.ray_cluster import wait_until_ready
 
 
 def main(exports: str, ports: list[int]) -> None:

@@ -1,29 +1,16 @@
-"""`python -m benchmarks.serving.node_failures`: requests lost when a node of a Ray cluster is killed under load.
+"""Kills a node of a Ray cluster while clients send requests, and counts those that are lost."""
 
-A cluster of two nodes on this machine, each with one replica and one proxy. Clients send requests to both nodes in turn
-and repeat a failed one once, at the other node. Under this load, one node is killed with all its processes. When the
-other node has answered some more requests, the clients stop and the node is started again. Needs the environment of
-`make test-ray`.
-"""
-
-import argparse
 import contextlib
-import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import httpx
-from tqdm import tqdm
 
-from benchmarks.lib.benchmark import Benchmark
-from benchmarks.lib.ray_cluster import RayCluster, versions_of_servers
-from benchmarks.lib.record import Data, Record
 from benchmarks.lib.servers import TEXT, document
-from benchmarks.lib.table import table
+from tests.support.ray_cluster import RayCluster
 
 BEFORE, AFTER = 100, 200
 """Requests that are answered before a node is killed, and after."""
@@ -109,55 +96,3 @@ def kill_under_load(cluster: RayCluster, clients: int) -> Load:
     finally:
         cluster.command("add", 1)
     return sending
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line options."""
-    parser.add_argument("--kills", type=int, default=10, help="default: %(default)s")
-    parser.add_argument("--clients", type=int, default=4, help="default: %(default)s")
-
-
-def measure(args: argparse.Namespace) -> Iterator[Data]:
-    """Requests of every kill."""
-    kills: list[Data] = []
-    servers = versions_of_servers()
-    with tempfile.TemporaryDirectory() as folder, RayCluster(Path(folder) / "log", 2) as cluster:
-        for _ in tqdm(range(args.kills), desc="kills"):
-            found = kill_under_load(cluster, args.clients)
-            counts = {"sent": found.sent, "repeated": found.repeated, "lost": found.lost.total()}
-            kills.append({**counts, "failed": dict(found.failed), "how_lost": dict(found.lost)})
-            yield {"kills": kills, "servers": servers}
-
-
-def report(record: Record) -> str:
-    """Report with one row per kill, and their sum."""
-    settings, kills = record.settings, record.data["kills"]
-
-    def row(name: str, of: Sequence[Data]) -> list[str]:
-        failed = sum((Counter(kill["failed"]) for kill in of), Counter[str]())
-        kinds = ", ".join(f"{kind} {count}" for kind, count in failed.most_common())
-        return [name, *(f"{sum(kill[key] for kill in of):,}" for key in ("sent", "repeated", "lost")), kinds]
-
-    rows = [row(str(number), [kill]) for number, kill in enumerate(kills, 1)]
-    servers = ", ".join(f"{name} {version}" for name, version in record.data["servers"].items())
-    return (
-        f"Two nodes with one replica and one proxy each, {settings['clients']} clients that send documents of 4,096 "
-        "bytes to both nodes in turn and repeat a failed request once, at the other node. One node is killed (SIGKILL "
-        f"to all its processes) when {BEFORE} requests have been answered; the load ends {AFTER} answers later. "
-        f"Servers and clients share {record.hardware['cores']} cores. Servers: {servers}.\n\n"
-        f"{table(['kill', 'sent', 'repeated', 'lost', 'first attempt failed with'], [*rows, row('all', kills)])}"
-    )
-
-
-BENCHMARK = Benchmark(
-    program="benchmarks.serving.node_failures",
-    title="Killed Ray nodes under load",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    packages=("httpx",),
-)
-
-if __name__ == "__main__":
-    BENCHMARK.main()

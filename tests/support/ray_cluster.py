@@ -1,46 +1,30 @@
-"""Ray clusters on this machine, in the environment of `make test-ray`. Used by benchmarks and tests."""
+"""Ray clusters on this machine, in the environment of `make test-ray`."""
 
 import contextlib
-import json
 import subprocess
 import time
 import urllib.request
 from pathlib import Path
 from typing import Self
 
-from benchmarks.lib.servers import PACKAGES as OF_SERVICE
 from benchmarks.lib.servers import ROOT, environment, free_port
 
 PYTHON = ROOT / ".venv" / "ray" / "bin" / "python"
 """Interpreter with Ray and the service; `make test-ray` installs it."""
-ENVIRONMENT = {
+TEST_CLUSTER = {
     "PYTHONPATH": str(ROOT),
     "RAY_AUTH_MODE": "disabled",
     "RAY_USAGE_STATS_ENABLED": "0",
     # The many processes of a cluster start slowly on few cores.
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
-}
-TEST_CLUSTER = {
-    **ENVIRONMENT,
     # By default, Ray's workers yield to every other process (nice 15), so that they hardly run on a busy machine.
     "RAY_worker_niceness": "0",
 }
-"""For clusters that are killed and watched, not measured."""
-PACKAGES = ("ray", *OF_SERVICE)
-"""Packages whose versions affect the results."""
 STOPPED_S = 120
 """Time limit in seconds of the end of a cluster."""
 READY_S = 120
 """Time limit in seconds of the first answer of a node."""
-
-
-def versions_of_servers() -> dict[str, str]:
-    """Versions of Python and of the packages that affect the results, in the environment of the servers."""
-    code = f"import json; from benchmarks.lib.provenance import versions; print(json.dumps(versions({PACKAGES!r})))"
-    done = subprocess.run([str(PYTHON), "-c", code], cwd=ROOT, capture_output=True, check=True, text=True)
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
 
 
 def is_ready(url: str) -> bool:
@@ -61,7 +45,7 @@ def wait_until_ready(url: str) -> None:
 
 
 class RayCluster:
-    """A cluster with a node, a replica and a proxy for each of `nodes`; `benchmarks.serving.ray_nodes` runs it.
+    """A cluster with a node, a replica and a proxy for each of `nodes`; `tests.support.ray_nodes` runs it.
 
     Raises: RuntimeError with its log if it does not start.
     """
@@ -70,7 +54,7 @@ class RayCluster:
         self.urls = [f"http://127.0.0.1:{free_port()}" for _ in range(nodes)]
         """Address of the proxy of each node."""
         ports = [url.rpartition(":")[2] for url in self.urls]
-        program = ("-m", "benchmarks.serving.ray_nodes")
+        program = ("-m", "tests.support.ray_nodes")
         with log.open("wb") as stream:
             self.process = subprocess.Popen(
                 [str(PYTHON), *program, str(ROOT / "exports"), *ports], env={**environment(), **TEST_CLUSTER},
