@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from artifact.arrays import Doubles
 from artifact.errors import InvalidInput
 from artifact.manifest import ForecasterManifest
-from artifact.series import Calibration, Doubles, Tails, Window, conformal_rank, read_window, unscale
+from artifact.series import Calibration, Tails, Window, conformal_rank, read_window, unscale
 
 MAX_LEVELS = 20
 MAX_IMPUTED = 0.1

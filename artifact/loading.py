@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from artifact.arrays import Floats
 from artifact.backends import create_backend
 from artifact.backends.base import LOAD_LIMIT_S, Array, Device, InferenceBackend, output_error
 from artifact.documents import pad_rows
@@ -30,7 +30,6 @@ from artifact.series import Calibration
 
 log = logging.getLogger(__name__)
 
-Floats = NDArray[np.float32]
 HEAD_ROWS = 256
 """Fixed batch size of a matcher's head; a pair's score then does not depend on the number of other pairs."""
 

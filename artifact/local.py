@@ -12,12 +12,13 @@ from typing import Any, TypeVar, get_args, overload
 
 import numpy as np
 
+from artifact.arrays import Floats
 from artifact.backends.base import BATCH_ROWS, batches_at_once
 from artifact.classification import Documents, Options
 from artifact.documents import OnOverflow, sigmoid
 from artifact.errors import InferenceFailed, InvalidInput, NonFiniteOutput
 from artifact.forecasting import Series, check_channels, check_levels, choose_horizon
-from artifact.loading import Floats, LoadedModel
+from artifact.loading import LoadedModel
 from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest, MatcherManifest
 from artifact.matching import Coverage, Ranking, ScoredPair, Text, Texts, pool_each
 from artifact.series import Calibration, Column, Tails

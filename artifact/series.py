@@ -11,9 +11,9 @@ from datetime import MAXYEAR, datetime, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
+from artifact.arrays import Doubles
 from artifact.errors import InvalidInput
 
-Doubles = NDArray[np.float64]
 Column = Sequence[float | None]
 """One channel, oldest value first; None or NaN where a value is missing."""
 

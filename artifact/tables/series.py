@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from artifact.arrays import Doubles
 from artifact.errors import InputError
 from artifact.manifest import is_text
 from artifact.tables.delimited import Delimited
@@ -21,7 +21,6 @@ from artifact.tables.table import BadRow, Cells, Table
 from artifact.tables.times import is_year_last, parse_time
 from artifact.tables.values import is_missing
 
-Doubles = NDArray[np.float64]
 LISTED = 10
 """Maximum number of places that an error names."""
 NUMBER = re.compile(r"[+-]?(?:\d+[.,]?\d*|[.,]\d+)(?:[eE][+-]?\d+)?", re.ASCII)

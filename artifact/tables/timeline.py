@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from artifact.arrays import Doubles
 from artifact.errors import InputError
 from artifact.manifest import is_text
 from artifact.series import IRREGULAR, Layout, parse_frequency
 from artifact.tables.columns import find_columns, find_id_columns
-from artifact.tables.series import Doubles, Sheet, listed_places, numbers, read_sheet
+from artifact.tables.series import Sheet, listed_places, numbers, read_sheet
 from artifact.tables.steps import Placement, infer_step, place
 from artifact.tables.times import NUMBER, TIME_FORMATS, is_year_last, numeric_reader, parse_time, text_of
 from artifact.tables.values import is_missing

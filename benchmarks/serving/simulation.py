@@ -25,8 +25,8 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from artifact.arrays import Floats
 from artifact.documents import cut
-from artifact.loading import Floats
 from benchmarks.lib.record import Data
 from service.batching.admission import Limits
 from service.batching.batcher import Batcher

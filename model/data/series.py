@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from tqdm import tqdm
 
+from artifact.arrays import Doubles, Floats
 from artifact.series import IRREGULAR, LARGEST, PLAIN, impute
 from artifact.tables.series import LISTED
 from artifact.tables.steps import infer_step
@@ -17,8 +17,6 @@ from artifact.tables.timeline import read_series, read_timeline, times_of
 from model.config.data import SeriesConfig
 from model.errors import UserError, reading
 
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 SplitName = Literal["train", "validation", "test"]
 
 BATCH = 128

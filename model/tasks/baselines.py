@@ -6,8 +6,8 @@ from datetime import timedelta
 import numpy as np
 from numpy.typing import NDArray
 
+from artifact.arrays import Doubles, Floats
 from artifact.series import IRREGULAR, parse_frequency
-from model.data.series import Doubles, Floats
 
 CHUNK = 2000
 """Windows per chunk of the computation."""

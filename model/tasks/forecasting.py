@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from artifact.arrays import Doubles, Floats
 from artifact.manifest import ArrayFile, CalibrationSource, Result, sha256_of
 from artifact.series import Calibration, calibrate
 from model.config.data import SeriesName
 from model.config.run import ForecastingRun
-from model.data.series import BATCH, Doubles, Floats, Series, SplitName, data_terms, load_series
+from model.data.series import BATCH, Series, SplitName, data_terms, load_series
 from model.errors import UserError
 from model.nn.forecaster import PaperForecaster, ResidualForecaster
 from model.tasks.base import Batch, ExportGraph, Run, Task, module_runs, write_arrays

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from artifact.arrays import Doubles
 from artifact.documents import cut, pad_rows, take
 from model.config.models import NgramViewConfig
 from model.nn.ngrams import NgramClassifier
@@ -45,10 +46,9 @@ MISSING = -10.0
 """Bias of a class without training documents."""
 
 Labels = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Score = Callable[[Floats, Labels], float]
+Score = Callable[[Doubles, Labels], float]
 """Logits and labels of held-out documents -> a number that is higher for better logits."""
-Scales = Callable[[Floats, Floats], Floats]
+Scales = Callable[[Doubles, Doubles], Doubles]
 """Documents of each class that contain each n-gram (R, classes) and documents of each class -> scales (R,)."""
 
 
@@ -71,9 +71,9 @@ class Fitted:
     """A fitted n-gram view: arguments of `NgramClassifier.fill`."""
 
     hashes: NDArray[np.int64]
-    scales: Floats
-    weights: Floats
-    bias: Floats
+    scales: Doubles
+    weights: Doubles
+    bias: Doubles
 
     def fill(self, model: NgramClassifier) -> None:
         """Copy the parameters into a model."""
@@ -101,7 +101,7 @@ class Counted:
         return len(np.unique(self.groups)) < len(self.groups)
 
     def features(
-        self, chosen: NDArray[np.int64], scales: Floats, *, sublinear: bool, discount: bool = False
+        self, chosen: NDArray[np.int64], scales: Doubles, *, sublinear: bool, discount: bool = False
     ) -> "csr_matrix":
         """Features (documents, chosen): mean over a document's windows of the scaled n-grams at unit length.
 
@@ -206,13 +206,13 @@ def _keys(hasher: WordHasher, windows: Sequence[bytes]) -> Iterator[NDArray[np.i
             bar.update(int(lengths.sum()))
 
 
-def inverse_document_frequency(of_class: Floats, sizes: Floats) -> Floats:
+def inverse_document_frequency(of_class: Doubles, sizes: Doubles) -> Doubles:
     """log((1 + N) / (1 + n_h)) + 1; N documents, n_h of which contain n-gram h."""
-    frequency: Floats = np.log((1 + sizes.sum()) / (1 + of_class.sum(1))) + 1
+    frequency: Doubles = np.log((1 + sizes.sum()) / (1 + of_class.sum(1))) + 1
     return frequency
 
 
-def evidence_frequency(of_class: Floats, sizes: Floats) -> Floats:
+def evidence_frequency(of_class: Doubles, sizes: Doubles) -> Doubles:
     """Inverse document frequency times the square root of the naive Bayes evidence of an n-gram.
 
     The evidence is the root mean square over the classes c of r_hc = log((n_hc + a_c) / N_c) less its mean over the
@@ -220,7 +220,7 @@ def evidence_frequency(of_class: Floats, sizes: Floats) -> Floats:
     """
     ratio = np.log((of_class + sizes / sizes.mean()) / sizes)
     ratio -= ratio.mean(1, keepdims=True)
-    scales: Floats = inverse_document_frequency(of_class, sizes) * np.sqrt(np.sqrt((ratio**2).mean(1)))
+    scales: Doubles = inverse_document_frequency(of_class, sizes) * np.sqrt(np.sqrt((ratio**2).mean(1)))
     return scales
 
 
@@ -228,14 +228,14 @@ SCALES: dict[str, Scales] = {"idf": inverse_document_frequency, "idf-evidence": 
 """Scales of n-grams, by name."""
 
 
-def g_squared(of_class: Floats, sizes: Floats) -> Floats:
+def g_squared(of_class: Doubles, sizes: Doubles) -> Doubles:
     """G^2 of n-grams: 2 sum_c n_hc log(n_hc N / (n_h N_c)), from (R, classes) and (classes,).
 
     Reference:  Dunning 1993, "Accurate Methods for the Statistics of Surprise and Coincidence".
     """
     expected = of_class.sum(1, keepdims=True) * sizes / sizes.sum()
     ratio = np.divide(of_class, expected, out=np.ones_like(of_class), where=of_class > 0)
-    values: Floats = 2 * (of_class * np.log(ratio)).sum(1)
+    values: Doubles = 2 * (of_class * np.log(ratio)).sum(1)
     return values
 
 
@@ -246,7 +246,7 @@ def fit(counted: Counted, labels: Labels, num_classes: int, config: NgramViewCon
     return _fit(counted, sets, rows, labels, num_classes, config, choice, (choice.strength,))[0]
 
 
-def scaled_likelihood(logits: Floats, labels: Labels) -> float:
+def scaled_likelihood(logits: Doubles, labels: Labels) -> float:
     """Mean log-likelihood of the labels after the logits are scaled by the best factor; the model scales them, too."""
     scaled = combined(logits, None, combine(logits, None, labels))
     return -float(cross_entropies(scaled, labels).mean())
@@ -283,7 +283,7 @@ def choose(
     ) as bar:
 
         def scores(candidate: Choice, strengths: Sequence[float]) -> list[float]:
-            logits: list[list[Floats]] = [[] for _ in strengths]
+            logits: list[list[Doubles]] = [[] for _ in strengths]
             for held_out in folds:
                 rest = np.setdiff1d(np.arange(len(labels)), held_out)
                 views = _fit(counted, sets, rest, labels, num_classes, config, candidate, strengths)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from artifact.arrays import Doubles
+
 if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wait for
     from scipy.sparse import csr_matrix
 
@@ -19,10 +21,10 @@ BLOCK = 4_096
 FREQUENT = 0.05
 """Share of the documents above which the sparse product of a feature takes longer than the dense one."""
 
-Floats = NDArray[np.float64]
 
-
-def regressions(x: "csr_matrix", labels: NDArray[np.int64], strengths: Sequence[float]) -> list[tuple[Floats, Floats]]:
+def regressions(
+    x: "csr_matrix", labels: NDArray[np.int64], strengths: Sequence[float]
+) -> list[tuple[Doubles, Doubles]]:
     """Fit a multinomial logistic regression for each inverse regularisation C in `strengths`.
 
     Returns: weights (features, classes) and bias (classes,) of each; the classes are those in `labels`, ascending.
@@ -61,7 +63,7 @@ def regressions(x: "csr_matrix", labels: NDArray[np.int64], strengths: Sequence[
     return fitted
 
 
-def _products(x: "csr_matrix") -> Floats:
+def _products(x: "csr_matrix") -> Doubles:
     """Inner products of all documents, (documents, documents).
 
     In dense blocks for features in many documents: with thousands of them, the sparse product takes minutes.
@@ -69,7 +71,7 @@ def _products(x: "csr_matrix") -> Floats:
     columns = x.tocsc()
     is_frequent = np.diff(columns.indptr) > FREQUENT * x.shape[0]
     rare, frequent = columns[:, ~is_frequent].tocsr(), columns[:, is_frequent]
-    products: Floats = (rare @ rare.T).toarray()
+    products: Doubles = (rare @ rare.T).toarray()
     for first in range(0, frequent.shape[1], BLOCK):
         block = frequent[:, first : first + BLOCK].toarray()
         products += block @ block.T

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from artifact.arrays import Doubles
 from model.data.sampling import sample
 
 if TYPE_CHECKING:  # importing scikit-learn takes seconds, which other commands need not wait for
@@ -27,7 +28,6 @@ STRENGTHS = {DEFAULTS: 1.0, "sublinear_tf, min_df=2": 10.0}
 """Inverse regularisation C of the logistic regression, by the description of the vectorizer."""
 VALUE = re.compile(r"TF-IDF .*: (\d\.\d{4})")
 
-Floats = NDArray[np.float64]
 Metric = Callable[[Any, NDArray[np.int64]], float]
 """Scores and labels -> a value in [0, 1]; larger is better."""
 
@@ -42,7 +42,7 @@ class Baseline:
     """Key of VECTORIZERS."""
     value: float
     """Validation metric."""
-    scores: Callable[..., Floats]
+    scores: Callable[..., Doubles]
     """Texts -> scores (documents, classes); or texts and pairs of their indices (M, 2) -> cosines (M,)."""
     threshold: float = 0.0
     """For pairs: cosine from which two documents belong together, chosen on validation."""
@@ -130,7 +130,7 @@ def fit_matcher(
     return best
 
 
-def best_threshold(scores: Floats, labels: NDArray[np.int64]) -> float:
+def best_threshold(scores: Doubles, labels: NDArray[np.int64]) -> float:
     """Threshold t with the highest accuracy of `score >= t`, the lowest of equals."""
     order = np.argsort(scores, kind="stable")
     ranked, truth = scores[order], labels[order] == 1
@@ -154,8 +154,8 @@ def _fitted(setting: str, texts: Sequence[str]) -> "TfidfVectorizer | None":
 
 def _class_scores(
     vectorizer: "TfidfVectorizer", classifier: "LogisticRegression", num_classes: int
-) -> Callable[[Sequence[bytes]], Floats]:
-    def scores(texts: Sequence[bytes]) -> Floats:
+) -> Callable[[Sequence[bytes]], Doubles]:
+    def scores(texts: Sequence[bytes]) -> Doubles:
         found = np.zeros((len(texts), num_classes))
         found[:, classifier.classes_] = classifier.predict_proba(vectorizer.transform(map(_decode, texts)))
         return found
@@ -163,8 +163,8 @@ def _class_scores(
     return scores
 
 
-def _cosines(vectorizer: "TfidfVectorizer") -> Callable[[Sequence[bytes], NDArray[np.int64]], Floats]:
-    def scores(texts: Sequence[bytes], pairs: NDArray[np.int64]) -> Floats:
+def _cosines(vectorizer: "TfidfVectorizer") -> Callable[[Sequence[bytes], NDArray[np.int64]], Doubles]:
+    def scores(texts: Sequence[bytes], pairs: NDArray[np.int64]) -> Doubles:
         needed, index = np.unique(pairs, return_inverse=True)
         vectors = vectorizer.transform(_decode(texts[i]) for i in needed)
         left, right = (vectors[column] for column in index.reshape(-1, 2).T)

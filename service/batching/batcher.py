@@ -33,8 +33,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from artifact.arrays import Floats
 from artifact.errors import InferenceFailed, NonFiniteOutput
-from artifact.loading import Floats
 from service.batching.admission import Admission, ClientLimit, Limits, Rejection, limited, server_limit
 from service.batching.cost import CostModel
 from service.batching.lane import Batch, Lane

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from artifact.loading import Floats
+from artifact.arrays import Floats
 
 INTERACTIVE_WEIGHT, BULK_WEIGHT = 4, 1
 """Shares of the slots' time while both classes have rows waiting."""

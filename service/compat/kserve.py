@@ -16,9 +16,10 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from starlette.responses import Response
 
+from artifact.arrays import Doubles
 from artifact.errors import InvalidInput
 from artifact.forecasting import Forecast, check_channels, check_levels, choose_horizon
-from artifact.series import Doubles, Tails, continue_timestamps, parse_frequency, parse_start
+from artifact.series import Tails, continue_timestamps, parse_frequency, parse_start
 from service.engine.served import ServedForecaster
 from service.errors import rename_places
 from service.offload import ITEM_NUMBERS, offload

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from artifact.arrays import Floats
 from artifact.documents import sigmoid
 from artifact.errors import InferenceFailed, NonFiniteOutput
-from artifact.loading import Floats, LoadedModel
+from artifact.loading import LoadedModel
 from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest, MatcherManifest
 from artifact.series import Calibration
 from service.batching.admission import ClientLimit

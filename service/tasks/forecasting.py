@@ -4,9 +4,9 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 
+from artifact.arrays import Floats
 from artifact.errors import InvalidInput
 from artifact.forecasting import Forecast, Series
-from artifact.loading import Floats
 from artifact.series import Tails
 from service.engine.served import ServedForecaster
 from service.offload import offload

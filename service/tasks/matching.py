@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from artifact.arrays import Floats
 from artifact.documents import OnOverflow
-from artifact.loading import Floats
 from artifact.matching import Coverage, Ranking, ScoredPair, Text, Texts, pool_each
 from service.engine.served import ServedMatcher
 from service.offload import count_items, offload

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import orjson
 
+from artifact.arrays import Floats
 from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
-from artifact.loading import Floats
 from artifact.manifest import MatcherManifest
 from artifact.matching import Coverage, Vector
 from service.engine.served import ServedMatcher

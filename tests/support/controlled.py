@@ -22,7 +22,8 @@ from unittest.mock import patch
 
 import uvloop
 
-from artifact.loading import Floats, LoadedModel
+from artifact.arrays import Floats
+from artifact.loading import LoadedModel
 from service import metrics, server
 from service.__main__ import main
 from service.batching import batcher, cost

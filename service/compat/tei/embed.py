@@ -6,7 +6,7 @@ from fastapi import Depends
 from pydantic import Field
 from starlette.responses import Response
 
-from artifact.loading import Floats
+from artifact.arrays import Floats
 from artifact.matching import normalized
 from service.compat.tei.errors import DIALECT
 from service.compat.tei.texts import ResponseStats, Truncation, respond

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from artifact.arrays import Floats
 from artifact.errors import InferenceFailed, LongdocError, NonFiniteOutput
-from artifact.loading import Floats
 from service.batching.admission import Limits, limited
 from service.batching.batcher import BULK_ROWS, STUCK_S, Batcher, Outcome
 from service.errors import DeadlineExceeded, NotReady, Overloaded, ShuttingDown
