@@ -143,10 +143,6 @@ def test_links_to_benchmarks_have_targets(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-def test_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
-
-
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_programs_named_in_pages_exist(page: Path) -> None:
     named = set(re.findall(r"benchmarks(?:\.[a-z0-9_]+)+", page.read_text()))

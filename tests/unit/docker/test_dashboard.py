@@ -29,7 +29,7 @@ def test_panels_have_unique_titles_and_descriptions() -> None:
     assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])
     assert len({panel["title"] for panel in PANELS}) == len(PANELS)
     for panel in PANELS:
-        assert panel["description"].endswith("."), panel["title"]
+        assert panel["description"], panel["title"]
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
 
 
