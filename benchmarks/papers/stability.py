@@ -26,8 +26,8 @@ PUBLISHED = {"kernelized": "0.83", "skyformer": "0.81", "nystrom": "1.03"}
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Add the command-line options."""
-    parser.add_argument("--documents", type=int, default=8, help="number of documents (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--documents", type=int, default=4, help="number of documents (default: %(default)s)")
+    parser.add_argument("--seeds", type=int, default=3, help="default: %(default)s")
     add_data_dir(parser)
 
 
