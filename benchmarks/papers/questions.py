@@ -124,8 +124,8 @@ def report(record: Record) -> str:
     rows = [[name, mean_and_deviation(values, ".1f"), str(len(values))] for name, values in varied.items() if values]
     return "\n".join(
         [
-            f'Recipe `lra-text` in the paper\'s form (`mode = "paper-masked"`, r = s1 = s2 = 8), the first {LENGTH} bytes '
-            "of a review, steps of 16 reviews. Accuracy on validation reviews; mean ± standard deviation.",
+            f'Recipe `lra-text` in the paper\'s form (`mode = "paper-masked"`, r = s1 = s2 = 8), the first {LENGTH} '
+            "bytes of a review, steps of 16 reviews. Accuracy on validation reviews; mean ± standard deviation.",
             "\n## Kernel L on few documents\n",
             f"Trained on {FEW} reviews alone, {FEW_STEPS} steps. L has {LENGTH // 2 + 1} x 64 complex numbers in each "
             "of two blocks.\n",
