@@ -1,8 +1,8 @@
 """`python -m benchmarks.models.forecasting`: the forecasters against the published table, on all test windows.
 
-Trains three seeds of each recipe and one of the paper's own forecaster into `runs/forecasting/` (about half an hour on
-one core). Each result is recorded when its run ends; a restarted benchmark continues. The results of repeat-last and
-the linear map are from `benchmarks.models.forecasting_baselines`.
+Trains three seeds of each recipe, with and without its S3Attention block, and one of the paper's own forecaster into
+`runs/forecasting/` (about an hour on one core). Each result is recorded when its run ends; a restarted benchmark
+continues. The results of repeat-last and the linear map are from `benchmarks.models.forecasting_baselines`.
 """
 
 import argparse
@@ -29,6 +29,7 @@ CASES = [
         Case(f"literal, {name}", f"{name}-s3", 1, (*LITERAL, f"model.encoder.seq_len={STEPS.get(name, 96)}"))
         for name in PUBLISHED
     ),
+    *(Case(f"no block, {name}", f"{name}-s3", 3, ("model.encoder.num_layers=0",)) for name in PUBLISHED),
 ]
 ROWS = [(name, horizon) for name, horizons in PUBLISHED.items() for horizon in horizons]
 
@@ -51,7 +52,7 @@ def values(found: dict[str, list[Values]], kind: str, name: str, horizon: int, m
 
 def report(record: Record) -> str:
     """Report with one row per data set and horizon, and in how many rows ours is at or below each other method."""
-    found, others, rows = values_by_case(record.data["runs"]), baselines(), []
+    found, others, rows, without = values_by_case(record.data["runs"]), baselines(), [], []
     wins = dict.fromkeys(("S3Attention", "FEDformer", "repeat-last", "linear map"), 0)
     for name, horizon in ROWS:
         if not (ours := values(found, "ours", name, horizon, "mse")):
@@ -63,6 +64,10 @@ def report(record: Record) -> str:
         cells = [mean_and_deviation(values(found, "ours", name, horizon, m)) for m in ("mse", "mae", "coverage_80")]
         cells += [mean_and_deviation(literal) if literal else "", *(f"{value:.3f}" for value in compared.values())]
         rows.append([name, str(horizon), *cells])
+        if no_block := values(found, "no block", name, horizon, "mse"):
+            gains = [before - after for before, after in zip(no_block, ours, strict=False)]
+            cells = [*cells[:1], mean_and_deviation(no_block), f"{compared['linear map']:.3f}"]
+            without.append([name, str(horizon), *cells, mean_and_deviation(gains)])
     heads = ["set", "horizon", "ours MSE", "ours MAE", "80 % band covers", "literal MSE", *wins]
     counts = ", ".join(f"{other} {count}" for other, count in wins.items())
     return (
@@ -73,6 +78,8 @@ def report(record: Record) -> str:
         "al. 2024, arXiv:2408.08567, Table 2); repeat-last and linear map: `forecasting_baselines`.\n\n"
         f"{table(heads, rows)}\n"
         f"Number of rows, of {len(rows)}, in which ours (mean, 3 decimals) is at or below: {counts}.\n\n"
+        "MSE without the S3Attention block, everything else equal; the gain is the difference of the same seeds:\n\n"
+        f"{table(['set', 'horizon', 'ours', 'no block', 'linear map', 'gain of the block'], without)}\n"
         f"{revisions(record.data['runs'])}\n"
     )
 

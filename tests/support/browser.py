@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from tests.support.waiting import PATIENCE_S
+
+expect.set_options(timeout=PATIENCE_S * 1000)
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (

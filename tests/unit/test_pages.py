@@ -4,6 +4,7 @@ If a table has the header of a table in the report, its rows must be rows of tha
 must be a figure of the report, possibly rounded. `benchmarks.lib.test_render` checks reports against their records.
 """
 
+import ast
 import importlib.util
 import re
 from collections.abc import Iterator
@@ -141,6 +142,14 @@ def test_wrong_figures_are_detected() -> None:
 def test_links_to_benchmarks_have_targets(page: Path) -> None:
     links = [link for link in LINK.findall(page.read_text()) if "benchmarks" in link]
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_paper_to_code_names_every_public_class_once() -> None:
+    page = (ROOT / "docs" / "research" / "paper-to-code.md").read_text()
+    modules = (ast.parse(path.read_text()) for path in (ROOT / "model" / "nn").rglob("*.py"))
+    classes = [node.name for module in modules for node in module.body if isinstance(node, ast.ClassDef)]
+    public = [name for name in classes if not name.startswith("_")]
+    assert {name: page.count(f"`{name}`") for name in public} == dict.fromkeys(public, 1)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)

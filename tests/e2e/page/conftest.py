@@ -3,13 +3,10 @@
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser
 
 from tests.support.browser import Visit, chromium
 from tests.support.server import Server
-from tests.support.waiting import PATIENCE_S
-
-expect.set_options(timeout=PATIENCE_S * 1000)
 
 
 @pytest.fixture(scope="session")

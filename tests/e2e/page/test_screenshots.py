@@ -1,13 +1,13 @@
 """Pictures of every tab, in light and dark, on a desktop and a phone, for people to look at.
 
 The test writes them to `page/screenshots/`. `python -m tests.e2e.page.test_screenshots` also writes smaller ones for
-the documentation to `docs/start/page/`, after a minute of load.
+README and documentation to `docs/start/page/`; before those of Live, there is load for a minute.
 """
 
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +34,14 @@ SCHEMES = ("light", "dark")
 LOAD_S = 60.0
 
 
-def take(open_page: Callable[..., Visit], url: str, folder: Path) -> dict[Path, int]:
+def take(open_page: Callable[..., Visit], url: str, folder: Path, tabs: Sequence[str] = TABS) -> dict[Path, int]:
     """Write a picture of every tab; return the files, and where the answer begins in each."""
     folder.mkdir(exist_ok=True)
     found = {}
     for size, options in SIZES.items():
         for scheme in SCHEMES:
             visit = open_page(url, color_scheme=scheme, reduced_motion="reduce", **options)
-            for tab in TABS:
+            for tab in tabs:
                 page = show(visit, tab)
                 page.mouse.move(0, 0)
                 page.evaluate("scrollTo(0, 0)")
@@ -91,17 +91,21 @@ class Load:
 
 
 def document(browser: Browser, server: Server) -> None:
-    """Write the pictures of the documentation, after LOAD_S of load: the top of each tab; on a phone, the answer."""
+    """Write the pictures of the documentation: the top of each tab; on a phone, the answer; Live under load."""
     visits: list[Visit] = []
 
     def open_page(url: str, **options: object) -> Visit:
         visits.append(Visit(browser, url, **options))
-        visits[-1].open("Live")
+        return visits[-1]
+
+    def open_live(url: str, **options: object) -> Visit:
+        open_page(url, **options).open("Live")
         time.sleep(LOAD_S)
         return visits[-1]
 
+    pictures = take(open_page, f"{server.url}/", FOLDER, [tab for tab in TABS if tab != "Live"])
     with Load(server):
-        pictures = take(open_page, f"{server.url}/", FOLDER)
+        pictures |= take(open_live, f"{server.url}/", FOLDER, ["Live"])
     DOCUMENTED.mkdir(exist_ok=True)
     for picture, answer in pictures.items():
         with Image.open(picture) as image:

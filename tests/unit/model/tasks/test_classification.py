@@ -1,16 +1,19 @@
 import random
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from benchmarks.lib.record import RESULTS
 from model.config.run import ClassificationRun, from_dict
 from model.data.documents import Documents, DocumentSet
 from model.errors import UserError
 from model.nn.classifier import WordClassifier
-from model.tasks.base import Batch
-from model.tasks.classification import HAS_VECTOR_VIEW, NGRAMS, Classification
+from model.tasks import matching
+from model.tasks.base import Batch, module_runs
+from model.tasks.classification import HAS_VECTOR_VIEW, NGRAMS, RIVALS, Classification
 from tests.unit.model.nn.test_classifier_words import SMALL as WORDS
 
 
@@ -130,3 +133,26 @@ def test_model_of_words_has_the_parts_that_training_chose(
     assert isinstance(model, WordClassifier)
     assert model.words.longest == longest
     assert (model.vector_view is not None) == has_vector_view
+
+
+def test_results_name_the_strongest_other_model_on_the_same_test_documents(
+    forty: Documents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = classification(forty)
+    task.config = task.config.model_copy(update={"data": task.config.data.model_copy(update={"name": "imdb"})})
+    task.restore({"labels": ["a", "b", "c"]})
+    monkeypatch.setattr("model.tasks.classification.load_test", lambda *_: forty)
+    runs = module_runs(task.graphs(task.build().eval()), torch.device("cpu"))
+    compared = {(result.metric, result.condition): result.compared_with for result in task.measure(runs, Path())}
+    assert compared.pop(("accuracy", "windows")) == RIVALS["imdb"]
+    assert set(compared.values()) == {"nothing"}
+    task.test_file = Path("other.csv")
+    assert {result.compared_with for result in task.measure(runs, Path())} == {"nothing"}
+
+
+def test_figures_of_other_models_are_those_of_the_reports() -> None:
+    names = ("alternatives", "text_tfidf", "long_documents", "aan_tfidf")
+    reports = "".join((RESULTS / name / "report.md").read_text() for name in names)
+    texts = [*RIVALS.values(), *(text for of in matching.RIVALS.values() for text in of.values())]
+    for figure in re.findall(r"0\.\d+", " ".join(texts)):
+        assert f" {figure} " in reports or f" {100 * float(figure):.{len(figure) - 4}f} " in reports, figure
