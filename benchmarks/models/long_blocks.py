@@ -227,12 +227,12 @@ def ngram_logits(folder: Path, splits: Splits, data_dir: Path) -> dict[str, Logi
 
 def tokenise(config: ClassificationRun, splits: Splits) -> dict[str, list[Tensor]]:
     """Tokens of each document: means of the vectors of its words, which are trained on the training split."""
-    view, dim = view_of(config), config.model.encoder.dim
+    view, dim = view_of(config), config.model.required_encoder.dim
     hasher = WordHasher(1, config.model.max_length)
     words = {split: hash_words(hasher, found.texts) for split, found in splits.items()}
     vocabulary = choose_words([words["train"]], hash_words(hasher, [b""]), view.vectors.num_words)
     known = {split: known_ids(found, vocabulary) for split, found in words.items()}
-    model = VectorClassifier(config.model.encoder, view, 1)
+    model = VectorClassifier(config.model.required_encoder, view, 1)
     model.vectors.data = torch.from_numpy(train_vectors([known["train"]], view.vectors.num_words, dim, view.vectors, 0))
     return {split: embedded(model, found) for split, found in known.items()}
 
@@ -260,7 +260,7 @@ def train(key: Data, inputs: Inputs, runs: Path) -> Data:
     view = view_of(config)
     torch.manual_seed(key["seed"])
     no_words = view.model_copy(update={"vectors": view.vectors.model_copy(update={"num_words": 1})})
-    model = TokenClassifier(config.model.encoder, no_words, inputs.ngrams["test"].shape[1])
+    model = TokenClassifier(config.model.required_encoder, no_words, inputs.ngrams["test"].shape[1])
     model.vectors.requires_grad_(False)
     model.set_dropout(DROPOUT, POOLED_DROPOUT, 0.0)
     task = TokenTask(inputs, key["seed"], has_parts=key["block"] == PARTS)

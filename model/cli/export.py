@@ -367,7 +367,7 @@ def _manifest(
         runs = module_runs(task.graphs(best.model), torch.device("cpu"))
     results = task.measure(runs, best.data)
     last = progress.history[-1] if progress.history else {}  # empty if the untrained model was the best
-    recipe = json.loads(json.dumps(config.to_dict()))
+    recipe = json.loads(json.dumps(task.recipe.to_dict()))
     terms, non_commercial = task.terms()
     fields = {
         "schema_version": SCHEMA_VERSION,

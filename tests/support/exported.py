@@ -3,6 +3,8 @@
 import zipfile
 from pathlib import Path
 
+import onnx
+
 from artifact.loading import find_exports
 from artifact.manifest import read_manifest
 from model.cli.weights import SMALLEST
@@ -26,3 +28,9 @@ def repeated_weights(script: Path) -> list[str]:
     with zipfile.ZipFile(script) as archive:
         entries = [entry for entry in archive.infolist() if entry.file_size >= SMALLEST]
         return [entry.filename for entry in entries if archive.read(entry) in content]
+
+
+def has_attention(path: Path) -> bool:
+    """Whether an ONNX file has weights of an attention layer."""
+    graph = onnx.load(path, load_external_data=False).graph
+    return any(".attention." in tensor.name for tensor in graph.initializer)

@@ -53,8 +53,8 @@ def test_padding_and_other_documents_do_not_change_logits(block: str) -> None:
     config = config_of("scotus", block)
     view = view_of(config)
     torch.manual_seed(0)
-    model = TokenClassifier(config.model.encoder, view, 9).eval()
-    inputs = inputs_of(9, config.model.encoder.dim, 8)
+    model = TokenClassifier(config.model.required_encoder, view, 9).eval()
+    inputs = inputs_of(9, config.model.required_encoder.dim, 8)
     task = TokenTask(inputs, 0)
     alone = [
         model(rows, counts, counts).detach().numpy()[0] for rows, counts in (padded([t]) for t in inputs.tokens["test"])
@@ -95,7 +95,7 @@ def test_epochs_read_other_parts_of_the_same_documents() -> None:
 
 
 def test_block_is_trained_and_combined(tmp_path: Path) -> None:
-    inputs = inputs_of(4, config_of("scotus", "none").model.encoder.dim, 640)
+    inputs = inputs_of(4, config_of("scotus", "none").model.required_encoder.dim, 640)
     found = train({"documents": "scotus", "block": "none", "seed": 0}, inputs, tmp_path)
     assert found["alone"] == found["correct"] == "1" * 640
     assert found["ngrams"] == digits(inputs.labels["test"] == 0)

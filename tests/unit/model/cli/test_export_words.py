@@ -28,7 +28,7 @@ from model.tasks.golden import golden_documents
 from model.training import views
 from model.training.trained import load_trained
 from tests.support.commands import call, export, train
-from tests.support.exported import repeated_weights
+from tests.support.exported import has_attention, repeated_weights
 from tests.support.stretches import check_stretches
 
 RECIPE = """
@@ -128,7 +128,9 @@ def test_model_has_the_views_and_buckets_of_its_recipe(run: Path, classifier: nn
     assert (classifier.weights[1] > 0) == (classifier.vector_view is not None)
 
 
-def test_weights_are_stored_once(exported: Path) -> None:
+def test_recipe_in_the_manifest_has_the_parts_of_the_graph(exported: Path, manifest: ClassifierManifest) -> None:
+    stated, has_block = manifest.training.recipe["model"], has_attention(exported / "model.onnx")
+    assert (stated["encoder"] is not None, stated["vector_view"] is not None) == (has_block, has_block)
     assert repeated_weights(exported / "model.ts") == []
 
 
