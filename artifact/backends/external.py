@@ -39,6 +39,11 @@ def refuse_external_data(path: Path, covered: Collection[str] = ()) -> None:
         places = set(_external(memoryview(path.read_bytes()), "model"))
     except (ValueError, RecursionError):
         raise BadExport(f"{path.name} cannot be loaded: it is not an ONNX file", "backend") from None
+    refuse_other_files(path, places, covered)
+
+
+def refuse_other_files(path: Path, places: set[str], covered: Collection[str]) -> None:
+    """Check that the files from which a model file takes weights are covered. Raises: BadExport."""
     if others := places - set(covered):
         allowed = " or ".join(("the file itself", *sorted(covered)))
         found = repr(min(others)[:SHOWN]) + (f" and {len(others) - 1} more" if len(others) > 1 else "")

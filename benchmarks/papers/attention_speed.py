@@ -96,7 +96,7 @@ def classifier(name: str, length: int) -> ByteClassifier:
     recipe = load_recipe(find_recipe("lra-text"), [*ROWS[attention], f"model.encoder.seq_len={length}"])
     assert isinstance(recipe, ClassificationRun)
     torch.manual_seed(0)
-    return ByteClassifier(recipe.model.encoder, 2).to("cuda" if torch.cuda.is_available() else "cpu")
+    return ByteClassifier(recipe.model.required_encoder, 2).to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def documents(length: int, batch: int) -> tuple[torch.Tensor, torch.Tensor]:

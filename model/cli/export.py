@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from artifact.backends import create_backend
 from artifact.backends.base import Device, InferenceBackend, output_error
 from artifact.backends.onnx import OnnxBackend
+from artifact.backends.torchscript import SHARED, SHARED_TENSORS
 from artifact.defaults import DEFAULTS, add_default
 from artifact.manifest import (
     MANIFEST,
@@ -46,7 +47,7 @@ from artifact.manifest import (
 from model.cli.arguments import add_held_out_arguments, add_shared_arguments, held_out
 from model.cli.operators import check_operators, check_script
 from model.cli.results import print_results
-from model.cli.weights import share_weights
+from model.cli.weights import share_constants, share_weights
 from model.config.schema import explain
 from model.errors import ExportMismatch, UserError, writing
 from model.tasks.base import FINGERPRINT, Arrays, ExportGraph, backend_run, module_outputs, module_runs, write_arrays
@@ -217,15 +218,18 @@ def eager(source: ExportGraph) -> Arrays:
 
 
 def write_graph(source: ExportGraph, outputs: Arrays, folder: Path) -> Graph:
-    """Write NAME.onnx, NAME.ts (traced, frozen) and, if it differs, NAME.fixed.onnx; returns their description."""
+    """Write NAME.onnx, NAME.ts (traced, frozen) and, if it differs, NAME.fixed.onnx; returns their description.
+
+    Weights that NAME.onnx also holds are stored there only.
+    """
     path, fixed = _write_onnx_files(source, folder)
     script = path.with_suffix(".ts")
     # Tracing stores whether a convolution may use TF32; by default it may.
     with warnings.catch_warnings(), torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
-        traced = torch.jit.trace(source.module, _example(source))
-        scripted = io.BytesIO()
-        torch.jit.save(torch.jit.freeze(traced), scripted)
+        frozen, scripted = torch.jit.freeze(torch.jit.trace(source.module, _example(source))), io.BytesIO()
+        shared = SHARED_TENSORS.dump_json(share_constants(frozen, path))
+        torch.jit.save(frozen, scripted, _extra_files={SHARED: shared})
     _copy_without_debug_tables(scripted, script)
     return _describe(source, outputs, {"onnx": path, "torchscript": script}, fixed, "float32")
 
@@ -363,7 +367,7 @@ def _manifest(
         runs = module_runs(task.graphs(best.model), torch.device("cpu"))
     results = task.measure(runs, best.data)
     last = progress.history[-1] if progress.history else {}  # empty if the untrained model was the best
-    recipe = json.loads(json.dumps(config.to_dict()))
+    recipe = json.loads(json.dumps(task.recipe.to_dict()))
     terms, non_commercial = task.terms()
     fields = {
         "schema_version": SCHEMA_VERSION,

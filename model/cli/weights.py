@@ -1,9 +1,12 @@
-"""Weights that two ONNX files share. Used by `model.cli.export`."""
+"""Weights that a file shares with an ONNX file. Used by `model.cli.export`."""
 
 from pathlib import Path
 
 import onnx
+import torch
 from onnx import TensorProto
+
+from artifact.backends.torchscript import SharedTensor, tensor_constants
 
 SMALLEST = 1024
 """Size in bytes of the smallest tensor that is shared."""
@@ -27,3 +30,28 @@ def share_weights(path: Path, other: Path) -> None:
         for key, value in (("location", other.name), ("offset", offset), ("length", len(raw))):
             tensor.external_data.add(key=key, value=str(value))
     path.write_bytes(model.SerializeToString())
+
+
+def share_constants(module: torch.jit.ScriptModule, other: Path) -> tuple[SharedTensor, ...]:
+    """Empty the constants of a frozen module whose storage an ONNX file also holds; returns where they are.
+
+    Only storages of at least SMALLEST bytes are shared.
+    """
+    content, shared = other.read_bytes(), list[SharedTensor]()
+    for node in tensor_constants(module):
+        tensor = node.t("value")
+        raw = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy().tobytes()
+        if len(raw) < SMALLEST or (offset := content.find(raw)) < 0:
+            continue
+        node.t_("value", torch.empty(0, len(shared), dtype=tensor.dtype))
+        shared.append(
+            SharedTensor(
+                file=other.name,
+                offset=offset,
+                length=len(raw),
+                shape=tensor.shape,
+                stride=tensor.stride(),
+                start=tensor.storage_offset(),
+            )
+        )
+    return tuple(shared)

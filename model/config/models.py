@@ -94,8 +94,8 @@ class ClassifierConfig(Section):
 
     kind: Literal["bytes", "words"]
     """What the model reads: bytes, as published; or words, in two views."""
-    encoder: EncoderConfig
-    """Encoder of bytes, or of the vector view."""
+    encoder: EncoderConfig | None = None
+    """Encoder of bytes, or of the vector view; None for kind `words` without a vector view."""
     ngram_view: NgramViewConfig = NgramViewConfig()
     """First view of kind `words`."""
     vector_view: VectorViewConfig | None = None
@@ -105,19 +105,34 @@ class ClassifierConfig(Section):
     def _check(self) -> Self:
         if self.kind == "bytes" and self.vector_view is not None:
             raise ValueError("vector_view must be absent for kind 'bytes'")
-        if self.kind == "words" and not self.encoder.is_length_aware:
+        if self.encoder is None:
+            if self.kind == "bytes" or self.has_rounds:
+                raise ValueError("encoder must be a section for kind 'bytes' and for a vector view with rounds")
+        elif self.kind == "words" and not self.encoder.is_length_aware:
             raise ValueError(f"encoder.mode must be 'length-aware' for kind 'words', not {self.encoder.mode!r}")
         return self
 
     @property
+    def has_rounds(self) -> bool:
+        """Whether training has a vector view."""
+        return self.vector_view is not None and bool(self.vector_view.rounds)
+
+    @property
+    def required_encoder(self) -> EncoderConfig:
+        """The encoder of a model that has one."""
+        assert self.encoder is not None
+        return self.encoder
+
+    @property
     def max_length(self) -> int:
         """Maximum number of bytes per row."""
-        return self.encoder.seq_len if self.kind == "bytes" else self.ngram_view.max_length
+        return self.required_encoder.seq_len if self.kind == "bytes" else self.ngram_view.max_length
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """Padded lengths of rows; only max_length unless the encoder is length-aware."""
-        return buckets_of(self.max_length, 1) if self.encoder.is_length_aware else (self.max_length,)
+        """Padded lengths of rows; only max_length for an encoder that is not length-aware."""
+        is_length_aware = self.encoder is None or self.encoder.is_length_aware
+        return buckets_of(self.max_length, 1) if is_length_aware else (self.max_length,)
 
 
 class MatcherConfig(Section):

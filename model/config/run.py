@@ -41,7 +41,7 @@ class ClassificationRun(_Run):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.data.unlabelled and not (self.model.vector_view and self.model.vector_view.rounds):
+        if self.data.unlabelled and not self.model.has_rounds:
             raise ValueError("data.unlabelled must be false for a model without a vector view, which alone reads them")
         return self
 

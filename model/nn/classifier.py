@@ -100,7 +100,7 @@ class WordClassifier(nn.Module):
         self.words = WordHasher(ngrams.longest, config.max_length)
         self.ngram_view = NgramClassifier(ngrams.num_ngrams, num_classes, sublinear=ngrams.sublinear)
         self.vocabulary = Vocabulary(vectors.vectors.num_words) if vectors else None
-        self.vector_view = VectorClassifier(config.encoder, vectors, num_classes) if vectors else None
+        self.vector_view = VectorClassifier(config.required_encoder, vectors, num_classes) if vectors else None
         self.register_buffer("weights", torch.ones(2))
         self.has_fixed_shapes = False
         """Whether all shapes depend on B and N only, not on the number of words: slower, but CUDA can replay it."""

@@ -116,6 +116,11 @@ class Task(Learner, Generic[R]):
     def __init__(self, config: R) -> None:
         self.config = config
 
+    @property
+    def recipe(self) -> R:
+        """The recipe of the model, without the parts that the model does not have."""
+        return self.config
+
     @abstractmethod
     def load(self, data_dir: Path) -> None:
         """Read training and validation data and set the facts. Raises: UserError naming file and line."""

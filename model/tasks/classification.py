@@ -121,13 +121,20 @@ class Classification(TextTask[ClassificationRun]):
     def build(self) -> nn.Module:
         config, num_classes = self.config.model, len(self.facts["labels"])
         if config.kind == "bytes":
-            return ByteClassifier(config.encoder, num_classes)
+            return ByteClassifier(config.required_encoder, num_classes)
+        config = self.recipe.model
         longest = self.facts.get(NGRAMS, {}).get("longest", config.ngram_view.longest)
-        changes: dict[str, Any] = {"ngram_view": config.ngram_view.model_copy(update={"longest": longest})}
-        has_rounds = config.vector_view is not None and bool(config.vector_view.rounds)
-        if not self.facts.get(HAS_VECTOR_VIEW, has_rounds):
-            changes["vector_view"] = None
-        return WordClassifier(config.model_copy(update=changes), num_classes)
+        ngram_view = config.ngram_view.model_copy(update={"longest": longest})
+        return WordClassifier(config.model_copy(update={"ngram_view": ngram_view}), num_classes)
+
+    @property
+    def recipe(self) -> ClassificationRun:
+        config = self.config.model
+        if config.kind == "bytes" or self.facts.get(HAS_VECTOR_VIEW, config.has_rounds):
+            return self.config
+        model = config.model_copy(update={"encoder": None, "vector_view": None})
+        data = self.config.data.model_copy(update={"unlabelled": False})  # only the vector view reads these
+        return self.config.model_copy(update={"model": model, "data": data})
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
         assert isinstance(model, ByteClassifier)  # `model.training.views` trains models of words

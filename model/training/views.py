@@ -292,7 +292,7 @@ class ViewTraining:
         """Word vectors, trained once per run and then read from its folder."""
         path, config = self.folder / "vectors.npz", self.vector_config.vectors
         if not path.is_file():
-            dim = self.config.model.encoder.dim
+            dim = self.config.model.required_encoder.dim
             parts = (corpus.train, corpus.unlabelled)
             self._write(path, {"vectors": train_vectors(parts, config.num_words, dim, config, self.config.seed)})
         with np.load(path) as stored:

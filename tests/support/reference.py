@@ -346,7 +346,7 @@ def word_classifier(
         hashes = [word_hash(word) for word in words(document)]
         ids = [vocabulary.index(value) + 1 if value in vocabulary else 0 for value in hashes]
         view, length = below(state, "vector_view"), len(document)
-        second = vector_classifier(ids, length, view, config.encoder, config.vector_view.bytes_per_token)
+        second = vector_classifier(ids, length, view, config.required_encoder, config.vector_view.bytes_per_token)
         logits = logits + state["weights"][1] * second
     return logits
 
@@ -371,7 +371,7 @@ def word_contributions(
             [stretch for _, stretch in located],
             len(document),
             below(state, "vector_view"),
-            config.encoder,
+            config.required_encoder,
             config.vector_view.bytes_per_token,
             len(found),
         )

@@ -17,6 +17,7 @@ import torch
 import model.cli.export
 from artifact.backends import create_backend
 from artifact.backends.base import largest_error
+from artifact.backends.torchscript import SHARED
 from artifact.documents import pad_rows
 from artifact.manifest import ClassifierManifest, Format, read_manifest
 from model.config.run import from_dict
@@ -28,6 +29,7 @@ from model.training import checkpoint
 from model.training.trained import load_trained
 from tests.support.commands import call
 from tests.support.disk import full_beyond
+from tests.support.exported import repeated_weights
 
 Inputs = dict[str, np.ndarray]
 
@@ -62,6 +64,11 @@ def test_export_writes_four_files_and_lists_them_in_the_manifest(exported: Path,
     assert {file.format: file.path for file in manifest.files} == {"onnx": "model.onnx", "torchscript": "model.ts"}
     assert manifest.golden.path == "golden.npz"
     assert [path.name for path in exported.parent.iterdir()] == ["1"]
+
+
+def test_weights_are_stored_once(exported: Path) -> None:
+    assert repeated_weights(exported / "model.ts") == []
+    assert (exported / "model.ts").stat().st_size < (exported / "model.onnx").stat().st_size
 
 
 @pytest.mark.usefixtures("traced_once")
@@ -183,7 +190,7 @@ def test_export_onnx_is_self_contained_standard_operators(exported: Path) -> Non
 def test_export_has_no_code_except_torchscript(exported: Path) -> None:
     with zipfile.ZipFile(exported / "model.ts") as archive:
         names = [name.partition("/")[2] for name in archive.namelist()]
-    tables = {"data.pkl", "constants.pkl", "byteorder", ".data/version", ".data/serialization_id"}
+    tables = {"data.pkl", "constants.pkl", "byteorder", ".data/version", ".data/serialization_id", f"extra/{SHARED}"}
     others = [name for name in names if name not in tables and not re.fullmatch(r"constants/\d+", name)]
     assert others
     assert all(re.fullmatch(r"code/__torch__/model/(\w+/)*\w+\.py", name) for name in others)

@@ -23,6 +23,7 @@ from model.nn.stem import NgramStem
 from model.tasks import task_of
 from model.tasks.base import ExportGraph
 from model.tasks.classification import NGRAMS
+from tests.support.exported import has_attention, repeated_weights
 from tests.support.paths import EXPORTS
 
 SHIPPED = sorted(path.name for path in EXPORTS.iterdir() if path.is_dir())
@@ -81,6 +82,18 @@ def test_graphs_have_the_operators_that_the_recipe_produces(name: str, tmp_path:
         script = f"{source.name}.ts"
         assert script_operators(folder / script) == script_operators(tmp_path / script)
         check_script(tmp_path / script)
+
+
+@pytest.mark.parametrize("path", sorted(EXPORTS.glob("*/*/*.ts")), ids=lambda path: f"{path.parts[-3]}-{path.stem}")
+def test_weights_are_stored_once(path: Path) -> None:
+    assert repeated_weights(path) == []
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_manifest_names_an_attention_if_the_graph_has_one(name: str) -> None:
+    folder = version_folder(EXPORTS / name)
+    encoder = read_manifest(folder).training.recipe["model"]["encoder"]
+    assert (encoder is not None and encoder["num_layers"] > 0) == has_attention(folder / "model.onnx")
 
 
 @pytest.mark.parametrize("path", sorted(EXPORTS.glob("*/*/*.ts")), ids=lambda path: f"{path.parts[-3]}-{path.stem}")

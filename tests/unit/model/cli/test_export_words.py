@@ -28,6 +28,7 @@ from model.tasks.golden import golden_documents
 from model.training import views
 from model.training.trained import load_trained
 from tests.support.commands import call, export, train
+from tests.support.exported import has_attention, repeated_weights
 from tests.support.stretches import check_stretches
 
 RECIPE = """
@@ -125,6 +126,12 @@ def test_model_has_the_views_and_buckets_of_its_recipe(run: Path, classifier: nn
     assert isinstance(classifier, WordClassifier)
     assert (classifier.vector_view is None) == (task.config.model.vector_view is None)
     assert (classifier.weights[1] > 0) == (classifier.vector_view is not None)
+
+
+def test_recipe_in_the_manifest_has_the_parts_of_the_graph(exported: Path, manifest: ClassifierManifest) -> None:
+    stated, has_block = manifest.training.recipe["model"], has_attention(exported / "model.onnx")
+    assert (stated["encoder"] is not None, stated["vector_view"] is not None) == (has_block, has_block)
+    assert repeated_weights(exported / "model.ts") == []
 
 
 def test_manifest_lists_a_file_for_each_bucket_and_format(exported: Path, manifest: ClassifierManifest) -> None:

@@ -1,4 +1,4 @@
-"""Weights that an ONNX file takes from another one."""
+"""Weights that a file takes from an ONNX file."""
 
 from pathlib import Path
 
@@ -6,12 +6,17 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
+from torch import nn
 
 from artifact.backends.external import refuse_external_data
+from artifact.backends.torchscript import SHARED, SHARED_TENSORS, load_module, tensor_constants
 from artifact.errors import BadExport
-from model.cli.weights import SMALLEST, share_weights
+from model.cli.weights import SMALLEST, share_constants, share_weights
+from tests.support.exported import repeated_weights
 
+TRACED = pytest.mark.filterwarnings(r"ignore:`torch\.jit\.\w+` is deprecated:DeprecationWarning")
 LARGE = np.arange(SMALLEST, dtype=np.float32)
 SMALL = np.array([2.0], np.float32)
 
@@ -54,3 +59,44 @@ def test_file_with_shared_weights_is_accepted_beside_the_other_one_only(tmp_path
     refuse_external_data(second, {"model.onnx"})
     with pytest.raises(BadExport, match="takes weights from"):
         refuse_external_data(second, {"other.onnx"})
+
+
+class Products(nn.Module):
+    """x w + a column of w + another column times a number; freezing computes the last product."""
+
+    w: torch.Tensor
+    b: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("w", torch.from_numpy(LARGE.reshape(32, 32)))
+        self.register_buffer("b", torch.from_numpy(SMALL))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.w + self.w[:, 3] + self.w[:, 5] * self.b
+
+
+@TRACED
+def test_constants_are_read_from_the_onnx_file(tmp_path: Path) -> None:
+    """Also parts of a constant, which freezing makes constants of their own in the same storage."""
+    write(tmp_path / "model.onnx", "Add", w=LARGE)
+    x, product = torch.ones(2, 32), Products()
+    frozen = torch.jit.freeze(torch.jit.trace(product.eval(), x))
+    shared, path = share_constants(frozen, tmp_path / "model.onnx"), tmp_path / "model.ts"
+    torch.jit.save(frozen, path, _extra_files={SHARED: SHARED_TENSORS.dump_json(shared)})
+    assert {tensor.length for tensor in shared} == {LARGE.nbytes}
+    assert repeated_weights(path) == []
+    module = load_module(path, "cpu", covered={"model.onnx"})
+    assert torch.equal(module(x), product(x))
+    storages = [node.t("value").untyped_storage() for node in tensor_constants(module)]
+    large = [storage.data_ptr() for storage in storages if storage.nbytes() == LARGE.nbytes]
+    assert (len(large), len(set(large))) == (len(shared), 1)
+
+
+@TRACED
+def test_constants_that_the_onnx_file_lacks_stay(tmp_path: Path) -> None:
+    write(tmp_path / "model.onnx", "Add", w=LARGE + 1)
+    x, product = torch.ones(2, 32), Products()
+    frozen = torch.jit.freeze(torch.jit.trace(product.eval(), x))
+    assert share_constants(frozen, tmp_path / "model.onnx") == ()
+    assert torch.equal(frozen(x), product(x))

@@ -36,6 +36,7 @@ def test_length_that_does_not_factor_is_an_error() -> None:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_default_options_are_all_recorded(name: str, recipe: Path) -> None:
     encoder = load_recipe(recipe, [f"model.encoder.attention={name}", "model.encoder.dim=64"]).model.encoder
+    assert encoder is not None
     assert type(encoder.options) is OPTIONS[encoder.attention]
     assert encoder.model_dump()["options"].keys() == OPTIONS[encoder.attention].model_fields.keys()
 

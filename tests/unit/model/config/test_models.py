@@ -7,6 +7,7 @@ from model.config.models import (
     ClassifierConfig,
     MatcherConfig,
     NgramViewConfig,
+    RoundConfig,
     StemConfig,
     VectorViewConfig,
     buckets_of,
@@ -55,6 +56,17 @@ def test_buckets_of_a_model_depend_on_its_kind_and_mode(mode: Literal["paper", "
     assert ClassifierConfig(kind="bytes", encoder=EncoderConfig(seq_len=512, mode=mode)).buckets == (512,)
     assert MatcherConfig(stem=ngrams, encoder=encoder).buckets == (256, 512, 1024)
     assert MatcherConfig(stem=ngrams, encoder=paper).buckets == (1024,)
+
+
+def test_words_without_a_vector_view_need_no_encoder() -> None:
+    words = NgramViewConfig(max_length=1000)
+    assert ClassifierConfig(kind="words", ngram_view=words).buckets == (256, 512, 1000)
+    assert ClassifierConfig(kind="words", ngram_view=words, vector_view=VectorViewConfig()).encoder is None
+    message = "encoder must be a section for kind 'bytes' and for a vector view with rounds"
+    with pytest.raises(ValueError, match=message):
+        ClassifierConfig(kind="bytes")
+    with pytest.raises(ValueError, match=message):
+        ClassifierConfig(kind="words", vector_view=VectorViewConfig(rounds=(RoundConfig(),)))
 
 
 def test_bytes_have_no_vector_view() -> None:

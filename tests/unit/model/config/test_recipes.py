@@ -27,7 +27,7 @@ def test_paper_recipe_has_the_values_of_table_8() -> None:
     """Wang et al. 2024, arXiv:2408.08567, Table 8, column Text."""
     config = load_recipe(RECIPES / "imdb-paper.toml")
     assert isinstance(config, ClassificationRun)
-    training, encoder = config.training, config.model.encoder
+    training, encoder = config.training, config.model.required_encoder
     assert (training.epochs, training.batch_size) == (30, 32)
     assert (training.learning_rate, training.weight_decay) == (1e-4, 1e-2)
     options = encoder.options_of(S3Options)
@@ -89,7 +89,7 @@ def test_another_attention_starts_from_its_own_options(overrides: list[str]) -> 
     """The recipe's options are dropped; options of overrides are kept, in any order."""
     config = load_recipe(find_recipe("synthetic"), [f"model.encoder.{override}" for override in overrides])
     expected = {"num_landmarks": 16 if len(overrides) == 2 else 128, "gamma": 0.01, "num_steps": 6}
-    assert config.model.encoder.options.model_dump() == expected
+    assert config.to_dict()["model"]["encoder"]["options"] == expected
     same = load_recipe(find_recipe("synthetic"), ["model.encoder.attention=s3"])
     assert same == load_recipe(find_recipe("synthetic"))
 
@@ -122,7 +122,7 @@ def test_base_supplies_the_values_that_a_recipe_does_not_set(tmp_path: Path) -> 
     )
     overrides = ["name=other", "model.encoder.ffn_dim=8", "model.encoder.options.num_rows=2"]
     assert load_recipe(path) == load_recipe(find_recipe("synthetic"), overrides)
-    assert load_recipe(path, ["model.encoder.ffn_dim=9"]).model.encoder.ffn_dim == 9
+    assert load_recipe(path, ["model.encoder.ffn_dim=9"]).to_dict()["model"]["encoder"]["ffn_dim"] == 9
 
 
 def test_base_with_another_attention_does_not_supply_its_options(tmp_path: Path) -> None:

@@ -13,23 +13,15 @@ from tests.support.configs import changed
 def test_missing_keys_of_a_recipe_get_their_defaults(recipe: Path) -> None:
     config = load_recipe(recipe)
     assert isinstance(config, ClassificationRun)
-    assert (config.name, config.seed, config.model.encoder.seq_len, config.model.encoder.dropout.hidden) == (
-        "tiny",
-        3,
-        64,
-        0.1,
-    )
-    assert (config.data.crop, config.model.encoder.num_heads, config.model.encoder.dropout.smoother) == (
-        "random",
-        2,
-        0.0,
-    )
+    encoder = config.model.required_encoder
+    assert (config.name, config.seed, encoder.seq_len, encoder.dropout.hidden) == ("tiny", 3, 64, 0.1)
+    assert (config.data.crop, encoder.num_heads, encoder.dropout.smoother) == ("random", 2, 0.0)
 
 
 def test_dict_round_trip_keeps_every_field(table: dict[str, Any]) -> None:
     config = from_dict(table)
     assert isinstance(config, ClassificationRun)
-    encoder = changed(config.model.encoder, dropout=DropoutConfig(attention=0.3))
+    encoder = changed(config.model.required_encoder, dropout=DropoutConfig(attention=0.3))
     other = changed(config, model=changed(config.model, encoder=encoder))
     assert from_dict(other.to_dict()) == other != config
 

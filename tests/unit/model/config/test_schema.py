@@ -28,7 +28,6 @@ def test_error_names_an_unknown_key(recipe: Path, key: str) -> None:
         "data",
         "data.name",
         "model.kind",
-        "model.encoder",
         "training.epochs",
         "training.learning_rate",
     ],

@@ -100,13 +100,27 @@ def test_invalid_stored_recipe_is_an_error(recipe: dict[str, Any]) -> None:
         from_stored(recipe)
 
 
+def test_encoder_of_a_model_without_a_vector_view_may_be_stored() -> None:
+    """Manifests of earlier versions name an encoder that the graph does not contain."""
+    recipe = load_recipe(find_recipe("scotus")).to_dict()
+    config = from_stored(recipe)
+    assert config.model.encoder is not None
+    without = from_stored({**recipe, "model": {**recipe["model"], "encoder": None, "vector_view": None}})
+    assert isinstance(config, ClassificationRun)
+    assert isinstance(without, ClassificationRun)
+    assert without.model.buckets == config.model.buckets
+
+
 @pytest.mark.parametrize("path", sorted(ROOT.glob("exports/*/*/manifest.json")), ids=lambda path: path.parts[-3])
 def test_recipes_of_the_repositorys_manifests_are_read(path: Path) -> None:
     recipe = json.loads(path.read_text())["training"]["recipe"]
     config = from_stored(recipe)
-    encoder = config.model.encoder
+    encoder, stored = config.model.encoder, recipe["model"]["encoder"]
+    if stored is None:
+        assert encoder is None
+        return
     assert isinstance(encoder, EncoderConfig)
-    for key, value in recipe["model"]["encoder"].items():
+    for key, value in stored.items():
         if key in S3Options.model_fields:
             assert getattr(encoder.options_of(S3Options), key) == value
         elif key not in ("options", "dropout"):

@@ -127,12 +127,16 @@ def test_model_of_words_has_the_parts_that_training_chose(
     forty: Documents, facts: dict[str, Any], longest: int, has_vector_view: bool
 ) -> None:
     task = classification(forty)
-    task.config = task.config.model_copy(update={"model": WORDS})
+    data = task.config.data.model_copy(update={"unlabelled": True})
+    task.config = task.config.model_copy(update={"model": WORDS, "data": data})
     task.restore({"labels": ["a", "b", "c"], **facts})
     model = task.build()
     assert isinstance(model, WordClassifier)
     assert model.words.longest == longest
     assert (model.vector_view is not None) == has_vector_view
+    recipe = task.recipe
+    assert (recipe.model.encoder is not None, recipe.data.unlabelled) == (has_vector_view, has_vector_view)
+    assert from_dict(recipe.to_dict()) == recipe
 
 
 def test_results_name_the_strongest_other_model_on_the_same_test_documents(
