@@ -3,7 +3,7 @@
 import pytest
 from starlette.exceptions import HTTPException
 
-from service.http.host import check_host
+from service.http.guard import check_host
 
 
 def check(*hosts: str, version: str = "1.1") -> None:
