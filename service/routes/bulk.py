@@ -37,8 +37,8 @@ from service.wire.disconnect import CancelOnDisconnect
 from service.wire.errors import failure, problem
 from service.wire.inference import model_fields
 from service.wire.media import NDJSON
-from service.wire.parsing import check_size, decode_base64, parse_json
-from service.wire.requests import parse_or_offload, read_query
+from service.wire.parsing import check_size, decode_base64, is_quick, parse_json
+from service.wire.requests import read_query
 from service.wire.schemas import BulkLine, ClassifyOptions
 
 log = logging.getLogger(__name__)
@@ -247,7 +247,7 @@ class BulkResponse(Response):
         """Parse a line. Raises: DeadlineExceeded, NotReady."""
         try:
             async with asyncio.timeout(self._deadline_s):
-                return await parse_or_offload(self._parser, _parse_line, line)
+                return _parse_line(line) if is_quick(line) else await self._parser.run(_parse_line, line)
         except TimeoutError:
             raise DeadlineExceeded("the deadline passed before the line was parsed") from None
 

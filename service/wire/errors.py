@@ -20,7 +20,7 @@ from service.wire.context import path_of
 from service.wire.decompression import ACCEPTED
 from service.wire.media import JSON, PROBLEM
 from service.wire.openapi import schema_of
-from service.wire.requests import invalid_parameters
+from service.wire.parsing import NOT_JSON, place_of, refused
 from service.wire.responses import json_response
 from service.wire.schemas import Problem
 
@@ -110,7 +110,7 @@ class Dialect:
 def failure(error: Exception, path: str) -> Failure:
     """Describe an error of a request to `path`; an unknown exception becomes 500."""
     if isinstance(error, RequestValidationError):
-        error = invalid_parameters(error)
+        error = _invalid_parameters(error)
     if isinstance(error, LongdocError):
         fields = error.errors if isinstance(error, InvalidInput) else []
         headers = {"Retry-After": str(error.retry_after_s)} if isinstance(error, errors.RetryableError) else {}
@@ -125,6 +125,14 @@ def failure(error: Exception, path: str) -> Failure:
         return Failure(error.status_code, path, code, phrase, error.detail, headers=dict(error.headers or {}))
     detail = "the server failed; its log has the cause under this request id"
     return Failure(500, path, "internal", "Internal error", detail)
+
+
+def _invalid_parameters(error: RequestValidationError) -> LongdocError:
+    """Convert FastAPI's validation errors of typed arguments, without the input."""
+    found = error.errors()
+    if found[0]["type"] == "json_invalid":
+        return errors.MalformedInput(NOT_JSON)
+    return refused([(place_of(tuple(e["loc"][1:])), e["msg"]) for e in found])
 
 
 def problem(failed: Failure) -> dict[str, Any]:

@@ -7,21 +7,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import QueryParams
 
 from artifact.encodings import MARK, codec_of, decode
-from artifact.errors import InvalidInput, LongdocError
+from artifact.errors import InvalidInput
 from artifact.matching import Text
-from service.errors import DeadlineExceeded, MalformedInput, PayloadTooLarge, UnsupportedEncoding, UnsupportedMedia
-from service.parser import Parser
+from service.errors import DeadlineExceeded, PayloadTooLarge, UnsupportedEncoding, UnsupportedMedia
 from service.settings import Settings
 from service.wire.context import RequestContext
 from service.wire.decompression import ACCEPTED, WINDOW_BITS
 from service.wire.disconnect import cancel_on_disconnect
 from service.wire.media import JSON, NDJSON, TEXT
-from service.wire.parsing import NOT_JSON, check_count, check_size, invalid, is_quick, parse_json, place_of, refused
+from service.wire.parsing import check_count, check_size, invalid, is_quick, parse_json, place_of, refused
 from service.wire.schemas import ClassifyOptions, ClassifyRequest
 
 M = TypeVar("M", bound=BaseModel)
@@ -113,15 +111,9 @@ async def parse_body(context: RequestContext, parse: Callable[[bytes], T], body:
         return parse(body)
     try:
         async with asyncio.timeout_at(context.deadline):
-            work = parse_or_offload(context.runtime.parser, parse, body)
-            return await cancel_on_disconnect(context.body, work)
+            return await cancel_on_disconnect(context.body, context.runtime.parser.run(parse, body))
     except TimeoutError:
         raise DeadlineExceeded("the deadline passed before the body was parsed") from None
-
-
-async def parse_or_offload(parser: Parser, parse: Callable[[bytes], T], text: bytes) -> T:
-    """Parse JSON, in the parser process if it is large. Raises: NotReady, and what `parse` raises."""
-    return parse(text) if is_quick(text) else await parser.run(parse, text)
 
 
 def read_query(context: RequestContext, schema: type[M]) -> M:
@@ -217,11 +209,3 @@ def read_text(settings: Settings, place: str, document: str | bytes) -> Text:
 def read_texts(settings: Settings, place: str, documents: Sequence[str]) -> list[Text]:
     """Texts to match. Raises: PayloadTooLarge naming the location of one that exceeds the limit of a document."""
     return [read_text(settings, f"{place}.{number}", document) for number, document in enumerate(documents)]
-
-
-def invalid_parameters(error: RequestValidationError) -> LongdocError:
-    """Convert FastAPI's validation errors of typed arguments, without the input."""
-    found = error.errors()
-    if found[0]["type"] == "json_invalid":
-        return MalformedInput(NOT_JSON)
-    return refused([(place_of(tuple(e["loc"][1:])), e["msg"]) for e in found])

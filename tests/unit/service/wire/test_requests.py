@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from fastapi.exceptions import RequestValidationError
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
@@ -24,7 +23,6 @@ from service.wire.requests import (
     MediaType,
     check_content_encoding,
     check_media_type,
-    invalid_parameters,
     media_type_of,
     parse_body,
     read_body,
@@ -218,14 +216,3 @@ def test_texts_have_locations_and_limits() -> None:
     assert read_texts(settings, "texts", ["a", "é"]) == [Text("texts.0", b"a"), Text("texts.1", "é".encode())]
     with pytest.raises(PayloadTooLarge, match=r"texts\.1: the document has 3 bytes; at most 2"):
         read_texts(settings, "texts", ["a", "abc"])
-
-
-def test_parameters_that_fastapi_rejects_are_named_without_the_input() -> None:
-    """A location begins with where the parameter is sent."""
-    error = RequestValidationError(
-        [{"type": "missing", "loc": ("query", "top_k", 0), "msg": "wrong", "input": "secret"}]
-    )
-    invalid = invalid_parameters(error)
-    assert isinstance(invalid, InvalidInput)
-    assert invalid.errors == [("top_k.0", "wrong")]
-    assert str(invalid_parameters(error)) == "top_k.0: wrong"
