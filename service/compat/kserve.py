@@ -27,9 +27,10 @@ from service.tasks.forecasting import forecast
 from service.wire.dependencies import Context, CurrentRuntime
 from service.wire.errors import Dialect, Failure
 from service.wire.inference import finish, model_fields, run
+from service.wire.media import JSON
 from service.wire.openapi import json_body
 from service.wire.parsing import check_count, parse_json
-from service.wire.requests import read_parsed, reserve_numbers
+from service.wire.requests import check_media_type, read_json, reserve_numbers
 from service.wire.responses import fragment, json_response
 from service.wire.schemas import EXAMPLE, Channel, Channels, Levels, ModelName
 
@@ -174,8 +175,9 @@ async def get_models(runtime: CurrentRuntime) -> Response:
 )
 async def post_forecast(context: Context) -> Response:
     """Forecast each series with the given model; if one is invalid, the whole request is rejected."""
+    check_media_type(context, JSON)
     parse = functools.partial(_parse, context.runtime.settings.max_documents, context.runtime.models.longest_context)
-    parsed = await read_parsed(context, parse)
+    parsed = await read_json(context, parse)
     asked = parsed.request
     context.body.hold(sum(series.values.nbytes for series in parsed.series))
     model = context.runtime.models.forecaster(asked.model)

@@ -1,5 +1,6 @@
 """`POST /v1/classify`: labels of documents, which are sent as JSON, text, bytes or NDJSON."""
 
+import functools
 from collections.abc import Sequence
 
 from starlette.responses import Response
@@ -13,7 +14,8 @@ from service.wire.errors import NATIVE
 from service.wire.inference import respond
 from service.wire.media import BINARY, JSON, NDJSON, TEXT
 from service.wire.openapi import BINARY_SCHEMA, Lines, contents, request_body
-from service.wire.requests import check_media_type, decode_text, read_documents, reserve_numbers
+from service.wire.parsing import check_count, check_size, parse_json
+from service.wire.requests import check_media_type, decode_text, read_body, read_json, read_query, reserve_numbers
 from service.wire.schemas import BulkLine, BulkResult, ClassifyOptions, ClassifyRequest, ClassifyResponse
 
 router = NATIVE.router("Classify documents")
@@ -56,10 +58,19 @@ async def post_classify(context: Context) -> Response:
     given = check_media_type(context, JSON, TEXT, BINARY, NDJSON)
     if given.name == NDJSON:
         return BulkResponse.of(context)
-    documents, options = await read_documents(context, given)
+    options: ClassifyOptions
+    if given.name == JSON:
+        options = asked = await read_json(context, functools.partial(parse_json, ClassifyRequest))
+        documents = asked.documents
+    else:
+        documents, options = [await read_body(context)], read_query(context, ClassifyOptions)
+    settings = context.runtime.settings
+    check_count("inputs", len(documents), settings.max_documents)
+    for index, document in enumerate(documents):
+        check_size(f"input {index}", document, settings.max_document_bytes)
     model = context.runtime.models.classifier(options.model)
     if model.manifest.reads_text and given.name == TEXT:
-        documents = [decode_text(documents[0], given.charset, context.runtime.settings.max_document_bytes)]
+        documents = [decode_text(documents[0], given.charset, settings.max_document_bytes)]
     if options.detail:
         reserve_numbers(context, _count_contributions(model.manifest, documents, options), "send fewer, or set top_k")
     work = classify(model, documents, on_overflow=options.on_overflow, deadline=context.deadline)

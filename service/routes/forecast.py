@@ -15,9 +15,10 @@ from service.tasks.forecasting import forecast
 from service.wire.dependencies import Context
 from service.wire.errors import NATIVE
 from service.wire.inference import respond
+from service.wire.media import JSON
 from service.wire.openapi import json_body
 from service.wire.parsing import parse_json
-from service.wire.requests import read_parsed, reserve_numbers
+from service.wire.requests import check_media_type, read_json, reserve_numbers
 from service.wire.responses import fragment
 from service.wire.schemas import EXAMPLE, ForecastOptions, ForecastRequest, ForecastResponse, channels_of
 
@@ -33,7 +34,8 @@ router = NATIVE.router("Forecast time series")
 )
 async def post_forecast(context: Context) -> Response:
     """Forecast a series. Missing values are imputed; `coverage` counts them."""
-    parsed = await read_parsed(context, functools.partial(_parse, context.runtime.models.longest_context))
+    check_media_type(context, JSON)
+    parsed = await read_json(context, functools.partial(_parse, context.runtime.models.longest_context))
     asked, names, series = parsed.options, parsed.names, parsed.series
     context.body.hold(series.values.nbytes)
     step = None if asked.frequency is None else parse_frequency(asked.frequency)

@@ -17,9 +17,10 @@ from service.engine.served import ServedModel
 from service.runtime import Runtime
 from service.wire.context import RequestContext, context_of
 from service.wire.headers import repeated_headers
+from service.wire.media import JSON
 from service.wire.openapi import BEARER
 from service.wire.parsing import parse_json, refused
-from service.wire.requests import read_parsed
+from service.wire.requests import check_media_type, read_json
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -82,8 +83,9 @@ class JsonBody(Generic[M]):
         self._parse = functools.partial(parse_json, schema, strict=strict)
 
     async def __call__(self, context: Context) -> M:
-        """Read and validate the body. Raises: what `read_parsed` raises."""
-        body: M = await read_parsed(context, self._parse)
+        """Read and validate the body. Raises: UnsupportedMedia, UnsupportedEncoding; what `read_json` raises."""
+        check_media_type(context, JSON)
+        body: M = await read_json(context, self._parse)
         return body
 
 

@@ -19,8 +19,7 @@ from service.wire.context import RequestContext
 from service.wire.decompression import ACCEPTED, WINDOW_BITS
 from service.wire.disconnect import cancel_on_disconnect
 from service.wire.media import JSON, NDJSON, TEXT
-from service.wire.parsing import check_count, check_size, invalid, is_quick, parse_json, place_of, refused
-from service.wire.schemas import ClassifyOptions, ClassifyRequest
+from service.wire.parsing import check_size, invalid, is_quick, place_of, refused
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -84,25 +83,21 @@ async def read_body(context: RequestContext) -> bytes:
         raise DeadlineExceeded("the deadline passed before the body had arrived") from None
 
 
-async def read_parsed(context: RequestContext, parse: Callable[[bytes], T]) -> T:
-    """Read a JSON body and parse it. `parse` and its result must be picklable.
+async def read_json(context: RequestContext, parse: Callable[[bytes], T]) -> T:
+    """Read a JSON body, which holds all options, and parse it; the caller has checked the media type.
 
-    Raises: UnsupportedMedia, UnsupportedEncoding, DeadlineExceeded, NotReady, and what `parse` raises.
+    Raises: InvalidInput if the query string has options; what `read_body` and `parse_body` raise.
     """
-    check_media_type(context, JSON)
-    return await parse_body(context, parse, await _read_json_text(context))
-
-
-async def _read_json_text(context: RequestContext) -> bytes:
-    """Read a body that holds all options. Raises: InvalidInput if the query string has some; as `read_body`."""
     if context.query:
         message = "put the options into the JSON body"
         raise InvalidInput(f"{message}; the query string must be empty", [("query", "not allowed with a JSON body")])
-    return await read_body(context)
+    return await parse_body(context, parse, await read_body(context))
 
 
 async def parse_body(context: RequestContext, parse: Callable[[bytes], T], body: bytes) -> T:
     """Parse a body or a part of it; a large one in the parser process, until the client disconnects.
+
+    `parse` and its result must be picklable.
 
     Raises: DeadlineExceeded, NotReady, ClientDisconnect, and what `parse` raises.
     """
@@ -135,27 +130,6 @@ def read_query(context: RequestContext, schema: type[M]) -> M:
 def _without_options(schema: type[M]) -> M:
     """The options of an empty query string; models of options are immutable."""
     return schema()
-
-
-async def read_documents(context: RequestContext, given: MediaType) -> tuple[list[bytes], ClassifyOptions]:
-    """Read the documents and options of a request to classify, whose body is JSON or one document.
-
-    Raises: DeadlineExceeded, InvalidInput, MalformedInput, PayloadTooLarge.
-    """
-    options: ClassifyOptions
-    if given.name == JSON:
-        parse = functools.partial(parse_json, ClassifyRequest)
-        options = asked = await parse_body(context, parse, await _read_json_text(context))
-        texts = [asked.inputs] if isinstance(asked.inputs, str) else asked.inputs
-        documents = [text.encode() for text in texts]
-    else:
-        documents = [await read_body(context)]
-        options = read_query(context, ClassifyOptions)
-    settings = context.runtime.settings
-    check_count("inputs", len(documents), settings.max_documents)
-    for index, document in enumerate(documents):
-        check_size(f"input {index}", document, settings.max_document_bytes)
-    return documents, options
 
 
 def read_document(settings: Settings, place: str, document: str | bytes) -> bytes:

@@ -78,6 +78,11 @@ class ClassifyRequest(ClassifyOptions):
     inputs: Inputs
     """One document or several."""
 
+    @property
+    def documents(self) -> list[bytes]:
+        """The bytes of each document."""
+        return [text.encode() for text in ([self.inputs] if isinstance(self.inputs, str) else self.inputs)]
+
 
 class BulkLine(_Request):
     """One line of an NDJSON upload to `POST /v1/classify`."""

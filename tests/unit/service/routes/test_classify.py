@@ -50,6 +50,22 @@ async def test_body_may_be_a_document_with_options_in_the_query(kind: str) -> No
     }
 
 
+@pytest.mark.parametrize(
+    ("content", "kind", "detail"),
+    [
+        (b'{"inputs": ["+", "+"]}', "application/json", "inputs: 2; at most 1 in one request"),
+        (b'{"inputs": "+++"}', "application/json", "input 0: the document has 3 bytes; at most 2"),
+        (b"+++", "text/plain", "input 0: the document has 3 bytes; at most 2"),
+        (b"+++", "application/octet-stream", "input 0: the document has 3 bytes; at most 2"),
+    ],
+)
+async def test_documents_are_limited_in_number_and_size(content: bytes, kind: str, detail: str) -> None:
+    settings = Settings(max_documents=1, max_document_bytes=2)
+    async with serving(classifier(), settings=settings) as client:
+        response = await client.post("/v1/classify", content=content, headers={"content-type": kind})
+    assert check_problem(response, 413, "payload_too_large")["detail"] == detail
+
+
 async def test_too_many_contributions_are_refused_before_they_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of two documents of 28 bytes has two windows of 16, and each window contributes to two labels."""
     monkeypatch.setattr(requests, "MAX_NUMBERS", 7)

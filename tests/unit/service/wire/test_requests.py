@@ -23,12 +23,10 @@ from service.wire.requests import (
     MediaType,
     check_content_encoding,
     check_media_type,
-    media_type_of,
     parse_body,
     read_body,
     read_document,
-    read_documents,
-    read_parsed,
+    read_json,
     read_query,
     read_texts,
 )
@@ -97,10 +95,10 @@ async def test_other_encodings_are_rejected(coding: str) -> None:
 
 async def test_compressed_body_is_read_like_an_uncompressed_one() -> None:
     headers = {**JSON, "content-encoding": "gzip"}
-    asked = await read_parsed(context(gzip.compress(b'{"inputs":"a"}'), headers=headers), CLASSIFY)
+    asked = await read_json(context(gzip.compress(b'{"inputs":"a"}'), headers=headers), CLASSIFY)
     assert asked.inputs == "a"
     with pytest.raises(MalformedInput, match="the body is not valid gzip"):
-        await read_parsed(context(b'{"inputs":"a"}', headers=headers), CLASSIFY)
+        await read_json(context(b'{"inputs":"a"}', headers=headers), CLASSIFY)
 
 
 async def test_stalled_body_ends_at_the_deadline() -> None:
@@ -112,20 +110,18 @@ async def test_stalled_body_ends_at_the_deadline() -> None:
 
 async def test_options_of_a_json_request_are_in_the_body() -> None:
     body = b'{"inputs":"a","top_k":1}'
-    assert (await read_parsed(context(body, headers=JSON), CLASSIFY)).top_k == 1
+    assert (await read_json(context(body, headers=JSON), CLASSIFY)).top_k == 1
     with pytest.raises(InvalidInput) as caught:
-        await read_parsed(context(body, headers=JSON, query="top_k=1"), CLASSIFY)
+        await read_json(context(body, headers=JSON, query="top_k=1"), CLASSIFY)
     assert caught.value.errors == [("query", "not allowed with a JSON body")]
 
 
-async def test_wrong_media_type_and_query_are_rejected_before_the_body_is_read() -> None:
+async def test_wrong_query_is_rejected_before_the_body_is_read() -> None:
     async def receive() -> Message:
         raise AssertionError("read")
 
-    with pytest.raises(UnsupportedMedia):
-        await read_parsed(context(headers={"content-type": "text/plain"}, receive=receive), CLASSIFY)
     with pytest.raises(InvalidInput):
-        await read_parsed(context(headers=JSON, query="top_k=1", receive=receive), CLASSIFY)
+        await read_json(context(headers=JSON, query="top_k=1", receive=receive), CLASSIFY)
 
 
 async def test_query_is_read() -> None:
@@ -149,26 +145,8 @@ async def test_error_names_the_wrong_query_parameter(query: str, place: str, mes
     assert (found, why if message else None) == (place, message)
 
 
-async def documents_of(asked: RequestContext) -> tuple[list[bytes], ClassifyOptions]:
-    return await read_documents(asked, media_type_of(asked))
-
-
-async def test_documents_are_read_from_json_or_from_the_body() -> None:
-    asked = context(b'{"inputs":["\\u00e9","b"],"detail":true}', headers=JSON)
-    assert await documents_of(asked) == (
-        ["é".encode(), b"b"],
-        ClassifyRequest(inputs=["é", "b"], detail=True),
-    )
-    raw = context(b"\xff", headers={"content-type": "application/octet-stream"}, query="detail=true")
-    assert await documents_of(raw) == ([b"\xff"], ClassifyOptions(detail=True))
-
-
-async def test_documents_are_limited_in_number_and_size() -> None:
-    settings = Settings(max_documents=1, max_document_bytes=2)
-    with pytest.raises(PayloadTooLarge, match="inputs: 2; at most 1 in one request"):
-        await documents_of(context(b'{"inputs":["a","b"]}', headers=JSON, settings=settings))
-    with pytest.raises(PayloadTooLarge, match="input 0: the document has 3 bytes; at most 2"):
-        await documents_of(context(b'{"inputs":["abc"]}', headers=JSON, settings=settings))
+def test_documents_are_limited_in_size() -> None:
+    settings = Settings(max_document_bytes=2)
     with pytest.raises(PayloadTooLarge, match="a: the document has 4 bytes; at most 2"):
         read_document(settings, "a", "éé")
     assert read_document(settings, "a", "é") == "é".encode()
@@ -194,7 +172,7 @@ async def test_error_in_the_parser_process_is_the_same() -> None:
     receive = receive_of(body, leaves=False)
     async with large_context(headers=JSON, receive=receive) as asked:
         with pytest.raises(InvalidInput) as caught:
-            await read_parsed(asked, CLASSIFY)
+            await read_json(asked, CLASSIFY)
     assert caught.value.errors == [("top_k", "Input should be greater than or equal to 1")]
 
 
