@@ -1,21 +1,19 @@
 """`POST /v1/classify`: labels of documents, which are sent as JSON, text, bytes or NDJSON."""
 
 import functools
-from collections.abc import Sequence
 
 from starlette.responses import Response
 
-from artifact.manifest import ClassifierManifest
 from service.offload import count_items
 from service.routes.bulk import BulkResponse
-from service.tasks.classification import classify
+from service.tasks.classification import classify, count_contributions
 from service.wire.dependencies import Context
 from service.wire.errors import NATIVE
 from service.wire.inference import respond
 from service.wire.media import BINARY, JSON, NDJSON, TEXT
 from service.wire.openapi import BINARY_SCHEMA, Lines, contents, request_body
-from service.wire.parsing import check_count, check_size, parse_json
-from service.wire.requests import check_media_type, decode_text, read_body, read_json, read_query, reserve_numbers
+from service.wire.parsing import check_count, check_size, decode_text, parse_json
+from service.wire.requests import check_media_type, read_body, read_json, read_query, reserve_numbers
 from service.wire.schemas import BulkLine, BulkResult, ClassifyOptions, ClassifyRequest, ClassifyResponse
 
 router = NATIVE.router("Classify documents")
@@ -71,10 +69,11 @@ async def post_classify(context: Context) -> Response:
     model = context.runtime.models.classifier(options.model)
     if model.manifest.reads_text and given.name == TEXT:
         documents = [decode_text(documents[0], given.charset, settings.max_document_bytes)]
-    if options.detail:
-        reserve_numbers(context, _count_contributions(model.manifest, documents, options), "send fewer, or set top_k")
-    work = classify(model, documents, on_overflow=options.on_overflow, deadline=context.deadline)
     labels, result_options = model.manifest.labels, options.result_options
+    if options.detail:
+        count = count_contributions(model.manifest, documents, result_options)
+        reserve_numbers(context, count, "send fewer, or set top_k")
+    work = classify(model, documents, on_overflow=options.on_overflow, deadline=context.deadline)
     return await respond(
         context,
         model,
@@ -82,10 +81,3 @@ async def post_classify(context: Context) -> Response:
         lambda answers: {"results": [answer.as_json(labels, result_options) for answer in answers]},
         count_items(documents),
     )
-
-
-def _count_contributions(manifest: ClassifierManifest, documents: Sequence[bytes], options: ClassifyOptions) -> int:
-    """Contributions in a response with details; overlapping windows have up to twice as many."""
-    length = manifest.stretches.length if manifest.stretches else manifest.max_length
-    labels = len(manifest.labels) if options.top_k is None else min(options.top_k, len(manifest.labels))
-    return labels * sum(-(-len(document) // length) for document in documents)

@@ -34,6 +34,13 @@ def max_detail_bytes(manifest: ClassifierManifest, size: int, options: Options) 
     return windows * window_bytes + stretches * stretch_bytes + len('"windows":[],"stretches":[],')
 
 
+def count_contributions(manifest: ClassifierManifest, documents: Sequence[bytes], options: Options) -> int:
+    """Contributions in a response with `detail`; overlapping windows have up to twice as many."""
+    length = manifest.stretches.length if manifest.stretches else manifest.max_length
+    labels = len(manifest.labels) if options.top_k is None else min(options.top_k, len(manifest.labels))
+    return labels * sum(-(-len(document) // length) for document in documents)
+
+
 async def classify(
     model: ServedClassifier, documents: Sequence[bytes], *, on_overflow: OnOverflow, deadline: float, bulk: bool = False
 ) -> tuple[list[Classification], Timing]:

@@ -10,11 +10,14 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from artifact.encodings import codec_of, decode
 from artifact.errors import InvalidInput
-from service.errors import MalformedInput, PayloadTooLarge
+from service.errors import MalformedInput, PayloadTooLarge, UnsupportedMedia
 
 M = TypeVar("M", bound=BaseModel)
 
+UTF8_NAMES = ("utf_8", "ascii")
+"""Codecs of charsets that stand for UTF-8; of such a text, bytes that are not UTF-8 stay as they are."""
 MAX_LOCATION_LENGTH = 32
 MAX_LISTS_AND_KEYS = 100_000
 """Limit of lists, objects and keys in a body: parsing a million of them takes seconds and half a gigabyte."""
@@ -102,6 +105,26 @@ def decode_base64(place: str, text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise InvalidInput.at(place, "not base64") from None
+
+
+def decode_text(document: bytes, charset: str, limit: int) -> bytes:
+    """A body of text as UTF-8: from the charset that the client names, or UTF-16 or UTF-32.
+
+    Args:
+        document: the text.
+        charset: as the client names it; may be empty.
+        limit: maximum bytes of a document.
+
+    Raises: UnsupportedMedia if the text is not in the named charset; PayloadTooLarge.
+
+    """
+    named = codec_of(charset)
+    try:
+        decoded = decode(document, "" if named in UTF8_NAMES else named)
+    except ValueError as error:
+        raise UnsupportedMedia(f"the text {error}; name its charset, or send UTF-8") from None
+    check_size("input 0", decoded, limit)
+    return decoded
 
 
 def check_count(what: str, count: int, limit: int) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import QueryParams
 
-from artifact.encodings import MARK, codec_of, decode
+from artifact.encodings import MARK, codec_of
 from artifact.errors import InvalidInput
 from artifact.matching import Text
 from service.errors import DeadlineExceeded, PayloadTooLarge, UnsupportedEncoding, UnsupportedMedia
@@ -19,14 +19,12 @@ from service.wire.context import RequestContext
 from service.wire.decompression import ACCEPTED, WINDOW_BITS
 from service.wire.disconnect import cancel_on_disconnect
 from service.wire.media import JSON, NDJSON, TEXT
-from service.wire.parsing import check_size, invalid, is_quick, place_of, refused
+from service.wire.parsing import UTF8_NAMES, check_size, invalid, is_quick, place_of, refused
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 CHARSET = re.compile(r"charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
-UTF8_NAMES = ("utf_8", "ascii")
-"""Codecs of charsets that stand for UTF-8; of such a text, bytes that are not UTF-8 stay as they are."""
 MAX_NUMBERS = 1_000_000
 """Limit of numbers in one response: a small request can ask for many, and serializing them takes long."""
 NUMBER_BYTES = 20
@@ -137,26 +135,6 @@ def read_document(settings: Settings, place: str, document: str | bytes) -> byte
     content = document.encode() if isinstance(document, str) else document
     check_size(place, content, settings.max_document_bytes)
     return content
-
-
-def decode_text(document: bytes, charset: str, limit: int) -> bytes:
-    """A body of text as UTF-8: from the charset that the client names, or UTF-16 or UTF-32.
-
-    Args:
-        document: the text.
-        charset: as the client names it; may be empty.
-        limit: maximum bytes of a document.
-
-    Raises: UnsupportedMedia if the text is not in the named charset; PayloadTooLarge.
-
-    """
-    named = codec_of(charset)
-    try:
-        decoded = decode(document, "" if named in UTF8_NAMES else named)
-    except ValueError as error:
-        raise UnsupportedMedia(f"the text {error}; name its charset, or send UTF-8") from None
-    check_size("input 0", decoded, limit)
-    return decoded
 
 
 def reserve_numbers(context: RequestContext, count: int, hint: str) -> None:
