@@ -26,7 +26,7 @@ from service.offload import ITEM_NUMBERS, offload
 from service.tasks.forecasting import forecast
 from service.wire.dependencies import Context, CurrentRuntime
 from service.wire.errors import Dialect, Failure
-from service.wire.inference import finish, model_fields, run
+from service.wire.inference import model_fields, record, run
 from service.wire.media import JSON
 from service.wire.openapi import json_body
 from service.wire.parsing import check_count, parse_json
@@ -203,14 +203,16 @@ async def post_forecast(context: Context) -> Response:
     )
     answers, timing = await run(context, model, work)
     outputs = await offload(count // ITEM_NUMBERS, _outputs, parsed, answers, starts)
-    response = {
+    content = {
         "id": uuid.uuid4().hex,
         "created_at": int(time.time()),
         "status": "completed",
         "error": None,
         "outputs": outputs,
     }
-    return finish(context, model, timing, json_response({**model_fields(model), **response}))
+    response = json_response({**model_fields(model), **content})
+    record(context, model, timing)
+    return response
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from artifact.matching import normalized
 from service.offload import offload
 from service.wire.dependencies import Context, JsonBody
 from service.wire.errors import Dialect, Failure
-from service.wire.inference import finish
+from service.wire.inference import record
 from service.wire.openapi import json_body
 from service.wire.responses import json_response
 from service.wire.schemas import Inputs, ModelName
@@ -109,7 +109,8 @@ async def post_embeddings(
         context, "input", asked.input, model=asked.model, dimensions=asked.dimensions, on_overflow="windows"
     )
     response = await offload(len(encoded.vectors), _write, encoded, asked.encoding_format)
-    return finish(context, encoded.model, encoded.timing, response)
+    record(context, encoded.model, encoded.timing)
+    return response
 
 
 def _write(encoded: EncodedTexts, encoding: EncodingFormat) -> Response:

@@ -52,11 +52,12 @@ async def respond(
     """
     result, timing = await run(context, model, work)
     response = await offload(count, lambda: json_response({**model_fields(model), **to_json(result)}))
-    return finish(context, model, timing, response)
+    record(context, model, timing)
+    return response
 
 
-def finish(context: RequestContext, model: ServedModel, timing: Timing, response: Response) -> Response:
-    """Record the stages of a request in metrics, trace and `Server-Timing`; return the response.
+def record(context: RequestContext, model: ServedModel, timing: Timing) -> None:
+    """Record the stages of a request, whose response is ready, in metrics, trace and `Server-Timing`.
 
     The metrics leave out how long the client took to send the body: it would tell about the client.
     """
@@ -71,7 +72,6 @@ def finish(context: RequestContext, model: ServedModel, timing: Timing, response
     )
     context.server_timing.update(queue=timing.queue, compute=timing.compute)
     context.inference = inference
-    return response
 
 
 def model_fields(model: ServedModel) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from service.tasks.matching import score
 from service.tasks.timing import Timing
 from service.wire.context import RequestContext
 from service.wire.dependencies import Context, NamedModel
-from service.wire.inference import finish, run
+from service.wire.inference import record, run
 from service.wire.media import BINARY, JSON
 from service.wire.openapi import BINARY_SCHEMA, contents, request_body
 from service.wire.parsing import check_count
@@ -116,7 +116,8 @@ async def post_infer(context: Context, model: NamedModel) -> Response:
     result = await run(context, model, _compute(model, inputs))
     count = sum(values.size for values in result.outputs.values())
     response = await offload(count // ITEM_NUMBERS, _respond, model, asked, requested, result)
-    return finish(context, model, result.timing, response)
+    record(context, model, result.timing)
+    return response
 
 
 def _requested(asked: InferRequest, manifest: Manifest) -> list[InferOutput]:

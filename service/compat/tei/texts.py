@@ -17,7 +17,7 @@ from artifact.matching import Coverage
 from service.engine.served import ServedModel
 from service.tasks.timing import Timing
 from service.wire.context import RequestContext
-from service.wire.inference import finish
+from service.wire.inference import record
 
 
 class Truncation(BaseModel):
@@ -57,8 +57,8 @@ class ResponseStats:
 
 
 def respond(context: RequestContext, stats: ResponseStats, response: Response) -> Response:
-    """Finish a response and add TEI's headers; times are in milliseconds."""
-    finish(context, stats.model, stats.timing, response)
+    """Record the stages of a request and add TEI's headers to its response; times are in milliseconds."""
+    record(context, stats.model, stats.timing)
     timing, total = stats.timing, time.perf_counter() - context.started
     times = {"total": total, "compute": total, "tokenization": timing.decode, "queue": timing.queue}
     times["inference"] = timing.compute
