@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from artifact import __version__
 from service.http.context import COUNTED_METHODS
 from service.log import request_id, trace_id, trace_of
-from service.wire.context import Inference, context_of, path_of, route_of
+from service.wire.context import Inference, RequestContext, context_of, path_of, route_of
 from service.wire.headers import header_values
 
 log = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class TracingMiddleware:
                 span.update_name(f"{name} {route}")
                 facts |= {"http.route": route, "url.path": scope["path"]}
             if (inference := context_of(scope).inference) is not None:
-                facts |= self._add_inference_spans(span, inference, to_epoch_ns)
+                facts |= self._add_inference_spans(span, context_of(scope), inference, to_epoch_ns)
             if "error.type" in facts:
                 span.set_status(StatusCode.ERROR)
             span.set_attributes(facts)
@@ -138,7 +138,7 @@ class TracingMiddleware:
         )
 
     def _add_inference_spans(
-        self, parent: Span, inference: Inference, to_epoch_ns: int
+        self, parent: Span, request: RequestContext, inference: Inference, to_epoch_ns: int
     ) -> dict[str, str | int | float]:
         """Add the child spans `queue` and `compute`; return attributes for the request's span.
 
@@ -146,17 +146,17 @@ class TracingMiddleware:
         come last.
         """
         timing = inference.timing
-        computing = max(inference.started, inference.computed - timing.compute)
-        queued = max(inference.started, computing - timing.queue)
+        computing = max(request.started, request.computed - timing.compute)
+        queued = max(request.started, computing - timing.queue)
         context = set_span_in_context(parent, Context())
-        for name, start, end in (("queue", queued, computing), ("compute", computing, inference.computed)):
+        for name, start, end in (("queue", queued, computing), ("compute", computing, request.computed)):
             span = self._tracer.start_span(name, context, start_time=to_epoch_ns + int(1e9 * start))
             span.end(to_epoch_ns + int(1e9 * end))
         return {
             "longdoc.model.name": inference.manifest.name,
             "longdoc.model.version": inference.manifest.version,
             "longdoc.decode_s": timing.decode,
-            "longdoc.encode_s": inference.finished - inference.computed,
+            "longdoc.encode_s": inference.finished - request.computed,
         }
 
 

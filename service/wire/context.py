@@ -17,16 +17,12 @@ KEY = "longdoc"
 
 
 class Inference(NamedTuple):
-    """Model and times of an inference, for metrics and traces; times are seconds of `perf_counter`."""
+    """Model and times of a request that a model has answered, for traces."""
 
     manifest: Manifest
     timing: Timing
-    started: float
-    """When the headers of the request had arrived."""
-    computed: float
-    """When the model's outputs were ready."""
     finished: float
-    """When the response was ready."""
+    """When the response was ready, in seconds of `perf_counter`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +45,7 @@ class RequestContext:
     server_timing: dict[str, float] = field(default_factory=dict)
     """Seconds by stage, for the header `Server-Timing`."""
     computed: float = 0.0
-    """When the model's outputs were ready."""
+    """When the model's outputs were ready, in seconds of `perf_counter`."""
     status: int = 500
     """Status of the response, for metrics."""
     has_started: bool = False

@@ -61,17 +61,17 @@ def record(context: RequestContext, model: ServedModel, timing: Timing) -> None:
 
     The metrics leave out how long the client took to send the body: it would tell about the client.
     """
-    inference = Inference(model.manifest, timing, context.started, context.computed, time.perf_counter())
+    finished = time.perf_counter()
     model.metrics.answered(
         model.manifest.task,
         decode_s=timing.decode,
         queue_s=timing.queue,
         compute_s=timing.compute,
-        encode_s=inference.finished - inference.computed,
-        total_s=inference.finished - (context.body.read_at or inference.started),
+        encode_s=finished - context.computed,
+        total_s=finished - (context.body.read_at or context.started),
     )
     context.server_timing.update(queue=timing.queue, compute=timing.compute)
-    context.inference = inference
+    context.inference = Inference(model.manifest, timing, finished)
 
 
 def model_fields(model: ServedModel) -> dict[str, Any]:
