@@ -265,7 +265,7 @@ def test_bad_channel_names_are_rejected_without_repeating_them(
         ({"quantiles": [0.5, 1]}, "quantiles.1", "less than 1"),
         ({"quantiles": [1e-9]}, "quantiles", "calibrated"),
         ({"quantiles": [0.5, 1 - 1e-9]}, "quantiles", "calibrated"),
-        ({"quantiles": [0.1, 0.1]}, "quantiles", "different"),
+        ({"quantiles": [0.1, 0.1]}, "quantiles", "each once"),
         ({"quantiles": [0.01 * i for i in range(10, 31)]}, "quantiles", "at most 20"),
         ({"quantiles": ["0.1"]}, "quantiles.0", "number"),
         ({"quantiles": [True]}, "quantiles.0", "number"),
