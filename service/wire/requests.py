@@ -40,17 +40,12 @@ class MediaType(NamedTuple):
     """Empty if the client names none."""
 
 
-def media_type_of(context: RequestContext) -> MediaType:
-    """The media type of the body."""
-    given, _, parameters = context.headers.get("content-type", "").partition(";")
-    charset = CHARSET.search(parameters) if parameters else None
-    return MediaType(given.strip().lower(), charset[1] if charset else "")
-
-
 def check_media_type(context: RequestContext, *allowed: str) -> MediaType:
     """Return the media type. Raises: UnsupportedMedia or UnsupportedEncoding, naming those allowed."""
     check_content_encoding(context)
-    given = media_type_of(context)
+    name, _, parameters = context.headers.get("content-type", "").partition(";")
+    charset = CHARSET.search(parameters) if parameters else None
+    given = MediaType(name.strip().lower(), charset[1] if charset else "")
     if given.name not in allowed:
         raise UnsupportedMedia(f"send the body as {', '.join(allowed)}")
     if given.charset:
