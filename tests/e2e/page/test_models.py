@@ -41,9 +41,10 @@ def test_queue_is_the_one_of_the_moment(
     page = shown.open("Models")
     figures = page.locator(".details .figures div")
     expect(figures.nth(1)).to_have_text(re.compile("requests in flight\\s*0"))
-    with server.held(), server.begin(b"A film."):
+    with server.held(), server.begin(b"A film.") as wire:
         expect(figures.nth(1)).to_have_text(re.compile("requests in flight\\s*1"))
         server.release()
+        assert wire.answer().status == 200  # a client that disconnects before gets none
     expect(figures.nth(1)).to_have_text(re.compile("requests in flight\\s*0"))
     expect(figures.nth(2)).to_have_text(re.compile("answered\\s*1"))
 
