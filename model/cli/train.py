@@ -8,18 +8,13 @@ from model.cli.arguments import (
     add_held_out_arguments,
     add_shared_arguments,
     encoding_argument,
-    held_out,
+    files_of,
     path_argument,
 )
-from model.config.recipes import choose_recipe, parse_override
-from model.config.run import RUNS, ClassificationRun
-from model.data.own import NO_FILES
-from model.data.own_recipe import LENGTHS, LONGEST_READ, OwnData, settings_for
+from model.config.run import RUNS
+from model.data.own_recipe import LENGTHS, LONGEST_READ, TextLayout
 from model.errors import UserError
-from model.tasks.own_series import OwnSeries, settings_of_series
-from model.training.device import choose_device
-from model.training.loop import terminate_like_ctrl_c
-from model.training.run import Request, train
+from model.runs.train import TrainingRequest, train
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,58 +99,46 @@ def run(args: argparse.Namespace) -> Path:
 
     Returns the run folder. Raises: UserError.
     """
-    device = choose_device(args.device)
-    settings, files = None, held_out(args)
-    if args.unlabelled is not None and (args.data is None or args.task != "text-classification"):
-        raise UserError("--unlabelled needs --task text-classification and --data, the labelled documents")
-    if args.group_column and (args.data is None or args.task != "text-classification"):
-        raise UserError("--group-column needs --task text-classification and --data")
-    if args.max_bytes is not None and (args.data is None or args.task != "text-classification"):
-        raise UserError("--max-bytes needs --task text-classification and --data")
-    if args.data is None:
-        _refuse_own_options(args)
-    else:
-        if args.task is None or args.recipe is not None:
-            raise UserError(f"--data needs --task ({', '.join(RUNS)}) and no recipe")
-        path = Path(args.data)
-        if args.task == "forecasting":
-            if files != NO_FILES:
-                raise UserError("--validation and --test are for documents and pairs; a series is split by time")
-            layout = Layout(
-                time_column=args.time_column,
-                id_column=args.id_column,
-                target_column=args.target_column,
-                channels=args.channels,
-                ignore=args.ignore,
-                frequency=args.frequency,
-                day_first=args.day_first,
-                encoding=args.encoding,
-            )
-            series = OwnSeries(path, layout, args.fill)
-            settings = settings_of_series(series, dict(map(parse_override, args.set)))
-        else:
-            own = OwnData(
-                path,
-                tuple(args.text_column or ()),
-                args.label_column,
-                args.group_column,
-                files,
-                args.unlabelled,
-                args.encoding,
-                args.max_bytes,
-            )
-            settings = settings_for(args.task, own)
-    recipe = choose_recipe(args.recipe, args.task, args.set, settings)
-    if args.unlabelled is not None and not (isinstance(recipe, ClassificationRun) and recipe.data.unlabelled):
-        raise UserError("--unlabelled needs data.unlabelled=true, the default of its recipe")
-    data = Path(args.data or args.data_dir)
-    with terminate_like_ctrl_c():
-        return train(Request(recipe, data, Path(args.runs), device, args.resume, files, args.unlabelled))
+    files = files_of(args)
+    _check(args)
+    request = TrainingRequest(
+        task=args.task,
+        recipe=args.recipe,
+        overrides=tuple(args.set),
+        files=files,
+        texts=TextLayout(
+            tuple(args.text_column or ()), args.label_column, args.group_column, args.encoding, args.max_bytes
+        ),
+        series=Layout(
+            time_column=args.time_column,
+            id_column=args.id_column,
+            target_column=args.target_column,
+            channels=args.channels,
+            ignore=args.ignore,
+            frequency=args.frequency,
+            day_first=args.day_first,
+            encoding=args.encoding,
+        ),
+        fill=args.fill,
+        runs=Path(args.runs),
+        device=args.device,
+        is_resumed=args.resume,
+    )
+    return train(request)
 
 
-def _refuse_own_options(args: argparse.Namespace) -> None:
-    """Refuse options of user data without --data. Raises: UserError."""
-    options = {
+def _check(args: argparse.Namespace) -> None:
+    """Refuse options that do not go together. Raises: UserError."""
+    is_own, is_classifier = args.data is not None, args.task == "text-classification"
+    of_documents = {
+        "--unlabelled": (args.unlabelled is not None, ", the labelled documents"),
+        "--group-column": (bool(args.group_column), ""),
+        "--max-bytes": (args.max_bytes is not None, ""),
+    }
+    for name, (is_given, what) in of_documents.items():
+        if is_given and not (is_own and is_classifier):
+            raise UserError(f"{name} needs --task text-classification and --data{what}")
+    of_own = {
         "--text-column": args.text_column,
         "--label-column": args.label_column != "label",
         "--time-column": args.time_column,
@@ -168,5 +151,9 @@ def _refuse_own_options(args: argparse.Namespace) -> None:
         "--fill": args.fill,
         "--encoding": args.encoding,
     }
-    if given := [name for name, value in options.items() if value]:
+    if not is_own and (given := [name for name, value in of_own.items() if value]):
         raise UserError(f"{given[0]} needs --data, your own file or folder, and --task")
+    if is_own and (args.task is None or args.recipe is not None):
+        raise UserError(f"--data needs --task ({', '.join(RUNS)}) and no recipe")
+    if args.task == "forecasting" and (args.validation or args.test):
+        raise UserError("--validation and --test are for documents and pairs; a series is split by time")

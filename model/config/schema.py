@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
+
+from model.errors import UserError
 
 
 class Section(BaseModel):
@@ -46,6 +48,8 @@ def allowed(is_allowed: Callable[[Any], bool], text: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+S = TypeVar("S", bound=Section)
+
 Count = Annotated[int, allowed(lambda value: value >= 1, "at least 1")]
 CountOrZero = Annotated[int, allowed(lambda value: value >= 0, "at least 0")]
 Positive = Annotated[float, allowed(lambda value: 0.0 < value < math.inf, "positive and finite")]
@@ -60,11 +64,19 @@ TYPES = {"int_type": "an integer", "float_type": "a number", "bool_type": "true 
 SECTION = ("model_type", "dict_type", "model_attributes_type")
 
 
-def explain(error: ValidationError) -> str:
-    """First validation error as one line: full key, allowed value, given value."""
+def validated(kind: type[S], name: str, values: Mapping[str, object]) -> S:
+    """One section of a recipe. Raises: UserError naming the key."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise UserError(explain(error, name)) from None
+
+
+def explain(error: ValidationError, section: str = "") -> str:
+    """First validation error as one line: full key, allowed value, given value. `section` is prepended to the key."""
     found = error.errors(include_url=False)[0]
     kind, value, context = found["type"], found["input"], found.get("ctx", {})
-    path = ".".join(map(str, found["loc"]))
+    path = ".".join(map(str, ([section] if section else []) + list(found["loc"])))
     section = f"{path}." if path else ""
     if kind == "unknown_key":
         return f"unknown key {section}{found['msg']}"

@@ -1,4 +1,4 @@
-"""Labelled documents and their splits. Used by `model.tasks.classification`."""
+"""Documents and their splits. Used by `model.tasks.classification`."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -8,17 +8,17 @@ from pathlib import Path
 
 from model.config.data import DocumentsConfig
 from model.data import images, imdb, listops, long_documents, newsgroups, own, synthetic
-from model.data.own import NO_FILES, Columns, HeldOut, Row
+from model.data.own import Example, OwnTexts, TextColumns
 from model.errors import UserError
 
 PARTS = ("validation", "test")
 
-Rows = list[tuple[bytes, int, str]]
+_Rows = list[tuple[bytes, int, str]]
 """Text, index of the label and group of documents."""
 
 
 @dataclass(frozen=True)
-class Documents:
+class LabelledDocuments:
     """Raw bytes of documents, and the index of each document's label."""
 
     texts: list[bytes]
@@ -32,15 +32,25 @@ class Documents:
 
 @dataclass(frozen=True)
 class DocumentSet:
-    """Training and validation documents of one data set, with its label names."""
+    """The documents of one data set in their splits, with its label names."""
 
-    train: Documents
-    validation: Documents
+    train: LabelledDocuments
+    validation: LabelledDocuments
+    test: LabelledDocuments
+    """Only evaluation uses it."""
     labels: list[str]
+    unlabelled: tuple[bytes, ...] = ()
+    """Distinct texts, none of which is in a labelled split."""
     notes: tuple[str, ...] = ()
     """Notes about user data to print, one per line."""
     fingerprint: str = ""
     """Fingerprint of user data."""
+
+    def joined(self) -> "DocumentSet":
+        """The same data with the documents of all splits as training documents, without groups."""
+        parts = (self.train, self.validation, self.test)
+        texts, labels = [text for part in parts for text in part.texts], [i for part in parts for i in part.labels]
+        return replace(self, train=LabelledDocuments(texts, labels))
 
 
 @dataclass(frozen=True)
@@ -70,45 +80,62 @@ _SPLIT_SOURCES = {
 """Data sets with predefined splits of training, validation and test, and with groups."""
 
 
-def load_training(config: DocumentsConfig, data_dir: Path, held_out: HeldOut = NO_FILES) -> DocumentSet:
-    """Read the training documents without texts of the test split, and split off validation.
+def load_documents(config: DocumentsConfig, source: OwnTexts | Path) -> DocumentSet:
+    """Split user texts, or read a data set from the folder of the data sets.
 
-    All copies of a text are in the same split, and so are the documents of a group. For user data, `data_dir` is the
-    file or folder itself, and `held_out` names the files of validation and test, if they are separate.
+    Texts of the test split are left out of training and validation. All copies of a text are in the same split, and so
+    are the documents of a group.
 
     Raises: UserError naming file and line.
     """
-    if config.name == "own":
-        parts = _own(config, data_dir, held_out)
-        return DocumentSet(
-            _documents(parts.rows["train"]),
-            _documents(parts.rows["validation"]),
-            parts.labels,
-            parts.notes,
-            parts.fingerprint,
-        )
+    return _own(config, source) if isinstance(source, OwnTexts) else _public(config, source)
+
+
+def with_unlabelled(config: DocumentsConfig, data: DocumentSet, source: OwnTexts | Path) -> DocumentSet:
+    """The data with its unlabelled documents, without texts that occur in a labelled split.
+
+    Raises: UserError if there are none, or naming file and line of a bad row.
+    """
+    if isinstance(source, OwnTexts):
+        if source.unlabelled is None:
+            raise UserError("data.unlabelled needs a file of unlabelled documents; name it with --unlabelled")
+        place, found = source.unlabelled.path, [row.texts[0] for row in source.unlabelled.rows]
+    elif config.name == "imdb":
+        place, found = source, imdb.read_unlabelled(source)
+    else:
+        raise UserError(f"data.unlabelled must be false for data.name {config.name!r}: it has no unlabelled documents")
+    labelled = {*data.train.texts, *data.validation.texts, *data.test.texts}
+    texts = tuple(text for text in dict.fromkeys(found) if text not in labelled)
+    if not texts:
+        raise UserError(f"{place}: all unlabelled texts also occur in the labelled data")
+    return replace(data, unlabelled=texts)
+
+
+def _public(config: DocumentsConfig, data_dir: Path) -> DocumentSet:
+    """Read a data set and split off validation if it has none. Raises: UserError naming file and line."""
     if split_source := _SPLIT_SOURCES.get(config.name):
-        train, validation = (split_source.read(data_dir, split) for split in ("train", "validation"))
-        return DocumentSet(_documents(train), _documents(validation), split_source.labels)
+        rows_of = {split: split_source.read(data_dir, split) for split in own.ORDER}
+        return _document_set(rows_of, split_source.labels)
     source = _SOURCES[config.name]
-    in_test = {text for text, _ in source.read(data_dir, "test")}
-    rows = source.read(data_dir, "train")
+    test, rows = source.read(data_dir, "test"), source.read(data_dir, "train")
+    in_test = {text for text, _ in test}
     groups = imdb.read_groups(data_dir, "train") if config.groups else [""] * len(rows)
     kept = [(*row, group) for row, group in zip(rows, groups, strict=True) if row[0] not in in_test]
     if config.groups:
         held_out_texts = _texts_of_groups(config, kept)
     else:
         held_out_texts = {text for text, _, _ in kept if _position(config, text) < config.validation_fraction}
-    validation, train = Rows(), Rows()
+    validation, train = _Rows(), _Rows()
     for row in kept:
         (validation if row[0] in held_out_texts else train).append(row)
     for name, part in (("training", train), ("validation", validation)):
         if not part:
             raise UserError(f"data.validation_fraction {config.validation_fraction} leaves no {name} document")
-    return DocumentSet(_documents(train), _documents(validation), source.labels)
+    parts = {"train": train, "validation": validation, "test": [(*row, "") for row in test]}
+    return _document_set(parts, source.labels)
 
 
-def _texts_of_groups(config: DocumentsConfig, rows: Rows) -> set[bytes]:
+def _texts_of_groups(config: DocumentsConfig, rows: _Rows) -> set[bytes]:
     """Texts of the groups that are held out for validation: of each label, the same fraction of its groups."""
     group_of = {text: group for text, _, group in reversed(rows)}
     groups_of_label: dict[int, set[str]] = defaultdict(set)
@@ -121,27 +148,16 @@ def _texts_of_groups(config: DocumentsConfig, rows: Rows) -> set[bytes]:
     return {text for text, group in group_of.items() if group in chosen}
 
 
-def load_test(config: DocumentsConfig, data_dir: Path, labels: list[str], held_out: HeldOut = NO_FILES) -> Documents:
-    """Read the test split, or every labelled row of the test file; only evaluation uses it.
+def all_as_test(config: DocumentsConfig, file: own.ReadFile, labels: list[str]) -> LabelledDocuments:
+    """Every labelled row of a file as a test document.
 
-    Raises: UserError if the labels of the data are not exactly `labels`, or a test file has one that is not in them.
+    Raises: UserError if there is none, or naming file and line of one whose label is not in `labels`.
     """
-    if config.name == "own" and held_out.test is not None:
-        rows = [row for row in own.read(held_out.test, _columns(config).without_groups()) if row.label]
-        if not rows:
-            raise UserError(f"{held_out.test}: no label in column {config.label_column!r}")
-        _check_known(rows, labels)
-        return _documents([(row.texts[0], labels.index(row.label), "") for row in rows])
-    if config.name == "own":
-        parts = _own(config, data_dir, held_out)
-        check_labels(parts.labels, labels, data_dir)
-        return _documents(parts.rows["test"])
-    if split_source := _SPLIT_SOURCES.get(config.name):
-        check_labels(split_source.labels, labels, data_dir)
-        return _documents(split_source.read(data_dir, "test"))
-    source = _SOURCES[config.name]
-    check_labels(source.labels, labels, data_dir)
-    return _documents([(text, label, "") for text, label in source.read(data_dir, "test")])
+    rows = [row for row in file.rows if row.label]
+    if not rows:
+        raise UserError(f"{file.path}: no label in column {config.label_column!r}")
+    _check_known(rows, labels)
+    return _documents([(row.texts[0], labels.index(row.label), "") for row in rows])
 
 
 def check_labels(found: list[str], expected: list[str], path: Path) -> None:
@@ -159,53 +175,41 @@ def data_terms(name: str) -> tuple[str, bool]:
     return _SOURCES[name].terms, False
 
 
-def fingerprint(config: DocumentsConfig, path: Path) -> str:
-    """Fingerprint of a file or folder of user data. Raises: UserError naming file and line."""
-    return own.fingerprint(own.read(path, _columns(config).without_groups()))
-
-
-@dataclass(frozen=True)
-class _Parts:
-    rows: dict[str, Rows]
-    """Split -> documents."""
-    labels: list[str]
-    notes: tuple[str, ...]
-    fingerprint: str
-
-
-def _columns(config: DocumentsConfig) -> Columns:
-    columns = Columns((config.text_column,), config.label_column, config.split_column, config.group_column)
+def columns_of(config: DocumentsConfig) -> TextColumns:
+    """Columns of user data that training reads."""
+    columns = TextColumns((config.text_column,), config.label_column, config.split_column, config.group_column)
     return replace(columns, encoding=config.encoding)
 
 
-def _own(config: DocumentsConfig, path: Path, held_out: HeldOut) -> _Parts:
+def _own(config: DocumentsConfig, source: OwnTexts) -> DocumentSet:
     """User data with its splits. A split without rows is taken from training, as a fraction of each label's texts.
 
     Raises: UserError naming file and line.
     """
-    found = own.read_splits(path, _columns(config), held_out)
-    labelled, leaks = own.without_leaks([row for row in found.rows if row.label])
+    columns_of(config).check_groups(source.data.rows)
+    rows, notes = source.split_rows(config.split_column)
+    labelled, leaks = own.without_leaks([row for row in rows if row.label])
     pool = [row for row in labelled if row.split in ("", "train")]
     labels = sorted({row.label for row in pool})
     if len(labels) < 2:
         known = f"only the label {labels[0]!r}" if labels else "no label"
-        raise UserError(f"{path}: {known} in column {config.label_column!r}; at least two are needed")
+        raise UserError(f"{source.data.path}: {known} in column {config.label_column!r}; at least two are needed")
     _check_known(labelled, labels)
     split = _split_off(config, pool, [name for name in PARTS if not any(row.split == name for row in labelled)])
-    parts: dict[str, Rows] = {name: [] for name in own.ORDER}
+    parts: dict[str, _Rows] = {name: [] for name in own.ORDER}
     for row in labelled:
         part = row.split if row.split in PARTS else split[row.texts[0]]
         parts[part].append((row.texts[0], labels.index(row.label), row.group))
-    notes = (*own.classes(labelled), *found.notes, *_notes(found.rows, pool, leaks))
-    return _Parts(parts, labels, notes, found.fingerprint)
+    notes = (*own.classes(labelled), *notes, *_notes(rows, pool, leaks))
+    return replace(_document_set(parts, labels), notes=notes, fingerprint=source.fingerprint)
 
 
-def _split_off(config: DocumentsConfig, pool: list[Row], missing: list[str]) -> dict[bytes, str]:
+def _split_off(config: DocumentsConfig, pool: list[Example], missing: list[str]) -> dict[bytes, str]:
     """Split of every text of the training rows: `train`, or one of the missing splits; none is empty.
 
     Raises: UserError naming the place of a label with too few texts or groups.
     """
-    first: dict[bytes, Row] = {}
+    first: dict[bytes, Example] = {}
     for row in pool:
         first.setdefault(row.texts[0], row)
     if not missing:
@@ -237,7 +241,7 @@ def _most_frequent(labels: Mapping[bytes, str], unit_of: Mapping[bytes, bytes]) 
     return {unit: max(sorted(found), key=found.__getitem__) for unit, found in counts.items()}
 
 
-def _notes(rows: list[Row], pool: list[Row], leaks: int) -> tuple[str, ...]:
+def _notes(rows: list[Example], pool: list[Example], leaks: int) -> tuple[str, ...]:
     """Describe rows that are left out, and copies."""
     first: dict[bytes, str] = {}
     for row in pool:
@@ -253,7 +257,7 @@ def _notes(rows: list[Row], pool: list[Row], leaks: int) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _check_known(rows: list[Row], labels: list[str]) -> None:
+def _check_known(rows: list[Example], labels: list[str]) -> None:
     """Check that no row has a label outside `labels`. Raises: UserError naming its place."""
     for row in rows:
         if row.label not in labels:
@@ -270,6 +274,11 @@ def _position(config: DocumentsConfig, text: bytes) -> float:
     return int.from_bytes(_digest(config, text)[:8], "little") / 2**64
 
 
-def _documents(rows: Rows) -> Documents:
+def _documents(rows: _Rows) -> LabelledDocuments:
     texts, labels, groups = zip(*rows, strict=True) if rows else ((), (), ())
-    return Documents(list(texts), list(labels), groups if any(groups) else ())
+    return LabelledDocuments(list(texts), list(labels), groups if any(groups) else ())
+
+
+def _document_set(parts: Mapping[str, _Rows], labels: list[str]) -> DocumentSet:
+    train, validation, test = (_documents(parts[name]) for name in own.ORDER)
+    return DocumentSet(train, validation, test, labels)

@@ -4,7 +4,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ SHOWN_LENGTH = 40
 """Maximum characters of a label in a note."""
 
 
-class Row(NamedTuple):
+class Example(NamedTuple):
     """One labelled document or pair."""
 
     place: str
@@ -50,7 +50,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Columns:
+class TextColumns:
     """Names of the columns of user data."""
 
     texts: tuple[str, ...]
@@ -59,6 +59,8 @@ class Columns:
     """Column that assigns rows to splits. An empty name stands for no column."""
     group: str = ""
     """Column with the group of each row."""
+    needs_groups: bool = True
+    """Whether a file without the column of the groups is an error."""
     encoding: str = ""
     """Encoding of texts without a byte order mark; see `artifact.encodings.decode`."""
 
@@ -68,36 +70,97 @@ class Columns:
         labels = (
             Field(self.label, "a label", "--label-column"),
             Field(self.split, "a label", "--set data.split_column", is_required=False),
-            Field(self.group, "a label", "--group-column"),
+            Field(self.group, "a label", "--group-column", is_required=self.needs_groups),
         )
         return (*map(Field, self.texts), *(field for field in labels if field.name))
 
-    def without_groups(self) -> "Columns":
-        """The same columns without that of the groups, which only rows need that are still to be split."""
-        return replace(self, group="")
+    def check_groups(self, rows: Sequence[Example]) -> None:
+        """Check that rows that are still to be split have a group, if there are any. Raises: UserError."""
+        for row in rows if self.group else ():
+            if not row.group:
+                raise UserError(f"{row.place}: {self.group} must be a non-empty string or an integer, as the group")
 
 
 @dataclass(frozen=True)
-class HeldOut:
-    """Files of user data besides the training file; None if a split is taken from the training file."""
+class Files:
+    """The files that a command reads."""
 
+    data_dir: Path = Path("data")
+    """Folder of the data sets."""
+    data: Path | None = None
+    """File or folder of user data, instead of a data set."""
     validation: Path | None = None
     test: Path | None = None
+    """Files of user data besides `data`; None if a split is taken from it."""
+    unlabelled: Path | None = None
+    """File or folder of unlabelled documents of the user."""
+
+    @property
+    def place(self) -> Path:
+        """What errors name."""
+        return self.data or self.data_dir
 
 
-NO_FILES = HeldOut()
+@dataclass(frozen=True)
+class ReadFile:
+    """The rows of a file or folder of user data."""
+
+    path: Path
+    rows: tuple[Example, ...]
+    """All rows that have texts."""
+    notes: tuple[str, ...]
+    """Notes about rows that were left out, and about texts that are not UTF-8."""
 
 
-def read(path: Path, columns: Columns) -> list[Row]:
+@dataclass(frozen=True)
+class OwnTexts:
+    """User texts as a command has read them, each file once."""
+
+    data: ReadFile
+    validation: ReadFile | None = None
+    test: ReadFile | None = None
+    unlabelled: ReadFile | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the texts and labels of the training file in any order: it depends on the content alone."""
+        digests = []
+        for row in self.data.rows:
+            digest = hashlib.sha256()
+            for part in (*row.texts, row.label.encode()):
+                digest.update(len(part).to_bytes(8, "little") + part)
+            digests.append(digest.digest())
+        return hashlib.sha256(b"".join(sorted(digests))).hexdigest()
+
+    def split_rows(self, split_column: str) -> tuple[list[Example], tuple[str, ...]]:
+        """Rows of all labelled files with their splits, and notes.
+
+        Rows of the training file have the split that their split column names; without such a column, they have none.
+
+        Raises: UserError naming file and line.
+        """
+        rows, notes = [row._replace(split=_split(row, split_column)) for row in self.data.rows], self.data.notes
+        for name, file in (("validation", self.validation), ("test", self.test)):
+            if file is not None:
+                rows += [row._replace(split=name) for row in file.rows]
+                notes += file.notes
+        return rows, notes
+
+
+def read_own(files: Files, columns: TextColumns) -> OwnTexts:
+    """Read the files of a user. Raises: UserError naming file, line and column."""
+    assert files.data is not None
+    others = (
+        (files.validation, replace(columns, group="")),  # only rows need a group that are still to be split
+        (files.test, replace(columns, group="")),
+        (files.unlabelled, TextColumns(columns.texts, encoding=columns.encoding)),
+    )
+    read_others = [None if path is None else read(path, wanted) for path, wanted in others]
+    return OwnTexts(read(files.data, columns), *read_others)
+
+
+def read(path: Path, columns: TextColumns) -> ReadFile:
     """Read all rows that have texts. Labels must not contain control characters, because responses and logs show them.
-
-    Raises: UserError naming file, line and column.
-    """
-    return read_with_notes(path, columns)[0]
-
-
-def read_with_notes(path: Path, columns: Columns) -> tuple[list[Row], tuple[str, ...]]:
-    """Read as `read`; also returns notes about rows that were left out, and about texts that are not UTF-8.
 
     Raises: UserError naming file, line and column.
     """
@@ -116,41 +179,10 @@ def read_with_notes(path: Path, columns: Columns) -> tuple[list[Row], tuple[str,
         notes.append(f"{len(empty)} rows without a text are left out, the first at {empty[0]}")
     if columns.encoding != RAW and (other := [row.place for row in found if not all(map(is_utf8, row.texts))]):
         notes.append(not_utf8(len(other), other[0]))
-    return [row for row in found if row.texts], tuple(notes)
+    return ReadFile(path, tuple(row for row in found if row.texts), tuple(notes))
 
 
-@dataclass(frozen=True)
-class Splits:
-    """Rows of the training file and of the files of validation and test."""
-
-    rows: list[Row]
-    """Each has its split, or none."""
-    fingerprint: str
-    """Fingerprint of the training file."""
-    notes: tuple[str, ...]
-    """Notes about rows that were left out."""
-
-
-def read_splits(path: Path, columns: Columns, held_out: HeldOut) -> Splits:
-    """Read the training file and the files of validation and test.
-
-    Rows of the training file have the split that their split column names; without such a column, they have none.
-
-    Raises: UserError naming file, line and column.
-    """
-    rows, notes = read_with_notes(path, columns)
-    file_hash = fingerprint(rows)
-    if columns.split:
-        rows = [row._replace(split=_split(row, columns.split)) for row in rows]
-    for name, file in (("validation", held_out.validation), ("test", held_out.test)):
-        if file is not None:
-            more, found = read_with_notes(file, columns.without_groups())
-            rows += [row._replace(split=name) for row in more]
-            notes += found
-    return Splits(rows, file_hash, notes)
-
-
-def without_leaks(rows: list[Row]) -> tuple[list[Row], int]:
+def without_leaks(rows: list[Example]) -> tuple[list[Example], int]:
     """Drop rows of training and validation whose texts are also in a later split.
 
     Returns the other rows, and the number of dropped ones. Rows without a split count as training.
@@ -163,7 +195,7 @@ def without_leaks(rows: list[Row]) -> tuple[list[Row], int]:
     return kept, len(rows) - len(kept)
 
 
-def classes(rows: Sequence[Row]) -> tuple[str, ...]:
+def classes(rows: Sequence[Example]) -> tuple[str, ...]:
     """Notes that list the labels with their numbers of rows, and those that are likely the same."""
     counts = Counter(row.label for row in rows)
     shown = counts.most_common(SHOWN_CLASSES) if len(counts) > SHOWN_CLASSES else sorted(counts.items())
@@ -179,7 +211,7 @@ def classes(rows: Sequence[Row]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def missing_labels(rows: Sequence[Row]) -> tuple[str, ...]:
+def missing_labels(rows: Sequence[Example]) -> tuple[str, ...]:
     """A note about the rows without a label and the words that they have instead; none if all rows have one."""
     missing = [row for row in rows if not row.label]
     if not missing:
@@ -192,19 +224,10 @@ def missing_labels(rows: Sequence[Row]) -> tuple[str, ...]:
     )
 
 
-def fingerprint(rows: Iterable[Row]) -> str:
-    """SHA-256 of the texts and labels of all rows in any order, so that it depends on the content alone."""
-    digests = []
-    for row in rows:
-        digest = hashlib.sha256()
-        for part in (*row.texts, row.label.encode()):
-            digest.update(len(part).to_bytes(8, "little") + part)
-        digests.append(digest.digest())
-    return hashlib.sha256(b"".join(sorted(digests))).hexdigest()
-
-
-def _split(row: Row, column: str) -> str:
-    """Split that a row names. Raises: UserError naming the place and the known values."""
+def _split(row: Example, column: str) -> str:
+    """Split that a row names in `column`; none without a column. Raises: UserError naming place and known values."""
+    if not column:
+        return ""
     split = SPLITS.get(row.split.lower())
     if split is None:
         raise UserError(
@@ -221,7 +244,7 @@ def _spelling(label: str) -> str:
     return re.sub(r"^([+-]?\d+)\.0+$", r"\1", joined)
 
 
-def _rows(path: Path, columns: Columns) -> Iterator[Row]:
+def _rows(path: Path, columns: TextColumns) -> Iterator[Example]:
     """Rows of a file or folder; those without a text have no texts. Raises: UserError, InputError."""
     if path.is_dir():
         if len(columns.texts) != 1:
@@ -235,7 +258,7 @@ def _rows(path: Path, columns: Columns) -> Iterator[Row]:
     return _table(path, columns)
 
 
-def _folders(path: Path, encoding: str) -> Iterator[Row]:
+def _folders(path: Path, encoding: str) -> Iterator[Example]:
     """Yield one row per file; the label is the name of the subfolder."""
     folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
     if folders and all(folder.name.lower() in SPLITS for folder in folders):
@@ -247,14 +270,14 @@ def _folders(path: Path, encoding: str) -> Iterator[Row]:
         yield from _files(folder, folder.name, encoding)
 
 
-def _files(folder: Path, label: str, encoding: str) -> Iterator[Row]:
+def _files(folder: Path, label: str, encoding: str) -> Iterator[Example]:
     """Yield one row per file of a folder and its subfolders."""
     for file in sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith(".")):
         text = read_document(file, encoding)
-        yield Row(str(file), (text,) if text.strip() else (), label, label)
+        yield Example(str(file), (text,) if text.strip() else (), label, label)
 
 
-def _table(path: Path, columns: Columns) -> Iterator[Row]:
+def _table(path: Path, columns: TextColumns) -> Iterator[Example]:
     """Yield the rows of a table. Raises: InputError, also for a bad row."""
     fields = columns.fields
     names = [field.name for field in fields]
@@ -265,14 +288,12 @@ def _table(path: Path, columns: Columns) -> Iterator[Row]:
             yield _row(place, dict(zip(names, values, strict=True)), columns)
 
 
-def _row(place: str, values: dict[str, Any], columns: Columns) -> Row:
-    """A row of the values of its columns. Raises: UserError if it has no group."""
+def _row(place: str, values: dict[str, Any], columns: TextColumns) -> Example:
+    """A row of the values of its columns."""
     written = values.get(columns.label, "")
     label, split, group = (
         "" if is_missing(value) else value.strip()
         for value in (written, values.get(columns.split, ""), values.get(columns.group, ""))
     )
-    if columns.group and not group:
-        raise UserError(f"{place}: {columns.group} must be a non-empty string or an integer, as the group")
     texts = tuple(values[name] for name in columns.texts)
-    return Row(place, () if None in texts else texts, label, written, split, group)
+    return Example(place, () if None in texts else texts, label, written, split, group)

@@ -1,11 +1,15 @@
-"""Derives recipe keys from user texts: name, lengths, batch size, number of epochs."""
+"""Reads user texts and derives recipe keys from them: name, lengths, batch size, number of epochs."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from model.data import own
-from model.data.own import NO_FILES, SPLIT_COLUMN, SPLITS, Columns, HeldOut, Row
+from artifact.encodings import RAW
+from model.config.data import DocumentsConfig, PairsConfig
+from model.config.schema import validated
+from model.data import documents, pairs
+from model.data.own import SPLIT_COLUMN, SPLITS, Example, Files, OwnTexts, read_own
 from model.errors import UserError
 
 PAIRS_BATCH = 64
@@ -34,90 +38,111 @@ LONGEST_SEQUENCE = 256
 WORD2VEC_BYTES = 50_000_000
 """Bytes that word2vec should read in all epochs; small files are read more often."""
 
-Settings = dict[str, object]
+RecipeKeys = dict[str, object]
 """Dotted key -> value."""
 
 
 @dataclass(frozen=True)
-class OwnData:
-    """User data: the file or folder, and its columns."""
+class TextLayout:
+    """How the user says that the files hold documents or pairs."""
 
-    path: Path
     text_columns: tuple[str, ...] = ()
     """Default: text; for pairs text_a and text_b."""
     label_column: str = "label"
     group_column: str = ""
     """Column with the group of each document; empty if there are no groups."""
-    held_out: HeldOut = NO_FILES
-    """Files of validation and test."""
-    unlabelled: Path | None = None
-    """File or folder of unlabelled documents."""
     encoding: str = ""
     """Encoding of texts without a byte order mark."""
     max_bytes: int | None = None
     """Bytes that a classifier reads at once, one of LENGTHS; chosen from the lengths of the documents by default."""
 
 
-def settings_for(task: str, data: OwnData) -> Settings:
-    """Recipe keys derived from the data of a task. Raises: UserError naming file and line."""
-    return _text_settings(data, is_pairs=task == "text-matching")
+def read_texts(task: str, files: Files, layout: TextLayout, given: Mapping[str, object]) -> tuple[RecipeKeys, OwnTexts]:
+    """Read the user's files, and derive recipe keys from them. `given` are the keys that the user set, which win.
+
+    Raises: UserError naming file and line, or the key that does not fit.
+    """
+    is_pairs = task == "text-matching"
+    names = ("text_column", "other_column") if is_pairs else ("text_column",)
+    columns = layout.text_columns or (("text_a", "text_b") if is_pairs else ("text",))
+    if len(columns) != len(names):
+        raise UserError(f"--text-column: {task} needs {len(names)}, not {len(columns)}: {' '.join(columns)}")
+    values: RecipeKeys = {
+        **dict(zip(names, columns, strict=True)),
+        "label_column": layout.label_column,
+        "encoding": layout.encoding,
+        "split_column": "" if files.validation or files.test else SPLIT_COLUMN,
+        "validation_file": files.validation is not None,
+        "test_file": files.test is not None,
+        **({} if is_pairs else {"group_column": layout.group_column}),
+    }
+    chosen = {key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")}
+    section = {"name": "own", **values, **chosen}
+    if is_pairs:
+        wanted = pairs.columns_of(validated(PairsConfig, "data", section))
+    else:
+        wanted = documents.columns_of(validated(DocumentsConfig, "data", section))
+    if given.get("model.kind") == "bytes":  # it reads documents as they are
+        wanted = replace(wanted, encoding=RAW)
+    texts = read_own(files, wanted)
+    if not any(row.split for row in texts.data.rows):
+        values["split_column"] = ""
+    keys: RecipeKeys = {"name": name_of(texts.data.path, "pairs" if is_pairs else "documents")}
+    keys |= {f"data.{key}": value for key, value in values.items()}
+    return keys | (_pairs_keys(texts) if is_pairs else _documents_keys(texts, layout.max_bytes)), texts
 
 
-def _text_settings(data: OwnData, *, is_pairs: bool) -> Settings:
-    """Batch size, epochs and length, from the number of rows and their lengths."""
-    columns = data.text_columns or (("text_a", "text_b") if is_pairs else ("text",))
-    if len(columns) != 1 + is_pairs:
-        task = "text-matching" if is_pairs else "text-classification"
-        raise UserError(f"--text-column: {task} needs {1 + is_pairs}, not {len(columns)}: {' '.join(columns)}")
-    has_files = data.held_out != NO_FILES
-    split_column = "" if has_files else SPLIT_COLUMN
-    found = own.read(data.path, Columns(columns, data.label_column, split_column, data.group_column, data.encoding))
-    rows = [row for row in found if row.label] or found  # rows without a label are ignored
+def _length(rows: Sequence[Example], max_bytes: int | None) -> int:
+    """Bytes to read at once: `max_bytes`, or by the lengths of the texts."""
     sizes = sorted(len(text) for row in rows for text in row.texts)
     wanted = sizes[min(len(sizes) - 1, int(COVERED * len(sizes)))]
-    length = data.max_bytes or next(
-        size for size in (512, 1024, 2048, LONGEST_READ) if size >= min(wanted, LONGEST_READ)
-    )
-    training = max(1, _training_rows(rows, data.held_out))
+    length = max_bytes or next(size for size in (512, 1024, 2048, LONGEST_READ) if size >= min(wanted, LONGEST_READ))
     print(
         f"{len(rows)} rows, {sizes[len(sizes) // 2]:,} bytes in the median, {wanted:,} at {COVERED:.0%}: "
         f"{length:,} bytes are read at once"
     )
-    names = ("data.text_column", "data.other_column") if is_pairs else ("data.text_column",)
-    settings: Settings = {
-        "name": name_of(data.path, "pairs" if is_pairs else "documents"),
-        **dict(zip(names, columns, strict=True)),
-        "data.label_column": data.label_column,
-        "data.encoding": data.encoding,
-        "data.split_column": SPLIT_COLUMN if any(row.split for row in found) else "",
-        "data.validation_file": data.held_out.validation is not None,
-        "data.test_file": data.held_out.test is not None,
+    return length
+
+
+def _pairs_keys(texts: OwnTexts) -> RecipeKeys:
+    """Length, batch size and epochs of a matcher."""
+    rows = _labelled(texts)
+    length = _length(rows, None)
+    batch, epochs = _batch_and_epochs(_training_rows(rows, texts), PAIRS_BATCH, FEWEST_STEPS, fewest=2)
+    print(f"{batch} rows a batch, {epochs} epochs at most")
+    return {
+        "data.max_bytes": length,
+        "model.encoder.seq_len": length // 16,
+        "training.batch_size": batch,
+        "training.epochs": epochs,
     }
-    if is_pairs:
-        batch, epochs = _batch_and_epochs(training, PAIRS_BATCH, FEWEST_STEPS, fewest=2)
-        print(f"{batch} rows a batch, {epochs} epochs at most")
-        return settings | {
-            "data.max_bytes": length,
-            "model.encoder.seq_len": length // 16,
-            "training.batch_size": batch,
-            "training.epochs": epochs,
-        }
-    settings |= {"data.group_column": data.group_column, "model.ngram_view.max_length": length}
+
+
+def _documents_keys(texts: OwnTexts, max_bytes: int | None) -> RecipeKeys:
+    """Length and vector view of a classifier."""
+    rows = _labelled(texts)
+    length = _length(rows, max_bytes)
+    keys: RecipeKeys = {"model.ngram_view.max_length": length}
     if length > LONGEST_READ:  # as in the recipes of long documents
-        settings |= {"model.ngram_view.sublinear": True, "model.ngram_view.max_strength": 3_000.0}
-    texts = [row.texts[0] for row in rows]
-    if data.unlabelled is not None:
-        unlabelled = {row.texts[0] for row in own.read(data.unlabelled, Columns(columns, encoding=data.encoding))}
+        keys |= {"model.ngram_view.sublinear": True, "model.ngram_view.max_strength": 3_000.0}
+    found = [row.texts[0] for row in rows]
+    if texts.unlabelled is not None:
+        unlabelled = {row.texts[0] for row in texts.unlabelled.rows}
         print(f"{len(unlabelled):,} different unlabelled texts")
-        settings |= {"data.unlabelled": True, **_vector_view_settings([*texts, *unlabelled], length, ROUND_STEPS)}
-    elif training < FEWEST_LABELLED:
-        settings["model.vector_view.rounds"] = []
+        keys |= {"data.unlabelled": True, **_vector_view_keys([*found, *unlabelled], length, ROUND_STEPS)}
+    elif _training_rows(rows, texts) < FEWEST_LABELLED:
+        keys["model.vector_view.rounds"] = []
     else:  # later rounds would have no better teacher
-        settings |= {**_vector_view_settings(texts, length, LABELLED_STEPS), "model.vector_view.rounds": [{}]}
-    return settings
+        keys |= {**_vector_view_keys(found, length, LABELLED_STEPS), "model.vector_view.rounds": [{}]}
+    return keys
 
 
-def _vector_view_settings(texts: list[bytes], length: int, steps: int) -> Settings:
+def _labelled(texts: OwnTexts) -> Sequence[Example]:
+    """Rows of the training file with a label: the others are ignored. All rows if none has one."""
+    return [row for row in texts.data.rows if row.label] or texts.data.rows
+
+
+def _vector_view_keys(texts: list[bytes], length: int, steps: int) -> RecipeKeys:
     """Keys of the vector view, from the number and the bytes of all texts, for at least `steps` steps in each round."""
     size = sum(min(len(text), length) for text in texts)  # one crop of each is read
     batch, epochs = _batch_and_epochs(len(texts), VIEW_BATCH, steps, fewest=1)
@@ -137,13 +162,12 @@ def _batch_and_epochs(documents: int, largest: int, steps: int, *, fewest: int) 
     return batch, max(fewest, min(MAX_EPOCHS, round(steps * batch / documents)))
 
 
-def _training_rows(rows: list[Row], held_out: HeldOut) -> int:
-    """Expected number of training rows, less a tenth for each other split that has no rows of its own."""
-    splits = {row.split.lower() for row in rows}
-    given = {SPLITS[split] for split in splits if split in SPLITS}
-    given |= {name for name in ("validation", "test") if getattr(held_out, name) is not None}
-    missing = 2 - len(given & {"validation", "test"})
-    return int((1 - 0.1 * missing) * sum(SPLITS.get(row.split.lower(), "train") == "train" for row in rows))
+def _training_rows(rows: Sequence[Example], texts: OwnTexts) -> int:
+    """Expected number of training rows, less a tenth for each other split that has no rows of its own; at least 1."""
+    splits = [SPLITS.get(row.split.lower(), "train") for row in rows]
+    given = {"validation", "test"} & {*splits}
+    given |= {name for name, file in (("validation", texts.validation), ("test", texts.test)) if file is not None}
+    return max(1, int((1 - 0.1 * (2 - len(given))) * splits.count("train")))
 
 
 def name_of(path: Path, default: str) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from model.config.data import PairsConfig
 from model.data import own
 from model.data.lines import encode, read_lines
-from model.data.own import NO_FILES, Columns, HeldOut, Row
+from model.data.own import Example, OwnTexts, ReadFile, TextColumns
 from model.errors import UserError
 
 DOCUMENTS, PAIRS = "aan_retrieval_docs.jsonl.xz", "aan_retrieval_pairs.jsonl.xz"
@@ -51,26 +51,24 @@ class Pairs:
         kept: NDArray[np.int64] = table[{"train": cited > 1, "val": cited == 1, "test": cited == 0}[split]]
         return kept
 
-
-def load_pairs(config: PairsConfig, data_dir: Path, held_out: HeldOut = NO_FILES) -> Pairs:
-    """Read a data set. For user data, `data_dir` is the file, and `held_out` names files of splits that have their own.
-
-    Raises: UserError naming file and line.
-    """
-    if config.name == "own":
-        return _own(config, data_dir, held_out)
-    return _synthetic() if config.name == "synthetic-pairs" else _aan(data_dir)
+    def with_test(self, other: "Pairs") -> "Pairs":
+        """The same training and validation pairs, with the test pairs of other data."""
+        start = np.array([len(self.texts), len(self.texts), 0])
+        table = {**self.table, "test": other.table["test"] + start}
+        return replace(self, texts=[*self.texts, *other.texts], table=table, folds=np.append(self.folds, other.folds))
 
 
-def load_test_pairs(config: PairsConfig, path: Path) -> Pairs:
-    """Read a file of user data whose pairs are all test pairs. Raises: UserError naming file and line."""
-    rows = [row for row in own.read(path, _columns(config)) if row.label]
-    return _table(config, {"train": [], "val": [], "test": rows}, path, ("test",))
+def load_pairs(config: PairsConfig, source: OwnTexts | Path) -> Pairs:
+    """Split user pairs, or read a data set from the folder of the data sets. Raises: UserError naming file and line."""
+    if isinstance(source, OwnTexts):
+        return _own(config, source)
+    return _synthetic() if config.name == "synthetic-pairs" else _aan(source)
 
 
-def fingerprint(config: PairsConfig, path: Path) -> str:
-    """Fingerprint of a file of user data. Raises: UserError naming file and line."""
-    return own.fingerprint(own.read(path, _columns(config)))
+def load_test_pairs(config: PairsConfig, file: ReadFile) -> Pairs:
+    """A file of user data whose pairs are all test pairs. Raises: UserError naming file and line."""
+    rows = [row for row in file.rows if row.label]
+    return _table(config, {"train": [], "val": [], "test": rows}, file.path, ("test",))
 
 
 def data_terms(name: str) -> tuple[str, bool]:
@@ -80,20 +78,22 @@ def data_terms(name: str) -> tuple[str, bool]:
     return ("Generated; no terms.", False) if name == "synthetic-pairs" else (AAN_TERMS, True)
 
 
-def _columns(config: PairsConfig) -> Columns:
+def columns_of(config: PairsConfig) -> TextColumns:
+    """Columns of user data."""
     texts = (config.text_column, config.other_column)
-    return Columns(texts, config.label_column, config.split_column, encoding=config.encoding)
+    return TextColumns(texts, config.label_column, config.split_column, encoding=config.encoding)
 
 
-def _own(config: PairsConfig, path: Path, held_out: HeldOut) -> Pairs:
+def _own(config: PairsConfig, source: OwnTexts) -> Pairs:
     """User data with its splits. Without splits of its own, pairs are split by their first text, 8:1:1."""
-    found = own.read_splits(path, _columns(config), held_out)
-    labelled = [row for row in found.rows if row.label]
+    path = source.data.path
+    rows, found_notes = source.split_rows(config.split_column)
+    labelled = [row for row in rows if row.label]
     if not labelled:
         raise UserError(f"{path}: no label in column {config.label_column!r}")
     kept, leaks = own.without_leaks(labelled)
     taken = {row.split for row in kept}
-    parts: dict[str, list[Row]] = {split: [] for split in SPLITS}
+    parts: dict[str, list[Example]] = {split: [] for split in SPLITS}
     seed = config.split_seed.to_bytes(8, "little", signed=True)
     for row in kept:
         if (split := NAMES.get(row.split, "train")) == "train":
@@ -101,13 +101,13 @@ def _own(config: PairsConfig, path: Path, held_out: HeldOut) -> Pairs:
             name = ("test", "validation")[part] if part < 2 else "train"
             split = "train" if name in taken else NAMES[name]
         parts[split].append(row)
-    notes = (*own.classes(kept), *found.notes, *own.missing_labels(found.rows))
+    notes = (*own.classes(kept), *found_notes, *own.missing_labels(rows))
     if leaks:
         notes += (f"{leaks} pairs are left out of training or validation: they are also in a later split",)
-    return replace(_table(config, parts, path, SPLITS), notes=notes, fingerprint=found.fingerprint)
+    return replace(_table(config, parts, path, SPLITS), notes=notes, fingerprint=source.fingerprint)
 
 
-def _table(config: PairsConfig, parts: dict[str, list[Row]], path: Path, needed: tuple[str, ...]) -> Pairs:
+def _table(config: PairsConfig, parts: dict[str, list[Example]], path: Path, needed: tuple[str, ...]) -> Pairs:
     """Number the texts of pairs. Raises: UserError for another label than 0 and 1, or a split with only one of them."""
     texts, index = list[bytes](), dict[bytes, int]()
     table = dict[str, NDArray[np.int64]]()

@@ -55,7 +55,7 @@ SOURCES = {
 
 
 @dataclass(frozen=True)
-class Series:
+class ScaledSeries:
     """A series, standardised by the mean and standard deviation of its training rows."""
 
     values: Floats
@@ -121,20 +121,43 @@ class Series:
         return found
 
 
+@dataclass(frozen=True)
+class Regular:
+    """The rows of a series at equal steps, none of them missing, not scaled."""
+
+    channels: tuple[str, ...]
+    values: Doubles
+    """(rows, channels)."""
+    frequency: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class OwnSeries(Regular):
+    """A user's series as a command has read it, once."""
+
+    path: Path = Path()
+
+
 Scaler = tuple[Sequence[float], Sequence[float]]
 """Mean and standard deviation of each channel."""
 
 
-def load_series(config: SeriesConfig, data_dir: Path, scaler: Scaler | None = None) -> Series:
-    """Read, split and scale a series. For `csv`, `data_dir` is the file. Without `scaler`, one is fitted.
+def load_series(config: SeriesConfig, source: Path | OwnSeries, scaler: Scaler | None = None) -> ScaledSeries:
+    """Split and scale a series: the user's, or one in the folder of the data sets. Without `scaler`, one is fitted.
 
     Raises: UserError naming file, lines and columns of bad cells and time stamps.
     """
+    if isinstance(source, OwnSeries):
+        return _scaled(str(source.path), source, _shares(config, len(source.values)), scaler)
+    place, rows, boundaries = _public(config, source)
+    return _scaled(place, rows, boundaries, scaler)
+
+
+def _public(config: SeriesConfig, data_dir: Path) -> tuple[str, Regular, tuple[int, int, int]]:
+    """Place, rows and end rows of the splits of a data set. Raises: UserError naming the file."""
     if config.name == "synthetic-series":
-        return _scaled("synthetic-series", _synthetic(), _shares(config, SYNTHETIC_ROWS), scaler)
-    if config.name == "csv":
-        rows = read_own(data_dir, config)
-        return _scaled(str(data_dir), rows, _shares(config, len(rows.values)), scaler)
+        return config.name, _synthetic(), _shares(config, SYNTHETIC_ROWS)
     source = SOURCES[config.name]
     path = data_dir / source.file
     if not path.exists():
@@ -150,7 +173,7 @@ def load_series(config: SeriesConfig, data_dir: Path, scaler: Scaler | None = No
         raise UserError(f"{path} has {len(table.values)} rows; {boundaries[-1]} are needed")
     step = infer_step(times)
     rows = Regular(table.channels, table.values, IRREGULAR if step is None else step.name)
-    return _scaled(str(path), rows, boundaries, scaler)
+    return str(path), rows, boundaries
 
 
 def data_terms(name: str) -> str:
@@ -160,24 +183,13 @@ def data_terms(name: str) -> str:
     return SOURCES[name].terms if name in SOURCES else "Own data."
 
 
-@dataclass(frozen=True)
-class Regular:
-    """The rows of a series at equal steps, none of them missing, not scaled."""
-
-    channels: tuple[str, ...]
-    values: Doubles
-    """(rows, channels)."""
-    frequency: str
-    notes: tuple[str, ...] = ()
-
-
 def _shares(config: SeriesConfig, rows: int) -> tuple[int, int, int]:
     """End rows of train, validation and test; validation gets the rounding remainder, as in the published splits."""
     test = int(rows * round(1 - config.train_fraction - config.validation_fraction, 9))
     return int(rows * config.train_fraction), rows - test, rows
 
 
-def _scaled(place: str, rows: Regular, boundaries: tuple[int, int, int], scaler: Scaler | None) -> Series:
+def _scaled(place: str, rows: Regular, boundaries: tuple[int, int, int], scaler: Scaler | None) -> ScaledSeries:
     """Scale a series, by default with the statistics of its training rows. Raises: UserError naming the channels."""
     train, channels = rows.values[: boundaries[0]], rows.channels
     if len(train) < 2:
@@ -192,7 +204,7 @@ def _scaled(place: str, rows: Regular, boundaries: tuple[int, int, int], scaler:
             f"{place}: column {channels[column]}: value {row + 1}, {rows.values[row, column]:g}, is more than "
             f"{LARGEST:.0e} standard deviations from the mean in training, {mean[column]:g}"
         )
-    return Series(values.astype(np.float32), channels, mean, scale, boundaries, rows.frequency, rows.notes)
+    return ScaledSeries(values.astype(np.float32), channels, mean, scale, boundaries, rows.frequency, rows.notes)
 
 
 def _statistics(place: str, train: Doubles, channels: Sequence[str]) -> tuple[Doubles, Doubles]:
@@ -239,7 +251,7 @@ def _synthetic() -> Regular:
     return Regular(("day", "week", "sum"), values.T, "1h")
 
 
-def read_own(path: Path, config: SeriesConfig) -> Regular:
+def read_own_series(path: Path, config: SeriesConfig) -> OwnSeries:
     """Read a user's file; with `config.fill`, missing cells and rows are interpolated.
 
     Raises: UserError naming the lines of all bad cells, or of all missing values and repeated, unsorted and missing
@@ -254,4 +266,4 @@ def read_own(path: Path, config: SeriesConfig) -> Regular:
                 f"{path}: column {channel} has {known} values in {len(column)} time steps; at least half are needed"
             )
         column[:] = impute(column)
-    return Regular(found.channels, values, found.frequency, found.notes)
+    return OwnSeries(found.channels, values, found.frequency, found.notes, path)

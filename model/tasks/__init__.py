@@ -1,20 +1,24 @@
 """The tasks: their parts of training, evaluation and export. `task_of` selects the task of a recipe."""
 
-from typing import Any
+from typing import Any, assert_never
 
-from model.config.run import RunConfig
-from model.tasks.base import Task
-from model.tasks.classification import Classification
-from model.tasks.forecasting import Forecasting
-from model.tasks.matching import Matching
-
-TASKS: dict[str, type[Task[Any]]] = {
-    "text-classification": Classification,
-    "text-matching": Matching,
-    "forecasting": Forecasting,
-}
+from model.config.run import ClassificationRun, ForecastingRun, MatchingRun, RunConfig
+from model.tasks.base import TrainingTask
+from model.tasks.classification import ClassificationTask
+from model.tasks.forecasting import ForecastingTask
+from model.tasks.matching import MatchingTask
+from model.tasks.words import WordTask
+from model.training.checkpoint import Facts
 
 
-def task_of(config: RunConfig) -> Task[Any]:
-    """Create the task of a recipe."""
-    return TASKS[config.task](config)
+def task_of(config: RunConfig, facts: Facts | None = None) -> TrainingTask[Any, Any, Any]:
+    """The task of a recipe, with what is known of its data."""
+    match config:
+        case ClassificationRun():
+            return (WordTask if config.model.kind == "words" else ClassificationTask)(config, facts or {})
+        case MatchingRun():
+            return MatchingTask(config, facts or {})
+        case ForecastingRun():
+            return ForecastingTask(config, facts or {})
+        case _:
+            assert_never(config)

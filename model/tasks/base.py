@@ -1,33 +1,21 @@
 """Interface between commands and tasks."""
 
-import io
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
-from artifact.backends import create_backend
-from artifact.backends.base import Device
-from artifact.manifest import Graph, Result
+from artifact.manifest import Manifest, Result
 from model.config.run import RunConfig
-from model.data.own import NO_FILES, HeldOut
+from model.data.own import Files
 from model.errors import UserError
-from model.nn.float16 import with_float16_blocks
+from model.tasks.graphs import Arrays, ExportGraph, GraphFunction
 from model.tasks.tfidf import Baseline
-
-Batch = tuple[Tensor, ...]
-Arrays = dict[str, NDArray[Any]]
-Facts = dict[str, Any]
-"""Plain values that a model needs besides its recipe, such as labels or scaler; stored in checkpoints."""
-Run = Callable[[Mapping[str, NDArray[Any]]], NDArray[np.float32]]
-"""A function that computes one graph: inputs by name -> its first output."""
-
+from model.training.checkpoint import Facts
+from model.training.stages import Stage
 
 FINGERPRINT = "data_sha256"
 """Key of a fact: fingerprint of the user data."""
@@ -35,86 +23,62 @@ UNLABELLED = "unlabelled_sha256"
 """Key of a fact: fingerprint of the unlabelled documents."""
 BASELINE = "baseline"
 """Key of a fact: name, setting and validation value of the baseline."""
+KEPT = (FINGERPRINT, UNLABELLED, BASELINE)
+"""Facts that a resumed run keeps; the others follow from the data."""
 
 R = TypeVar("R", bound=RunConfig)
+S = TypeVar("S")
+D = TypeVar("D")
 
 
 @dataclass(frozen=True)
-class ExportGraph:
-    """A module that is exported as one graph."""
+class Finished:
+    """A trained model as it is evaluated and exported: calibrated, on the CPU, in evaluation mode."""
 
-    name: str
-    """Base name of its files: NAME.onnx, NAME.ts."""
-    module: nn.Module
-    golden: Arrays
-    """Synthetic inputs, in the order of the module's arguments."""
-    outputs: tuple[str, ...]
-    """Names of the outputs."""
-    buckets: tuple[int, ...]
-    """Supported lengths of the inputs' second axis, ascending; the golden inputs have the last."""
-    fixed: nn.Module | None = None
-    """The same function for CUDA, with shapes that do not depend on values and with equal parameters. None if CUDA can
-    use `module`."""
-    fixed_for_all_batches: bool = False
-    """Whether CUDA uses `fixed` for every batch: `module` contains an operator without a CUDA kernel."""
+    graphs: tuple[ExportGraph, ...]
+    """Graphs to measure; the first is the main model."""
+    exported: tuple[ExportGraph, ...]
+    """Graphs to export: of the model that was trained on all rows, if the recipe asks for it; otherwise `graphs`."""
+    keys: Mapping[str, Any]
+    """Keys of the manifest that the calibration gives."""
 
-    def in_float16(self) -> "ExportGraph | None":
-        """The graph for CUDA with encoder blocks in float16, as NAME.float16; None if it has no blocks."""
-        module, fixed = self.module, self.fixed
-        if fixed is not None and self.fixed_for_all_batches:
-            module, fixed = fixed, None
-        converted = with_float16_blocks(module)
-        if converted is None:
-            return None
-        other = None if fixed is None else with_float16_blocks(fixed)
-        return ExportGraph(f"{self.name}.float16", converted, self.golden, self.outputs, self.buckets, other)
+    @property
+    def is_final(self) -> bool:
+        """Whether another model is exported than measured: it has seen the test split."""
+        return self.exported is not self.graphs
 
 
-class Learner(ABC):
-    """The part of a task that the training loop uses."""
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured on the test split."""
 
-    metric: str
-    """Validation metric."""
-    is_error: ClassVar[bool] = False
-    """Whether a smaller value is better."""
-    validates_initial_model: bool = False
-    """Whether the initial model is validated and may be saved as the best."""
-    has_fixed_shapes: bool = False
-    """Whether batches have few shapes and no shape in the loss depends on values, so that CUDA can replay a step."""
+    results: tuple[Result, ...]
+    notes: tuple[str, ...] = ()
+    """Notes to print, one per line."""
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of the manifest that follow from it."""
+    archives: Mapping[str, Arrays] = field(default_factory=dict)
+    """Key of the manifest -> arrays, to be written beside it."""
+
+
+@dataclass(frozen=True)
+class TrainingTask(ABC, Generic[R, S, D]):
+    """One task with one recipe and what is known of its data. S: what a command has read; D: the data in splits."""
+
+    config: R
+    facts: Facts = field(default_factory=dict)
+
     unit: ClassVar[str]
     """Unit of progress bars and throughput: doc, pair or window."""
 
-    facts: Facts
-    held_out: HeldOut = NO_FILES
-    """Files of user data besides the one that `load` is given."""
-    test_file: Path | None = None
-    """File of user data whose rows are all measured, instead of the test split."""
-    notes: tuple[str, ...] = ()
-    """Notes about the last measurement to print, one per line."""
+    def knowing(self, **facts: Any) -> Self:
+        """The same task with more facts."""
+        return replace(self, facts={**self.facts, **facts})
 
     @property
     @abstractmethod
-    def examples_per_epoch(self) -> int:
-        """Number of examples per epoch, in whole batches."""
-
-    @abstractmethod
-    def batches(self, epoch: int) -> Iterator[Batch]:
-        """Training batches of one epoch, deterministic; tensors on the CPU."""
-
-    @abstractmethod
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """Loss of a batch that is on the model's device."""
-
-    @abstractmethod
-    def validate(self, model: nn.Module, device: torch.device) -> float:
-        """Metric on the validation data; the model is in evaluation mode."""
-
-
-class Task(Learner, Generic[R]):
-    """One task with one recipe. `load` or `restore` sets its facts."""
-
-    def __init__(self, config: R) -> None:
-        self.config = config
+    def metric(self) -> str:
+        """Validation metric."""
 
     @property
     def recipe(self) -> R:
@@ -122,121 +86,82 @@ class Task(Learner, Generic[R]):
         return self.config
 
     @abstractmethod
-    def load(self, data_dir: Path) -> None:
-        """Read training and validation data and set the facts. Raises: UserError naming file and line."""
+    def read(self, files: Files, *, is_new: bool = False) -> S:
+        """Read user data, each file once; of a data set, its folder. Raises: UserError naming file and line.
 
-    def restore(self, facts: Facts) -> None:
-        """Set the facts from a checkpoint or a manifest, without reading the training data."""
-        self.facts = facts
+        `is_new`: whether all rows of `files.data` may be test data, which need no groups.
+        """
 
     @abstractmethod
-    def describe(self) -> str:
-        """One-line summary of the loaded data."""
+    def load(self, source: S) -> D:
+        """Split what was read. Raises: UserError naming file and line, or if the model was trained on other data."""
+
+    def with_unlabelled(self, data: D, source: S) -> D:
+        """The data with unlabelled documents, if training reads them. Raises: UserError."""
+        del source
+        return data
+
+    @abstractmethod
+    def learned(self, data: D) -> Self:
+        """The task with the facts of the data."""
+
+    def fingerprint(self, source: S) -> str:
+        """Fingerprint of user data, to recognise the training data; empty if there is none."""
+        del source
+        return ""
+
+    def with_test(self, data: D | None, source: S) -> D:
+        """The data with all rows of another file as the test split; without `data`, the other splits are empty.
+
+        Raises: UserError naming file and line.
+        """
+        raise NotImplementedError
+
+    def check_fingerprint(self, fingerprint: str, path: Path) -> None:
+        """Check that user data is that of training: otherwise the splits would differ. Raises: UserError."""
+        if self.facts.get(FINGERPRINT, fingerprint) != fingerprint:
+            raise UserError(f"{path} is not what {self.config.name} was trained on: its rows differ from those of then")
+
+    @abstractmethod
+    def describe(self, data: D) -> tuple[str, ...]:
+        """Summary of the data, and notes; one line each."""
+
+    def baseline(self, data: D, *settings: str) -> Baseline | None:
+        """Fit the baseline of user data with the settings that are best on validation.
+
+        `settings` are the candidates; by default all. Returns None if there is nothing to compare with.
+        """
+        del data, settings
+        return None
+
+    @abstractmethod
+    def stages(self, data: D) -> Sequence[Stage]:
+        """The stages of training. Raises: UserError if there are too few examples."""
 
     @abstractmethod
     def build(self) -> nn.Module:
         """Create the model, without data-dependent initialisation."""
 
-    def fingerprint(self, path: Path) -> str:
-        """Fingerprint of a file or folder of user data, to recognise the training data; empty if there is none.
-
-        Raises: UserError naming file and line.
-        """
-        del path
-        return ""
-
-    def baseline(self, *settings: str) -> Baseline | None:
-        """Fit the baseline of user data to the loaded data with the settings that are best on validation.
-
-        `settings` are the candidates; by default all. Returns None if there is nothing to compare with.
-        """
-        del settings
-        return None
-
-    def note_baseline(self) -> None:
-        """Fit the baseline once and note its name, setting and validation value in the facts."""
-        if BASELINE not in self.facts and (found := self.baseline()) is not None:
-            self.facts[BASELINE] = {"name": found.name, "setting": found.setting, "value": found.value}
-
-    def check_fingerprint(self, fingerprint: str, path: Path) -> None:
-        """Check that the loaded user data is what the model was trained on; store its fingerprint in the facts.
-
-        Raises: UserError if the facts hold another fingerprint: the splits would differ from those of training.
-        """
-        if self.facts.setdefault(FINGERPRINT, fingerprint) != fingerprint:
-            raise UserError(f"{path} is not what {self.config.name} was trained on: its rows differ from those of then")
+    @abstractmethod
+    def graphs(self, model: nn.Module) -> tuple[ExportGraph, ...]:
+        """Graphs of a model; the first is the main model."""
 
     @abstractmethod
-    def initialise(self, model: nn.Module, device: torch.device) -> None:
-        """Initialise a new model from the training data."""
-
-    def compare(self, model: nn.Module, device: torch.device) -> str:
-        """Compare a trained model with baselines on validation data: a table, empty for tasks without baselines."""
-        del model, device
-        return ""
-
-    def finish(self, model: nn.Module, data_dir: Path) -> None:  # a no-op for most tasks
-        """Post-process a trained model before evaluation and export: calibrate on validation data, quantise."""
+    def finish(self, model: nn.Module, final: nn.Module | None, data: D) -> Finished:
+        """Quantise and calibrate a trained model on validation data, and alike `final`, trained on all rows."""
 
     @abstractmethod
-    def graphs(self, model: nn.Module) -> Sequence[ExportGraph]:
-        """Graphs to export; the first is the main model."""
+    def measure(self, functions: Sequence[GraphFunction], data: D) -> Measurement:
+        """Evaluate on the test split. `functions` compute the graphs, in the same order."""
 
     @abstractmethod
-    def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
-        """Evaluate on the test split, which is read only here. `runs` compute the graphs, in the same order."""
+    def manifest(self, golden: Arrays) -> dict[str, Any]:
+        """Task-specific keys of the manifest, besides those of calibration and measurement."""
 
     @abstractmethod
-    def manifest(self, runs: Sequence[Run], results: Sequence[Result], data_dir: Path, folder: Path) -> dict[str, Any]:
-        """Task-specific keys of the manifest; additional archives are written to `folder`."""
+    def of_export(self, manifest: Manifest, folder: Path) -> Self:
+        """The task with the facts and the calibration stored in an export."""
 
     @abstractmethod
     def terms(self) -> tuple[str, bool]:
         """Terms of use of the data, and whether they forbid commercial use."""
-
-
-class TextTask(Task[R]):
-    """A task whose user data is split by text, so that a final model can be trained on all of it."""
-
-    @abstractmethod
-    def finish_final(self, model: nn.Module) -> None:
-        """Post-process the model that was trained on all splits, with the calibration that `finish` has found."""
-
-    @abstractmethod
-    def join_splits(self, data_dir: Path) -> str:
-        """Make the user data of all splits the training data; returns its size to print, such as `500 documents`.
-
-        Raises: UserError naming file and line.
-        """
-
-
-def write_arrays(path: Path, arrays: Arrays) -> None:
-    """Write an .npz file in one go: NumPy's own writer raises a second error on closing after the disk is full."""
-    archive = io.BytesIO()
-    np.savez_compressed(archive, allow_pickle=False, **arrays)
-    path.write_bytes(archive.getbuffer())
-
-
-def module_runs(sources: Sequence[ExportGraph], device: torch.device) -> list[Run]:
-    """PyTorch modules as `Run`s; moves them to `device` and sets evaluation mode."""
-    return [_module_run(source.module.eval().to(device), list(source.golden), device) for source in sources]
-
-
-def _module_run(module: nn.Module, names: Sequence[str], device: torch.device) -> Run:
-    return lambda inputs: module_outputs(module, [inputs[name] for name in names], device)[0]
-
-
-def module_outputs(
-    module: nn.Module, inputs: Sequence[NDArray[Any]], device: torch.device
-) -> list[NDArray[np.float32]]:
-    """Outputs of a PyTorch module, which returns a tensor or a tuple of tensors."""
-    with torch.inference_mode():
-        outputs = module(*(torch.from_numpy(array).to(device) for array in inputs))
-        return [output.cpu().numpy() for output in (outputs if isinstance(outputs, tuple) else (outputs,))]
-
-
-def backend_run(graph: Graph, folder: Path, device: Device) -> Run:
-    """A graph of an export as a `Run`, computed by the backend that serves it."""
-    backend = create_backend(graph, folder, device=device)
-    output = graph.outputs[0].name
-    return lambda inputs: backend.run(inputs)[output]

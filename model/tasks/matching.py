@@ -1,23 +1,28 @@
 """Text matching: pairs of documents -> scores. Used by the commands through `model.tasks`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from artifact.documents import pad_rows, pool, sigmoid
-from artifact.manifest import Result
+from artifact.documents import pad_rows, pool
+from artifact.manifest import Manifest, Result
 from model.config.run import MatchingRun
-from model.data.pairs import Pairs, data_terms, fingerprint, load_pairs, load_test_pairs
+from model.data.own import Files, OwnTexts, read_own
+from model.data.pairs import Pairs, columns_of, data_terms, load_pairs, load_test_pairs
 from model.nn.matcher import Matcher
 from model.tasks import tfidf
-from model.tasks.base import BASELINE, Batch, ExportGraph, Run, TextTask, module_runs
-from model.tasks.golden import golden_documents, golden_vectors
+from model.tasks.base import BASELINE, FINGERPRINT, Finished, Measurement, TrainingTask
+from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, golden_documents, golden_vectors, module_functions
+from model.tasks.link import SIGMOID, area_under_roc
 from model.tasks.rows import run_on_windows
+from model.training.learner import TaskLearner, TrainingBatch
+from model.training.stages import Stage, gradient_stages
 
 INITIAL_DOCUMENTS = 512
 """Number of training documents for the data-dependent initialisation."""
@@ -36,45 +41,188 @@ RIVALS = {
 """The strongest other model on the same test pairs of `aan` (benchmarks/results: `aan_tfidf`)."""
 
 
-class Matching(TextTask[MatchingRun]):
+@dataclass(frozen=True)
+class MatchingTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
     """Dual encoder, trained on pairs and with in-batch negatives."""
 
-    metric = "auc"
     unit = "pair"
-    data: Pairs
 
-    def __init__(self, config: MatchingRun) -> None:
-        super().__init__(config)
-        self.length = config.model.max_length
-        self.overlap = config.model.max_length // 8
-        self.facts = {}
+    @property
+    def metric(self) -> str:
+        return "auc"
 
-    def load(self, data_dir: Path) -> None:
-        self.data = load_pairs(self.config.data, data_dir, self.held_out)
-        if self.data.fingerprint:
-            self.check_fingerprint(self.data.fingerprint, data_dir)
-        self.texts = [text[: self.config.data.max_bytes] for text in self.data.texts]
-        self.train, self.validation = (self._pairs(split) for split in ("train", "val"))
-        self.known = _known(self.train)
+    @property
+    def length(self) -> int:
+        """Bytes that the encoder reads at once."""
+        return self.config.model.max_length
 
-    def _pairs(self, split: str) -> NDArray[np.int64]:
+    @property
+    def overlap(self) -> int:
+        """Minimum overlap of neighbouring windows in bytes."""
+        return self.length // 8
+
+    def read(self, files: Files, *, is_new: bool = False) -> OwnTexts | Path:
+        del is_new
+        return read_own(files, columns_of(self.config.data)) if self.config.data.name == "own" else files.data_dir
+
+    def load(self, source: OwnTexts | Path) -> Pairs:
+        data = load_pairs(self.config.data, source)
+        if isinstance(source, OwnTexts):
+            self.check_fingerprint(data.fingerprint, source.data.path)
+        return data
+
+    def learned(self, data: Pairs) -> Self:
+        return self.knowing(**{FINGERPRINT: data.fingerprint}) if data.fingerprint else self
+
+    def fingerprint(self, source: OwnTexts | Path) -> str:
+        return source.fingerprint if isinstance(source, OwnTexts) else ""
+
+    def with_test(self, data: Pairs | None, source: OwnTexts | Path) -> Pairs:
+        assert isinstance(source, OwnTexts)
+        test = load_test_pairs(self.config.data, source.data)
+        return test if data is None else data.with_test(test)
+
+    def pairs(self, data: Pairs, split: str) -> NDArray[np.int64]:
         """Pairs (M, 3) of a split, as two document indices and a label; only disjoint ones if the recipe says so."""
-        return self.data.disjoint(split) if self.config.data.disjoint else self.data.table[split]
+        return data.disjoint(split) if self.config.data.disjoint else data.table[split]
 
-    def describe(self) -> str:
-        return "\n".join((f"{len(self.train)} training and {len(self.validation)} validation pairs", *self.data.notes))
+    def describe(self, data: Pairs) -> tuple[str, ...]:
+        train, validation = (self.pairs(data, split) for split in ("train", "val"))
+        return (f"{len(train)} training and {len(validation)} validation pairs", *data.notes)
 
-    def fingerprint(self, path: Path) -> str:
-        return fingerprint(self.config.data, path)
-
-    def baseline(self, *settings: str) -> tfidf.Baseline | None:
+    def baseline(self, data: Pairs, *settings: str) -> tfidf.Baseline | None:
         if self.config.data.name != "own":
             return None
-        settings = settings or tuple(tfidf.VECTORIZERS)
-        return tfidf.fit_matcher(self.data.texts, self.train, self.validation, area_under_roc, settings)
+        train, validation = (self.pairs(data, split) for split in ("train", "val"))
+        return tfidf.fit_matcher(data.texts, train, validation, area_under_roc, settings or tuple(tfidf.VECTORIZERS))
+
+    def stages(self, data: Pairs) -> Sequence[Stage]:
+        learner = PairLearner(self, data, self.pairs(data, "train"))
+        return gradient_stages(learner, self.config.training, is_fitted_on_all=self.config.data.final_fit)
+
+    def build(self) -> Matcher:
+        return Matcher(self.config.model)
+
+    def graphs(self, model: nn.Module) -> tuple[ExportGraph, ...]:
+        assert isinstance(model, Matcher)
+        dim = self.config.model.encoder.dim
+        return (
+            ExportGraph(
+                "model",
+                model.encoder,
+                golden_documents(self.length),
+                ("vectors",),
+                self.config.model.buckets,
+                model.encoder.for_cuda(),
+                fixed_for_all_batches=True,
+            ),
+            ExportGraph("head", model.head, golden_vectors(dim), ("logits",), (dim,)),
+        )
+
+    def finish(self, model: nn.Module, final: nn.Module | None, data: Pairs) -> Finished:
+        """Quantise the n-gram table; calibrate the head on the validation pairs."""
+        models = [one for one in (model, final) if isinstance(one, Matcher)]
+        for one in models:
+            one.encoder.stem.quantise()
+        functions = module_functions(self.graphs(model), torch.device("cpu"))
+        scaling = SIGMOID.calibrate(*self.logits(functions, data.texts, self.pairs(data, "val")))
+        for one in models:
+            one.head.rescale(scaling.scale, scaling.shift)
+        graphs = self.graphs(model)
+        return Finished(graphs, graphs if final is None else self.graphs(final), {})
+
+    def measure(self, functions: Sequence[GraphFunction], data: Pairs) -> Measurement:
+        pairs = self.pairs(data, "test")
+        logits, labels = self.logits(functions, data.texts, pairs)
+        which = "paper-disjoint" if self.config.data.disjoint else "all"
+        compared, notes = (RIVALS[which], ()) if self.config.data.name == "aan" else self._compared(data, pairs)
+        results = tuple(
+            Result(
+                metric=metric,
+                value=round(value, 6),
+                split="test",
+                examples=len(pairs),
+                condition=f"{which} pairs, first {self.config.data.max_bytes} bytes",
+                seeds=(self.config.seed,),
+                compared_with=compared.get(metric, "nothing"),
+            )
+            for metric, value in SIGMOID.report(logits, labels).items()
+        )
+        return Measurement(results, notes)
+
+    def _compared(self, data: Pairs, pairs: NDArray[np.int64]) -> tuple[Mapping[str, str], tuple[str, ...]]:
+        """Metric -> name and value of the baseline, if one was fitted in training; notes."""
+        if BASELINE not in self.facts:
+            return {}, ()
+        baseline = self.baseline(data, self.facts[BASELINE]["setting"])
+        assert baseline is not None
+        scores, labels = baseline.scores(data.texts, pairs[:, :2]), pairs[:, 2]
+        seen = {
+            (data.texts[a], data.texts[b]) for split in ("train", "val") for a, b, _ in self.pairs(data, split).tolist()
+        }
+        known = sum((data.texts[a], data.texts[b]) in seen for a, b, _ in pairs.tolist())
+        notes = (f"{known} of the measured pairs are also in training or validation",) if known else ()
+        accuracy = float(((scores >= baseline.threshold) == labels).mean())
+        values = {"accuracy": accuracy, "auc": area_under_roc(scores, labels)}
+        return {metric: tfidf.note(baseline.name, value) for metric, value in values.items()}, notes
+
+    def logits(
+        self, functions: Sequence[GraphFunction], documents: Sequence[bytes], pairs: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Logits and labels of pairs of documents.
+
+        Each document is cut to `data.max_bytes` and encoded once, in windows if it is longer than `max_length`.
+        """
+        encode, compare = functions
+        needed, index = np.unique(pairs[:, :2], return_inverse=True)
+        index = index.reshape(-1, 2)
+        texts = [documents[i][: self.config.data.max_bytes] for i in needed]
+        encoded = run_on_windows(encode, texts, self.length, self.overlap, self.config.model.buckets)
+        vectors = np.stack([pool(part) for part in encoded])
+        logits = [
+            compare({"a": vectors[part[:, 0]], "b": vectors[part[:, 1]]})
+            for part in np.split(index, range(HEAD_ROWS, len(index), HEAD_ROWS))
+        ]
+        return np.concatenate(logits)[:, 0], pairs[:, 2]
+
+    def manifest(self, golden: Arrays) -> dict[str, Any]:
+        del golden
+        return {
+            "min_length": self.config.model.stem.shortest,
+            "max_length": self.length,
+            "window_overlap": self.overlap,
+        }
+
+    def of_export(self, manifest: Manifest, folder: Path) -> Self:
+        del manifest, folder
+        return self
+
+    def terms(self) -> tuple[str, bool]:
+        return data_terms(self.config.data.name)
+
+
+@dataclass(frozen=True)
+class PairLearner(TaskLearner):
+    """Pairs that train a matcher."""
+
+    task: MatchingTask
+    data: Pairs
+    train: NDArray[np.int64]
+    """(M, 3): two document indices and a label."""
+
+    metric, unit = "auc", "pair"
+
+    @property
+    def config(self) -> MatchingRun:
+        """The recipe."""
+        return self.task.config
 
     def build(self) -> nn.Module:
-        return Matcher(self.config.model)
+        return self.task.build()
+
+    def on_all(self) -> tuple[TaskLearner, str]:
+        train = np.concatenate([self.task.pairs(self.data, split) for split in ("train", "val", "test")])
+        return replace(self, train=train), f"{len(train)} pairs"
 
     def initialise(self, model: nn.Module, device: torch.device) -> None:
         assert isinstance(model, Matcher)
@@ -91,7 +239,9 @@ class Matching(TextTask[MatchingRun]):
 
     def _padded(self, documents: Sequence[int] | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """The first `length` bytes of documents, padded: bytes (B, length) uint8, lengths (B,) int32."""
-        padded, lengths = pad_rows([self.texts[document][: self.length] for document in documents], self.length)
+        length = self.task.length
+        cut = min(length, self.config.data.max_bytes)
+        padded, lengths = pad_rows([self.data.texts[document][:cut] for document in documents], length)
         return torch.from_numpy(padded), torch.from_numpy(lengths)
 
     @property
@@ -99,7 +249,7 @@ class Matching(TextTask[MatchingRun]):
         size = self.config.training.batch_size
         return (self.config.training.examples_per_epoch or len(self.train)) // size * size
 
-    def batches(self, epoch: int) -> Iterator[Batch]:
+    def batches(self, epoch: int) -> Iterator[TrainingBatch]:
         """Yield batches with one half positive and one half negative pairs; documents are deduplicated.
 
         Shape:  yields the U distinct documents of M pairs (U, length) uint8, lengths (U,) int32, a and b (M,) indices
@@ -107,14 +257,14 @@ class Matching(TextTask[MatchingRun]):
                         are known to match; they are then not used as negatives.
         """
         generator = np.random.default_rng([self.config.seed, epoch])
-        half = self.config.training.batch_size // 2
+        half, known = self.config.training.batch_size // 2, _known(self.train)
         positive, negative = (self.train[self.train[:, 2] == label] for label in (1, 0))
         for _ in range(self.examples_per_epoch // (2 * half)):
             chosen = np.concatenate([part[generator.choice(len(part), half)] for part in (positive, negative)])
             distinct, index = np.unique(chosen[:, :2], return_inverse=True)
             index = index.reshape(-1, 2)
             documents, lengths = self._padded(distinct)
-            is_known = [[a == b or (a, b) in self.known for b in chosen[:half, 1]] for a in chosen[:half, 0]]
+            is_known = [[a == b or (a, b) in known for b in chosen[:half, 1]] for a in chosen[:half, 0]]
             yield (
                 documents,
                 lengths,
@@ -124,7 +274,7 @@ class Matching(TextTask[MatchingRun]):
                 torch.tensor(is_known),
             )
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    def loss(self, model: nn.Module, batch: TrainingBatch) -> Tensor:
         """Cross-entropy of the pairs, plus a contrastive loss: find b_i among all b_j for each positive pair.
 
         Reference:  van den Oord et al. 2018, arXiv:1807.03748, eq. (4) (contrastive loss with in-batch negatives).
@@ -132,7 +282,7 @@ class Matching(TextTask[MatchingRun]):
         assert isinstance(model, Matcher)
         documents, lengths, a, b, labels, is_known = batch
         vectors = model(documents, lengths).float()
-        pairs = nn.functional.binary_cross_entropy_with_logits(model.head(vectors[a], vectors[b]).squeeze(1), labels)
+        pairs = SIGMOID.loss(model.head(vectors[a], vectors[b]).squeeze(1), labels)
         half = len(is_known)  # P: number of positive pairs
         left = vectors[a[:half]].unsqueeze(1).expand(-1, half, -1)  # (P, P, C)
         right = vectors[b[:half]].unsqueeze(0).expand(half, -1, -1)
@@ -143,165 +293,11 @@ class Matching(TextTask[MatchingRun]):
         return pairs + CONTRAST * contrast
 
     def validate(self, model: nn.Module, device: torch.device) -> float:
-        logits, labels = self._logits(module_runs(self.graphs(model), device), self.validation[:VALIDATION_PAIRS])
-        return area_under_roc(logits, labels)
-
-    def finish(self, model: nn.Module, data_dir: Path) -> None:
-        """Quantise the n-gram table; calibrate the head on the validation pairs by Platt scaling."""
-        assert isinstance(model, Matcher)
-        if not hasattr(self, "data"):
-            self.load(data_dir)
-        model.encoder.stem.quantise()
-        logits, labels = self._logits(module_runs(self.graphs(model), torch.device("cpu")), self.validation)
-        self.scaling = fit_platt_scaling(logits, labels)
-        model.head.rescale(*self.scaling)
-
-    def finish_final(self, model: nn.Module) -> None:
-        assert isinstance(model, Matcher)
-        model.encoder.stem.quantise()
-        model.head.rescale(*self.scaling)
-
-    def join_splits(self, data_dir: Path) -> str:
-        del data_dir
-        self.train = np.concatenate([self._pairs(split) for split in ("train", "val", "test")])
-        self.known = _known(self.train)
-        return f"{len(self.train)} pairs"
-
-    def graphs(self, model: nn.Module) -> Sequence[ExportGraph]:
-        assert isinstance(model, Matcher)
-        dim = self.config.model.encoder.dim
-        return [
-            ExportGraph(
-                "model",
-                model.encoder,
-                golden_documents(self.length),
-                ("vectors",),
-                self.config.model.buckets,
-                model.encoder.for_cuda(),
-                fixed_for_all_batches=True,
-            ),
-            ExportGraph("head", model.head, golden_vectors(dim), ("logits",), (dim,)),
-        ]
-
-    def measure(self, runs: Sequence[Run], data_dir: Path) -> tuple[Result, ...]:
-        """Accuracy at a score of 0.5, the served threshold, and area under the ROC curve."""
-        texts, pairs = self._test(data_dir)
-        logits, labels = self._logits(runs, pairs, texts)
-        scores = sigmoid(logits)
-        which = "paper-disjoint" if self.config.data.disjoint else "all"
-        values = {"accuracy": float(((scores >= 0.5) == labels).mean()), "auc": area_under_roc(scores, labels)}
-        is_known = self.test_file is None and self.config.data.name == "aan"
-        compared = RIVALS[which] if is_known else self._compared(texts, pairs)
-        return tuple(
-            Result(
-                metric=metric,
-                value=round(value, 6),
-                split="test",
-                examples=len(pairs),
-                condition=f"{which} pairs, first {self.config.data.max_bytes} bytes",
-                seeds=(self.config.seed,),
-                compared_with=compared.get(metric, "nothing"),
-            )
-            for metric, value in values.items()
-        )
-
-    def _test(self, data_dir: Path) -> tuple[list[bytes], NDArray[np.int64]]:
-        """Whole texts and test pairs (M, 3)."""
-        if self.test_file is not None:
-            data = load_test_pairs(self.config.data, self.test_file)
-            return data.texts, data.table["test"]
-        if not hasattr(self, "data"):
-            self.load(data_dir)
-        return self.data.texts, self._pairs("test")
-
-    def _compared(self, texts: list[bytes], pairs: NDArray[np.int64]) -> dict[str, str]:
-        """Metric -> name and value of the baseline, if one was fitted in training."""
-        if BASELINE not in self.facts or not hasattr(self, "train"):
-            return {}
-        baseline = self.baseline(self.facts[BASELINE]["setting"])
-        assert baseline is not None
-        scores, labels = baseline.scores(texts, pairs[:, :2]), pairs[:, 2]
-        seen = {
-            (self.data.texts[a], self.data.texts[b])
-            for part in (self.train, self.validation)
-            for a, b, _ in part.tolist()
-        }
-        if known := sum((texts[a], texts[b]) in seen for a, b, _ in pairs.tolist()):
-            self.notes = (f"{known} of the measured pairs are also in training or validation",)
-        return {
-            "accuracy": tfidf.note(baseline.name, float(((scores >= baseline.threshold) == labels).mean())),
-            "auc": tfidf.note(baseline.name, area_under_roc(scores, labels)),
-        }
-
-    def _logits(
-        self, runs: Sequence[Run], pairs: NDArray[np.int64], documents: Sequence[bytes] | None = None
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Logits and labels of pairs of documents, by default of the loaded ones.
-
-        Each document is cut to `data.max_bytes` and encoded once, in windows if it is longer than `max_length`.
-        """
-        encode, compare = runs
-        documents = self.texts if documents is None else documents
-        needed, index = np.unique(pairs[:, :2], return_inverse=True)
-        index = index.reshape(-1, 2)
-        texts = [documents[i][: self.config.data.max_bytes] for i in needed]
-        encoded = run_on_windows(encode, texts, self.length, self.overlap, self.config.model.buckets)
-        vectors = np.stack([pool(part) for part in encoded])
-        logits = [
-            compare({"a": vectors[part[:, 0]], "b": vectors[part[:, 1]]})
-            for part in np.split(index, range(HEAD_ROWS, len(index), HEAD_ROWS))
-        ]
-        return np.concatenate(logits)[:, 0], pairs[:, 2]
-
-    def manifest(self, runs: Sequence[Run], results: Sequence[Result], data_dir: Path, folder: Path) -> dict[str, Any]:
-        del runs, results, data_dir, folder
-        return {
-            "min_length": self.config.model.stem.shortest,
-            "max_length": self.length,
-            "window_overlap": self.overlap,
-        }
-
-    def terms(self) -> tuple[str, bool]:
-        return data_terms(self.config.data.name)
+        functions = module_functions(self.task.graphs(model), device)
+        pairs = self.task.pairs(self.data, "val")[:VALIDATION_PAIRS]
+        return area_under_roc(*self.task.logits(functions, self.data.texts, pairs))
 
 
 def _known(pairs: NDArray[np.int64]) -> set[tuple[int, int]]:
     """Pairs of documents that match, in both orders."""
     return {(a, b) for x, y, label in pairs.tolist() if label for a, b in ((x, y), (y, x))}
-
-
-def fit_platt_scaling(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> tuple[float, float]:
-    """Fit Platt scaling: scale and shift that maximise the likelihood of sigmoid(scale * logit + shift).
-
-    The targets (sec. 2.2 of the reference) are slightly inside (0, 1), so that a solution exists even for perfectly
-    separated pairs.
-
-    Reference:  Platt 1999, "Probabilistic outputs for support vector machines".
-    """
-    positive = int(labels.sum())
-    high, low = (positive + 1) / (positive + 2), 1 / (len(labels) - positive + 2)
-    target = torch.from_numpy(np.where(labels == 1, high, low))
-    inputs = torch.from_numpy(logits.astype(np.float64))
-    solution = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
-    optimiser = torch.optim.LBFGS([solution], max_iter=100, line_search_fn="strong_wolfe")
-
-    def loss() -> Tensor:
-        optimiser.zero_grad()
-        value = nn.functional.binary_cross_entropy_with_logits(solution[0] * inputs + solution[1], target)
-        value.backward()
-        return value
-
-    optimiser.step(loss)
-    scale, shift = solution.tolist()
-    return scale, shift
-
-
-def area_under_roc(scores: NDArray[np.floating[Any]], labels: NDArray[np.int64]) -> float:
-    """Probability that a positive pair scores above a negative one; ties count half."""
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    ranks = (ends - (counts - 1) / 2)[inverse]  # mean rank of ties, from 1
-    positive = labels == 1
-    count = int(positive.sum())
-    excess = ranks[positive].sum() - count * (count + 1) / 2
-    return float(excess / (count * (len(labels) - count)))

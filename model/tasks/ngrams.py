@@ -1,6 +1,6 @@
 """Fit of the n-gram view of a classifier: counting, selection and scales of n-grams, logistic regression.
 
-Used by `model.training.views`.
+Used by `model.tasks.words`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,8 +45,7 @@ SMALLEST_SCALE = 1e-6
 MISSING = -10.0
 """Bias of a class without training documents."""
 
-Labels = NDArray[np.int64]
-Score = Callable[[Doubles, Labels], float]
+HeldOutScore = Callable[[Doubles, NDArray[np.int64]], float]
 """Logits and labels of held-out documents -> a number that is higher for better logits."""
 Scales = Callable[[Doubles, Doubles], Doubles]
 """Documents of each class that contain each n-gram (R, classes) and documents of each class -> scales (R,)."""
@@ -239,14 +238,16 @@ def g_squared(of_class: Doubles, sizes: Doubles) -> Doubles:
     return values
 
 
-def fit(counted: Counted, labels: Labels, num_classes: int, config: NgramViewConfig, choice: Choice) -> Fitted:
+def fit(
+    counted: Counted, labels: NDArray[np.int64], num_classes: int, config: NgramViewConfig, choice: Choice
+) -> Fitted:
     """Select the n-grams with the largest G^2 and fit the logistic regression on all documents."""
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)
     sets, rows = counted.document_sets(), np.arange(len(labels))
     return _fit(counted, sets, rows, labels, num_classes, config, choice, (choice.strength,))[0]
 
 
-def scaled_likelihood(logits: Doubles, labels: Labels) -> float:
+def scaled_likelihood(logits: Doubles, labels: NDArray[np.int64]) -> float:
     """Mean log-likelihood of the labels after the logits are scaled by the best factor; the model scales them, too."""
     scaled = combined(logits, None, combine(logits, None, labels))
     return -float(cross_entropies(scaled, labels).mean())
@@ -254,10 +255,10 @@ def scaled_likelihood(logits: Doubles, labels: Labels) -> float:
 
 def choose(
     counted: Counted,
-    labels: Labels,
+    labels: NDArray[np.int64],
     num_classes: int,
     config: NgramViewConfig,
-    score: Score = scaled_likelihood,
+    score: HeldOutScore = scaled_likelihood,
 ) -> Choice:
     """Choose the hyperparameters with the highest score on held-out documents.
 
@@ -319,7 +320,7 @@ def _frequent(counted: Counted, limit: int) -> Counted:
     return counted.of_ngrams(np.sort(np.argsort(-frequency, kind="stable")[:limit]))
 
 
-def _folds(labels: Labels, groups: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+def _folds(labels: NDArray[np.int64], groups: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     """Held-out documents of each fold, with the classes spread evenly; stops after HELD_OUT documents.
 
     Each group is in one fold.
@@ -338,7 +339,7 @@ def _fit(
     counted: Counted,
     sets: "csr_matrix",
     rows: NDArray[np.int64],
-    labels: Labels,
+    labels: NDArray[np.int64],
     num_classes: int,
     config: NgramViewConfig,
     choice: Choice,

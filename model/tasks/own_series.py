@@ -1,17 +1,16 @@
-"""Derives recipe keys from a user's series: splits, context length and horizon."""
+"""Reads a user's series and derives recipe keys from it: splits, context length and horizon."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-from pydantic import ValidationError
 
-from artifact.series import IRREGULAR, PLAIN, Layout
+from artifact.series import IRREGULAR, Layout
 from model.config.data import SeriesConfig
-from model.config.schema import Section, explain
-from model.data.own_recipe import Settings, name_of
-from model.data.series import Series, load_series
+from model.config.schema import validated
+from model.data.own_recipe import RecipeKeys, name_of
+from model.data.series import OwnSeries, ScaledSeries, load_series, read_own_series
 from model.errors import UserError
 from model.tasks.baselines import EXACT, solve_linear_map
 
@@ -35,67 +34,42 @@ CONTEXT, HORIZON = "model.context_length", "model.prediction_length"
 PATCH, PATCHES = "model.patch_length", "model.encoder.seq_len"
 
 
-@dataclass(frozen=True)
-class OwnSeries:
-    """A user's file, and how to read it."""
-
-    path: Path
-    layout: Layout = PLAIN
-    fill: bool = False
-    """Whether to interpolate missing cells and rows."""
-
-
-class _Data(Section):
-    """The section of the recipe that reads the file."""
-
-    data: SeriesConfig
-
-
-def settings_of_series(data: OwnSeries, given: Mapping[str, object]) -> Settings:
-    """Recipe keys derived from a file; prints how the context length was chosen.
+def read_series_of(
+    path: Path, layout: Layout, given: Mapping[str, object], *, fill: bool = False
+) -> tuple[RecipeKeys, OwnSeries]:
+    """Read the user's file, and derive recipe keys from it; prints how the context length was chosen.
 
     Args:
-        data: the file.
+        path: the file.
+        layout: how it holds the series.
         given: recipe keys that the user set; the others are derived to fit them.
+        fill: whether to interpolate missing cells and rows.
 
     Raises: UserError naming the file and the lines at fault, or the key that does not fit.
 
     """
-    config, series = _read(data, given)
-    rows = len(series.values)
-    horizon = given.get(HORIZON, next((size for size in HORIZONS if rows >= ROWS_PER_STEP * size), HORIZONS[-1]))
-    settings = {f"data.{key}": value for key, value in config.model_dump(exclude={"name"}).items()}
-    settings |= {"name": name_of(data.path, "series"), HORIZON: horizon}
+    values = {"name": "csv", **asdict(layout), "fill": fill}
+    values |= {key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")}
+    config = validated(SeriesConfig, "data", values)
+    rows = read_own_series(path, config)
+    if len(rows.values) < SHORT_ROWS:
+        config = validated(SeriesConfig, "data", {"train_fraction": 0.6, "validation_fraction": 0.2, **values})
+    series = load_series(config, rows)
+    horizon = given.get(
+        HORIZON, next((size for size in HORIZONS if len(rows.values) >= ROWS_PER_STEP * size), HORIZONS[-1])
+    )
+    keys: RecipeKeys = {f"data.{key}": value for key, value in config.model_dump(exclude={"name"}).items()}
+    keys |= {"name": name_of(path, "series"), HORIZON: horizon}
     context = given.get(CONTEXT)
     if context is None and isinstance(horizon, int) and horizon > 0:
         context = _choose_context(series, horizon, given)
-    if not isinstance(context, int):
-        return settings  # the recipe's own check names the key
-    patch_length, patches = _patches(context, given)
-    return {**settings, CONTEXT: context, PATCH: patch_length, PATCHES: patches}
+    if isinstance(context, int):  # otherwise the recipe's own check names the key
+        patch_length, patches = _patches(context, given)
+        keys |= {CONTEXT: context, PATCH: patch_length, PATCHES: patches}
+    return keys, rows
 
 
-def _read(data: OwnSeries, given: Mapping[str, object]) -> tuple[SeriesConfig, Series]:
-    """The data section of the recipe, and the series in its splits. Raises: UserError."""
-    values = {"name": "csv", **asdict(data.layout), "fill": data.fill}
-    values |= {key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")}
-    config = _config(values)
-    series = load_series(config, data.path)
-    if len(series.values) < SHORT_ROWS:
-        config = _config({"train_fraction": 0.6, "validation_fraction": 0.2, **values})
-        series = load_series(config, data.path)
-    return config, series
-
-
-def _config(values: Mapping[str, object]) -> SeriesConfig:
-    """Check the data section of a recipe. Raises: UserError naming the key."""
-    try:
-        return _Data.model_validate({"data": values}).data
-    except ValidationError as error:
-        raise UserError(explain(error)) from None
-
-
-def _choose_context(series: Series, horizon: int, given: Mapping[str, object]) -> int:
+def _choose_context(series: ScaledSeries, horizon: int, given: Mapping[str, object]) -> int:
     """The shortest candidate whose error is CLOSE to the lowest.
 
     The error is that of a least-squares linear map on the first half of validation. Prints a table of the errors, or
@@ -125,7 +99,7 @@ def _choose_context(series: Series, horizon: int, given: Mapping[str, object]) -
     return chosen
 
 
-def _validation_mse(series: Series, context: int, horizon: int) -> float:
+def _validation_mse(series: ScaledSeries, context: int, horizon: int) -> float:
     """MSE of the least-squares linear map on the first half of validation, in scaled units."""
     windows = series.windows("train", context, horizon)
     thinned = windows[:: max(1, len(windows) * windows.shape[1] // LARGEST_FIT)]

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from artifact.cores import cpu_count
 from artifact.documents import cut, pad_rows, take
-from model.tasks.base import Run
+from model.tasks.graphs import GraphFunction
 
 BATCH = 16
 """Maximum number of rows in a batch."""
@@ -19,7 +19,7 @@ Padded = tuple[NDArray[np.uint8], NDArray[np.int32]]
 
 
 def run_on_windows(
-    run: Run, texts: Sequence[bytes], length: int, overlap: int, buckets: Sequence[int]
+    run: GraphFunction, texts: Sequence[bytes], length: int, overlap: int, buckets: Sequence[int]
 ) -> list[NDArray[np.float32]]:
     """Outputs (windows, ...) of a graph for each document, one per window; the first window is the document's head.
 

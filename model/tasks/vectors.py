@@ -1,4 +1,4 @@
-"""Words and word vectors of documents, for the vector view of a classifier. Used by `model.training.views`."""
+"""Words and word vectors of documents, for the vector view of a classifier. Used by `model.tasks.words`."""
 
 import zlib
 from collections.abc import Iterator, Sequence
@@ -37,6 +37,14 @@ class Words:
     def counts(self) -> NDArray[np.int64]:
         """Number of words of each document, (D,)."""
         return np.diff(self.starts)
+
+    def followed_by(self, other: "Words") -> "Words":
+        """The documents of both, in order."""
+        return Words(
+            np.concatenate((self.values, other.values)),
+            np.concatenate((self.starts, other.starts[1:] + self.starts[-1])),
+            np.concatenate((self.lengths, other.lengths)),
+        )
 
 
 def hash_words(hasher: WordHasher, texts: Sequence[bytes]) -> Words:

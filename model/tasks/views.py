@@ -1,10 +1,11 @@
 """Training of a classifier with two views: rounds of the vector view, and the weights of both views.
 
-Used by `model.training.views`.
+Used by `model.tasks.words`.
 """
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,67 +14,57 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from model.nn.vectors import VectorClassifier
-from model.tasks.base import Batch, Learner
-from model.tasks.classification import GROUPED_BATCHES, METRICS, Logits
+from model.tasks.classification import grouped_batches
+from model.tasks.link import SOFTMAX, Outputs
 from model.tasks.vectors import Words
+from model.training.learner import Learner, TrainingBatch
 
 BATCH = 32
 FOLDS = 5
 """Number of folds of the validation documents on which a combination is judged."""
 
-Labels = NDArray[np.int64]
 
-
+@dataclass(frozen=True)
 class VectorRound(Learner):
     """One round of the vector view's training, on labels and on soft labels of a teacher."""
 
+    words: Words
+    """Ids of the words of all documents, without unknown ones."""
+    targets: NDArray[np.float32]
+    """Probabilities (documents, classes): one for the label, or the teacher's."""
+    batch_size: int
+    seed: str
+    """Seed of the order of the documents."""
+    windows: Words
+    """Words of the windows of the validation documents."""
+    counts: Sequence[int]
+    """Number of windows of each validation document."""
+    labels: NDArray[np.int64]
+    metric: str
+
     unit = "doc"
-
-    def __init__(self, words: Words, targets: NDArray[np.float32], batch_size: int, seed: str) -> None:
-        """Create a round.
-
-        Args:
-            words: ids of the words of all documents, without unknown ones.
-            targets: probabilities (documents, classes): one for the label, or the teacher's.
-            batch_size: documents per batch.
-            seed: seed of the order of the documents.
-
-        """
-        self.words, self.targets, self.batch_size, self.seed = words, targets, batch_size, seed
-        self.facts = {}
-
-    def validate_on(self, windows: Words, counts: Sequence[int], labels: Labels, metric: str) -> None:
-        """Set the validation documents: words of their windows, number of windows of each document, labels, metric."""
-        self.windows, self.counts, self.labels, self.metric = windows, counts, labels, metric
 
     @property
     def examples_per_epoch(self) -> int:
         return len(self.words) // self.batch_size * self.batch_size
 
-    def batches(self, epoch: int) -> Iterator[Batch]:
+    def batches(self, epoch: int) -> Iterator[TrainingBatch]:
         """Yield shuffled batches of documents with similar numbers of words; a last, smaller batch is dropped.
 
         Shape:  yields words (M,) int64, doc_index (M,) int64, lengths (B,) int64, targets (B, classes) float32.
         """
-        size, generator = self.batch_size, random.Random(f"{self.seed}-{epoch}")
-        order, counts = list(range(len(self.words))), self.words.counts()
-        generator.shuffle(order)
-        batches = list[list[int]]()
-        for first in range(0, len(order), GROUPED_BATCHES * size):
-            group = sorted(order[first : first + GROUPED_BATCHES * size], key=lambda i: int(counts[i]))
-            batches += [group[i : i + size] for i in range(0, len(group) - size + 1, size)]
-        generator.shuffle(batches)
-        for chosen in batches:
+        generator, sizes = random.Random(f"{self.seed}-{epoch}"), self.words.counts().tolist()
+        for chosen in grouped_batches(len(self.words), sizes, self.batch_size, generator):
             yield *inputs_of(self.words, chosen), torch.from_numpy(self.targets[chosen])
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    def loss(self, model: nn.Module, batch: TrainingBatch) -> Tensor:
         *inputs, targets = batch
-        return nn.functional.cross_entropy(model(*inputs).float(), targets)
+        return SOFTMAX.loss(model(*inputs), targets)
 
     def validate(self, model: nn.Module, device: torch.device) -> float:
         assert isinstance(model, VectorClassifier)
         logits = mean_of_windows(vector_logits(model, self.windows, device), self.counts)
-        return METRICS[self.metric](logits, self.labels)
+        return SOFTMAX.report(logits, self.labels)[self.metric]
 
 
 def inputs_of(words: Words, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
@@ -83,7 +74,7 @@ def inputs_of(words: Words, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tens
     return ids, doc_index, torch.from_numpy(words.lengths[chosen].astype(np.int64))
 
 
-def vector_logits(model: VectorClassifier, words: Words, device: torch.device) -> Logits:
+def vector_logits(model: VectorClassifier, words: Words, device: torch.device) -> Outputs:
     """Logits (documents, classes) of the vector view alone; sets evaluation mode."""
     model.eval().to(device)
     order = np.argsort(words.counts(), kind="stable")
@@ -96,15 +87,15 @@ def vector_logits(model: VectorClassifier, words: Words, device: torch.device) -
     return logits
 
 
-def mean_of_windows(logits: Logits, counts: Sequence[int]) -> Logits:
+def mean_of_windows(logits: Outputs, counts: Sequence[int]) -> Outputs:
     """Mean over the windows of each document: (windows, classes) and the windows of each -> (documents, classes)."""
     return np.stack([part.mean(0) for part in np.split(logits, np.cumsum(counts)[:-1])])
 
 
-def combine(first: Logits, second: Logits | None, labels: Labels) -> tuple[float, float]:
+def combine(first: Outputs, second: Outputs | None, labels: NDArray[np.int64]) -> tuple[float, float]:
     """Weights a and b of `a first + b second` with the lowest cross-entropy; b = 0 without a second view, never below.
 
-    Labels are smoothed by 1 / (n + 1), as in `fit_temperature`, which keeps the weights finite.
+    NDArray[np.int64] are smoothed by 1 / (n + 1), as in `fit_temperature`, which keeps the weights finite.
     """
     views = [torch.from_numpy(view.astype(np.float64)) for view in (first, second) if view is not None]
     target, smoothing = torch.from_numpy(labels), 1 / (len(labels) + 1)
@@ -125,13 +116,13 @@ def combine(first: Logits, second: Logits | None, labels: Labels) -> tuple[float
     return (a, b) if b > 0 else combine(first, None, labels)
 
 
-def combined(first: Logits, second: Logits | None, weights: tuple[float, float]) -> Logits:
+def combined(first: Outputs, second: Outputs | None, weights: tuple[float, float]) -> Outputs:
     """Weighted sum of both views' logits (documents, classes)."""
     logits = weights[0] * first + (0 if second is None else weights[1] * second)
     return logits.astype(np.float32)
 
 
-def held_out_logits(first: Logits, second: Logits | None, labels: Labels) -> Logits:
+def held_out_logits(first: Outputs, second: Outputs | None, labels: NDArray[np.int64]) -> Outputs:
     """Combined logits of each document, with weights fitted on the other folds."""
     fold, logits = np.arange(len(labels)) % FOLDS, np.zeros_like(first)
     for f in range(FOLDS):
@@ -141,7 +132,7 @@ def held_out_logits(first: Logits, second: Logits | None, labels: Labels) -> Log
     return logits
 
 
-def cross_entropies(logits: Logits, labels: Labels) -> NDArray[np.float64]:
+def cross_entropies(logits: Outputs, labels: NDArray[np.int64]) -> NDArray[np.float64]:
     """Cross-entropy of each document in nats."""
     found = nn.functional.cross_entropy(torch.from_numpy(logits).double(), torch.from_numpy(labels), reduction="none")
     return found.numpy()

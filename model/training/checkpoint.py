@@ -1,11 +1,13 @@
-"""Checkpoints: the full state of a run, to resume it; bit for bit on a CPU. Used by the commands."""
+"""Checkpoints: the full state of a run, to resume it; bit for bit on a CPU. Used by the stages and the commands."""
 
 import io
+import json
 import os
 import pickle
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -14,8 +16,13 @@ from model.config.run import RunConfig
 from model.config.stored import from_stored
 from model.errors import UserError, writing
 
+BEST, LAST = "best.pt", "last.pt"
+"""Checkpoints of a run: the best weights, and all that a resumed run needs."""
 FINAL = "final.pt"
 """Checkpoint of the model that was trained on all rows of user data, if the recipe asks for it."""
+
+Facts = dict[str, Any]
+"""Plain values that a model needs besides its recipe, such as labels or scaler; stored in checkpoints."""
 
 
 @dataclass
@@ -46,7 +53,53 @@ class Progress:
     """One record per epoch, or per stage, as in metrics.jsonl."""
 
 
-def save(path: Path, config: RunConfig, progress: Progress, facts: dict[str, Any], state: dict[str, Any]) -> None:
+class Checkpoint(NamedTuple):
+    """Content of a checkpoint."""
+
+    config: RunConfig
+    progress: Progress
+    facts: Facts
+    state: dict[str, Any]
+    """States of model, optimiser, schedule and generator, as far as it has them."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where the stages of a run keep what they have computed, and what every checkpoint says of the run."""
+
+    path: Path
+    config: RunConfig
+    device: torch.device
+    facts: Facts
+    origin: Mapping[str, str]
+    """Fields of `Progress` that are known when a run starts: hardware, revision of the code, files of the user."""
+
+    def started(self) -> Progress:
+        """Progress of a run that starts."""
+        return Progress(**dict(self.origin))  # type: ignore[arg-type]  # names of its fields that are strings
+
+    def resumed(self) -> Checkpoint | None:
+        """The last checkpoint; None if there is none."""
+        return load(self.path / LAST) if (self.path / LAST).is_file() else None
+
+    def inside(self, name: str, config: RunConfig) -> "RunFolder":
+        """A folder in this one for a stage that trains a part of the model."""
+        origin = {key: self.origin[key] for key in ("device", "revision")}
+        return RunFolder(self.path / name, config, self.device, {}, origin)
+
+    def save(self, name: str, progress: Progress, state: dict[str, Any]) -> None:
+        """Write a checkpoint. Raises: UserError, OSError; an existing file is then unchanged."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        save(self.path / name, self.config, progress, self.facts, state)
+
+    def write_metrics(self, records: Sequence[dict[str, Any]]) -> None:
+        """Write metrics.jsonl: one record per epoch, or per stage. Raises: UserError, OSError."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with writing(path := self.path / "metrics.jsonl"):
+            path.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def save(path: Path, config: RunConfig, progress: Progress, facts: Facts, state: dict[str, Any]) -> None:
     """Write a checkpoint atomically; `state` contains the states of model, optimiser, schedule and generator.
 
     Raises: UserError, OSError; an existing file is then unchanged.
@@ -62,14 +115,14 @@ def save(path: Path, config: RunConfig, progress: Progress, facts: dict[str, Any
         raise
 
 
-def load(path: Path) -> tuple[RunConfig, Progress, dict[str, Any], dict[str, Any]]:
+def load(path: Path) -> Checkpoint:
     """Read a checkpoint; only tensors and plain values, no code. Raises: UserError naming the file."""
     if not path.is_file():
         raise UserError(f"{path} does not exist")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         config = from_stored(state.pop("config"))
-        return config, Progress(**state.pop("progress")), state.pop("facts"), state
+        return Checkpoint(config, Progress(**state.pop("progress")), state.pop("facts"), state)
     except pickle.UnpicklingError:
         raise UserError(f"{path} is not a checkpoint: it contains more than tensors and plain values") from None
     except (AttributeError, EOFError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
@@ -82,3 +135,8 @@ def load_weights(model: nn.Module, state: dict[str, Any], path: Path) -> None:
         model.load_state_dict(state["model"])
     except (RuntimeError, KeyError) as error:
         raise UserError(f"{path} does not fit its own recipe: {str(error).splitlines()[0]}") from None
+
+
+def load_best(model: nn.Module, folder: Path) -> None:
+    """Load the best weights of a run folder into a model. Raises: UserError."""
+    load_weights(model, load(folder / BEST).state, folder / BEST)

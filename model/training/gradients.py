@@ -5,12 +5,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from model.tasks.base import Batch
+from model.training.learner import TrainingBatch
 
 WARM_UP = 3
 """Computations before a recording, in which PyTorch's libraries choose algorithms and allocate memory."""
 
-Compute = Callable[[Batch], Tensor]
+AddGradients = Callable[[TrainingBatch], Tensor]
 """A function that adds the gradients of a batch's loss to those of the parameters, and returns the loss."""
 Replay = Callable[[], Tensor]
 
@@ -45,16 +45,16 @@ class Recorded:
 
     def __init__(
         self,
-        compute: Compute,
+        compute: AddGradients,
         model: nn.Module,
         device: torch.device,
         record: Callable[[Replay], Replay] = record_cuda_graph,
     ) -> None:
         self.compute, self.model, self.device, self.record = compute, model, device, record
-        self.recordings: dict[tuple[torch.Size, ...], tuple[Batch, Replay]] = {}
+        self.recordings: dict[tuple[torch.Size, ...], tuple[TrainingBatch, Replay]] = {}
         """Shapes of a batch -> its inputs, which a replay reads, and the replay."""
 
-    def __call__(self, batch: Batch) -> Tensor:
+    def __call__(self, batch: TrainingBatch) -> Tensor:
         """Add the gradients of a batch on the CPU or the device; returns its loss, which the next call overwrites."""
         shapes = tuple(tensor.shape for tensor in batch)
         if shapes not in self.recordings:
@@ -64,7 +64,7 @@ class Recorded:
             own.copy_(given)
         return replay()
 
-    def _record(self, batch: Batch) -> tuple[Batch, Replay]:
+    def _record(self, batch: TrainingBatch) -> tuple[TrainingBatch, Replay]:
         """Record a computation; random numbers, gradients and statistics of the model are then as before."""
         inputs = tuple(tensor.to(self.device, copy=True) for tensor in batch)
         statistics = [(tensor, tensor.clone()) for tensor in self.model.buffers()]

@@ -1,6 +1,5 @@
-"""Training loop: optimiser, schedule, validation, checkpoints. Called by `model.training.run`."""
+"""Training loop: optimiser, schedule, validation, checkpoints. Used by `model.training.stages`."""
 
-import json
 import math
 import resource
 import signal
@@ -8,63 +7,55 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from model.config.run import RunConfig
-from model.errors import UserError, writing
-from model.tasks.base import Batch, Learner
+from model.errors import UserError
 from model.training import checkpoint
-from model.training.checkpoint import Progress
-from model.training.gradients import Compute, Recorded
+from model.training.checkpoint import Progress, RunFolder
+from model.training.gradients import AddGradients, Recorded
+from model.training.learner import Learner, TrainingBatch
 
 TIMED_STEPS = 5
 """Number of steps whose mean duration gives the estimate for a run; the first step, which is slower, is left out."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """A model, its task and recipe, and the run folder."""
-
-    config: RunConfig
-    task: Learner
-    model: nn.Module
-    folder: Path
-    device: torch.device
-
-
 class Trainer:
     """One training run. Call it to train to the end; after an interruption, `last.pt` resumes from the same step."""
 
-    def __init__(self, job: Job, progress: Progress, state: dict[str, Any] | None = None) -> None:
-        training = job.config.training
-        self.job = job
-        self.progress = progress
+    def __init__(
+        self,
+        run: RunFolder,
+        learner: Learner,
+        model: nn.Module,
+        progress: Progress,
+        state: dict[str, Any] | None = None,
+    ) -> None:
+        training = run.config.training
+        self.run, self.learner, self.model, self.progress = run, learner, model, progress
         self.step_seconds = list[float]()
         self.examples_per_step = training.batch_size * training.batches_per_step
-        self.steps_per_epoch = job.task.examples_per_epoch // self.examples_per_step
+        self.steps_per_epoch = learner.examples_per_epoch // self.examples_per_step
         self.optimiser = torch.optim.AdamW(
-            parameter_groups(job.model, training.learning_rate), weight_decay=training.weight_decay, fused=True
+            parameter_groups(model, training.learning_rate), weight_decay=training.weight_decay, fused=True
         )
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimiser, self._rate)
-        self.is_recorded = job.device.type == "cuda" and job.task.has_fixed_shapes
-        self.compute: Compute = self._add_gradients
+        self.is_recorded = run.device.type == "cuda" and learner.has_fixed_shapes
+        self.compute: AddGradients = self._add_gradients
         if self.is_recorded:
-            self.compute = Recorded(self._add_gradients, job.model, job.device)
+            self.compute = Recorded(self._add_gradients, model, run.device)
         if state is not None:
-            checkpoint.load_weights(job.model, state, job.folder / "last.pt")
+            checkpoint.load_weights(model, state, run.path / "last.pt")
             self.optimiser.load_state_dict(state["optimiser"])
             self.schedule.load_state_dict(state["schedule"])
             torch.set_rng_state(state["generator"])
 
     def _rate(self, step: int) -> float:
         """Learning rate relative to its maximum: linear warm-up, then cosine decay to zero."""
-        training = self.job.config.training
+        training = self.run.config.training
         total = training.epochs * self.steps_per_epoch
         if step < training.warmup_steps:
             return (step + 1) / training.warmup_steps
@@ -74,9 +65,9 @@ class Trainer:
     def __call__(self) -> Progress:
         """Train to the last epoch. On Ctrl-C, save a checkpoint and raise KeyboardInterrupt with a hint at --resume."""
         try:
-            if self.job.task.validates_initial_model and self.progress.best is None:
+            if self.learner.validates_initial_model and self.progress.best is None:
                 self._validate_start()
-            while self.progress.epoch < self.job.config.training.epochs and not self._is_stuck():
+            while self.progress.epoch < self.run.config.training.epochs and not self._is_stuck():
                 self._epoch()
         except KeyboardInterrupt:
             self._save("last.pt")
@@ -85,51 +76,43 @@ class Trainer:
 
     def fit(self, epochs: int) -> None:
         """Train the first epochs of the schedule without validation and checkpoints."""
-        self.job.model.train()
+        self.model.train()
         for epoch in range(epochs):
-            with tqdm(
-                total=self.steps_per_epoch * self.examples_per_step,
-                desc=f"final fit, epoch {epoch + 1}/{epochs}",
-                unit=self.job.task.unit,
-                disable=None,
-            ) as bar:
+            with self._bar(f"final fit, epoch {epoch + 1}/{epochs}") as bar:
                 for batches in self._batches(epoch):
                     self._step(batches)
                     bar.update(self.examples_per_step)
 
+    def _bar(self, description: str, step: int = 0) -> "tqdm[Any]":
+        """Progress bar of an epoch, from a step on."""
+        size, unit = self.examples_per_step, self.learner.unit
+        return tqdm(total=self.steps_per_epoch * size, initial=step * size, desc=description, unit=unit, disable=None)
+
     def _is_stuck(self) -> bool:
         """Whether the last `patience` epochs did not improve on the best value before them."""
-        patience, history = self.job.config.training.patience, self.progress.history
+        patience, history = self.run.config.training.patience, self.progress.history
         if not patience or len(history) <= patience:
             return False
-        values: list[float] = [record[f"validation_{self.job.task.metric}"] for record in history]
-        if self.job.task.is_error:
+        values: list[float] = [record[f"validation_{self.learner.metric}"] for record in history]
+        if self.learner.is_error:
             return min(values[-patience:]) >= min(values[:-patience])
         return max(values[-patience:]) <= max(values[:-patience])
 
     def _validate_start(self) -> None:
         """Validate and save the initial model, which may stay the best. Raises: UserError for NaN or infinity."""
-        job = self.job
-        job.model.eval()
-        value = job.task.validate(job.model, job.device)
+        value = self.learner.validate(self.model.eval(), self.run.device)
         if not math.isfinite(value):
-            raise UserError(f"validation {job.task.metric} of the untrained model is {value}: check the data")
+            raise UserError(f"validation {self.learner.metric} of the untrained model is {value}: check the data")
         with defer_interrupt():
             self.progress.best = value
             self._save("best.pt")
-        tqdm.write(f"start: validation {job.task.metric} {value:.4f}")
+        tqdm.write(f"start: validation {self.learner.metric} {value:.4f}")
 
     def _epoch(self) -> None:
         """Run the rest of the current epoch, validate, record and save."""
-        job, progress = self.job, self.progress
-        job.model.train()
-        with tqdm(
-            total=self.steps_per_epoch * self.examples_per_step,
-            initial=progress.step * self.examples_per_step,
-            desc=f"epoch {progress.epoch + 1}/{job.config.training.epochs}",
-            unit=job.task.unit,
-            disable=None,
-        ) as bar:
+        progress = self.progress
+        self.model.train()
+        with self._bar(f"epoch {progress.epoch + 1}/{self.run.config.training.epochs}", progress.step) as bar:
             for index, batches in enumerate(self._batches(progress.epoch)):
                 if index < progress.step:
                     continue
@@ -142,8 +125,7 @@ class Trainer:
                 self._print_estimate(seconds)
                 bar.update(self.examples_per_step)
                 bar.set_postfix(loss=f"{progress.loss_sum / progress.step:.4f}", refresh=False)
-        job.model.eval()
-        value = job.task.validate(job.model, job.device)
+        value = self.learner.validate(self.model.eval(), self.run.device)
         with defer_interrupt():
             self._finish_epoch(value)
 
@@ -153,20 +135,20 @@ class Trainer:
             return
         self.step_seconds.append(seconds)
         if len(self.step_seconds) > TIMED_STEPS:
-            training = self.job.config.training
+            training = self.run.config.training
             left = (training.epochs - self.progress.epoch) * self.steps_per_epoch - self.progress.step
             mean = sum(self.step_seconds[1:]) / TIMED_STEPS
             tqdm.write(f"{duration(left * mean)} to train {_epochs(training.epochs)} at most, plus validation")
 
     def _finish_epoch(self, value: float) -> None:
         """Append the epoch to metrics.jsonl and save the checkpoints. Raises: UserError if training has diverged."""
-        job, progress = self.job, self.progress
+        progress, metric = self.progress, self.learner.metric
         if not math.isfinite(value):
             raise UserError(
-                f"epoch {progress.epoch + 1}: validation {job.task.metric} is {value}: training has diverged; lower "
+                f"epoch {progress.epoch + 1}: validation {metric} is {value}: training has diverged; lower "
                 "training.learning_rate"
             )
-        progress.peak_memory_bytes = max(progress.peak_memory_bytes, peak_memory_bytes(job.device))
+        progress.peak_memory_bytes = max(progress.peak_memory_bytes, peak_memory_bytes(self.run.device))
         loss = progress.loss_sum / progress.step
         progress.epoch, progress.step, progress.loss_sum = progress.epoch + 1, 0, 0.0
         examples = progress.epoch * self.steps_per_epoch * self.examples_per_step
@@ -174,54 +156,52 @@ class Trainer:
             {
                 "epoch": progress.epoch,
                 "training_loss": loss,
-                f"validation_{job.task.metric}": value,
+                f"validation_{metric}": value,
                 "examples_per_second": examples / progress.seconds,
                 "peak_memory_bytes": progress.peak_memory_bytes,
             }
         )
-        is_better = progress.best is None or (value < progress.best if job.task.is_error else value > progress.best)
+        is_better = progress.best is None or (value < progress.best if self.learner.is_error else value > progress.best)
         if is_better:
             progress.best = value
             self._save("best.pt")
         self._save("last.pt")
-        lines = "".join(json.dumps(record) + "\n" for record in progress.history)
-        with writing(path := job.folder / "metrics.jsonl"):
-            path.write_text(lines)
-        tqdm.write(f"epoch {progress.epoch}: training loss {loss:.4f}, validation {job.task.metric} {value:.4f}")
+        self.run.write_metrics(progress.history)
+        tqdm.write(f"epoch {progress.epoch}: training loss {loss:.4f}, validation {metric} {value:.4f}")
 
-    def _batches(self, epoch: int) -> Iterator[tuple[Batch, ...]]:
+    def _batches(self, epoch: int) -> Iterator[tuple[TrainingBatch, ...]]:
         """Yield the batches of each step; a last step with fewer batches is dropped."""
-        batches = iter(self.job.task.batches(epoch))
-        return zip(*[batches] * self.job.config.training.batches_per_step, strict=False)
+        batches = iter(self.learner.batches(epoch))
+        return zip(*[batches] * self.run.config.training.batches_per_step, strict=False)
 
-    def _step(self, batches: Sequence[Batch]) -> float:
+    def _step(self, batches: Sequence[TrainingBatch]) -> float:
         """Run one optimiser step with the mean gradient of the batches; returns their mean loss."""
         total = 0.0
         self.optimiser.zero_grad(set_to_none=not self.is_recorded)
         for batch in batches:
             total += float(self.compute(batch))
-        nn.utils.clip_grad_norm_(self.job.model.parameters(), self.job.config.training.max_grad_norm)
+        nn.utils.clip_grad_norm_(self.model.parameters(), self.run.config.training.max_grad_norm)
         self.optimiser.step()
         self.schedule.step()
         return total
 
-    def _add_gradients(self, batch: Batch) -> Tensor:
+    def _add_gradients(self, batch: TrainingBatch) -> Tensor:
         """Add the gradients of a batch, divided by the number of batches of a step; returns its loss, divided alike."""
-        device = self.job.device
+        device = self.run.device
         on_device = tuple(tensor.to(device, non_blocking=True) for tensor in batch)
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss = self.job.task.loss(self.job.model, on_device) / self.job.config.training.batches_per_step
+            loss = self.learner.loss(self.model, on_device) / self.run.config.training.batches_per_step
         loss.backward()
         return loss.detach()
 
     def _save(self, name: str) -> None:
         """Write a checkpoint to the run folder: best.pt with the weights, last.pt with all that a resumed run needs."""
-        state: dict[str, Any] = {"model": self.job.model.state_dict()}
+        state: dict[str, Any] = {"model": self.model.state_dict()}
         if name == "last.pt":
             state["optimiser"] = self.optimiser.state_dict()
             state["schedule"] = self.schedule.state_dict()
             state["generator"] = torch.get_rng_state()
-        checkpoint.save(self.job.folder / name, self.job.config, self.progress, self.job.task.facts, state)
+        self.run.save(name, self.progress, state)
 
 
 def duration(seconds: float) -> str:

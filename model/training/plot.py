@@ -1,4 +1,4 @@
-"""Plots of a run. Called by `model.training.run` and `model.cli.export`."""
+"""Plots of a run. Used by `model.training.stages` and `model.export`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,35 +10,27 @@ from artifact.manifest import ReliabilityBin
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # after the choice of the backend
+from matplotlib.figure import Figure
+
+from model.errors import writing
 
 
-def plot_learning_curve(history: list[dict[str, float]], metric: str, path: Path) -> None:
-    """Plot training loss and validation metric over the epochs to a PNG."""
-    epochs = [record["epoch"] for record in history]
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-    left.plot(epochs, [record["training_loss"] for record in history], marker="o")
-    left.set(xlabel="epoch", ylabel="training loss")
-    right.plot(epochs, [record[f"validation_{metric}"] for record in history], marker="o", color="C1")
-    right.set(xlabel="epoch", ylabel=f"validation {metric}")
-    for axes in (left, right):
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
-
-
-def plot_stages(history: list[dict[str, Any]], metric: str, path: Path) -> None:
-    """Plot metric and cross-entropy on the validation documents after each stage to a PNG."""
-    names = [record["stage"] for record in history]
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-    left.plot(names, [record[f"validation_{metric}"] for record in history], marker="o")
-    left.set(ylabel=f"validation {metric}")
-    right.plot(names, [record["validation_cross_entropy"] for record in history], marker="o", color="C1")
-    right.set(ylabel="validation cross-entropy, nats")
-    for axes in (left, right):
-        axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+def plot_history(history: Sequence[dict[str, Any]], metric: str, folder: Path) -> None:
+    """Plot the metrics of a run to learning_curve.png, over its epochs, or to stages.png. Raises: UserError."""
+    is_of_epochs = "epoch" in history[0]
+    x, place = [record["epoch" if is_of_epochs else "stage"] for record in history], "epoch" if is_of_epochs else ""
+    curves = [(f"validation_{metric}", f"validation {metric}")]
+    if is_of_epochs:
+        curves.insert(0, ("training_loss", "training loss"))
+    else:
+        curves.append(("validation_cross_entropy", "validation cross-entropy, nats"))
+    figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    for number, (axes, (key, label)) in enumerate(zip(panels, curves, strict=True)):
+        axes.plot(x, [record[key] for record in history], marker="o", color=f"C{number}")
+        axes.set(xlabel=place, ylabel=label)
+        if is_of_epochs:
+            axes.xaxis.get_major_locator().set_params(integer=True)
+    _save(figure, folder / ("learning_curve.png" if is_of_epochs else "stages.png"))
 
 
 def plot_reliability(bins: Sequence[ReliabilityBin], path: Path) -> None:
@@ -51,7 +43,12 @@ def plot_reliability(bins: Sequence[ReliabilityBin], path: Path) -> None:
     left.legend()
     right.bar(scores, [part.examples for part in bins], width=0.04, color="C1")
     right.set(xlabel="score of the answer", ylabel="test documents", xlim=(0, 1))
-    for axes in (left, right):
+    _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    for axes in figure.axes:
         axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=110)
+    with writing(path):
+        figure.savefig(path, dpi=110)
     pyplot.close(figure)

@@ -1,4 +1,4 @@
-"""Weights that a file shares with an ONNX file. Used by `model.cli.export`."""
+"""Weights that a file shares with an ONNX file. Used by `model.export.graphs`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Operators that ONNX Runtime and PyTorch compute on CUDA. Used by `model.cli.export`.
+"""Operators that ONNX Runtime and PyTorch compute on CUDA. Used by `model.export.graphs`.
 
 ONNX Runtime computes a node without a CUDA kernel on the CPU: each batch then waits for copies of inputs and outputs.
 PyTorch raises an error for a tensor on the CPU, unless it is a number that arithmetic combines with a tensor on CUDA.
@@ -41,7 +41,7 @@ def check_operators(path: Path) -> None:
             continue
         raise UserError(
             f"{path.name}: ONNX Runtime is not known to compute {what} on CUDA (node {node.name}); use another "
-            "operator, or add it to model/cli/operators.py"
+            "operator, or add it to model/export/operators.py"
         )
 
 

@@ -1,0 +1,1 @@
+"""Exports of runs: graphs of every backend, checks that they agree, manifests."""

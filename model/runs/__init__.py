@@ -1,0 +1,1 @@
+"""Run folders: training a recipe into one, loading what was trained, evaluating it."""

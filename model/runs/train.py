@@ -1,0 +1,147 @@
+"""One training run: recipe -> run folder with checkpoints, metrics and a plot of them."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from artifact.provenance import git_revision
+from artifact.series import Layout
+from model.config.data import OWN
+from model.config.recipes import choose_recipe, parse_override
+from model.config.run import ClassificationRun, RunConfig
+from model.data.own import Files, OwnTexts
+from model.data.own_recipe import RecipeKeys, TextLayout, read_texts
+from model.data.series import OwnSeries
+from model.errors import UserError
+from model.tasks import task_of
+from model.tasks.base import BASELINE, KEPT
+from model.tasks.own_series import read_series_of
+from model.training.checkpoint import LAST, Facts, RunFolder, load
+from model.training.device import choose_device
+from model.training.loop import terminate_like_ctrl_c
+from model.training.provenance import hardware
+from model.training.stages import run_stages
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRequest:
+    """What to train, on what, and where to."""
+
+    task: str | None
+    recipe: str | None
+    """File or name of a recipe; None for the default of the task, or for user data of its recipe for them."""
+    overrides: tuple[str, ...]
+    files: Files
+    texts: TextLayout
+    """How the user's files hold documents or pairs."""
+    series: Layout
+    """How the user's file holds a series."""
+    fill: bool
+    """Whether missing values and time steps of the user's series are interpolated."""
+    runs: Path
+    """Parent folder of the run folders."""
+    device: str
+    is_resumed: bool
+    """Whether to resume from the run's last checkpoint."""
+
+
+def train(request: TrainingRequest) -> Path:
+    """Start or resume a run and train it to the end; returns its folder.
+
+    SIGTERM is like Ctrl-C, which leaves a run that can be resumed. Raises: UserError.
+    """
+    device, keys, source = choose_device(request.device), None, None
+    if request.files.data is not None:
+        keys, source = _read_own(request)
+    config = choose_recipe(request.recipe, request.task, request.overrides, keys)
+    if request.files.unlabelled is not None and not (isinstance(config, ClassificationRun) and config.data.unlabelled):
+        raise UserError("--unlabelled needs data.unlabelled=true, the default of its recipe")
+    with terminate_like_ctrl_c():
+        return _train(request, config, source, device)
+
+
+def _read_own(request: TrainingRequest) -> tuple[RecipeKeys, OwnTexts | OwnSeries]:
+    """Read the user's files once, and derive recipe keys from them. Raises: UserError."""
+    given, data = dict(map(parse_override, request.overrides)), request.files.data
+    assert data is not None
+    assert request.task is not None
+    if request.task == "forecasting":
+        return read_series_of(data, request.series, given, fill=request.fill)
+    return read_texts(request.task, request.files, request.texts, given)
+
+
+def _train(
+    request: TrainingRequest, config: RunConfig, source: OwnTexts | OwnSeries | Path | None, device: torch.device
+) -> Path:
+    path, files = request.runs / f"{config.name}-seed{config.seed}", request.files
+    if config.data.name in OWN and files.data is None:
+        files = replace(files, data=files.data_dir)
+    kept, origin = _resumed(path, config) if request.is_resumed else ({}, _origin(files, config, device))
+    if not request.is_resumed and path.exists() and any(path.iterdir()):
+        raise UserError(
+            f"{path} exists; resume it with --resume, choose another name or folder (--set name=..., --runs ...), or "
+            "remove it"
+        )
+    task = task_of(config, kept)
+    source = task.read(files) if source is None else source
+    data = task.with_unlabelled(task.load(source), source)
+    task = task.learned(data)
+    stages = task.stages(data)
+    summary, *notes = task.describe(data)
+    print("\n".join((f"{summary}, on {device}", *notes)))
+    if BASELINE not in task.facts and (found := task.baseline(data)) is not None:
+        task = task.knowing(**{BASELINE: {"name": found.name, "setting": found.setting, "value": found.value}})
+    if baseline := task.facts.get(BASELINE):
+        print(f"{baseline['name']}: validation {task.metric} {baseline['value']:.4f}")
+    elif config.data.name == "own":
+        print("no TF-IDF baseline: scikit-learn finds no words in the texts")
+    torch.use_deterministic_algorithms(device.type == "cpu")
+    progress = run_stages(stages, RunFolder(path, config, device, task.facts, origin), task.metric)
+    last = progress.history[-1]
+    print(
+        f"{path}: best validation {task.metric} {progress.best:.4f}, {last['examples_per_second']:.1f} {task.unit}/s, "
+        f"peak memory {last['peak_memory_bytes'] / 2**20:.0f} MiB"
+    )
+    if baseline and progress.best is not None and progress.best < baseline["value"]:
+        print(
+            f"warning: validation {task.metric} {progress.best:.4f} is below that of {baseline['name']}, "
+            f"{baseline['value']:.4f}"
+        )
+    return path
+
+
+def _origin(files: Files, config: RunConfig, device: torch.device) -> dict[str, str]:
+    """What is known of a run when it starts; with the absolute paths of user data."""
+    origin = {"device": hardware(device), "revision": git_revision()}
+    if config.data.name in OWN:
+        paths = {"data": files.data, "validation": files.validation, "test": files.test}
+        origin |= {name: str(path.absolute()) if path else "" for name, path in paths.items()}
+    return origin
+
+
+def _resumed(path: Path, config: RunConfig) -> tuple[Facts, dict[str, str]]:
+    """Facts of the data, and origin, of the last checkpoint. Raises: UserError if its recipe differs."""
+    last = load(path / LAST)
+    if last.config != config:
+        found, expected = _flat(last.config.to_dict()), _flat(config.to_dict())
+        changes = [
+            f"{key} {found.get(key)}, now {expected.get(key)}"
+            for key in sorted(found.keys() | expected.keys())
+            if found.get(key) != expected.get(key)
+        ]
+        raise UserError(
+            f"{path / LAST} was trained with another recipe ({'; '.join(changes)}); resume with that recipe and the "
+            "same files, or start a new run"
+        )
+    origin = {name: getattr(last.progress, name) for name in ("device", "revision", "data", "validation", "test")}
+    return {key: last.facts[key] for key in KEPT if key in last.facts}, origin
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested keys as dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
