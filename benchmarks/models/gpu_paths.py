@@ -23,8 +23,8 @@ from benchmarks.serving.gpu import COMPILED, PATHS
 from model.cli.export import eager, write_graph
 from model.config.encoder import EncoderConfig
 from model.nn.classifier import ByteClassifier
-from model.tasks.base import ExportGraph
-from model.tasks.golden import golden_documents
+from model.tasks.graphs import ExportGraph
+from model.tasks.graphs import golden_documents
 
 Array = NDArray[Any]
 Run = Callable[[Array, Array], Array]

@@ -20,9 +20,9 @@ from artifact.manifest import ClassifierManifest, read_manifest
 from model.cli.export import onnx_program
 from model.nn.classifier import WordClassifier
 from model.nn.matcher import Matcher
-from model.tasks.base import ExportGraph
+from model.tasks.graphs import ExportGraph
 from model.tasks.classification import NGRAMS
-from model.training.trained import task_of_export
+from model.runs.load import task_of_export
 
 WORDS, VOCABULARY, NGRAM_VIEW, TOKENS = "word finder", "vocabulary look-ups", "n-gram view", "token means"
 EMBEDDING, SMOOTHER, SKELETON, MLP = "embedding", "smoother", "skeleton attention", "MLP"

@@ -55,9 +55,9 @@ from benchmarks.models.graph_parts import (
 from model.config.encoder import EncoderConfig
 from model.data.documents import load_test
 from model.nn.classifier import ByteClassifier
-from model.tasks.base import ExportGraph
-from model.tasks.golden import golden_documents
-from model.training.trained import task_of_export
+from model.tasks.graphs import ExportGraph
+from model.tasks.graphs import golden_documents
+from model.runs.load import task_of_export
 
 PAPER = "paper's"
 CASES = (

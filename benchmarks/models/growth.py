@@ -41,7 +41,7 @@ from benchmarks.models.inference_paths import onnx_session
 from model.config.attentions import AttentionName
 from model.config.data import DocumentsConfig
 from model.config.encoder import EncoderConfig
-from model.data.documents import load_test, load_training
+from model.data.documents import load_documents
 from model.nn.classifier import ByteClassifier
 
 LENGTHS = tuple(256 << i for i in range(13))

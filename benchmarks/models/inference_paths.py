@@ -30,8 +30,8 @@ from benchmarks.lib.table import table
 from model.cli.export import eager, write_graph
 from model.config.encoder import EncoderConfig
 from model.nn.classifier import ByteClassifier
-from model.tasks.base import ExportGraph, module_runs
-from model.tasks.golden import golden_documents
+from model.tasks.graphs import ExportGraph, module_functions
+from model.tasks.graphs import golden_documents
 
 WARM_UP = 5
 """Warm-up rounds: `torch.compile` compiles in the first, TorchScript optimises in the next ones."""
@@ -98,7 +98,7 @@ def build(config: EncoderConfig, threads: int) -> list[Candidate]:
         session = onnx_session(Path(folder) / "model.onnx", threads)
         scripted = load_module(Path(folder) / "model.ts", "cpu", covered={"model.onnx"})
     compiled = cast(nn.Module, torch.compile(model))  # typed as a callable
-    plain, script, inductor = module_runs(
+    plain, script, inductor = module_functions(
         [replace(source, module=module) for module in (model, scripted, compiled)], torch.device("cpu")
     )
     return [

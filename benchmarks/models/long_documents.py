@@ -27,12 +27,12 @@ from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
 from benchmarks.models.runs import fingerprint, train
 from model.config.data import DocumentsConfig
-from model.data.documents import load_test, load_training
-from model.tasks.base import module_runs
+from model.data.documents import load_documents
+from model.tasks.graphs import module_functions
 from model.tasks.classification import NGRAMS as CHOICE
 from model.tasks.classification import Classification
 from model.tasks.regression import regressions
-from model.training.trained import load_trained
+from model.runs.load import load_trained
 
 NAME = "long_documents"
 RECIPES = {"scotus": "scotus", "un-debate": "un-debate", "un-debate-country": "un-debate"}
@@ -127,7 +127,7 @@ def ngrams(name: str, part: str, args: argparse.Namespace) -> Data:
     task, config = best.task, best.config.data
     assert isinstance(task, Classification)
     assert isinstance(config, DocumentsConfig)
-    run = module_runs(task.graphs(best.model), torch.device("cpu"))[0]
+    run = module_functions(task.graphs(best.model), torch.device("cpu"))[0]
     splits = (
         load_training(config, args.data_dir).validation,
         load_test(config, args.data_dir, task.facts["labels"]),

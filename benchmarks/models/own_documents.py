@@ -26,7 +26,7 @@ from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
 from benchmarks.models.runs import run_command
 from model.config.data import DocumentsConfig
-from model.data.documents import load_test, load_training
+from model.data.documents import load_documents
 from model.data.lines import read_lines
 from model.tasks import tfidf
 from model.tasks.classification import accuracy

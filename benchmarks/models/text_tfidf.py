@@ -21,7 +21,7 @@ from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
 from model.config.data import DocumentsConfig
-from model.data.documents import load_test, load_training
+from model.data.documents import load_documents
 
 NAME = "text_tfidf"
 SetName = Literal["imdb", "20newsgroups", "20newsgroups-stripped"]

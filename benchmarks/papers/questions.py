@@ -20,10 +20,10 @@ from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.record import Data, Record
 from benchmarks.lib.table import mean_and_deviation, table
 from benchmarks.papers.claims import prepare, steps
-from model.data.documents import Documents
+from model.data.documents import LabelledDocuments
 from model.nn.attention.s3 import SkeletonAttention
 from model.nn.classifier import ByteClassifier
-from model.tasks.base import module_runs
+from model.tasks.graphs import module_functions
 from model.tasks.classification import Classification
 
 LENGTH = 256
@@ -96,7 +96,7 @@ def few(documents: Documents, seed: int) -> Documents:
 
 def scores(task: Classification, model: ByteClassifier, documents: Documents) -> tuple[float, float]:
     """Accuracy and cross-entropy."""
-    runs = module_runs(task.graphs(model), torch.device("cpu"))
+    runs = module_functions(task.graphs(model), torch.device("cpu"))
     logits, labels = np.stack([rows[0] for rows in task.logits(runs[0], documents)]), np.array(documents.labels)
     right = softmax(logits)[np.arange(len(labels)), labels]
     return float((logits.argmax(1) == labels).mean()), float(-np.log(right).mean())

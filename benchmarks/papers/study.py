@@ -26,9 +26,9 @@ from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import mean_and_deviation, table
 from benchmarks.models.runs import Overrides, fingerprint, train
-from model.data.documents import Documents, load_test
+from model.data.documents import LabelledDocuments, load_test
 from model.tasks import task_of
-from model.tasks.base import module_runs
+from model.tasks.graphs import module_functions
 from model.tasks.classification import Classification
 from model.training import checkpoint
 from model.training.device import choose_device
@@ -310,7 +310,7 @@ def accuracy_of(
     checkpoint.load_weights(model, state, folder / "best.pt")
     if not isinstance(task, Classification):  # dividing logits by a temperature does not change the largest
         task.finish(model, data_dir)
-    runs = module_runs(task.graphs(model), choose_device("auto"))
+    runs = module_functions(task.graphs(model), choose_device("auto"))
     if not isinstance(task, Classification):
         (result,) = (result for result in task.measure(runs, data_dir) if result.metric == "accuracy")
         return float(result.value)

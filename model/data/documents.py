@@ -3,11 +3,12 @@
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from model.config.data import DocumentsConfig
 from model.data import images, imdb, listops, long_documents, newsgroups, own, synthetic
+from model.data.lines import TRAIN_TEST, LabelledLines
 from model.data.own import Example, OwnTexts, TextColumns
 from model.errors import UserError
 
@@ -54,30 +55,31 @@ class DocumentSet:
 
 
 @dataclass(frozen=True)
-class _Source:
-    """A data set with a predefined test split; validation is split off from training."""
+class _Generated:
+    """A data set without groups that one function reads."""
 
-    read: Callable[[Path, str], list[tuple[bytes, int]]]
     labels: list[str]
     terms: str
+    function: Callable[[Path, str], list[tuple[bytes, int]]]
+    splits: Mapping[str, str] = field(default_factory=lambda: TRAIN_TEST)
+    non_commercial: bool = False
+
+    def read(self, data_dir: Path, split: str) -> _Rows:
+        return [(*row, "") for row in self.function(data_dir, split)]
 
 
-_SOURCES = {
-    "imdb": _Source(imdb.read, imdb.LABELS, imdb.TERMS),
-    "20newsgroups": _Source(newsgroups.read, newsgroups.LABELS, newsgroups.TERMS),
-    "20newsgroups-stripped": _Source(newsgroups.read_stripped, newsgroups.LABELS, newsgroups.TERMS),
-    "listops": _Source(listops.read, listops.LABELS, listops.TERMS),
-    "listops-short": _Source(listops.read_short, listops.LABELS, listops.TERMS),
-    "cifar10-gray": _Source(images.read, images.LABELS, images.TERMS),
-    "synthetic": _Source(synthetic.read, synthetic.LABELS, synthetic.TERMS),
-}
-
-_SPLIT_SOURCES = {
+_SOURCES: dict[str, LabelledLines | _Generated] = {
+    "imdb": imdb.IMDB,
+    "20newsgroups": newsgroups.POSTS,
+    "20newsgroups-stripped": newsgroups.STRIPPED,
+    "listops": _Generated(listops.LABELS, listops.TERMS, listops.read),
+    "listops-short": _Generated(listops.LABELS, listops.TERMS, listops.read_short),
+    "cifar10-gray": _Generated(images.LABELS, images.TERMS, images.read),
+    "synthetic": _Generated(synthetic.LABELS, synthetic.TERMS, synthetic.read),
     "scotus": long_documents.SCOTUS,
     "un-debate": long_documents.UN_DEBATE,
     "un-debate-country": long_documents.UN_DEBATE_COUNTRY,
 }
-"""Data sets with predefined splits of training, validation and test, and with groups."""
 
 
 def load_documents(config: DocumentsConfig, source: OwnTexts | Path) -> DocumentSet:
@@ -113,25 +115,20 @@ def with_unlabelled(config: DocumentsConfig, data: DocumentSet, source: OwnTexts
 
 def _public(config: DocumentsConfig, data_dir: Path) -> DocumentSet:
     """Read a data set and split off validation if it has none. Raises: UserError naming file and line."""
-    if split_source := _SPLIT_SOURCES.get(config.name):
-        rows_of = {split: split_source.read(data_dir, split) for split in own.ORDER}
-        return _document_set(rows_of, split_source.labels)
-    source = _SOURCES[config.name]
-    test, rows = source.read(data_dir, "test"), source.read(data_dir, "train")
-    in_test = {text for text, _ in test}
-    groups = imdb.read_groups(data_dir, "train") if config.groups else [""] * len(rows)
-    kept = [(*row, group) for row, group in zip(rows, groups, strict=True) if row[0] not in in_test]
+    source = imdb.GROUPED if config.groups else _SOURCES[config.name]
+    parts = {split: source.read(data_dir, split) for split in source.splits.values()}
+    if "validation" in parts:
+        return _document_set(parts, source.labels)
+    in_test = {text for text, _, _ in parts["test"]}
+    kept = [row for row in parts["train"] if row[0] not in in_test]
     if config.groups:
         held_out_texts = _texts_of_groups(config, kept)
     else:
         held_out_texts = {text for text, _, _ in kept if _position(config, text) < config.validation_fraction}
-    validation, train = _Rows(), _Rows()
-    for row in kept:
-        (validation if row[0] in held_out_texts else train).append(row)
-    for name, part in (("training", train), ("validation", validation)):
-        if not part:
+    for name, is_held_out in (("train", False), ("validation", True)):
+        parts[name] = [row for row in kept if (row[0] in held_out_texts) == is_held_out]
+        if not parts[name]:
             raise UserError(f"data.validation_fraction {config.validation_fraction} leaves no {name} document")
-    parts = {"train": train, "validation": validation, "test": [(*row, "") for row in test]}
     return _document_set(parts, source.labels)
 
 
@@ -170,9 +167,7 @@ def data_terms(name: str) -> tuple[str, bool]:
     """Terms of use of a data set, and whether they forbid commercial use."""
     if name == "own":
         return "Own data.", False
-    if split_source := _SPLIT_SOURCES.get(name):
-        return split_source.terms, split_source.non_commercial
-    return _SOURCES[name].terms, False
+    return _SOURCES[name].terms, _SOURCES[name].non_commercial
 
 
 def columns_of(config: DocumentsConfig) -> TextColumns:

@@ -109,7 +109,7 @@ def _write_graphs(sources: Sequence[ExportGraph], folder: Path) -> tuple[list[Gr
 
 def _functions(best: Trained, graphs: Sequence[Graph], folder: Path, device: Device) -> list[GraphFunction]:
     """What is measured: the export; or PyTorch's model, if the exported one has seen the test split."""
-    if best.finished.is_final:
+    if best.finished.final is not None:
         return module_functions(best.finished.graphs, torch.device("cpu"))
     return [backend_function(graph, folder, device) for graph in graphs]
 
@@ -129,7 +129,7 @@ def _write_float16(best: Trained, folder: Path, graphs: Sequence[Graph], device:
     tolerance = min(MAX_TOLERANCE, max(TOLERANCE, FLOAT16_MARGIN * difference))
     graph = write_float16(source, outputs, graphs[0], folder)
     check_graph(source, graph, outputs, folder, tolerance)
-    if best.finished.is_final:  # the exported model has seen the test split
+    if best.finished.final is not None:  # the exported model has seen the test split
         sources = [_in_float16(best, best.finished.graphs), *best.finished.graphs[1:]]
         functions = module_functions(sources, torch.device("cpu"))
     else:

@@ -35,17 +35,15 @@ D = TypeVar("D")
 class Finished:
     """A trained model as it is evaluated and exported: calibrated, on the CPU, in evaluation mode."""
 
+    model: nn.Module
+    final: nn.Module | None
+    """Model that was trained on all rows, if the recipe asks for it; to be exported instead of `model`."""
     graphs: tuple[ExportGraph, ...]
-    """Graphs to measure; the first is the main model."""
+    """Graphs of `model`, to measure; the first is the main one."""
     exported: tuple[ExportGraph, ...]
-    """Graphs to export: of the model that was trained on all rows, if the recipe asks for it; otherwise `graphs`."""
-    keys: Mapping[str, Any]
+    """Graphs to export."""
+    keys: Mapping[str, Any] = field(default_factory=dict)
     """Keys of the manifest that the calibration gives."""
-
-    @property
-    def is_final(self) -> bool:
-        """Whether another model is exported than measured: it has seen the test split."""
-        return self.exported is not self.graphs
 
 
 @dataclass(frozen=True)
@@ -157,6 +155,11 @@ class TrainingTask(ABC, Generic[R, S, D]):
     @abstractmethod
     def manifest(self, golden: Arrays) -> dict[str, Any]:
         """Task-specific keys of the manifest, besides those of calibration and measurement."""
+
+    def finished(self, model: nn.Module, final: nn.Module | None, **keys: Any) -> Finished:
+        """The result of `finish`."""
+        graphs = self.graphs(model)
+        return Finished(model, final, graphs, graphs if final is None else self.graphs(final), keys)
 
     @abstractmethod
     def of_export(self, manifest: Manifest, folder: Path) -> Self:

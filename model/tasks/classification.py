@@ -150,7 +150,11 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         if len(data.train) < size:
             raise UserError(f"{len(data.train)} training documents are fewer than one batch, {size}")
         final_fit = self.config.data.final_fit
-        return gradient_stages(ByteLearner(self, data), self.config.training, is_fitted_on_all=final_fit)
+        return gradient_stages(self.learner(data), self.config.training, is_fitted_on_all=final_fit)
+
+    def learner(self, data: DocumentSet) -> "ByteLearner":
+        """What training of a model of bytes learns from."""
+        return ByteLearner(self, data)
 
     def build(self) -> nn.Module:
         return ByteClassifier(self.config.model.required_encoder, len(self.facts["labels"]))
@@ -167,9 +171,7 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         for one in (model, final):
             if isinstance(one, WordClassifier | ByteClassifier):
                 one.divide_logits(temperature)
-        graphs = self.graphs(model)
-        exported = graphs if final is None else self.graphs(final)
-        return Finished(graphs, exported, {"temperature": round(temperature, 4)})
+        return self.finished(model, final, temperature=round(temperature, 4))
 
     def measure(self, functions: Sequence[GraphFunction], data: DocumentSet) -> Measurement:
         """Test metrics with all windows (the serving default); accuracy also with the first one, and on long texts."""

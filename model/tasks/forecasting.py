@@ -156,7 +156,11 @@ class ForecastingTask(TrainingTask[ForecastingRun, OwnSeries | Path, ForecastDat
         return ("; ".join((*series.notes, summary)),)
 
     def stages(self, data: ForecastData) -> Sequence[Stage]:
-        return gradient_stages(WindowLearner(self, data), self.config.training, is_fitted_on_all=False)
+        return gradient_stages(self.learner(data), self.config.training, is_fitted_on_all=False)
+
+    def learner(self, data: ForecastData) -> "WindowLearner":
+        """What training learns from."""
+        return WindowLearner(self, data)
 
     def build(self) -> nn.Module:
         kind = PaperForecaster if self.config.model.kind == "paper" else ResidualForecaster
@@ -169,9 +173,8 @@ class ForecastingTask(TrainingTask[ForecastingRun, OwnSeries | Path, ForecastDat
 
     def finish(self, model: nn.Module, final: nn.Module | None, data: ForecastData) -> Finished:
         """Leave the model as it is: the calibration is that of the forecasts of its export (`measure`)."""
-        del final, data
-        graphs = self.graphs(model)
-        return Finished(graphs, graphs, {})
+        del data
+        return self.finished(model, final)
 
     def measure(self, functions: Sequence[GraphFunction], data: ForecastData) -> Measurement:
         """MSE, MAE, MASE and coverage of the 80 % band on scaled data over all test windows, by horizon.

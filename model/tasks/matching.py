@@ -97,8 +97,11 @@ class MatchingTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
         return tfidf.fit_matcher(data.texts, train, validation, area_under_roc, settings or tuple(tfidf.VECTORIZERS))
 
     def stages(self, data: Pairs) -> Sequence[Stage]:
-        learner = PairLearner(self, data, self.pairs(data, "train"))
-        return gradient_stages(learner, self.config.training, is_fitted_on_all=self.config.data.final_fit)
+        return gradient_stages(self.learner(data), self.config.training, is_fitted_on_all=self.config.data.final_fit)
+
+    def learner(self, data: Pairs) -> "PairLearner":
+        """What training learns from."""
+        return PairLearner(self, data, self.pairs(data, "train"))
 
     def build(self) -> Matcher:
         return Matcher(self.config.model)
@@ -128,8 +131,7 @@ class MatchingTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
         scaling = SIGMOID.calibrate(*self.logits(functions, data.texts, self.pairs(data, "val")))
         for one in models:
             one.head.rescale(scaling.scale, scaling.shift)
-        graphs = self.graphs(model)
-        return Finished(graphs, graphs if final is None else self.graphs(final), {})
+        return self.finished(model, final)
 
     def measure(self, functions: Sequence[GraphFunction], data: Pairs) -> Measurement:
         pairs = self.pairs(data, "test")

@@ -7,7 +7,7 @@ import onnx
 
 from artifact.loading import find_exports
 from artifact.manifest import read_manifest
-from model.cli.weights import SMALLEST
+from model.export.weights import SMALLEST
 from tests.support.paths import EXPORTS
 
 

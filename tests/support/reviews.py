@@ -16,5 +16,5 @@ def review(text: object = "fine", label: object = 1, split: object = "train", gr
 def write_reviews(folder: Path, rows: list[object]) -> Path:
     """Write rows, or raw lines, and return the folder."""
     lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
-    (folder / imdb.FILE).write_bytes(lzma.compress("".join(line + "\n" for line in lines).encode()))
+    (folder / imdb.IMDB.file).write_bytes(lzma.compress("".join(line + "\n" for line in lines).encode()))
     return folder

@@ -1,25 +1,32 @@
+"""A small encoder and documents for it; a run, its export and its manifest."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
-import model.cli.export
+import model.export.graphs
+from artifact.manifest import ClassifierManifest, read_manifest
 from model.config.attentions import S3Options
 from model.config.encoder import EncoderConfig
-from model.tasks.base import ExportGraph
+from model.tasks.graphs import ExportGraph
+from tests.support.commands import export, train
 
 
 @pytest.fixture
 def without_files_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the file with fixed shapes, whose tracing takes half of an export; for tests of other things."""
-    write = model.cli.export._write_onnx_files
+    write = model.export.graphs._write_onnx_files
 
     def write_one(source: ExportGraph, folder: Path, *others: Path) -> tuple[Path, Path]:
         return write(replace(source, fixed=None), folder, *others)
 
-    monkeypatch.setattr(model.cli.export, "_write_onnx_files", write_one)
-    monkeypatch.setattr(model.cli.export, "check_operators", lambda _: None)
+    monkeypatch.setattr(model.export.graphs, "_write_onnx_files", write_one)
+    monkeypatch.setattr(model.export.graphs, "check_operators", lambda _: None)
 
 
 @pytest.fixture
@@ -42,3 +49,55 @@ def documents(config: EncoderConfig) -> tuple[torch.Tensor, torch.Tensor]:
     lengths = torch.tensor([1, 7, 24, 13, 24], dtype=torch.int32)
     document = torch.randint(0, 256, (5, config.seq_len), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
     return document * (torch.arange(config.seq_len) < lengths[:, None]), lengths
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a short training run."""
+    return train("synthetic", tmp_path_factory.mktemp("runs"), "training.epochs=1")
+
+
+@pytest.fixture(scope="module")
+def programs(run: Path) -> dict[tuple[str, bool], torch.onnx.ONNXProgram]:
+    """ONNX programs of the run that have been traced so far, by graph and whether it is the one for CUDA."""
+    del run  # an argument, so that each run gets its own dictionary
+    return {}
+
+
+@contextmanager
+def tracing_once(programs: dict[tuple[str, bool], torch.onnx.ONNXProgram]) -> Iterator[None]:
+    """Trace each ONNX program of a run only in its first export; everything else in an export runs each time."""
+    trace = model.export.graphs.onnx_program
+
+    def traced(source: ExportGraph, module: nn.Module) -> torch.onnx.ONNXProgram:
+        key = (source.name, module is source.fixed)
+        if key not in programs:
+            programs[key] = trace(source, module)
+        return programs[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model.export.graphs, "onnx_program", traced)
+        yield
+
+
+@pytest.fixture
+def traced_once(programs: dict[tuple[str, bool], torch.onnx.ONNXProgram]) -> Iterator[None]:
+    """For tests that export the run again: tracing takes most of an export, and gives the same program."""
+    with tracing_once(programs):
+        yield
+
+
+@pytest.fixture(scope="module")
+def exported(
+    run: Path, programs: dict[tuple[str, bool], torch.onnx.ONNXProgram], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The export of the run as version 1."""
+    with tracing_once(programs):
+        return export(run, tmp_path_factory.mktemp("exports"))
+
+
+@pytest.fixture(scope="module")
+def manifest(exported: Path) -> ClassifierManifest:
+    manifest = read_manifest(exported)
+    assert isinstance(manifest, ClassifierManifest)
+    return manifest

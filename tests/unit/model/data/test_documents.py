@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from model.config.data import DocumentsConfig
-from model.data.documents import load_training
+from model.data.documents import load_documents
 from model.errors import UserError
 from tests.support.reviews import review, write_reviews
 
@@ -14,7 +14,7 @@ Write = Callable[[list[object]], Path]
 
 IMDB = DocumentsConfig(name="imdb", validation_fraction=0.3)
 GROUPED = DocumentsConfig(name="imdb", validation_fraction=0.3, groups=True)
-TEST_ROW = {"split": "test", "text": "seen by nobody", "label": 1}
+TEST_ROW = review("seen by nobody", 1, "test")
 
 
 @pytest.fixture
@@ -23,18 +23,18 @@ def write(tmp_path: Path) -> Write:
 
 
 @pytest.mark.parametrize("config", [IMDB, GROUPED])
-def test_load_training_drops_every_copy_of_a_test_text(write: Write, config: DocumentsConfig) -> None:
+def test_load_documents_drops_every_copy_of_a_test_text(write: Write, config: DocumentsConfig) -> None:
     leaked = [review(f"leaked {i}", i % 2, group=i) for i in range(20)]
     kept = [review(f"kept {i}", i % 2, group=i) for i in range(40)]
     in_test = [review(row["text"], 1, "test") for row in leaked]
-    data = load_training(config, write([*leaked, *kept, *leaked, *in_test]))
+    data = load_documents(config, write([*leaked, *kept, *leaked, *in_test]))
     assert sorted(data.train.texts + data.validation.texts) == sorted(str(row["text"]).encode() for row in kept)
 
 
 @pytest.mark.parametrize("config", [IMDB, GROUPED])
-def test_load_training_splits_by_text_so_that_copies_stay_together(write: Write, config: DocumentsConfig) -> None:
+def test_load_documents_splits_by_text_so_that_copies_stay_together(write: Write, config: DocumentsConfig) -> None:
     rows = [review(f"text {i % 100}", i // 100 % 2, group=i) for i in range(300)]  # copies have different labels
-    data = load_training(config, write([*rows, TEST_ROW]))
+    data = load_documents(config, write([*rows, TEST_ROW]))
     train, validation = set(data.train.texts), set(data.validation.texts)
     assert len(data.train) + len(data.validation) == 300
     assert len(train) + len(validation) == 100
@@ -43,26 +43,26 @@ def test_load_training_splits_by_text_so_that_copies_stay_together(write: Write,
 
 
 @pytest.mark.parametrize("config", [IMDB, GROUPED])
-def test_load_training_keeps_labels_with_their_texts(write: Write, config: DocumentsConfig) -> None:
+def test_load_documents_keeps_labels_with_their_texts(write: Write, config: DocumentsConfig) -> None:
     rows = [review(f"text {i}", i % 2, group=i) for i in range(50)]
-    data = load_training(config, write([*rows, TEST_ROW]))
+    data = load_documents(config, write([*rows, TEST_ROW]))
     for part in (data.train, data.validation):
         assert [int(text.split()[1]) % 2 for text in part.texts] == part.labels
     assert data.labels == ["negative", "positive"]
 
 
 @pytest.mark.parametrize("config", [IMDB, GROUPED])
-def test_load_training_split_depends_only_on_its_seed(write: Write, config: DocumentsConfig) -> None:
+def test_load_documents_split_depends_only_on_its_seed(write: Write, config: DocumentsConfig) -> None:
     folder = write([*(review(f"text {i}", group=i) for i in range(60)), TEST_ROW])
-    first, again = load_training(config, folder), load_training(config, folder)
-    other = load_training(config.model_copy(update={"split_seed": -1}), folder)
+    first, again = load_documents(config, folder), load_documents(config, folder)
+    other = load_documents(config.model_copy(update={"split_seed": -1}), folder)
     assert first == again
     assert first.validation.texts != other.validation.texts
 
 
-def test_load_training_holds_out_groups_of_each_label(write: Write) -> None:
+def test_load_documents_holds_out_groups_of_each_label(write: Write) -> None:
     rows = [review(f"text {i} of group {i // 2 % 20}", i % 2, group=i // 2 % 20) for i in range(400)]
-    data = load_training(GROUPED, write([*rows, TEST_ROW]))
+    data = load_documents(GROUPED, write([*rows, TEST_ROW]))
     for label, name in enumerate(("neg", "pos")):
         train, validation = (
             {group for group, found in zip(part.groups, part.labels, strict=True) if found == label}
@@ -76,7 +76,7 @@ def test_load_training_holds_out_groups_of_each_label(write: Write) -> None:
         assert [text.decode().split()[-1] for text in part.texts] == numbers
 
 
-def test_load_training_without_validation_documents_is_an_error(write: Write) -> None:
+def test_load_documents_without_validation_documents_is_an_error(write: Write) -> None:
     config = DocumentsConfig(name="imdb", validation_fraction=1e-9)
     with pytest.raises(UserError, match=r"validation_fraction"):
-        load_training(config, write([review(), TEST_ROW]))
+        load_documents(config, write([review(), TEST_ROW]))

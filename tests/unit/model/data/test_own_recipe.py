@@ -1,13 +1,30 @@
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from model.config.recipes import OWN_RECIPES, find_recipe, load_recipe
 from model.config.run import ClassificationRun
-from model.data.own_recipe import OwnData, settings_for
+from model.data.own import Files
+from model.data.own_recipe import RecipeKeys, TextLayout, read_texts
 from model.errors import UserError
+
+
+@dataclass(frozen=True)
+class OwnData:
+    """User data, as options name them."""
+
+    path: Path
+    text_columns: tuple[str, ...] = ()
+    label_column: str = "label"
+    unlabelled: Path | None = None
+    max_bytes: int | None = None
+
+
+def settings_for(task: str, data: OwnData) -> RecipeKeys:
+    layout = TextLayout(data.text_columns, data.label_column, max_bytes=data.max_bytes)
+    return read_texts(task, Files(data=data.path, unlabelled=data.unlabelled), layout, {})[0]
 
 
 def documents(folder: Path, texts: list[str], name: str = "a.jsonl") -> OwnData:

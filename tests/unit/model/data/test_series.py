@@ -12,7 +12,7 @@ from artifact.series import Layout, Tails, read_window
 from artifact.tables.series import LISTED
 from artifact.tables.timeline import Rows, read_series
 from model.config.data import SeriesConfig
-from model.data.series import SOURCES, Scaler, Series, load_series
+from model.data.series import SOURCES, ScaledSeries, Scaler, load_series, read_own_series
 from model.errors import UserError, reading
 
 
@@ -121,11 +121,11 @@ def test_constant_channel_is_an_error_that_names_it(tmp_path: Path, value: str) 
         load_series(SeriesConfig(name="ili"), tmp_path)
 
 
-def own_series(path: Path, values: NDArray[np.float64], scaler: Scaler | None = None) -> Series:
+def own_series(path: Path, values: NDArray[np.float64], scaler: Scaler | None = None) -> ScaledSeries:
     """Read a file of these channels."""
     names = ",".join(f"c{i}" for i in range(values.shape[1]))
     path.write_text("\n".join([names, *(",".join(map(repr, row)) for row in values.tolist())]) + "\n")
-    return load_series(SeriesConfig(name="csv"), path, scaler)
+    return load_series(config := SeriesConfig(name="csv"), read_own_series(path, config), scaler)
 
 
 def noise(rows: int = 100) -> NDArray[np.float64]:
@@ -208,13 +208,14 @@ def test_own_file_is_split_by_the_fractions_of_the_recipe(tmp_path: Path) -> Non
     path = tmp_path / "own.csv"
     path.write_text("t,a\n" + "".join(f"{i},{i % 7}\n" for i in range(50)))
     config = SeriesConfig(name="csv", train_fraction=0.5, validation_fraction=0.3)
-    assert load_series(config, path).boundaries == (25, 40, 50)
+    assert load_series(config, read_own_series(path, config)).boundaries == (25, 40, 50)
 
 
-def own(path: Path, lines: Sequence[str], **settings: object) -> Series:
+def own(path: Path, lines: Sequence[str], **settings: object) -> ScaledSeries:
     """A file of these lines, read as a user's series."""
     path.write_text("\n".join(lines) + "\n")
-    return load_series(SeriesConfig.model_validate({"name": "csv", **settings}), path)
+    config = SeriesConfig.model_validate({"name": "csv", **settings})
+    return load_series(config, read_own_series(path, config))
 
 
 def refused(path: Path, lines: Sequence[str], **settings: object) -> str:
@@ -226,7 +227,7 @@ def refused(path: Path, lines: Sequence[str], **settings: object) -> str:
     return message.removeprefix(f"{path}")
 
 
-def units(series: Series) -> list[list[float]]:
+def units(series: ScaledSeries) -> list[list[float]]:
     """The values in the units of the file."""
     found: list[list[float]] = np.round(series.values * series.scale + series.mean, 4).tolist()
     return found

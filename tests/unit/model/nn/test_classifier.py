@@ -10,8 +10,7 @@ from torch import nn
 import model.cli.export
 from model.config.encoder import EncoderConfig
 from model.nn.classifier import ByteClassifier
-from model.tasks.base import ExportGraph
-from model.tasks.golden import golden_documents
+from model.tasks.graphs import ExportGraph, golden_documents
 from tests.support import reference
 from tests.support.configs import changed, with_options
 from tests.support.numerics import close, expect_gradient_everywhere, randomise

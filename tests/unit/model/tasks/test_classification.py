@@ -1,6 +1,5 @@
 import random
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,52 +7,57 @@ import torch
 
 from benchmarks.lib.record import RESULTS
 from model.config.run import ClassificationRun, from_dict
-from model.data.documents import Documents, DocumentSet
+from model.data.documents import DocumentSet, LabelledDocuments
 from model.errors import UserError
-from model.nn.classifier import WordClassifier
 from model.tasks import matching
-from model.tasks.base import Batch, module_runs
-from model.tasks.classification import HAS_VECTOR_VIEW, NGRAMS, RIVALS, Classification
+from model.tasks.classification import RIVALS, ByteLearner, ClassificationTask
+from model.tasks.graphs import module_functions
+from model.tasks.words import HAS_VECTOR_VIEW, NGRAMS, WordTask
+from model.training.learner import TrainingBatch
 from tests.unit.model.nn.test_classifier_words import SMALL as WORDS
 
 
 @pytest.fixture
-def forty() -> Documents:
+def forty() -> LabelledDocuments:
     """Forty documents of 1 to 40 arbitrary bytes."""
-    return Documents([random.Random(i).randbytes(i + 1) for i in range(40)], [i % 3 for i in range(40)])
+    return LabelledDocuments([random.Random(i).randbytes(i + 1) for i in range(40)], [i % 3 for i in range(40)])
 
 
 def classification(
-    documents: Documents, batch_size: int = 8, crop: str = "random", seed: int = 0, examples: int = 0, seq_len: int = 16
-) -> Classification:
-    """Return the task of a recipe that reads `seq_len` bytes, with these documents for training."""
+    documents: LabelledDocuments,
+    batch_size: int = 8,
+    crop: str = "random",
+    seed: int = 0,
+    examples: int = 0,
+    seq_len: int = 16,
+) -> ByteLearner:
+    """Return what a recipe that reads `seq_len` bytes learns from these documents."""
     training = {"epochs": 1, "batch_size": batch_size, "learning_rate": 1e-3, "examples_per_epoch": examples}
     model = {"kind": "bytes", "encoder": {"seq_len": seq_len, "dim": 8, "num_heads": 1, "options": {"num_segments": 1}}}
     data = {"name": "synthetic", "crop": crop}
     task = "text-classification"
     config = from_dict({"name": "tiny", "task": task, "seed": seed, "training": training, "data": data, "model": model})
     assert isinstance(config, ClassificationRun)
-    made = Classification(config)
-    made.data = DocumentSet(documents, documents, ["a", "b", "c"])
-    return made
+    found = DocumentSet(documents, documents, documents, ["a", "b", "c"])
+    return ByteLearner(ClassificationTask(config, {"labels": found.labels}), found)
 
 
-def epoch(documents: Documents, crop: str = "random", seed: tuple[int, int] = (0, 0)) -> list[Batch]:
+def epoch(documents: LabelledDocuments, crop: str = "random", seed: tuple[int, int] = (0, 0)) -> list[TrainingBatch]:
     return list(classification(documents, crop=crop, seed=seed[0]).batches(seed[1]))
 
 
-def same(left: list[Batch], right: list[Batch]) -> bool:
+def same(left: list[TrainingBatch], right: list[TrainingBatch]) -> bool:
     return all(torch.equal(a, b) for x, y in zip(left, right, strict=True) for a, b in zip(x, y, strict=True))
 
 
-def test_batches_depend_on_seed_and_epoch(forty: Documents) -> None:
+def test_batches_depend_on_seed_and_epoch(forty: LabelledDocuments) -> None:
     assert same(epoch(forty, seed=(5, 1)), epoch(forty, seed=(5, 1)))
     assert not same(epoch(forty, seed=(5, 1)), epoch(forty, seed=(5, 2)))
     assert not same(epoch(forty, seed=(5, 1)), epoch(forty, seed=(6, 1)))
 
 
-def test_batches_have_every_document_at_most_once_with_its_label(forty: Documents) -> None:
-    short = Documents(forty.texts[:16], forty.labels[:16])
+def test_batches_have_every_document_at_most_once_with_its_label(forty: LabelledDocuments) -> None:
+    short = LabelledDocuments(forty.texts[:16], forty.labels[:16])
     rows = [
         (bytes(document[:length].tolist()), int(label))
         for batch in epoch(short)
@@ -64,7 +68,7 @@ def test_batches_have_every_document_at_most_once_with_its_label(forty: Document
 
 
 @pytest.mark.parametrize("crop", ["head", "random"])
-def test_batches_crop_within_the_document_and_pad_with_zeros(forty: Documents, crop: str) -> None:
+def test_batches_crop_within_the_document_and_pad_with_zeros(forty: LabelledDocuments, crop: str) -> None:
     starts = set()
     for documents, lengths, _ in epoch(forty, crop) + epoch(forty, crop, (0, 1)):
         assert documents.dtype == torch.uint8
@@ -79,33 +83,34 @@ def test_batches_crop_within_the_document_and_pad_with_zeros(forty: Documents, c
 
 
 def test_random_crops_reach_both_ends() -> None:
-    task = classification(Documents([bytes(range(20))], [0]), batch_size=1)
-    starts = {int(next(task.batches(i))[0][0, 0]) for i in range(100)}
+    learner = classification(LabelledDocuments([bytes(range(20))], [0]), batch_size=1)
+    starts = {int(next(learner.batches(i))[0][0, 0]) for i in range(100)}
     assert starts == {0, 1, 2, 3, 4}
 
 
 @pytest.mark.parametrize(("examples", "batches"), [(0, 5), (8, 1), (23, 2), (24, 3), (1000, 5)])
 def test_batches_of_a_shorter_epoch_are_the_first_of_a_full_epoch(
-    forty: Documents, examples: int, batches: int
+    forty: LabelledDocuments, examples: int, batches: int
 ) -> None:
-    task = classification(forty, examples=examples)
-    assert task.examples_per_epoch == 8 * batches
-    assert same(list(task.batches(2)), epoch(forty, seed=(0, 2))[:batches])
+    learner = classification(forty, examples=examples)
+    assert learner.examples_per_epoch == 8 * batches
+    assert same(list(learner.batches(2)), epoch(forty, seed=(0, 2))[:batches])
 
 
-def test_documents_fewer_than_a_batch_are_an_error(forty: Documents) -> None:
-    with pytest.raises(UserError, match=r"\d+ training documents are fewer than one batch, 5000"):
-        classification(forty, batch_size=5000).load(Path("absent"))
+def test_documents_fewer_than_a_batch_are_an_error(forty: LabelledDocuments) -> None:
+    learner = classification(forty, batch_size=5000)
+    with pytest.raises(UserError, match=r"40 training documents are fewer than one batch, 5000"):
+        learner.task.stages(learner.data)
 
 
 def test_batches_are_padded_to_the_bucket_of_their_longest_document() -> None:
-    """Documents of similar lengths are batched together, so that most batches are short."""
+    """LabelledDocuments of similar lengths are batched together, so that most batches are short."""
     sizes = [random.Random(i).choice([20, 250, 256, 257, 600, 2000]) for i in range(400)]
     texts = [random.Random(i).randbytes(size) for i, size in enumerate(sizes)]
-    task = classification(Documents(texts, [i % 3 for i in range(400)]), seq_len=1024)
-    seen = list(task.batches(0))
+    learner = classification(LabelledDocuments(texts, [i % 3 for i in range(400)]), seq_len=1024)
+    seen = list(learner.batches(0))
     buckets = (256, 512, 1024)
-    assert task.config.model.buckets == buckets
+    assert learner.task.config.model.buckets == buckets
     for documents, lengths, labels in seen:
         assert documents.shape[1] == next(bucket for bucket in buckets if bucket >= int(lengths.max()))
         for document, length, label in zip(documents, lengths.tolist(), labels.tolist(), strict=True):
@@ -124,14 +129,13 @@ def test_batches_are_padded_to_the_bucket_of_their_longest_document() -> None:
     [({}, 3, True), ({NGRAMS: {"longest": 1}, HAS_VECTOR_VIEW: False}, 1, False), ({HAS_VECTOR_VIEW: True}, 3, True)],
 )
 def test_model_of_words_has_the_parts_that_training_chose(
-    forty: Documents, facts: dict[str, Any], longest: int, has_vector_view: bool
+    forty: LabelledDocuments, facts: dict[str, Any], longest: int, has_vector_view: bool
 ) -> None:
-    task = classification(forty)
-    data = task.config.data.model_copy(update={"unlabelled": True})
-    task.config = task.config.model_copy(update={"model": WORDS, "data": data})
-    task.restore({"labels": ["a", "b", "c"], **facts})
+    config = classification(forty).task.config
+    data = config.data.model_copy(update={"unlabelled": True})
+    config = config.model_copy(update={"model": WORDS, "data": data})
+    task = WordTask(config, {"labels": ["a", "b", "c"], **facts})
     model = task.build()
-    assert isinstance(model, WordClassifier)
     assert model.words.longest == longest
     assert (model.vector_view is not None) == has_vector_view
     recipe = task.recipe
@@ -139,19 +143,16 @@ def test_model_of_words_has_the_parts_that_training_chose(
     assert from_dict(recipe.to_dict()) == recipe
 
 
-def test_results_name_the_strongest_other_model_on_the_same_test_documents(
-    forty: Documents, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = classification(forty)
-    task.config = task.config.model_copy(update={"data": task.config.data.model_copy(update={"name": "imdb"})})
-    task.restore({"labels": ["a", "b", "c"]})
-    monkeypatch.setattr("model.tasks.classification.load_test", lambda *_: forty)
-    runs = module_runs(task.graphs(task.build().eval()), torch.device("cpu"))
-    compared = {(result.metric, result.condition): result.compared_with for result in task.measure(runs, Path())}
-    assert compared.pop(("accuracy", "windows")) == RIVALS["imdb"]
-    assert set(compared.values()) == {"nothing"}
-    task.test_file = Path("other.csv")
-    assert {result.compared_with for result in task.measure(runs, Path())} == {"nothing"}
+def test_results_name_the_strongest_other_model_on_the_same_test_documents(forty: LabelledDocuments) -> None:
+    learner = classification(forty)
+    config = learner.task.config
+    imdb = config.model_copy(update={"data": config.data.model_copy(update={"name": "imdb"})})
+    for task in (learner.task, ClassificationTask(imdb, learner.task.facts)):
+        functions = module_functions(task.graphs(task.build().eval()), torch.device("cpu"))
+        results = task.measure(functions, learner.data).results
+        compared = {(result.metric, result.condition): result.compared_with for result in results}
+        assert compared.pop(("accuracy", "windows")) == (RIVALS["imdb"] if task is not learner.task else "nothing")
+        assert set(compared.values()) == {"nothing"}
 
 
 def test_figures_of_other_models_are_those_of_the_reports() -> None:

@@ -8,120 +8,68 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from artifact.backends import create_backend
 from artifact.backends.base import largest_error
 from artifact.documents import pad_rows, sigmoid
 from artifact.manifest import Format, MatcherManifest, read_manifest
-from model.cli.export import DATATYPES
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import MatchingRun
+from model.data.own import Files
+from model.export.graphs import DATATYPES
 from model.nn.matcher import Matcher
+from model.runs.load import load_trained
 from model.tasks import task_of
-from model.tasks.base import Batch, module_runs
-from model.tasks.matching import CONTRAST, Matching, area_under_roc, fit_platt_scaling
+from model.tasks.graphs import module_functions
+from model.tasks.link import area_under_roc
+from model.tasks.matching import CONTRAST, MatchingTask, PairLearner
 from model.training import checkpoint
-from model.training.trained import load_trained
+from model.training.learner import TrainingBatch
 from tests.support.commands import call, export, train
 
 ROUNDING = 1e-6
 """Single-precision rounding: the last bits depend on where arrays are in memory."""
 
 
-def matching(*overrides: str) -> Matching:
+def matching(*overrides: str) -> MatchingTask:
     config = load_recipe(find_recipe("synthetic-pairs"), list(overrides))
     assert isinstance(config, MatchingRun)
-    return Matching(config)
+    return MatchingTask(config)
+
+
+def learner_of(*overrides: str) -> PairLearner:
+    task = matching(*overrides)
+    return task.learner(task.load(Path("absent")))
 
 
 @pytest.fixture
-def task() -> Matching:
-    task = matching()
-    task.load(Path("absent"))
-    return task
+def learner() -> PairLearner:
+    return learner_of()
 
 
-def same(left: list[Batch], right: list[Batch]) -> bool:
+def same(left: list[TrainingBatch], right: list[TrainingBatch]) -> bool:
     return all(torch.equal(a, b) for x, y in zip(left, right, strict=True) for a, b in zip(x, y, strict=True))
 
 
-def number_of(task: Matching) -> dict[bytes, int]:
+def number_of(learner: PairLearner) -> dict[bytes, int]:
     """Map the first 128 bytes of each document to its index."""
-    numbers = {text[:128]: number for number, text in enumerate(task.texts)}
-    assert len(numbers) == len(task.texts)
+    numbers = {text[:128]: number for number, text in enumerate(learner.data.texts)}
+    assert len(numbers) == len(learner.data.texts)
     return numbers
 
 
-@settings(max_examples=200)
-@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=40))
-def test_area_under_roc_equals_the_share_of_ordered_pairs(rows: list[tuple[int, bool]]) -> None:
-    positive = [score for score, label in rows if label]
-    negative = [score for score, label in rows if not label]
-    assume(positive and negative)
-    ordered = sum(1.0 if p > n else 0.5 if p == n else 0.0 for p in positive for n in negative)
-    scores, labels = (np.array(column) for column in zip(*rows, strict=True))
-    found = area_under_roc(scores / 7, labels.astype(np.int64))
-    assert found == pytest.approx(ordered / (len(positive) * len(negative)), rel=1e-12)
+def test_batches_depend_on_the_epoch(learner: PairLearner) -> None:
+    again, other = learner_of(), learner_of("seed=1")
+    assert same(list(learner.batches(3)), list(again.batches(3)))
+    assert not same(list(learner.batches(3)), list(learner.batches(4)))
+    assert not same(list(learner.batches(3)), list(other.batches(3)))
 
 
-def test_area_under_roc_of_perfect_reversed_and_constant_scores() -> None:
-    labels = np.array([0, 1, 0, 1])
-    assert area_under_roc(np.array([0.1, 0.8, 0.2, 0.9]), labels) == 1
-    assert area_under_roc(np.array([0.9, 0.2, 0.8, 0.1]), labels) == 0
-    assert area_under_roc(np.full(4, 0.5), labels) == 0.5
-
-
-def split_of(logits: NDArray[np.float64], labels: NDArray[np.int64]) -> tuple[float, float]:
-    """Return the accuracy of calibrated scores at 0.5, and the difference of their mean from the share of positives."""
-    scale, shift = fit_platt_scaling(logits.astype(np.float32), labels)
-    assert 0 < scale < math.inf
-    scores = 0.5 * (1 + np.tanh(0.5 * (scale * logits + shift)))
-    return float(((scores >= 0.5) == labels).mean()), float(scores.mean() - labels.mean())
-
-
-def test_platt_recovers_the_scale_and_shift_of_the_labels() -> None:
-    generator = np.random.default_rng(0)
-    logits = generator.normal(0, 2, 20_000)
-    labels = (generator.random(20_000) < 1 / (1 + np.exp(1 - 0.7 * logits))).astype(np.int64)
-    scale, shift = fit_platt_scaling(logits.astype(np.float32), labels)
-    # Standard deviations of the estimate: 0.013 and 0.02, from the inverse of the curvature of the likelihood.
-    assert scale == pytest.approx(0.7, abs=5 * 0.013)
-    assert shift == pytest.approx(-1, abs=5 * 0.02)
-    assert abs(split_of(logits, labels)[1]) < 1e-3
-
-
-@pytest.mark.parametrize(
-    ("negative", "positive"),
-    [((-2, 2), (1, 5)), ((7, 11), (10, 14)), ((-4, 1), (0.5, 11)), ((-3, 1), (9, 11)), ((30, 40), (50, 60))],
-    ids=["overlapping", "shifted", "skewed", "apart", "large and apart"],
-)
-def test_platt_moves_the_threshold_to_where_the_labels_change(
-    negative: tuple[float, float], positive: tuple[float, float]
-) -> None:
-    logits = np.concatenate([np.linspace(*negative, 50), np.linspace(*positive, 50)])
-    labels = np.repeat([0, 1], 50)
-    best = max(((logits >= threshold) == labels).mean() for threshold in logits)
-    right, difference = split_of(logits, labels)
-    assert right >= best - 0.03
-    assert abs(difference) < 0.02
-
-
-def test_batches_depend_on_the_epoch(task: Matching) -> None:
-    again, other = matching(), matching("seed=1")
-    again.load(Path("absent"))
-    other.load(Path("absent"))
-    assert same(list(task.batches(3)), list(again.batches(3)))
-    assert not same(list(task.batches(3)), list(task.batches(4)))
-    assert not same(list(task.batches(3)), list(other.batches(3)))
-
-
-def test_batches_are_pairs_of_the_training_split_half_of_them_positive(task: Matching) -> None:
-    numbers = number_of(task)
-    known = {tuple(row) for row in task.data.table["train"].tolist()}
-    batches = list(task.batches(0))
+def test_batches_are_pairs_of_the_training_split_half_of_them_positive(learner: PairLearner) -> None:
+    numbers = number_of(learner)
+    known = {tuple(row) for row in learner.data.table["train"].tolist()}
+    batches = list(learner.batches(0))
     assert len(batches) == 400 // 32
     for documents, lengths, a, b, labels, _ in batches:
         assert labels.tolist() == [1.0] * 16 + [0.0] * 16
@@ -132,11 +80,11 @@ def test_batches_are_pairs_of_the_training_split_half_of_them_positive(task: Mat
             assert (rows[i], rows[j], int(label)) in known
 
 
-def test_batches_mark_pairs_that_are_no_negatives(task: Matching) -> None:
-    numbers = number_of(task)
-    positive = {(a, b) for a, b, label in task.train.tolist() if label}
+def test_batches_mark_pairs_that_are_no_negatives(learner: PairLearner) -> None:
+    numbers = number_of(learner)
+    positive = {(a, b) for a, b, label in learner.train.tolist() if label}
     others = 0
-    for documents, lengths, a, b, _, is_known in task.batches(0):
+    for documents, lengths, a, b, _, is_known in learner.batches(0):
         rows = [numbers[bytes(row[:n].tolist())] for row, n in zip(documents, lengths.tolist(), strict=True)]
         assert is_known.shape == (16, 16)
         for i in range(16):
@@ -151,34 +99,29 @@ def test_batches_mark_pairs_that_are_no_negatives(task: Matching) -> None:
 
 @pytest.mark.parametrize(("examples", "batches"), [(0, 12), (32, 1), (95, 2), (1000, 31)])
 def test_number_of_batches_follows_the_recipe(examples: int, batches: int) -> None:
-    task = matching(f"training.examples_per_epoch={examples}")
-    task.load(Path("absent"))
-    assert task.examples_per_epoch == 32 * batches
-    assert len(list(task.batches(0))) == batches
+    learner = learner_of(f"training.examples_per_epoch={examples}")
+    assert learner.examples_per_epoch == 32 * batches
+    assert len(list(learner.batches(0))) == batches
 
 
-def test_documents_are_truncated_to_the_recipe_and_the_window() -> None:
-    task = matching("data.max_bytes=150")
-    task.load(Path("absent"))
-    assert {len(text) for text in task.texts} >= {150}
-    assert max(map(len, task.texts)) == 150
-    documents, lengths, *_ = next(task.batches(0))
+@pytest.mark.parametrize(("most", "longest"), [(150, 128), (100, 100)])
+def test_documents_are_truncated_to_the_recipe_and_the_window(most: int, longest: int) -> None:
+    documents, lengths, *_ = next(learner_of(f"data.max_bytes={most}").batches(0))
     assert documents.shape[1] == 128
-    assert lengths.max() == 128
+    assert lengths.max() == longest
 
 
-def test_initialise_counts_each_ngram_once_per_document(task: Matching) -> None:
+def test_initialise_counts_each_ngram_once_per_document(learner: PairLearner) -> None:
     torch.manual_seed(0)
-    model = task.build()
-    assert isinstance(model, Matcher)
+    model = learner.task.build()
     seen: list[tuple[torch.Tensor, int]] = []
     model.encoder.stem.initialise = lambda frequencies, count: seen.append((frequencies, count))  # type: ignore[method-assign]
     model.encoder.standardise = lambda *_: None  # type: ignore[method-assign]
-    task.initialise(model, torch.device("cpu"))
+    learner.initialise(model, torch.device("cpu"))
     expected = np.zeros(1024)
-    used = sorted({number for a, b, _ in task.train.tolist() for number in (a, b)})
+    used = sorted({number for a, b, _ in learner.train.tolist() for number in (a, b)})
     for number in used:
-        document, lengths = pad_rows([task.texts[number][:128]], 128)
+        document, lengths = pad_rows([learner.data.texts[number][:128]], 128)
         rows = model.encoder.stem.rows(torch.from_numpy(document), torch.from_numpy(lengths)).flatten().tolist()
         for row in set(rows) - {0}:
             expected[row - 1] += 1
@@ -187,17 +130,14 @@ def test_initialise_counts_each_ngram_once_per_document(task: Matching) -> None:
     assert frequencies.tolist() == expected.tolist()
 
 
-def test_recipe_selects_all_pairs_or_disjoint_ones(task: Matching) -> None:
-    other = matching("data.disjoint=true")
-    other.load(Path("absent"))
-    assert (len(task.train), len(task.validation)) == (400, 100)
+def test_recipe_selects_all_pairs_or_disjoint_ones(learner: PairLearner) -> None:
+    other = learner_of("data.disjoint=true")
+    assert (len(learner.train), len(learner.task.pairs(learner.data, "val"))) == (400, 100)
     assert other.train.tolist() == other.data.disjoint("train").tolist()
-    assert other.validation.tolist() == other.data.disjoint("val").tolist()
-    assert {(a, b) for a, b, label in other.train.tolist() if label} <= other.known
-    assert len(other.known) < len(task.known)
+    assert other.task.pairs(other.data, "val").tolist() == other.data.disjoint("val").tolist()
 
 
-def slow_loss(logit: Callable[[int, int], float], batch: Batch) -> float:
+def slow_loss(logit: Callable[[int, int], float], batch: TrainingBatch) -> float:
     """Cross-entropy of every pair, and of the partner of each document among those not known to match it."""
     _, _, a, b, labels, is_known = (part.tolist() for part in batch)
     pairs = [
@@ -212,26 +152,25 @@ def slow_loss(logit: Callable[[int, int], float], batch: Batch) -> float:
     return sum(pairs) / len(pairs) + CONTRAST * sum(contrast) / len(contrast)
 
 
-def test_loss_equals_its_definition_and_excludes_known_pairs(task: Matching) -> None:
+def test_loss_equals_its_definition_and_excludes_known_pairs(learner: PairLearner) -> None:
     torch.manual_seed(0)
-    model = task.build().eval()
-    assert isinstance(model, Matcher)
+    model = learner.task.build().eval()
     torch.nn.init.normal_(model.encoder.stem.weight)
     last = model.head.mlp[-1]
     assert isinstance(last, torch.nn.Linear)
     torch.nn.init.normal_(last.weight)
-    batch = next(batch for batch in task.batches(0) if batch[5].sum() > 16)
+    batch = next(batch for batch in learner.batches(0) if batch[5].sum() > 16)
     vectors = model(*batch[:2]).detach()
 
     def logit(i: int, j: int) -> float:
         return float(model.head(vectors[i : i + 1], vectors[j : j + 1]).detach())
 
-    found = float(task.loss(model, batch).detach())
+    found = float(learner.loss(model, batch).detach())
     # single precision: logits of order ten, from sums of some hundred terms
     assert found == pytest.approx(slow_loss(logit, batch), rel=1e-5)
     all_rivals = (*batch[:5], torch.eye(16, dtype=torch.bool))
     assert slow_loss(logit, all_rivals) > slow_loss(logit, batch) + 1e-3
-    assert float(task.loss(model, all_rivals).detach()) == pytest.approx(slow_loss(logit, all_rivals), rel=1e-5)
+    assert float(learner.loss(model, all_rivals).detach()) == pytest.approx(slow_loss(logit, all_rivals), rel=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +195,7 @@ def manifest(exported: Path) -> MatcherManifest:
 @pytest.fixture(scope="module")
 def matcher(run: Path) -> Matcher:
     """The exported model: the best checkpoint, calibrated and rounded."""
-    matcher = load_trained(run, Path("absent")).model
+    matcher = load_trained(run, Files()).finished.model
     assert isinstance(matcher, Matcher)
     return matcher
 
@@ -267,10 +206,10 @@ def test_training_selects_the_epoch_by_the_validation_pairs(run: Path) -> None:
     config, progress, _, state = checkpoint.load(run / "best.pt")
     assert progress.best == max(record["validation_auc"] for record in records) > 0.9
     task = task_of(config)
-    task.load(Path("absent"))
+    assert isinstance(task, MatchingTask)
     model = task.build()
     checkpoint.load_weights(model, state, run / "best.pt")
-    assert task.validate(model.eval(), torch.device("cpu")) == progress.best
+    assert task.learner(task.load(Path("absent"))).validate(model.eval(), torch.device("cpu")) == progress.best
 
 
 def test_export_writes_two_graphs_and_lists_them_in_the_manifest(exported: Path, manifest: MatcherManifest) -> None:
@@ -303,7 +242,7 @@ def random_inputs(manifest: MatcherManifest) -> list[dict[str, NDArray[Any]]]:
 def test_backends_agree_with_pytorch_on_other_inputs(
     exported: Path, manifest: MatcherManifest, matcher: Matcher, format: Format
 ) -> None:
-    runs = module_runs(matching().graphs(matcher), torch.device("cpu"))
+    runs = module_functions(matching().graphs(matcher), torch.device("cpu"))
     for graph, run, inputs in zip(manifest.graphs, runs, random_inputs(manifest), strict=True):
         output = graph.outputs[0]
         backend = create_backend(graph, exported, format=format, device="cpu")
@@ -319,7 +258,7 @@ def test_golden_outputs_equal_those_of_pytorch(exported: Path, matcher: Matcher)
     sources = matching().graphs(matcher)
     with np.load(exported / "golden.npz", allow_pickle=False) as golden:
         assert sorted(golden) == ["a", "b", "bytes", "lengths", "logits", "vectors"]
-        for source, run in zip(sources, module_runs(sources, torch.device("cpu")), strict=True):
+        for source, run in zip(sources, module_functions(sources, torch.device("cpu")), strict=True):
             again = run({name: golden[name] for name in source.golden})
             assert largest_error(again, golden[source.outputs[0]]) <= ROUNDING
 
@@ -348,9 +287,9 @@ def test_evaluate_of_a_run_measures_the_model_it_would_export(run: Path, manifes
 
 def test_results_equal_those_of_each_pair_alone(manifest: MatcherManifest, matcher: Matcher) -> None:
     task = matching()
-    task.load(Path("absent"))
-    pairs = task.data.table["test"]
-    encode, compare = module_runs(task.graphs(matcher), torch.device("cpu"))
+    data = task.load(Path("absent"))
+    pairs = data.table["test"]
+    encode, compare = module_functions(task.graphs(matcher), torch.device("cpu"))
 
     def vector(text: bytes) -> NDArray[np.float32]:
         windows = [text] if len(text) <= 128 else [text[:128], text[-128:]]
@@ -358,8 +297,8 @@ def test_results_equal_those_of_each_pair_alone(manifest: MatcherManifest, match
         mean: NDArray[np.float64] = encode(parts).astype(np.float64).mean(axis=0, keepdims=True)
         return mean.astype(np.float32)
 
-    assert 128 < max(len(task.texts[i]) for i in pairs[:, :2].flat) <= 200
-    scores = [sigmoid(compare({"a": vector(task.texts[a]), "b": vector(task.texts[b])}))[0, 0] for a, b, _ in pairs]
+    assert 128 < max(len(data.texts[i]) for i in pairs[:, :2].flat) <= 200
+    scores = [sigmoid(compare({"a": vector(data.texts[a]), "b": vector(data.texts[b])}))[0, 0] for a, b, _ in pairs]
     right = sum((score >= 0.5) == label for score, label in zip(scores, pairs[:, 2], strict=True))
     values = {result.metric: result.value for result in manifest.results}
     assert values["accuracy"] == pytest.approx(right / 100, abs=1e-6)

@@ -11,10 +11,10 @@ import pytest
 from artifact.series import Layout
 from model.config.recipes import OWN_RECIPES, find_recipe, load_recipe
 from model.config.run import ForecastingRun
-from model.data.series import load_series
+from model.data.series import load_series, read_own_series
 from model.errors import UserError
 from model.tasks.baselines import solve_linear_map
-from model.tasks.own_series import CLOSE, CONTEXTS, OwnSeries, settings_of_series
+from model.tasks.own_series import CLOSE, CONTEXTS, read_series_of
 
 
 def waves(period: int, rows: int) -> list[float]:
@@ -34,7 +34,7 @@ def write(folder: Path, values: list[float], name: str = "load.csv") -> Path:
 def recipe(path: Path, given: Mapping[str, object] = {}) -> ForecastingRun:
     """The complete recipe of a file."""
     overrides = [f"{key}={value}" for key, value in given.items()]
-    settings = settings_of_series(OwnSeries(path, Layout(time_column="at")), given)
+    settings = read_series_of(path, Layout(time_column="at"), given)[0]
     config = load_recipe(find_recipe(OWN_RECIPES["forecasting"]), overrides, settings)
     assert isinstance(config, ForecastingRun)
     return config
@@ -63,7 +63,7 @@ def test_context_is_the_shortest_within_a_percent_of_the_best_linear_map(
     out = capsys.readouterr().out
     errors = rows_of_table(out)
     assert list(errors) == [size for size in CONTEXTS if size <= 3000 / 10]
-    series = load_series(config.data, tmp_path / "load.csv")
+    series = load_series(config.data, read_own_series(tmp_path / "load.csv", config.data))
     start, middle = 2100, 2250
     for size in (12, 96):
         linear = solve_linear_map(series.windows("train", size, 96), size)
@@ -149,7 +149,7 @@ def test_key_that_does_not_fit_is_one_error(given: Mapping[str, object], message
         load_recipe(
             find_recipe(OWN_RECIPES["forecasting"]),
             [f"{key}={value}" for key, value in given.items()],
-            settings_of_series(OwnSeries(path, Layout(time_column="at")), plain),
+            read_series_of(path, Layout(time_column="at"), plain)[0],
         )
     assert message in str(caught.value)
 

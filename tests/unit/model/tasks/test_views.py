@@ -1,5 +1,7 @@
 """Rounds of the vector view, and the weights of two views."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
@@ -23,6 +25,7 @@ from tests.support.numerics import randomise
 from tests.unit.model.nn.test_vectors import CLASSES, CONFIG, ENCODER
 
 CPU = torch.device("cpu")
+WINDOWS = [1, 3, 2]
 
 
 def random_words(count: int, seed: int = 0) -> Words:
@@ -36,8 +39,10 @@ def soft_labels(count: int) -> np.ndarray:
     return np.random.default_rng(1).dirichlet(np.ones(CLASSES), count).astype(np.float32)
 
 
-def a_round(count: int = 30, seed: str = "0-1") -> VectorRound:
-    return VectorRound(random_words(count), soft_labels(count), 4, seed)
+def a_round(seed: str = "0-1", labels: Sequence[int] = (0, 0, 0)) -> VectorRound:
+    """A round on 30 documents; the three of validation have six windows."""
+    words, windows = random_words(30), random_words(6, seed=2)
+    return VectorRound(words, soft_labels(30), 4, seed, windows, WINDOWS, np.array(labels), "accuracy")
 
 
 def documents_of(batch: tuple[torch.Tensor, ...]) -> list[tuple[list[int], int, list[float]]]:
@@ -94,12 +99,9 @@ def test_logits_of_the_vector_view_are_in_the_order_of_the_documents(
 
 
 def test_validation_is_of_means_over_windows(model: VectorClassifier) -> None:
-    learner, windows, counts = a_round(), random_words(6, seed=2), [1, 3, 2]
-    means = mean_of_windows(vector_logits(model, windows, CPU), counts)
-    labels = np.array([means[0].argmax(), means[1].argmax(), (means[2].argmax() + 1) % CLASSES])
-    learner.validate_on(windows, counts, labels, "accuracy")
+    means = mean_of_windows(vector_logits(model, random_words(6, seed=2), CPU), WINDOWS)
+    learner = a_round(labels=[means[0].argmax(), means[1].argmax(), (means[2].argmax() + 1) % CLASSES])
     assert learner.validate(model, CPU) == pytest.approx(2 / 3)
-    assert learner.metric == "accuracy"
 
 
 def test_mean_of_windows_by_hand() -> None:

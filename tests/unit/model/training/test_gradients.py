@@ -2,30 +2,33 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from model.config.recipes import find_recipe, load_recipe
-from model.config.run import ClassificationRun
+from model.config.run import RunConfig
 from model.nn.classifier import ByteClassifier
 from model.tasks import task_of
-from model.tasks.base import Batch
-from model.tasks.classification import Classification
-from model.training.checkpoint import Progress
+from model.tasks.classification import ClassificationTask
+from model.tasks.matching import MatchingTask
+from model.training.checkpoint import Progress, RunFolder
 from model.training.gradients import WARM_UP, Recorded, Replay
-from model.training.loop import Job, Trainer
+from model.training.learner import TaskLearner, TrainingBatch
+from model.training.loop import Trainer
 
 STEPS = 5
 
 
-def task_with(*settings: str) -> Classification:
-    """Return the task of synthetic documents, loaded."""
-    task = task_of(load_recipe(find_recipe("synthetic"), ["training.batch_size=12", *settings]))
-    assert isinstance(task, Classification)
-    task.load(Path("absent"))
-    return task
+def learner_of(recipe: str, *settings: str) -> TaskLearner:
+    """Return what a recipe of generated data learns from."""
+    task = task_of(load_recipe(find_recipe(recipe), settings))
+    data: Any = task.load(Path("absent"))
+    task = task.learned(data)
+    assert isinstance(task, ClassificationTask | MatchingTask)
+    return task.learner(data)
 
 
 class Recorder:
@@ -41,12 +44,14 @@ class Recorder:
         return compute
 
 
-def trained(task: Classification, folder: Path, record: Callable[[Replay], Replay] | None) -> tuple[nn.Module, Tensor]:
+def trained(
+    learner: TaskLearner, config: RunConfig, folder: Path, record: Callable[[Replay], Replay] | None
+) -> tuple[nn.Module, Tensor]:
     """Train some steps on a CPU, replayed if a recorder is given; return the model and the losses."""
     torch.manual_seed(0)
-    model = task.build().train()
+    model = learner.build().train()
     device = torch.device("cpu")
-    trainer = Trainer(Job(task.config, task, model, folder, device), Progress())
+    trainer = Trainer(RunFolder(folder, config, device, {}, {}), learner, model, Progress())
     if record is not None:
         trainer.compute, trainer.is_recorded = Recorded(trainer._add_gradients, model, device, record), True
     batches = [batches for batches, _ in zip(trainer._batches(0), range(STEPS), strict=False)]
@@ -67,11 +72,11 @@ def test_replayed_steps_are_those_of_eager_training(
 ) -> None:
     """Statistics, random numbers and the gradients of other batches of a step included."""
     monkeypatch.setattr("model.config.models.SHORTEST_BUCKET", 32)
-    task = task_with("model.encoder.dropout.hidden=0.2", "training.weight_decay=0.3", *settings)
-    assert isinstance(task.config, ClassificationRun)
+    settings = ("training.batch_size=12", "model.encoder.dropout.hidden=0.2", "training.weight_decay=0.3", *settings)
+    learner, config = learner_of("synthetic", *settings), load_recipe(find_recipe("synthetic"), settings)
     recorder = Recorder()
-    expected, losses = trained(task, tmp_path, None)
-    found, replayed = trained(task, tmp_path, recorder)
+    expected, losses = trained(learner, config, tmp_path, None)
+    found, replayed = trained(learner, config, tmp_path, recorder)
     assert recorder.recorded == shapes
     assert isinstance(found, ByteClassifier)
     assert torch.equal(replayed, losses)
@@ -82,7 +87,7 @@ def test_replayed_steps_are_those_of_eager_training(
 def test_shape_is_recorded_once_and_its_inputs_are_replaced() -> None:
     recorder, model = Recorder(), nn.Linear(3, 1)
 
-    def compute(batch: Batch) -> Tensor:
+    def compute(batch: TrainingBatch) -> Tensor:
         loss: Tensor = model(batch[0]).sum()
         loss.backward()
         return loss.detach()
@@ -103,8 +108,7 @@ def test_shape_is_recorded_once_and_its_inputs_are_replaced() -> None:
 def test_steps_are_replayed_on_cuda_if_their_shapes_are_fixed(
     recipe: str, device: str, tmp_path: Path, *, is_recorded: bool
 ) -> None:
-    task = task_of(load_recipe(find_recipe(recipe)))
-    task.load(Path("absent"))
-    trainer = Trainer(Job(task.config, task, nn.Linear(1, 1), tmp_path, torch.device(device)), Progress())
+    folder = RunFolder(tmp_path, load_recipe(find_recipe(recipe)), torch.device(device), {}, {})
+    trainer = Trainer(folder, learner_of(recipe), nn.Linear(1, 1), Progress())
     assert trainer.is_recorded is is_recorded
     assert isinstance(trainer.compute, Recorded) is is_recorded

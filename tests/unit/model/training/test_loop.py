@@ -14,17 +14,15 @@ from model.errors import UserError
 from model.nn.forecaster import ResidualForecaster
 from model.nn.matcher import Matcher
 from model.tasks import task_of
-from model.tasks.base import Batch, Learner
-from model.training.checkpoint import Progress
-from model.training.loop import Job, Trainer, defer_interrupt, duration, parameter_groups, peak_memory_bytes
+from model.training.checkpoint import Progress, RunFolder
+from model.training.learner import Learner, TrainingBatch
+from model.training.loop import Trainer, defer_interrupt, duration, parameter_groups, peak_memory_bytes
 from tests.support.commands import call, train
 
 
 @pytest.mark.parametrize("recipe", ["synthetic", "synthetic-pairs", "synthetic-series"])
 def test_parameter_groups_have_every_parameter_once_with_its_rate(recipe: str) -> None:
-    task = task_of(load_recipe(find_recipe(recipe)))
-    task.restore({"labels": ["a", "b"], "channels": ["a"]})
-    model = task.build()
+    model = task_of(load_recipe(find_recipe(recipe)), {"labels": ["a", "b"], "channels": ["a"]}).build()
     rates = type(model).rates if isinstance(model, (Matcher, ResidualForecaster)) else {}
     expected = {name: 0.5 * rates.get(name, 1.0) for name, _ in model.named_parameters()}
     if isinstance(model, ResidualForecaster):
@@ -59,7 +57,7 @@ def test_duration_is_expected_after_the_first_steps(tmp_path: Path, capsys: pyte
 class Regression(Learner):
     """Linear regression on 21 rows, the same ones in the same order in each epoch."""
 
-    metric, unit, facts = "loss", "row", {}
+    metric, unit = "loss", "row"
 
     def __init__(self, batch_size: int) -> None:
         self.batch_size, self.generator = batch_size, torch.Generator().manual_seed(0)
@@ -69,12 +67,12 @@ class Regression(Learner):
     def examples_per_epoch(self) -> int:
         return 21 // self.batch_size * self.batch_size
 
-    def batches(self, epoch: int) -> Iterator[Batch]:
+    def batches(self, epoch: int) -> Iterator[TrainingBatch]:
         del epoch
         for first in range(0, self.examples_per_epoch, self.batch_size):
             yield (self.rows[first : first + self.batch_size],)
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+    def loss(self, model: nn.Module, batch: TrainingBatch) -> Tensor:
         error: Tensor = model(batch[0][:, :3]) - batch[0][:, 3:]
         return (error**2).mean()
 
@@ -91,7 +89,7 @@ def test_batches_of_a_step_count_like_one_batch(batch_size: int, batches_per_ste
         model = nn.Linear(3, 1).double()
         task = Regression(size)
         task.rows = task.rows.double()
-        trainer = Trainer(Job(config, task, model, tmp_path, torch.device("cpu")), Progress())
+        trainer = Trainer(RunFolder(tmp_path, config, torch.device("cpu"), {}, {}), task, model, Progress())
         assert trainer.steps_per_epoch == 2
         return trainer(), model.weight.detach()
 
@@ -111,9 +109,9 @@ def test_untrained_model_without_a_finite_metric_is_an_error(tmp_path: Path) -> 
     task = Regression(5)
     task.rows[0] = math.nan
     task.validates_initial_model = True
-    job = Job(load_recipe(find_recipe("synthetic"), []), task, nn.Linear(3, 1), tmp_path, torch.device("cpu"))
+    folder = RunFolder(tmp_path, load_recipe(find_recipe("synthetic"), []), torch.device("cpu"), {}, {})
     with pytest.raises(UserError, match="validation loss of the untrained model is nan"):
-        Trainer(job, Progress())()
+        Trainer(folder, task, nn.Linear(3, 1), Progress())()
     assert not list(tmp_path.iterdir())
 
 

@@ -3,16 +3,18 @@ from pathlib import Path
 from matplotlib import image, pyplot
 
 from artifact.manifest import ReliabilityBin
-from model.training.plot import plot_learning_curve, plot_reliability
+from model.training.plot import plot_history, plot_reliability
 
 
-def test_learning_curve_is_drawn_for_any_number_of_epochs(tmp_path: Path) -> None:
-    record = {"epoch": 1, "training_loss": 0.7, "validation_auc": 0.6}
-    for count in (0, 1, 3):
-        history = [record | {"epoch": epoch} for epoch in range(1, 1 + count)]
-        plot_learning_curve(history, "auc", tmp_path / f"{count}.png")
-        assert image.imread(tmp_path / f"{count}.png").shape[:2] == (352, 990)
-    assert (tmp_path / "1.png").read_bytes() != (tmp_path / "3.png").read_bytes()
+def test_metrics_are_drawn_over_epochs_or_stages(tmp_path: Path) -> None:
+    of_epochs = [{"epoch": epoch, "training_loss": 0.7, "validation_auc": 0.6} for epoch in (1, 2, 3)]
+    of_stages = [{"stage": name, "validation_cross_entropy": 0.7, "validation_auc": 0.6} for name in ("a", "b")]
+    for name, history in (("learning_curve.png", of_epochs), ("stages.png", of_stages)):
+        plot_history(history, "auc", tmp_path)
+        whole = (tmp_path / name).read_bytes()
+        assert image.imread(tmp_path / name).shape[:2] == (352, 990)
+        plot_history(history[:1], "auc", tmp_path)
+        assert (tmp_path / name).read_bytes() != whole
     assert pyplot.get_fignums() == []
 
 

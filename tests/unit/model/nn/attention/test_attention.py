@@ -16,8 +16,7 @@ from model.nn.attention import ATTENTIONS, create_attention
 from model.nn.attention.base import Attention
 from model.nn.classifier import ByteClassifier
 from model.nn.encoder import Blocks
-from model.tasks.base import ExportGraph
-from model.tasks.golden import golden_documents
+from model.tasks.graphs import ExportGraph, golden_documents
 from tests.support import attention_reference, reference
 from tests.support.configs import changed, with_attention
 from tests.support.numerics import expect_gradient_everywhere, randomise

@@ -10,14 +10,14 @@ import torch
 from onnx import TensorProto
 
 import artifact
-import model.cli.export
+import model.export.export
 from artifact.backends import create_backend
 from artifact.backends.base import output_error
 from artifact.errors import BadExport
 from artifact.loading import load_export
 from artifact.manifest import ClassifierManifest, read_manifest
 from tests.support.commands import call
-from tests.unit.model.cli.conftest import tracing_once
+from tests.unit.model.conftest import tracing_once
 
 FILES = ["golden.float16.npz", "golden.npz", "manifest.json", "model.float16.onnx", "model.onnx", "model.ts"]
 
@@ -120,7 +120,7 @@ def test_precision_is_checked(folder: Path) -> None:
 def test_output_that_differs_too_much_is_an_error(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(model.cli.export, "MAX_TOLERANCE", 1e-9)
+    monkeypatch.setattr(model.export.export, "MAX_TOLERANCE", 1e-9)
     assert call("export", run, "--out", tmp_path, "--device", "cpu", "--float16") == 2
     error = r"error: float16 differs from float32 by \d\.\d\de-0\d; allowed 1e-09\n$"
     assert re.search(error, capsys.readouterr().err)
@@ -131,8 +131,8 @@ def test_model_without_blocks_has_no_float16(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The export ends before it has written anything."""
-    monkeypatch.setattr("model.tasks.base.with_float16_blocks", lambda _: None)  # as for a model of n-grams
-    monkeypatch.setattr(model.cli.export, "_write_graphs", None)
+    monkeypatch.setattr("model.tasks.graphs.with_float16_blocks", lambda _: None)  # as for a model of n-grams
+    monkeypatch.setattr(model.export.export, "_write_graphs", None)
     assert call("export", run, "--out", tmp_path, "--device", "cpu", "--float16") == 2
     assert (
         "error: synthetic has no encoder, or training has not kept it; export it without --float16\n"

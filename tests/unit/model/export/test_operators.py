@@ -11,8 +11,8 @@ from onnx import NodeProto, TensorProto, helper
 from torch import Tensor, nn
 
 from artifact.manifest import version_folder
-from model.cli.operators import check_operators, check_script
 from model.errors import UserError
+from model.export.operators import check_operators, check_script
 from tests.support.exported import files_for_cuda
 from tests.support.paths import EXPORTS
 

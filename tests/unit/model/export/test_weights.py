@@ -13,7 +13,7 @@ from torch import nn
 from artifact.backends.external import refuse_external_data
 from artifact.backends.torchscript import SHARED, SHARED_TENSORS, load_module, tensor_constants
 from artifact.errors import BadExport
-from model.cli.weights import SMALLEST, share_constants, share_weights
+from model.export.weights import SMALLEST, share_constants, share_weights
 from tests.support.exported import repeated_weights
 
 TRACED = pytest.mark.filterwarnings(r"ignore:`torch\.jit\.\w+` is deprecated:DeprecationWarning")

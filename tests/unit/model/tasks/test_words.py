@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from artifact.documents import pad_rows
 from model.data import own_recipe
-from model.nn.classifier import WordClassifier
-from model.tasks import task_of
-from model.tasks.classification import Classification
+from model.data.own import Files
+from model.runs.load import load_trained
+from model.tasks import task_of, words
 from model.tasks.ngrams import Choice, count, fit
 from model.tasks.views import VectorRound, combine
-from model.training import checkpoint, views
+from model.tasks.words import WordTask
+from model.training import checkpoint
 from model.training.checkpoint import Progress
 from model.training.loop import Trainer
-from model.training.trained import load_trained
 from tests.support.commands import call
 
 pytestmark = pytest.mark.usefixtures("without_files_for_cuda")
@@ -56,7 +56,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run with all rounds."""
     runs = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(views, "is_better", lambda *_: True)
+        patch.setattr(words, "is_better", lambda *_: True)
         assert train(runs) == 0
     return runs / RUN
 
@@ -112,7 +112,7 @@ def test_hyperparameters_of_the_ngram_view_are_stored(trained: Path) -> None:
         assert table[1 : 1 + count, -1] == pytest.approx(stored["scales"] ** 2)
         assert table[1 : 1 + count, :-1] == pytest.approx(stored["scales"][:, None] * stored["weights"], abs=1e-6)
         assert not table[1 + count :].any()
-    assert load_trained(trained, Path("absent")).model.words.longest == choice.longest  # type: ignore[union-attr]
+    assert load_trained(trained, Files()).task.facts["ngram_view"] == asdict(choice)
 
 
 def test_ngram_view_is_the_whole_model_without_rounds(ngrams_alone: Path, trained: Path) -> None:
@@ -134,13 +134,11 @@ def test_ngram_view_is_the_whole_model_without_rounds(ngrams_alone: Path, traine
 def test_weights_minimise_the_validation_cross_entropy(trained: Path) -> None:
     """Of both views' logits on the validation documents."""
     config, _, facts, _ = checkpoint.load(trained / "best.pt")
-    task = task_of(config)
-    assert isinstance(task, Classification)
-    task.restore(facts)
-    task.load(Path("absent"))
+    task = task_of(config, facts)
+    validation = task.load(Path("absent")).validation
     model = task.build().eval()
-    documents, lengths = (torch.from_numpy(part) for part in pad_rows(task.data.validation.texts, 256))
-    labels = np.array(task.data.validation.labels)
+    documents, lengths = (torch.from_numpy(part) for part in pad_rows(validation.texts, 256))
+    labels = np.array(validation.labels)
     state = state_of(trained)
     logits = []
     for weights in ((1.0, 0.0), (0.0, 1.0)):
@@ -162,12 +160,12 @@ def test_run_interrupted_in_a_round_resumes_to_the_same_model(
                 raise KeyboardInterrupt
             yield found
 
-    monkeypatch.setattr(views, "is_better", lambda *_: True)
+    monkeypatch.setattr(words, "is_better", lambda *_: True)
     with monkeypatch.context() as patch:
         patch.setattr(VectorRound, "batches", batches)
         assert train(tmp_path) == 130
     for name in ("choose", "fit", "train_vectors"):
-        monkeypatch.setattr(views, name, lambda *_: pytest.fail("trained twice"))
+        monkeypatch.setattr(words, name, lambda *_: pytest.fail("trained twice"))
     assert train(tmp_path, "--resume") == 0
     assert metrics(tmp_path / RUN) == metrics(trained)
     assert same_states(state_of(tmp_path / RUN), state_of(trained))
@@ -187,13 +185,13 @@ def test_run_interrupted_between_stages_resumes_to_the_same_model(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, repeated: list[str]
 ) -> None:
     """Stages that ended are not repeated."""
-    monkeypatch.setattr(views, "is_better", lambda *_: True)
+    monkeypatch.setattr(words, "is_better", lambda *_: True)
     with monkeypatch.context() as patch:
-        patch.setattr(views, name, interrupt)
+        patch.setattr(words, name, interrupt)
         assert train(tmp_path) == 130
     called: list[str] = []
     for stage in ("choose", "fit", "train_vectors"):
-        monkeypatch.setattr(views, stage, noted(stage, called))
+        monkeypatch.setattr(words, stage, noted(stage, called))
     assert train(tmp_path, "--resume") == 0
     assert called == repeated
     assert metrics(tmp_path / RUN) == metrics(trained)
@@ -201,8 +199,8 @@ def test_run_interrupted_between_stages_resumes_to_the_same_model(
 
 
 def noted(name: str, called: list[str]) -> Any:
-    """Return a function of `views` that notes each call."""
-    original = getattr(views, name)
+    """Return a function of `words` that notes each call."""
+    original = getattr(words, name)
 
     def call_it(*arguments: Any, **named: Any) -> Any:
         called.append(name)
@@ -215,7 +213,7 @@ def test_resuming_a_finished_run_keeps_the_model(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(trained, tmp_path / RUN)
-    monkeypatch.setattr(views, "is_better", lambda *_: True)
+    monkeypatch.setattr(words, "is_better", lambda *_: True)
     monkeypatch.setattr(VectorRound, "batches", lambda *_: pytest.fail("trained twice"))
     assert train(tmp_path, "--resume") == 0
     assert metrics(tmp_path / RUN) == metrics(trained)
@@ -228,10 +226,10 @@ def test_rounds_have_their_own_learning_rates(tmp_path: Path, monkeypatch: pytes
 
     class NotedTrainer(Trainer):
         def __call__(self) -> Progress:
-            rates.append(self.job.config.training.learning_rate)
+            rates.append(self.run.config.training.learning_rate)
             return super().__call__()
 
-    monkeypatch.setattr(views, "Trainer", NotedTrainer)
+    monkeypatch.setattr(words, "Trainer", NotedTrainer)
     assert train(tmp_path, "--set", "model.vector_view.rounds=[{}, {rate=0.25}]") == 0
     assert rates == pytest.approx([2e-3, 5e-4])
 
@@ -259,19 +257,16 @@ def test_exported_model_agrees_with_the_trained_one(trained: Path, tmp_path: Pat
 def test_vector_view_stays_only_if_it_lowers_the_cross_entropy_clearly(
     change: Any, is_kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    original = views.ViewTraining._record
+    original = words._record
     of_ngrams: list[NDArray[np.float64]] = []
 
-    def record(self: views.ViewTraining, stage: str, first: Any, second: Any) -> NDArray[np.float64]:
-        losses = original(self, stage, first, second)
-        if second is None:
-            of_ngrams.append(losses)
-            return losses
-        changed: NDArray[np.float64] = change(of_ngrams[0])
-        return changed
+    def record(stage: str, metric: str, first: Any, second: Any, *others: Any) -> Any:
+        found, losses = original(stage, metric, first, second, *others)
+        of_ngrams.append(losses)
+        return found, losses if second is None else change(of_ngrams[0])
 
-    monkeypatch.setattr(views.ViewTraining, "_record", record)
-    monkeypatch.setattr(views, "combine", lambda _, second, __: (0.9, 0.0) if second is None else (0.8, 0.5))
+    monkeypatch.setattr(words, "_record", record)
+    monkeypatch.setattr(words, "combine", lambda _, second, __: (0.9, 0.0) if second is None else (0.8, 0.5))
     assert train(tmp_path, "--set", "model.vector_view.rounds=[{}]") == 0
     assert f"vector view {'kept' if is_kept else 'left out'}: " in capsys.readouterr().out
     _, progress, facts, state = checkpoint.load(tmp_path / RUN / "best.pt")
@@ -282,8 +277,8 @@ def test_vector_view_stays_only_if_it_lowers_the_cross_entropy_clearly(
 
 
 def test_vector_view_without_weight_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views, "is_better", lambda *_: True)
-    monkeypatch.setattr(views, "combine", lambda *_: (1.0, 0.0))
+    monkeypatch.setattr(words, "is_better", lambda *_: True)
+    monkeypatch.setattr(words, "combine", lambda *_: (1.0, 0.0))
     assert train(tmp_path, "--set", "model.vector_view.rounds=[{}]") == 0
     assert facts_of(tmp_path / RUN)["has_vector_view"] is False
     assert call("export", tmp_path / RUN, "--out", tmp_path / "exports") == 0
@@ -365,15 +360,14 @@ def test_later_rounds_are_taught_by_both_views(tmp_path: Path, monkeypatch: pyte
     """Targets of unlabelled documents are probabilities of the n-gram view in the first round, then of both views."""
     labelled, unlabelled = own_files(tmp_path)
     taught: list[NDArray[np.float32]] = []
-    original = VectorRound.__init__
 
-    def create(self: VectorRound, words: Any, targets: NDArray[np.float32], *others: Any) -> None:
+    def create(known: Any, targets: NDArray[np.float32], *others: Any) -> VectorRound:
         taught.append(targets)
-        original(self, words, targets, *others)
+        return VectorRound(known, targets, *others)
 
     weights = iter([(1.0, 0.0), (2.0, 0.0), (1.0, 0.0), (1.0, 0.0)])
-    monkeypatch.setattr(VectorRound, "__init__", create)
-    monkeypatch.setattr(views, "combine", lambda *_: next(weights))
+    monkeypatch.setattr(words, "VectorRound", create)
+    monkeypatch.setattr(words, "combine", lambda *_: next(weights))
     assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled) == 0
     assert [len(targets) for targets in taught] == [248] * 3
     for targets in taught:
@@ -391,8 +385,8 @@ def test_final_fit_is_on_the_rows_of_all_splits(
 ) -> None:
     """The n-gram view is fitted again with the same hyperparameters; everything else remains."""
     labelled, unlabelled = own_files(tmp_path)
-    monkeypatch.setattr(views, "is_better", lambda *_: True)
-    monkeypatch.setattr(views, "combine", lambda _, second, __: (1.0, 0.0 if second is None else 0.5))
+    monkeypatch.setattr(words, "is_better", lambda *_: True)
+    monkeypatch.setattr(words, "combine", lambda _, second, __: (1.0, 0.0 if second is None else 0.5))
     options = ["--data", labelled, "--set", "data.final_fit=true"]
     options += ["--unlabelled", unlabelled] if has_unlabelled else []
     assert train_own(tmp_path, *options) == 0
@@ -415,17 +409,14 @@ def test_final_fit_is_on_the_rows_of_all_splits(
 def expected_table(run: Path, labelled: Path) -> NDArray[np.float32]:
     """Table of the n-gram view fitted to all 60 rows with the hyperparameters of the run."""
     config, _, facts, _ = checkpoint.load(run / "best.pt")
-    task = task_of(config)
-    assert isinstance(task, Classification)
-    task.restore(facts)
-    task.load(labelled)
-    task.join_splits(labelled)
-    assert len(task.data.train) == 60
+    task = task_of(config, facts)
+    assert isinstance(task, WordTask)
+    joined = task.load(task.read(Files(data=labelled))).joined().train
+    assert len(joined) == 60
     model = task.build()
-    assert isinstance(model, WordClassifier)
-    counted = count(model.words, task.data.train.texts, 256, 32)
+    counted = count(model.words, joined.texts, 256, 32)
     choice = Choice(**facts["ngram_view"])
-    fit(counted, np.array(task.data.train.labels), 2, task.config.model.ngram_view, choice).fill(model.ngram_view)
+    fit(counted, np.array(joined.labels), 2, task.config.model.ngram_view, choice).fill(model.ngram_view)
     table: NDArray[np.float32] = model.ngram_view.table.numpy()
     return table
 
@@ -434,7 +425,7 @@ def test_many_documents_are_sampled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     labelled, _ = own_files(tmp_path)
-    monkeypatch.setattr(views, "MAX_DOCUMENTS", 40)
+    monkeypatch.setattr(words, "MAX_DOCUMENTS", 40)
     assert train_own(tmp_path, "--data", labelled) == 0
     assert "n-gram view: fitted on a random 40 of 48 documents" in capsys.readouterr().out
     assert metrics(tmp_path / "runs/films-seed0")[0]["validation_accuracy"] == 1
@@ -445,7 +436,7 @@ def test_resumed_run_needs_the_same_unlabelled_documents(
 ) -> None:
     labelled, unlabelled = own_files(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(views, "choose", interrupt)
+        patch.setattr(words, "choose", interrupt)
         assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled) == 130
     assert "interrupted; resume with --resume" in capsys.readouterr().err
     unlabelled.write_text(unlabelled.read_text().replace("a good day, the 1th", "a good day, the first"))

@@ -14,19 +14,20 @@ import onnx
 import pytest
 import torch
 
-import model.cli.export
+import model.export.export
+import model.export.graphs
 from artifact.backends import create_backend
 from artifact.backends.base import largest_error
 from artifact.backends.torchscript import SHARED
 from artifact.documents import pad_rows
 from artifact.manifest import ClassifierManifest, Format, read_manifest
 from model.config.run import from_dict
+from model.data.own import Files
 from model.errors import ExportMismatch
 from model.nn.classifier import ByteClassifier
-from model.tasks.base import ExportGraph
-from model.tasks.golden import golden_documents
+from model.runs.load import load_trained
+from model.tasks.graphs import ExportGraph, golden_documents
 from model.training import checkpoint
-from model.training.trained import load_trained
 from tests.support.commands import call
 from tests.support.disk import full_beyond
 from tests.support.exported import repeated_weights
@@ -42,14 +43,14 @@ FILES = ["golden.npz", "manifest.json", "model.onnx", "model.ts"]
 @pytest.fixture(scope="module")
 def classifier(run: Path) -> ByteClassifier:
     """The exported model: the best checkpoint, calibrated."""
-    classifier = load_trained(run, Path("absent")).model
+    classifier = load_trained(run, Files()).finished.model
     assert isinstance(classifier, ByteClassifier)
     return classifier
 
 
 def eager(classifier: ByteClassifier, inputs: Inputs) -> np.ndarray:
     source = ExportGraph("model", classifier, inputs, ("logits",), (inputs["bytes"].shape[1],))
-    return model.cli.export.eager(source)["logits"]
+    return model.export.graphs.eager(source)["logits"]
 
 
 def random_documents(count: int, seq_len: int) -> Inputs:
@@ -202,7 +203,7 @@ def test_export_contains_no_paths_of_the_machine(exported: Path) -> None:
     contents = [path.read_bytes() for path in exported.iterdir()]
     with zipfile.ZipFile(exported / "model.ts") as archive:
         contents += [archive.read(name) for name in archive.namelist()]
-    for place in (Path(model.cli.export.__file__).parents[1], Path(torch.__file__).parents[1]):
+    for place in (Path(model.export.graphs.__file__).parents[1], Path(torch.__file__).parents[1]):
         assert not any(str(place).encode() in content for content in contents)
 
 
@@ -220,22 +221,22 @@ def test_check_agreement_returns_the_measured_error(
 ) -> None:
     golden = golden_documents(manifest.max_length)
     logits = eager(classifier, golden)
-    model.cli.export.check_agreement(manifest, exported, golden, {"logits": logits})
+    model.export.graphs.check_agreement(manifest, exported, golden, {"logits": logits})
     tampered = logits.copy()
     tampered[3, 1] += 0.5
     error = largest_error(logits, tampered)
     with pytest.raises(ExportMismatch, match=rf"^onnx in one batch differs from eager by {error:.2e}; allowed 1e-05$"):
-        model.cli.export.check_agreement(manifest, exported, golden, {"logits": tampered})
+        model.export.graphs.check_agreement(manifest, exported, golden, {"logits": tampered})
 
 
 @pytest.mark.usefixtures("traced_once")
 def test_export_that_disagrees_with_pytorch_is_rejected_and_leaves_no_files(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    right = model.cli.export.eager
+    right = model.export.graphs.eager
     shifted = {"logits": np.float32(0.25)}
     monkeypatch.setattr(
-        model.cli.export, "eager", lambda source: {name: right(source)[name] + by for name, by in shifted.items()}
+        model.export.export, "eager", lambda source: {name: right(source)[name] + by for name, by in shifted.items()}
     )
     assert call("export", run, "--out", tmp_path, "--device", "cpu") == 2
     assert re.search(
@@ -252,7 +253,7 @@ def test_interrupted_export_does_not_change_older_versions(
         raise KeyboardInterrupt
 
     shutil.copytree(exported, tmp_path / "synthetic" / "1")
-    monkeypatch.setattr(model.cli.export, "write_graph", interrupt)
+    monkeypatch.setattr(model.export.export, "write_graph", interrupt)
     assert call("export", run, "--out", tmp_path, "--device", "cpu") == 130
     assert [path.name for path in (tmp_path / "synthetic").iterdir()] == ["1"]
     read_manifest(tmp_path / "synthetic" / "1")

@@ -11,7 +11,7 @@ import pytest
 from torch import nn
 
 import artifact.loading
-import model.cli.export
+import model.export.graphs
 from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend, largest_error
 from artifact.documents import OnOverflow, pad_rows
@@ -20,13 +20,12 @@ from artifact.loading import load_export
 from artifact.local import Model
 from artifact.manifest import ClassifierManifest, Format, sha256_of
 from model.config.recipes import load_recipe
+from model.data.own import Files
 from model.nn.classifier import WordClassifier
-from model.tasks import task_of
-from model.tasks.base import ExportGraph
-from model.tasks.classification import Classification
-from model.tasks.golden import golden_documents
-from model.training import views
-from model.training.trained import load_trained
+from model.runs.load import load_trained
+from model.tasks import task_of, words
+from model.tasks.graphs import ExportGraph, golden_documents
+from model.tasks.words import WordTask
 from tests.support.commands import call, export, train
 from tests.support.exported import has_attention, repeated_weights
 from tests.support.stretches import check_stretches
@@ -92,22 +91,22 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     if request.param == "n-gram view":
         return trained(folder, "words", 64, NGRAM_VIEW)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(views, "is_better", lambda *_: True)
-        patch.setattr(views, "combine", lambda _, second, __: (1.0, 0.0 if second is None else 2.0))
+        patch.setattr(words, "is_better", lambda *_: True)
+        patch.setattr(words, "combine", lambda _, second, __: (1.0, 0.0 if second is None else 2.0))
         return trained(folder, "words", 64, NGRAM_VIEW, VECTOR_VIEW)
 
 
 @pytest.fixture(scope="module")
 def classifier(run: Path) -> nn.Module:
     """The exported model in PyTorch."""
-    return load_trained(run, Path("absent")).model
+    return load_trained(run, Files()).finished.model
 
 
 Inputs = dict[str, np.ndarray]
 
 
 def eager(classifier: nn.Module, inputs: Inputs) -> np.ndarray:
-    return model.cli.export.eager(ExportGraph("model", classifier, inputs, OUTPUTS, BUCKETS))["logits"]
+    return model.export.graphs.eager(ExportGraph("model", classifier, inputs, OUTPUTS, BUCKETS))["logits"]
 
 
 def prose(count: int, bucket: int) -> Inputs:
@@ -121,7 +120,7 @@ def prose(count: int, bucket: int) -> Inputs:
 def test_model_has_the_views_and_buckets_of_its_recipe(run: Path, classifier: nn.Module) -> None:
     config = load_recipe(run.parent / "tiny.toml")
     task = task_of(config)
-    assert isinstance(task, Classification)
+    assert isinstance(task, WordTask)
     assert task.config.model.buckets == BUCKETS
     assert isinstance(classifier, WordClassifier)
     assert (classifier.vector_view is None) == (task.config.model.vector_view is None)
@@ -304,13 +303,13 @@ def with_golden(exported: Path, tmp_path: Path, alter: object) -> Path:
 def test_export_that_disagrees_in_the_short_bucket_only_is_rejected(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    right = model.cli.export.fitting
+    right = model.export.graphs.fitting
 
     def shifted(golden: Inputs, outputs: Inputs, bucket: int) -> tuple[Inputs, Inputs]:
         kept, expected = right(golden, outputs, bucket)
         return kept, {**expected, "logits": expected["logits"] + np.float32(0.25 * (bucket == 256))}
 
-    monkeypatch.setattr(model.cli.export, "fitting", shifted)
+    monkeypatch.setattr(model.export.graphs, "fitting", shifted)
     assert call("export", run, "--out", tmp_path, "--device", "cpu") == 2
     assert re.match(r"error: onnx in one batch differs from eager by \d\.\d\de-0[12]; allowed", capsys.readouterr().err)
     assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from model.tasks.golden import golden_documents, golden_vectors, golden_windows
+from model.tasks.graphs import golden_documents, golden_vectors, golden_windows
 
 
 @pytest.mark.parametrize("length", [64, 512, 4096])

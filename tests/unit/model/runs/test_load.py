@@ -5,24 +5,27 @@ from pathlib import Path
 import pytest
 import torch
 
+from model.data.own import Files
 from model.errors import UserError
+from model.runs.load import find_run, load_trained, unfinished
+from model.tasks.classification import ByteLearner, ClassificationTask
 from model.training import checkpoint
-from model.training.trained import find_run, load_trained, unfinished
 from tests.support.commands import call, train
 
 
 def test_best_checkpoint_is_loaded_in_eval_mode(tmp_path: Path) -> None:
-    best = load_trained(train("synthetic", tmp_path, "training.epochs=1"), Path("absent"))
-    assert (best.config.name, best.progress.epoch) == ("synthetic", 1)
+    best = load_trained(train("synthetic", tmp_path, "training.epochs=1"), Files())
+    assert (best.task.config.name, best.progress.epoch) == ("synthetic", 1)
     assert best.task.facts["labels"] == ["minus", "plus"]
-    assert not best.model.training
-    best.task.load(Path("absent"))
-    assert best.task.validate(best.model, torch.device("cpu")) == best.progress.best
+    assert not best.finished.model.training
+    assert isinstance(best.task, ClassificationTask)
+    learner = ByteLearner(best.task, best.data)
+    assert learner.validate(best.finished.model, torch.device("cpu")) == best.progress.best
 
 
 def test_error_names_the_missing_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"^{tmp_path}/best.pt does not exist$"):
-        load_trained(tmp_path, Path("absent"))
+        load_trained(tmp_path, Files())
 
 
 def test_run_that_was_interrupted_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

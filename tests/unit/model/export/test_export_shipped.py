@@ -13,16 +13,16 @@ import pytest
 import torch
 
 from artifact.manifest import read_manifest, version_folder
-from model.cli.export import eager, write_float16, write_graph
-from model.cli.operators import check_script
 from model.config.stored import from_stored
+from model.export.graphs import eager, write_float16, write_graph
+from model.export.operators import check_script
 from model.nn.classifier import WordClassifier
 from model.nn.float16 import Float16Blocks
 from model.nn.matcher import Matcher
 from model.nn.stem import NgramStem
 from model.tasks import task_of
-from model.tasks.base import ExportGraph
-from model.tasks.classification import NGRAMS
+from model.tasks.graphs import ExportGraph
+from model.tasks.words import NGRAMS
 from tests.support.exported import has_attention, repeated_weights
 from tests.support.paths import EXPORTS
 
@@ -51,8 +51,7 @@ def facts_of(manifest: dict[str, Any]) -> dict[str, Any]:
 def sources_of(folder: Path) -> Sequence[ExportGraph]:
     """Return the graphs that the recipe of an export produces, without its weights."""
     manifest = json.loads((folder / "manifest.json").read_text())
-    task = task_of(from_stored(manifest["training"]["recipe"]))
-    task.restore(facts_of(manifest))
+    task = task_of(from_stored(manifest["training"]["recipe"]), facts_of(manifest))
     model = task.build().eval()
     with torch.no_grad():
         for tensor in (*model.parameters(), *model.buffers()):

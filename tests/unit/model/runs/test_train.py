@@ -13,12 +13,13 @@ import torch
 from matplotlib import image
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from model.config.recipes import find_recipe, load_recipe
 from model.config.run import RunConfig
 from model.tasks import rows, task_of
-from model.tasks.classification import Classification
+from model.tasks.classification import ByteLearner, ClassificationTask
+from model.tasks.forecasting import WindowLearner
 from model.training import checkpoint
 from model.training.checkpoint import Progress
+from model.training.learner import TaskLearner
 from tests.support.commands import call
 from tests.support.disk import full_beyond
 
@@ -32,6 +33,7 @@ SETTINGS = [
 ]
 STEPS = 9
 RUN = "synthetic-seed0"
+LEARNERS: dict[str, type[TaskLearner]] = {"synthetic": ByteLearner, "synthetic-series": WindowLearner}
 FILES = ["best.pt", "last.pt", "learning_curve.png", "metrics.jsonl"]
 
 
@@ -100,14 +102,14 @@ class Countdown:
 
 @contextmanager
 def before_batch(patch: pytest.MonkeyPatch, n: int) -> Iterator[None]:
-    original, countdown = Classification.batches, Countdown(n)
+    original, countdown = ByteLearner.batches, Countdown(n)
 
-    def batches(task: Classification, epoch: int) -> Iterator[Any]:
-        for batch in original(task, epoch):
+    def batches(learner: ByteLearner, epoch: int) -> Iterator[Any]:
+        for batch in original(learner, epoch):
             countdown()
             yield batch
 
-    patch.setattr(Classification, "batches", batches)
+    patch.setattr(ByteLearner, "batches", batches)
     yield
 
 
@@ -271,11 +273,12 @@ def test_best_checkpoint_has_its_recorded_accuracy(uninterrupted: Path) -> None:
     config, progress, facts, state = checkpoint.load(uninterrupted / "best.pt")
     assert facts == {"labels": ["minus", "plus"], "metric": "accuracy"}
     assert progress.best == max(record["validation_accuracy"] for record in metrics(uninterrupted))
-    task = task_of(config)
-    task.load(Path("absent"))
+    task = task_of(config, facts)
+    assert isinstance(task, ClassificationTask)
     classifier = task.build()
     checkpoint.load_weights(classifier, state, uninterrupted / "best.pt")
-    assert task.validate(classifier.eval(), torch.device("cpu")) == progress.best
+    learner = ByteLearner(task, task.load(Path("absent")))
+    assert learner.validate(classifier.eval(), torch.device("cpu")) == progress.best
 
 
 @pytest.mark.parametrize(
@@ -290,15 +293,14 @@ def test_best_checkpoint_has_its_recorded_accuracy(uninterrupted: Path) -> None:
 def test_best_checkpoint_is_the_first_of_the_best_epochs(
     recipe: str, values: list[float], best: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = task_of(load_recipe(find_recipe(recipe)))
-    left = iter(values)
-    monkeypatch.setattr(type(task), "validate", lambda *_: next(left))
+    left, learner = iter(values), LEARNERS[recipe]
+    monkeypatch.setattr(learner, "validate", lambda *_: next(left))
     settings = ["training.epochs=4", "training.examples_per_epoch=16", "training.warmup_steps=0"]
     assert train(tmp_path, recipe=recipe, settings=settings) == 0
     _, progress, _, _ = checkpoint.load(tmp_path / f"{recipe}-seed0" / "best.pt")
     assert list(left) == []
     assert (progress.epoch, len(progress.history)) == (best, best)
-    assert progress.best == values[best if task.validates_initial_model else best - 1]
+    assert progress.best == values[best if learner.validates_initial_model else best - 1]
 
 
 @pytest.mark.parametrize(
@@ -321,17 +323,18 @@ def test_training_stops_when_patience_is_exhausted(
     recipe: str, patience: int, values: list[float], epochs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first value of a series belongs to the initial model, which is no epoch."""
-    task = task_of(load_recipe(find_recipe(recipe)))
-    left = iter(values)
-    monkeypatch.setattr(type(task), "validate", lambda *_: next(left))
+    left, learner = iter(values), LEARNERS[recipe]
+    monkeypatch.setattr(learner, "validate", lambda *_: next(left))
     settings = ["training.epochs=6", "training.examples_per_epoch=16", "training.warmup_steps=0"]
     settings.append(f"training.patience={patience}")
     assert train(tmp_path, recipe=recipe, settings=settings) == 0
     assert list(left) == []
     folder = tmp_path / f"{recipe}-seed0"
-    history = [record[f"validation_{task.metric}"] for record in metrics(folder)]
+    history = [
+        record["validation_mse_to_linear" if learner.is_error else "validation_accuracy"] for record in metrics(folder)
+    ]
     assert history == values[-epochs:]
-    assert checkpoint.load(folder / "best.pt")[1].best == (min if task.is_error else max)(values)
+    assert checkpoint.load(folder / "best.pt")[1].best == (min if learner.is_error else max)(values)
     assert train(tmp_path, "--resume", recipe=recipe, settings=settings) == 0
     assert len(metrics(folder)) == epochs
 
