@@ -16,7 +16,7 @@ from benchmarks.lib.record import Data, Record
 from benchmarks.lib.table import table
 from model.config.data import PairsConfig
 from model.data.pairs import load_pairs
-from model.tasks.matching import area_under_roc
+from model.tasks.link import area_under_roc
 
 MAX_BYTES = 4000
 """Maximum bytes read of each paper."""

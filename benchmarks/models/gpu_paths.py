@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from benchmarks.serving.gpu import COMPILED, PATHS
-from model.cli.export import eager, write_graph
 from model.config.encoder import EncoderConfig
+from model.export.graphs import eager, write_graph
 from model.nn.classifier import ByteClassifier
-from model.tasks.graphs import ExportGraph
-from model.tasks.graphs import golden_documents
+from model.tasks.graphs import ExportGraph, golden_documents
 
 Array = NDArray[Any]
 Run = Callable[[Array, Array], Array]

@@ -17,12 +17,12 @@ import torch
 from torch import nn
 
 from artifact.manifest import ClassifierManifest, read_manifest
-from model.cli.export import onnx_program
+from model.export.graphs import onnx_program
 from model.nn.classifier import WordClassifier
 from model.nn.matcher import Matcher
-from model.tasks.graphs import ExportGraph
-from model.tasks.classification import NGRAMS
 from model.runs.load import task_of_export
+from model.tasks.graphs import ExportGraph
+from model.tasks.words import NGRAMS
 
 WORDS, VOCABULARY, NGRAM_VIEW, TOKENS = "word finder", "vocabulary look-ups", "n-gram view", "token means"
 EMBEDDING, SMOOTHER, SKELETON, MLP = "embedding", "smoother", "skeleton attention", "MLP"
@@ -70,7 +70,7 @@ def build(folder: Path) -> ExportGraph:
     manifest = read_manifest(folder)
     task = task_of_export(manifest, folder)
     if isinstance(manifest, ClassifierManifest) and manifest.training.ngram_view is not None:
-        task.facts[NGRAMS] = manifest.training.ngram_view
+        task = task.knowing(**{NGRAMS: manifest.training.ngram_view})
     torch.manual_seed(0)
     model: nn.Module = task.build().eval()
     if isinstance(model, WordClassifier):

@@ -53,11 +53,10 @@ from benchmarks.models.graph_parts import (
     file_nodes,
 )
 from model.config.encoder import EncoderConfig
-from model.data.documents import load_test
+from model.data.documents import load_documents
 from model.nn.classifier import ByteClassifier
-from model.tasks.graphs import ExportGraph
-from model.tasks.graphs import golden_documents
 from model.runs.load import task_of_export
+from model.tasks.graphs import ExportGraph, golden_documents
 
 PAPER = "paper's"
 CASES = (
@@ -143,7 +142,7 @@ def documents_of(name: str, data_dir: Path) -> bytes:
     manifest = read_manifest(folder)
     assert isinstance(manifest, ClassifierManifest)
     config = task_of_export(manifest, folder).config.data
-    return b"\n".join(load_test(config, data_dir, list(manifest.labels)).texts[:1000])
+    return b"\n".join(load_documents(config, data_dir).test.texts[:1000])
 
 
 def batch(name: str, texts: Mapping[str, bytes], length: int, rows: int) -> Inputs:

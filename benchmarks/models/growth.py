@@ -85,7 +85,7 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
     """Seconds of each round of each length, of each number of rows, and on one and two threads."""
     torch.set_num_threads(1)
     config = DocumentsConfig(name="scotus")
-    test = load_test(config, args.data_dir, load_training(config, args.data_dir).labels)
+    test = load_documents(config, args.data_dir).test
     text = b"\n".join(test.texts)[: LENGTHS[-1]]
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})  # before thread pools are created

@@ -27,11 +27,10 @@ from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.interleave import interleave, timed
 from benchmarks.lib.record import Data, Record
 from benchmarks.lib.table import table
-from model.cli.export import eager, write_graph
 from model.config.encoder import EncoderConfig
+from model.export.graphs import eager, write_graph
 from model.nn.classifier import ByteClassifier
-from model.tasks.graphs import ExportGraph, module_functions
-from model.tasks.graphs import golden_documents
+from model.tasks.graphs import ExportGraph, golden_documents, module_functions
 
 WARM_UP = 5
 """Warm-up rounds: `torch.compile` compiles in the first, TorchScript optimises in the next ones."""

@@ -28,11 +28,12 @@ from benchmarks.lib.table import table
 from benchmarks.models.runs import fingerprint, train
 from model.config.data import DocumentsConfig
 from model.data.documents import load_documents
-from model.tasks.graphs import module_functions
-from model.tasks.classification import NGRAMS as CHOICE
-from model.tasks.classification import Classification
-from model.tasks.regression import regressions
+from model.data.own import Files
 from model.runs.load import load_trained
+from model.tasks.graphs import module_functions
+from model.tasks.regression import regressions
+from model.tasks.words import NGRAMS as CHOICE
+from model.tasks.words import WordTask
 
 NAME = "long_documents"
 RECIPES = {"scotus": "scotus", "un-debate": "un-debate", "un-debate-country": "un-debate"}
@@ -75,8 +76,8 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 def tfidf(name: str, part: str, data_dir: Path) -> Data:
     """Fit TF-IDF and logistic regression on a part of each document; choose C on validation, evaluate on test."""
     config = DocumentsConfig.model_validate({"name": name})
-    data = load_training(config, data_dir)
-    splits = [data.train, data.validation, load_test(config, data_dir, data.labels)]
+    data = load_documents(config, data_dir)
+    splits = [data.train, data.validation, data.test]
     started = time.perf_counter()
     rows = [[parts_of(text, part) for text in tqdm(split.texts, leave=False)] for split in splits]
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, min_df=2)
@@ -123,18 +124,13 @@ def overrides(name: str, part: str) -> tuple[str, ...]:
 def ngrams(name: str, part: str, args: argparse.Namespace) -> Data:
     """Train the recipe, or find its run, and evaluate it."""
     folder = train(RECIPES[name], (*overrides(name, part), "seed=0"), args.runs / f"{name}-{part}", args.data_dir)
-    best = load_trained(folder, args.data_dir)
-    task, config = best.task, best.config.data
-    assert isinstance(task, Classification)
-    assert isinstance(config, DocumentsConfig)
-    run = module_functions(task.graphs(best.model), torch.device("cpu"))[0]
-    splits = (
-        load_training(config, args.data_dir).validation,
-        load_test(config, args.data_dir, task.facts["labels"]),
-    )
+    best = load_trained(folder, Files(args.data_dir))
+    task = best.task
+    assert isinstance(task, WordTask)
+    function = module_functions(best.finished.graphs, torch.device("cpu"))[0]
     validation, test = (
-        np.array([windows.mean(0).argmax() for windows in task.logits(run, documents)]) == np.array(documents.labels)
-        for documents in splits
+        task.document_logits(function, documents.texts).argmax(1) == np.array(documents.labels)
+        for documents in (best.data.validation, best.data.test)
     )
     return {
         "strength": task.facts[CHOICE]["strength"],

@@ -76,11 +76,10 @@ SETS: dict[str, Callable[[Path], Splits]] = {
 
 
 def _known(config: DocumentsConfig, data_dir: Path) -> Splits:
-    data = load_training(config, data_dir)
-    test = load_test(config, data_dir, data.labels)
+    data = load_documents(config, data_dir)
     parts = (
         [(text.decode(), data.labels[label]) for text, label in zip(part.texts, part.labels, strict=True)]
-        for part in (data.train, data.validation, test)
+        for part in (data.train, data.validation, data.test)
     )
     train, validation, tested = parts
     return Splits(train + validation, tested)

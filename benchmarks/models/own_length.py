@@ -23,8 +23,9 @@ from benchmarks.models.long_documents import correct, digits
 from benchmarks.models.ready import load
 from benchmarks.models.runs import run_command
 from model.data import long_documents
-from model.data.documents import load_test
-from model.tasks.classification import Classification
+from model.data.lines import TRAIN_VALIDATION_TEST
+from model.data.own import Files
+from model.tasks.classification import ClassificationTask
 
 NAME = "own_length"
 SETS = {
@@ -61,7 +62,7 @@ def measure_length(name: str, length: int, runs: Path, data_dir: Path) -> Data:
     folder.mkdir(parents=True)
     file, source = folder / "documents.jsonl", SETS[name]
     with file.open("w") as stream:
-        for split in long_documents.SPLITS.values():
+        for split in TRAIN_VALIDATION_TEST.values():
             for text, label, group in source.read(data_dir, split):
                 row = {"text": text.decode(), "label": source.labels[label], "split": split, "group": group}
                 stream.write(json.dumps(row) + "\n")
@@ -82,10 +83,10 @@ def measure_length(name: str, length: int, runs: Path, data_dir: Path) -> Data:
 
 def right_answers(run: Path, file: Path) -> str:
     """Whether each test document is classified correctly: a 1 or a 0."""
-    task, functions = load(run, file)
-    assert isinstance(task, Classification)
-    documents = load_test(task.config.data, file, task.facts["labels"])
-    answers = np.array([rows.mean(0).argmax() for rows in task.logits(functions[0], documents)])
+    found, functions = load(run, Files(data=file))
+    assert isinstance(found.task, ClassificationTask)
+    documents = found.data.test
+    answers = found.task.document_logits(functions[0], documents.texts).argmax(1)
     return digits(answers == np.array(documents.labels))
 
 

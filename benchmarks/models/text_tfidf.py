@@ -55,13 +55,13 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 def measure_set(name: SetName, data_dir: Path) -> Data:
     """Choose the regularisation, fit and evaluate."""
     config = DocumentsConfig(name=name)
-    data = load_training(config, data_dir)
+    data = load_documents(config, data_dir)
     scores = {
         strength: fit(strength, data.train.texts, data.train.labels)(data.validation.texts, data.validation.labels)
         for strength in tqdm(STRENGTHS, desc=name, unit="fit")
     }
     chosen = max(scores, key=lambda strength: scores[strength])
-    test = load_test(config, data_dir, data.labels)
+    test = data.test
     started = time.perf_counter()
     accuracy_of = fit(chosen, data.train.texts + data.validation.texts, data.train.labels + data.validation.labels)
     seconds = time.perf_counter() - started

@@ -33,7 +33,7 @@ from model.nn.attention.kernelized import gaussian_kernel
 from model.nn.attention.s3 import Smoother
 from model.nn.attention.skyformer import solve_regularised
 from model.nn.classifier import ByteClassifier
-from model.tasks.classification import Classification
+from model.tasks.classification import ByteLearner, ClassificationTask
 
 STEPS = 100
 """Training steps of the trained model, as in the S3Attention paper's Table 14."""
@@ -57,7 +57,7 @@ PUBLISHED_INCOHERENCE = {
 class Models:
     """A classifier before and after training, and held-out documents."""
 
-    task: Classification
+    learner: ByteLearner
     new: ByteClassifier
     trained: ByteClassifier
     documents: Tensor
@@ -85,32 +85,27 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
     }
 
 
-def prepare(
-    data_dir: Path, *overrides: str, like: Classification | None = None
-) -> tuple[Classification, ByteClassifier]:
-    """Task and untrained model of the recipe `lra-text`; `like` is a task whose documents are used again."""
+def prepare(data_dir: Path, *overrides: str, like: ByteLearner | None = None) -> tuple[ByteLearner, ByteClassifier]:
+    """What the recipe `lra-text` learns from, and its untrained model; `like` has documents that are used again."""
     recipe = load_recipe(find_recipe("lra-text"), list(overrides))
     assert isinstance(recipe, ClassificationRun)
-    task = Classification(recipe)
-    if like:
-        task.data = like.data
-        task.restore(like.facts)
-    else:
-        task.load(data_dir)
+    task = ClassificationTask(recipe)
+    data = like.data if like else task.load(data_dir)
+    learner = task.learned(data).learner(data)
     torch.manual_seed(recipe.seed)
-    model = task.build()
+    model = learner.build()
     assert isinstance(model, ByteClassifier)
-    task.initialise(model, torch.device("cpu"))
-    return task, model
+    learner.initialise(model, torch.device("cpu"))
+    return learner, model
 
 
-def steps(task: Classification, model: ByteClassifier, count: int, name: str) -> Iterator[int]:
+def steps(learner: ByteLearner, model: ByteClassifier, count: int, name: str) -> Iterator[int]:
     """Train the model; yield the number of each step when it is done."""
-    training = task.config.training
+    training = learner.task.config.training
     optimiser = torch.optim.AdamW(model.parameters(), training.learning_rate, weight_decay=training.weight_decay)
-    batches = (batch for epoch in range(count) for batch in task.batches(epoch))
+    batches = (batch for epoch in range(count) for batch in learner.batches(epoch))
     for number in tqdm(range(1, count + 1), name, unit="step"):
-        loss = task.loss(model.train(), next(batches))
+        loss = learner.loss(model.train(), next(batches))
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), training.max_grad_norm)
@@ -120,18 +115,19 @@ def steps(task: Classification, model: ByteClassifier, count: int, name: str) ->
 
 def models(args: argparse.Namespace, attention: str, *overrides: str) -> Models:
     """Create a model and a copy of it, and train the copy for STEPS steps."""
-    task, new = prepare(args.data_dir, f"model.encoder.attention={attention}", *overrides)
+    learner, new = prepare(args.data_dir, f"model.encoder.attention={attention}", *overrides)
     trained = copy.deepcopy(new)
-    for _ in steps(task, trained, STEPS, attention):
+    for _ in steps(learner, trained, STEPS, attention):
         pass
-    documents, lengths = long_documents(task, args.documents)
-    return Models(task, new.eval(), trained.eval(), documents, lengths)
+    documents, lengths = long_documents(learner, args.documents)
+    return Models(learner, new.eval(), trained.eval(), documents, lengths)
 
 
-def long_documents(task: Classification, count: int) -> tuple[Tensor, Tensor]:
+def long_documents(learner: ByteLearner, count: int) -> tuple[Tensor, Tensor]:
     """The first validation documents that fill the model, cut to its length: (count, N) bytes and their lengths."""
-    long = [text[: task.length] for text in task.data.validation.texts if len(text) >= task.length]
-    documents, lengths = pad_rows(long[:count], task.length)
+    length = learner.task.length
+    long = [text[:length] for text in learner.data.validation.texts if len(text) >= length]
+    documents, lengths = pad_rows(long[:count], length)
     return torch.from_numpy(documents), torch.from_numpy(lengths)
 
 

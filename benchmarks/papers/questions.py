@@ -23,8 +23,8 @@ from benchmarks.papers.claims import prepare, steps
 from model.data.documents import LabelledDocuments
 from model.nn.attention.s3 import SkeletonAttention
 from model.nn.classifier import ByteClassifier
+from model.tasks.classification import ByteLearner
 from model.tasks.graphs import module_functions
-from model.tasks.classification import Classification
 
 LENGTH = 256
 RECIPE = ("model.encoder.mode=paper-masked", f"model.encoder.seq_len={LENGTH}")
@@ -53,19 +53,19 @@ def options(parser: argparse.ArgumentParser) -> None:
 def measure(args: argparse.Namespace) -> Iterator[Data]:
     """Train the runs of both questions."""
     found: Data = {"sampling": [], "kernel": []}
-    task, _ = prepare(args.data_dir, *RECIPE)
-    validation = cut(task.data.validation)
+    learner, _ = prepare(args.data_dir, *RECIPE)
+    validation = cut(learner.data.validation)
     for seed in range(args.seeds):
         for name, changes in KERNELS.items():
-            own, model = prepare(args.data_dir, *RECIPE, *changes, f"seed={seed}", like=task)
-            own.data = replace(own.data, train=few(task.data.train, seed))
+            own, model = prepare(args.data_dir, *RECIPE, *changes, f"seed={seed}", like=learner)
+            own = replace(own, data=replace(own.data, train=few(learner.data.train, seed)))
             train(own, model, FEW_STEPS, f"{name}, seed {seed}")
             run = {"train": scores(own, model, cut(own.data.train)), "validation": scores(own, model, validation)}
             found["kernel"].append({"row": name, "seed": seed, **run})
             yield found
     for seed, sampling_seed in CASES:
         overrides = (*RECIPE, f"seed={seed}", f"model.encoder.sampling_seed={sampling_seed}")
-        own, model = prepare(args.data_dir, *overrides, like=task)
+        own, model = prepare(args.data_dir, *overrides, like=learner)
         train(own, model, args.steps, f"seed {seed}, sampling_seed {sampling_seed}")
         accuracy = scores(own, model, validation)[0]
         again = []
@@ -76,28 +76,29 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
         yield found
 
 
-def train(task: Classification, model: ByteClassifier, count: int, name: str) -> None:
+def train(learner: ByteLearner, model: ByteClassifier, count: int, name: str) -> None:
     """Train for `count` steps."""
-    for _ in steps(task, model, count, name):
+    for _ in steps(learner, model, count, name):
         pass
     model.eval()
 
 
-def cut(documents: Documents) -> Documents:
+def cut(documents: LabelledDocuments) -> LabelledDocuments:
     """The first LENGTH bytes of each document."""
-    return Documents([text[:LENGTH] for text in documents.texts], documents.labels)
+    return LabelledDocuments([text[:LENGTH] for text in documents.texts], documents.labels)
 
 
-def few(documents: Documents, seed: int) -> Documents:
+def few(documents: LabelledDocuments, seed: int) -> LabelledDocuments:
     """A random sample of FEW documents."""
     chosen = random.Random(seed).sample(range(len(documents)), FEW)
-    return Documents([documents.texts[i] for i in chosen], [documents.labels[i] for i in chosen])
+    return LabelledDocuments([documents.texts[i] for i in chosen], [documents.labels[i] for i in chosen])
 
 
-def scores(task: Classification, model: ByteClassifier, documents: Documents) -> tuple[float, float]:
+def scores(learner: ByteLearner, model: ByteClassifier, documents: LabelledDocuments) -> tuple[float, float]:
     """Accuracy and cross-entropy."""
-    runs = module_functions(task.graphs(model), torch.device("cpu"))
-    logits, labels = np.stack([rows[0] for rows in task.logits(runs[0], documents)]), np.array(documents.labels)
+    (function,) = module_functions(learner.task.graphs(model), torch.device("cpu"))
+    rows, labels = learner.task.logits(function, documents.texts), np.array(documents.labels)
+    logits = np.stack([windows[0] for windows in rows])
     right = softmax(logits)[np.arange(len(labels)), labels]
     return float((logits.argmax(1) == labels).mean()), float(-np.log(right).mean())
 

@@ -26,10 +26,11 @@ from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import mean_and_deviation, table
 from benchmarks.models.runs import Overrides, fingerprint, train
-from model.data.documents import LabelledDocuments, load_test
-from model.tasks import task_of
+from model.data.documents import LabelledDocuments
+from model.data.own import Files
+from model.runs.load import load_trained
+from model.tasks.classification import ClassificationTask
 from model.tasks.graphs import module_functions
-from model.tasks.classification import Classification
 from model.training import checkpoint
 from model.training.device import choose_device
 
@@ -303,25 +304,19 @@ def accuracy_of(
     folder: Path, data_dir: Path, change: Callable[[bytes], bytes] = bytes, most: int | None = MAX_TEXTS
 ) -> float:
     """Test accuracy of a run; a classifier is evaluated on at most `most` test documents, transformed by `change`."""
-    config, _, facts, state = checkpoint.load(folder / "best.pt")
-    task = task_of(config)
-    task.restore(facts)
-    model = task.build()
-    checkpoint.load_weights(model, state, folder / "best.pt")
-    if not isinstance(task, Classification):  # dividing logits by a temperature does not change the largest
-        task.finish(model, data_dir)
-    runs = module_functions(task.graphs(model), choose_device("auto"))
-    if not isinstance(task, Classification):
-        (result,) = (result for result in task.measure(runs, data_dir) if result.metric == "accuracy")
+    best = load_trained(folder, Files(data_dir))
+    task, functions = best.task, module_functions(best.finished.graphs, choose_device("auto"))
+    if not isinstance(task, ClassificationTask):
+        results = task.measure(functions, best.data).results
+        (result,) = (result for result in results if result.metric == "accuracy")
         return float(result.value)
-    sample = sample_of(load_test(task.config.data, data_dir, facts["labels"]), task.length, most)
-    sample = Documents([change(text) for text in sample.texts], sample.labels)
-    answers = [int(rows[0].argmax()) for rows in task.logits(runs[0], sample)]
+    sample = sample_of(best.data.test, task.length, most)
+    answers = [int(rows[0].argmax()) for rows in task.logits(functions[0], [change(text) for text in sample.texts])]
     return float(np.mean(np.array(answers) == sample.labels))
 
 
-def sample_of(documents: Documents, length: int, most: int | None = MAX_TEXTS) -> Documents:
+def sample_of(documents: LabelledDocuments, length: int, most: int | None = MAX_TEXTS) -> LabelledDocuments:
     """The first `length` bytes of the test documents, or of a sample of `most`, always the same ones."""
     count = len(documents)
     chosen = random.Random(0).sample(range(count), min(most or count, count))
-    return Documents([documents.texts[i][:length] for i in chosen], [documents.labels[i] for i in chosen])
+    return LabelledDocuments([documents.texts[i][:length] for i in chosen], [documents.labels[i] for i in chosen])

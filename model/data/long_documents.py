@@ -1,7 +1,6 @@
 """Long documents: US Supreme Court oral arguments by issue area, UN General Debate speeches by region."""
 
-from model.data.lines import TRAIN_VALIDATION_TEST as SPLITS
-from model.data.lines import LabelledLines
+from model.data.lines import TRAIN_VALIDATION_TEST, LabelledLines
 
 SCOTUS = LabelledLines(
     file="scotus-oral-arguments.jsonl.xz",
@@ -11,7 +10,7 @@ SCOTUS = LabelledLines(
     ],
     terms="US Supreme Court oral arguments (Oyez): CC BY-NC 4.0, non-commercial. Issue areas of the Supreme Court "
     "Database, 2024 release 01 (H. Spaeth, L. Epstein et al.): non-commercial.",
-    splits=SPLITS,
+    splits=TRAIN_VALIDATION_TEST,
     group_key="term",
     non_commercial=True,
 )
@@ -26,5 +25,5 @@ _UN_TERMS = (
     "United Nations General Debate Corpus (S. Jankin, A. Baturo, N. Dasandi, Harvard Dataverse 10.7910/DVN/0TJX8Y): "
     "CC0; authors ask for citation."
 )
-UN_DEBATE = LabelledLines(_UN_FILE, _UN_LABELS, _UN_TERMS, SPLITS, group_key="year")
-UN_DEBATE_COUNTRY = LabelledLines(_UN_FILE, _UN_LABELS, _UN_TERMS, SPLITS, "split_country", "country")
+UN_DEBATE = LabelledLines(_UN_FILE, _UN_LABELS, _UN_TERMS, TRAIN_VALIDATION_TEST, group_key="year")
+UN_DEBATE_COUNTRY = LabelledLines(_UN_FILE, _UN_LABELS, _UN_TERMS, TRAIN_VALIDATION_TEST, "split_country", "country")

@@ -11,7 +11,7 @@ from tests.support import commands
 from tests.support.offline import document
 from tests.support.server import Server
 from tests.support.stretches import check_stretches
-from tests.unit.model.cli.test_export_words import NGRAM_VIEW, RECIPE
+from tests.unit.model.export.test_export_words import NGRAM_VIEW, RECIPE
 
 TEXT = {"content-type": "text/plain"}
 NAME = "tiny"

@@ -169,8 +169,7 @@ def test_files_of_a_training_fit_into_16_mib(program: str, column: str, row: str
     """Weights and optimiser of the last epoch, and weights of the best one."""
     study = {lra.BENCHMARK.program: lra.STUDY, lra_rates.BENCHMARK.program: lra_rates.STUDY}[program]
     config = load_recipe(find_recipe(study.columns[column]), list(study.overrides("gpu", column, row)))
-    task = task_of(config)
-    task.restore({"labels": list("0123456789")})
+    task = task_of(config, {"labels": list("0123456789")})
     model = task.build()
     optimiser = torch.optim.AdamW(model.parameters())
     for parameter in model.parameters():

@@ -25,8 +25,8 @@ from artifact.tables.reading import Field
 from artifact.tables.table import BadRow
 from model.config.data import SeriesConfig
 from model.data import own
-from model.data.own import Columns
-from model.data.series import Regular, read_own
+from model.data.own import TextColumns
+from model.data.series import Regular, read_own_series
 from model.errors import UserError
 from service.offline.files import read_inputs
 from service.offline.inputs import read_parts
@@ -94,10 +94,10 @@ def columnar(draw: st.DrawFn) -> tuple[str, bytes]:
     return "a.parquet", target.getvalue()
 
 
-def trained(path: Path, columns: Columns) -> tuple[list[tuple[str, bytes]], str]:
+def trained(path: Path, columns: TextColumns) -> tuple[list[tuple[str, bytes]], str]:
     """Places and texts that training reads, and its error."""
     try:
-        return [(row.place, row.texts[0]) for row in own.read(path, columns)], ""
+        return [(row.place, row.texts[0]) for row in own.read(path, columns).rows], ""
     except UserError as error:
         return [], str(error)
 
@@ -130,7 +130,7 @@ def test_any_table_is_read_alike(tmp_path: Path, file: tuple[str, bytes]) -> Non
     name, content = file
     path = tmp_path / name
     path.write_bytes(content)
-    texts, error = trained(path, Columns(("text",)))
+    texts, error = trained(path, TextColumns(("text",)))
     rows, stop = predicted(path)
     parts, stopped = batched(path)
     assert stop == stopped
@@ -149,7 +149,7 @@ def test_labels_do_not_change_which_rows_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('text,label\n"a\nb",x\n,y\nNA,z\nc,\n"d ""e""",NA\n')
     expected = [(f"{path}:2", b"a\nb"), (f"{path}:6", b"c"), (f"{path}:7", b'd "e"')]
-    assert trained(path, Columns(("text",), "label")) == (expected, "")
+    assert trained(path, TextColumns(("text",), "label")) == (expected, "")
     assert [(place, row[0]) for place, row in predicted(path)[0] if row[0] is not None] == expected
 
 
@@ -158,7 +158,7 @@ def test_quotes_in_tsv_lose_no_row(tmp_path: Path, count: int) -> None:
     path = tmp_path / "a.tsv"
     starts = ['"begins with a quote', 'has a "word" in it', 'ends with a quote"', "plain"]
     path.write_text("text\tlabel\n" + "".join(f"{starts[i % 4]} {i}\t{'xy'[i % 2]}\n" for i in range(count)))
-    texts, error = trained(path, Columns(("text",), "label"))
+    texts, error = trained(path, TextColumns(("text",), "label"))
     assert (len(texts), error) == (count, "")
     assert [(place, row[0]) for place, row in predicted(path)[0]] == texts
 
@@ -241,7 +241,7 @@ def _disturb(draw: st.DrawFn, rows: list[tuple[object, int]]) -> None:
 def trained_series(path: Path, layout: Layout) -> tuple[Regular | None, str]:
     """What training reads, and its error."""
     try:
-        return read_own(path, SeriesConfig(name="csv", fill=True, **asdict(layout))), ""
+        return read_own_series(path, SeriesConfig(name="csv", fill=True, **asdict(layout))), ""
     except UserError as error:
         return None, str(error)
 

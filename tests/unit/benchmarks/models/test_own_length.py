@@ -5,7 +5,8 @@ import lzma
 from pathlib import Path
 
 from benchmarks.models import own_length
-from model.data.long_documents import SCOTUS, SPLITS
+from model.data.lines import TRAIN_VALIDATION_TEST
+from model.data.long_documents import SCOTUS
 from tests.support.records import expect_in_report, made_up
 
 WORDS = {0: "police arrest", 5: "state powers"}
@@ -21,7 +22,7 @@ def write_arguments(folder: Path) -> None:
             "label": (label := 5 * (number % 4 == 0)),
             "text": f"Argument {number} of {split} about {WORDS[label]}. ",
         }
-        for place, split in enumerate(SPLITS)
+        for place, split in enumerate(TRAIN_VALIDATION_TEST)
         for number in range(24)
     ]
     (folder / SCOTUS.file).write_bytes(lzma.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))

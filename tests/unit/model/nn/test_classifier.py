@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-import model.cli.export
+import model.export.graphs
 from model.config.encoder import EncoderConfig
 from model.nn.classifier import ByteClassifier
 from model.tasks.graphs import ExportGraph, golden_documents
@@ -145,7 +145,8 @@ def test_backends_agree(config: EncoderConfig, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model_ = ByteClassifier(changed(config, num_layers=1), 3).eval()
     source = ExportGraph("model", model_, golden_documents(config.seq_len), ("logits",), (config.seq_len,))
-    output = model.cli.export.eager(source)
+    output = model.export.graphs.eager(source)
     with warnings.catch_warnings():
-        graph = model.cli.export.write_graph(source, output, tmp_path)
-    model.cli.export.check_agreement(graph, tmp_path, *model.cli.export.fitting(source.golden, output, config.seq_len))
+        graph = model.export.graphs.write_graph(source, output, tmp_path)
+    fitting = model.export.graphs.fitting(source.golden, output, config.seq_len)
+    model.export.graphs.check_agreement(graph, tmp_path, *fitting)

@@ -5,7 +5,7 @@ import pytest
 
 from model.tasks import tfidf
 from model.tasks.classification import accuracy
-from model.tasks.matching import area_under_roc
+from model.tasks.link import area_under_roc
 from model.tasks.tfidf import best_threshold, fit_classifier, fit_matcher, note, value_of
 
 TEXTS = [f"{word} {word} number" for word in ("tea", "rail") for _ in range(6)]

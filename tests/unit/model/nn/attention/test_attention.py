@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-import model.cli.export
+import model.export.graphs
 from model.config.attentions import OPTIONS as OPTION_CLASSES
 from model.config.encoder import EncoderConfig
 from model.nn.attention import ATTENTIONS, create_attention
@@ -152,11 +152,12 @@ def test_backends_agree(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     classifier = ByteClassifier(config, 3).eval()
     source = ExportGraph("model", classifier, golden_documents(512), ("logits",), (256, 512))
-    output = model.cli.export.eager(source)
+    output = model.export.graphs.eager(source)
     with warnings.catch_warnings():
-        graph = model.cli.export.write_graph(source, output, tmp_path)
+        graph = model.export.graphs.write_graph(source, output, tmp_path)
     for bucket in source.buckets:
-        model.cli.export.check_agreement(graph, tmp_path, *model.cli.export.fitting(source.golden, output, bucket))
+        fitting = model.export.graphs.fitting(source.golden, output, bucket)
+        model.export.graphs.check_agreement(graph, tmp_path, *fitting)
     assert "DFT" not in {node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node}
 
 
