@@ -5,7 +5,7 @@ from pathlib import Path
 
 from model.cli.arguments import add_shared_arguments, files_of
 from model.cli.results import print_results
-from model.runs.evaluate import evaluate
+from model.runs.evaluate import EvaluationRequest, evaluate
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Evaluate a run or an export; print a table. Raises: BadExport, UserError."""
     out = Path(args.out) if args.out else None
-    found = evaluate(Path(args.folder), files_of(args), args.device, args.precision, out)
+    request = EvaluationRequest(Path(args.folder), files_of(args), args.device, args.precision, out)
+    found = evaluate(request)
     if found.source:
         print(found.source)
     print_results(found.results, found.notes, found.stated)

@@ -3,13 +3,10 @@
 import argparse
 from pathlib import Path
 
-from artifact.defaults import DEFAULTS, add_default
-from artifact.manifest import ClassifierManifest
+from artifact.defaults import DEFAULTS
 from model.cli.arguments import add_held_out_arguments, add_shared_arguments, files_of
 from model.cli.results import print_results
-from model.export.export import export_run
-from model.runs.load import find_run, unfinished
-from model.training.plot import plot_reliability
+from model.export.export import ExportRequest, export_run
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,18 +25,19 @@ def run(args: argparse.Namespace) -> Path:
 
     Raises: UserError, BadExport, ExportMismatch.
     """
-    run_folder, out = find_run(Path(args.run_folder)), Path(args.out)
-    exported = export_run(run_folder, files_of(args), out, args.device, has_float16=args.float16)
+    request = ExportRequest(
+        Path(args.run_folder), files_of(args), Path(args.out), args.device, has_float16=args.float16
+    )
+    exported = export_run(request)
     manifest = exported.manifest
     print_results(manifest.results, exported.notes)
     if manifest.float16 is not None:
         print("in float16:")
         print_results(manifest.float16.results)
     print(f"exported {exported.folder}")
-    if warning := unfinished(run_folder):
-        print(warning)
-    if isinstance(manifest, ClassifierManifest):
-        plot_reliability(manifest.reliability, run_folder / "reliability.png")
-    if add_default(out, manifest.task, manifest.name):
-        print(f"{out / DEFAULTS}: {manifest.name} is the default model for requests without a model name")
+    if exported.warning:
+        print(exported.warning)
+    if exported.is_default:
+        place = request.out / DEFAULTS
+        print(f"{place}: {manifest.name} is the default model for requests without a model name")
     return exported.folder

@@ -15,11 +15,13 @@ import torch
 from pydantic import ValidationError
 
 from artifact.backends.base import Device, output_error
+from artifact.defaults import add_default
 from artifact.manifest import (
     MANIFEST,
     MAX_TOLERANCE,
     SCHEMA_VERSION,
     ArrayFile,
+    ClassifierManifest,
     Float16,
     Graph,
     Manifest,
@@ -31,10 +33,11 @@ from model.config.schema import explain
 from model.data.own import Files
 from model.errors import ExportMismatch, UserError, writing
 from model.export.graphs import TOLERANCE, check_graph, eager, write_float16, write_graph
-from model.runs.load import Trained, load_trained
+from model.runs.load import Trained, find_run, load_trained, unfinished
 from model.tasks.base import FINGERPRINT, Measurement
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, backend_function, module_functions, write_arrays
 from model.tasks.words import NGRAMS
+from model.training.plot import plot_reliability
 
 FLOAT16_MARGIN = 10
 """The tolerance in float16 is this many times the difference between the golden outputs in float16 and in float32."""
@@ -51,25 +54,39 @@ class Exported:
     manifest: Manifest
     notes: tuple[str, ...]
     """Notes about the measurement."""
+    warning: str
+    """That the run was interrupted; empty if it has ended."""
+    is_default: bool
+    """Whether it has become the default model of its task."""
 
 
-def export_run(run_folder: Path, files: Files, out: Path, device: Device, *, has_float16: bool) -> Exported:
+@dataclass(frozen=True)
+class ExportRequest:
+    """What to export, and where to."""
+
+    run: Path
+    """Folder of the run, as for `find_run`."""
+    files: Files
+    """Calibration and test data, as for `load_trained`."""
+    out: Path
+    """Folder of the exports."""
+    device: Device
+    """Device that measures."""
+    has_float16: bool = False
+    """Whether to export encoder blocks also in float16."""
+
+
+def export_run(request: ExportRequest) -> Exported:
     """Export a run's best checkpoint as the next version, to a temporary folder beside the versions that is renamed.
-
-    Args:
-        run_folder: folder of the run.
-        files: calibration and test data, as for `load_trained`.
-        out: folder of the exports.
-        device: device that measures.
-        has_float16: whether to export encoder blocks also in float16.
 
     Raises: UserError, also if user data are missing, the disk is full, or there are no blocks for float16; BadExport if
         a backend cannot load the export; ExportMismatch if the outputs of eager PyTorch, TorchScript and ONNX Runtime
         differ, or those in float16 from those in float32.
 
     """
-    best = load_trained(run_folder, files)
-    versions = out / best.task.config.name
+    run, device, has_float16 = find_run(request.run), request.device, request.has_float16
+    best = load_trained(run, request.files)
+    versions = request.out / best.task.config.name
     versions.mkdir(parents=True, exist_ok=True)
     version = 1 + max((int(p.name) for p in versions.iterdir() if is_version(p)), default=0)
     partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=versions))
@@ -88,7 +105,10 @@ def export_run(run_folder: Path, files: Files, out: Path, device: Device, *, has
         if not any(versions.iterdir()):
             versions.rmdir()
         raise
-    return Exported(folder, manifest, measured.notes)
+    if isinstance(manifest, ClassifierManifest):
+        plot_reliability(manifest.reliability, run / "reliability.png")
+    is_default = add_default(request.out, manifest.task, manifest.name)
+    return Exported(folder, manifest, measured.notes, unfinished(run), is_default)
 
 
 def _write_graphs(sources: Sequence[ExportGraph], folder: Path) -> tuple[list[Graph], Arrays]:

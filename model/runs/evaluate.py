@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
-from artifact.manifest import Result, read_manifest, version_folder
+from artifact.backends.base import Device
+from artifact.manifest import Precision, Result, read_manifest, version_folder
 from model.config.data import OWN
 from model.data.own import Files
 from model.data.own_recipe import name_of
@@ -35,25 +35,33 @@ class Evaluation:
     written: Path = Path()
 
 
-def evaluate(
-    folder: Path,
-    files: Files,
-    device: Literal["auto", "cpu", "cuda"],
-    precision: Literal["float32", "float16"] = "float32",
-    out: Path | None = None,
-) -> Evaluation:
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """What to evaluate, and on what."""
+
+    folder: Path
+    """A run, as for `find_run`, or an export."""
+    files: Files
+    device: Device
+    precision: Precision = "float32"
+    """Precision of an export."""
+    out: Path | None = None
+    """JSON file for the results of an export; None for one in the current folder."""
+
+
+def evaluate(request: EvaluationRequest) -> Evaluation:
     """Evaluate a run's best checkpoint with PyTorch, or an export with the backend that serves it; write JSON.
 
     User data other than that of training is measured whole; of the training data, the test split is measured.
 
     Raises: BadExport if the folder is neither, or the export is damaged; UserError, also if user data are missing.
     """
-    folder = find_run(folder)
+    folder, files, precision = find_run(request.folder), request.files, request.precision
     if (folder / "best.pt").is_file():
         if precision != "float32":
             raise UserError(f"--precision {precision}: {folder} is a run; give the folder of an export")
         best = load_trained(folder, files, may_be_new=True)
-        found = _measure(best, module_functions(best.finished.graphs, choose_device(device)))
+        found = _measure(best, module_functions(best.finished.graphs, choose_device(request.device)))
         name = "evaluation" if best.file is None else f"evaluation-{name_of(best.file, HELD_OUT)}"
         return _written(replace(found, warning=unfinished(folder)), folder / f"{name}.json")
     folder = version_folder(folder)
@@ -61,7 +69,7 @@ def evaluate(
     if manifest.precision != precision:
         raise UserError(f"{folder} was exported without --float16")
     export = load_export(manifest, folder, files)
-    found = _measure(export, [backend_function(graph, folder, device) for graph in manifest.graphs])
+    found = _measure(export, [backend_function(graph, folder, request.device) for graph in manifest.graphs])
     if export.file is not None:
         found = replace(found, notes=(*found.notes, NO_BASELINE))
     elif files.data is not None:
@@ -72,7 +80,7 @@ def evaluate(
         )
         found = replace(found, results=results)
     suffix = "" if precision == "float32" else f"-{precision}"
-    target = out or Path(f"evaluation-{manifest.name}-{manifest.version}{suffix}.json")
+    target = request.out or Path(f"evaluation-{manifest.name}-{manifest.version}{suffix}.json")
     return _written(replace(found, stated=manifest.results), target)
 
 
