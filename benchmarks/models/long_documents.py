@@ -28,7 +28,7 @@ from benchmarks.lib.table import table
 from benchmarks.models.runs import fingerprint, train
 from model.config.data import DocumentsConfig
 from model.data.documents import load_documents
-from model.data.own import Files
+from model.data.own import DataFiles
 from model.runs.load import load_trained
 from model.tasks.graphs import module_functions
 from model.tasks.regression import regressions
@@ -124,7 +124,7 @@ def overrides(name: str, part: str) -> tuple[str, ...]:
 def ngrams(name: str, part: str, args: argparse.Namespace) -> Data:
     """Train the recipe, or find its run, and evaluate it."""
     folder = train(RECIPES[name], (*overrides(name, part), "seed=0"), args.runs / f"{name}-{part}", args.data_dir)
-    best = load_trained(folder, Files(args.data_dir))
+    best = load_trained(folder, DataFiles(args.data_dir))
     task = best.task
     assert isinstance(task, WordTask)
     function = module_functions(best.finished.graphs, torch.device("cpu"))[0]

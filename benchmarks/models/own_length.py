@@ -24,7 +24,7 @@ from benchmarks.models.ready import load
 from benchmarks.models.runs import run_command
 from model.data import long_documents
 from model.data.lines import TRAIN_VALIDATION_TEST
-from model.data.own import Files
+from model.data.own import DataFiles
 from model.tasks.classification import ClassificationTask
 
 NAME = "own_length"
@@ -83,7 +83,7 @@ def measure_length(name: str, length: int, runs: Path, data_dir: Path) -> Data:
 
 def right_answers(run: Path, file: Path) -> str:
     """Whether each test document is classified correctly: a 1 or a 0."""
-    found, functions = load(run, Files(data=file))
+    found, functions = load(run, DataFiles(data=file))
     assert isinstance(found.task, ClassificationTask)
     documents = found.data.test
     answers = found.task.document_logits(functions[0], documents.texts).argmax(1)

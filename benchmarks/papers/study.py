@@ -27,7 +27,7 @@ from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import mean_and_deviation, table
 from benchmarks.models.runs import Overrides, fingerprint, train
 from model.data.documents import LabelledDocuments
-from model.data.own import Files
+from model.data.own import DataFiles
 from model.runs.load import load_trained
 from model.tasks.classification import ClassificationTask
 from model.tasks.graphs import module_functions
@@ -304,7 +304,7 @@ def accuracy_of(
     folder: Path, data_dir: Path, change: Callable[[bytes], bytes] = bytes, most: int | None = MAX_TEXTS
 ) -> float:
     """Test accuracy of a run; a classifier is evaluated on at most `most` test documents, transformed by `change`."""
-    best = load_trained(folder, Files(data_dir))
+    best = load_trained(folder, DataFiles(data_dir))
     task, functions = best.task, module_functions(best.finished.graphs, choose_device("auto"))
     if not isinstance(task, ClassificationTask):
         results = task.measure(functions, best.data).results

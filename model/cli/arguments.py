@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from artifact.encodings import codec_of
-from model.data.own import Files
+from model.data.own import DataFiles
 from model.errors import UserError
 
 
@@ -39,10 +39,10 @@ def add_held_out_arguments(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def files_of(args: argparse.Namespace) -> Files:
+def files_of(args: argparse.Namespace) -> DataFiles:
     """The files of the arguments. Raises: UserError for --validation and --test without --data."""
     validation, test = (getattr(args, name, None) for name in ("validation", "test"))
     if args.data is None and (validation or test):
         raise UserError("--validation and --test need --data, the training file")
     data = None if args.data is None else Path(args.data)
-    return Files(Path(args.data_dir), data, validation, test, getattr(args, "unlabelled", None))
+    return DataFiles(Path(args.data_dir), data, validation, test, getattr(args, "unlabelled", None))

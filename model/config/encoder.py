@@ -8,7 +8,7 @@ from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator, mod
 from model.config.attentions import LONGEST_SEQUENCE, OPTIONS, AttentionName, AttentionOptions
 from model.config.schema import Count, CountOrZero, Dropout, Section, allowed
 
-Options = TypeVar("Options", bound=AttentionOptions)
+_Options = TypeVar("_Options", bound=AttentionOptions)
 
 
 class DropoutConfig(Section):
@@ -30,7 +30,7 @@ class EncoderConfig(Section):
     attention: AttentionName = "s3"
     """Attention layer of the blocks."""
     options: SerializeAsAny[AttentionOptions] = Field(default_factory=AttentionOptions, validate_default=True)
-    """Options of the attention layer (model.config.attentions)."""
+    """_Options of the attention layer (model.config.attentions)."""
     mode: Literal["length-aware", "paper", "paper-masked"] = "length-aware"
     """Treatment of padding. `length-aware`: it never affects the output, and a document may be padded to any length.
     `paper` and `paper-masked`: documents are padded to seq_len. `paper` has no mask, like the paper's listings.
@@ -74,7 +74,7 @@ class EncoderConfig(Section):
         self.options.check(self.seq_len, self.dim, self.num_heads)
         return self
 
-    def options_of(self, kind: type[Options]) -> Options:
+    def options_of(self, kind: type[_Options]) -> _Options:
         """The options as an instance of `kind`."""
         assert isinstance(self.options, kind)
         return self.options

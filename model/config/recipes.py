@@ -18,7 +18,7 @@ RENAMED = {  # former name -> present name
     for attention in ("dba", "kernelized", "linformer", "nystrom", "performer", "skyformer", "softmax")
 }
 
-Table = dict[str, Any]
+_Table = dict[str, Any]
 
 
 def find_recipe(name: str) -> Path:
@@ -74,7 +74,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = (), settings: Mapping[str
         raise UserError(f"{path}: {error}") from None
 
 
-def _read(path: Path) -> Table:
+def _read(path: Path) -> _Table:
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -83,7 +83,7 @@ def _read(path: Path) -> Table:
         raise UserError(f"{path}: {error}") from None
 
 
-def _merge_base(table: Table, path: Path) -> Table:
+def _merge_base(table: _Table, path: Path) -> _Table:
     """Merge `table` into the recipe named by its key `base`; that recipe must not have a base itself."""
     name = table.pop("base")
     if not isinstance(name, str):
@@ -96,7 +96,7 @@ def _merge_base(table: Table, path: Path) -> Table:
     return _merged(base, table)
 
 
-def _merged(base: Table, table: Table) -> Table:
+def _merged(base: _Table, table: _Table) -> _Table:
     """Merge `table` into `base` section by section; values of `table` win."""
     merged = dict(base)
     for key, value in table.items():
@@ -116,7 +116,7 @@ def parse_override(override: str) -> tuple[str, object]:
         return key.strip(), text
 
 
-def _set(table: Table, key: str, value: object, text: str) -> None:
+def _set(table: _Table, key: str, value: object, text: str) -> None:
     """Set one key of a recipe. Raises: UserError quoting `text` if a parent of the key is not a section."""
     if key == "model.encoder.attention":
         _choose_attention(table, value)
@@ -128,14 +128,14 @@ def _set(table: Table, key: str, value: object, text: str) -> None:
     table[last] = value
 
 
-def _choose_attention(table: Table, attention: object) -> None:
+def _choose_attention(table: _Table, attention: object) -> None:
     """Drop the options of the recipe's attention if another attention is chosen."""
     encoder = _encoder(table)
     if encoder.get("attention", "s3") != attention:
         encoder.pop("options", None)
 
 
-def _encoder(table: Table) -> Table:
+def _encoder(table: _Table) -> _Table:
     """The section `model.encoder`; empty if missing."""
     model = table.get("model")
     encoder = model.get("encoder") if isinstance(model, dict) else None

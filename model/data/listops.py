@@ -24,7 +24,7 @@ MAX_ARGUMENTS = 10
 DIGIT_SHARE = 0.75
 CLOSE = "]"
 
-Row = tuple[bytes, int]
+_Row = tuple[bytes, int]
 
 
 def median(values: Sequence[int]) -> int:
@@ -41,19 +41,19 @@ OPERATORS: dict[str, Callable[[Sequence[int]], int]] = {
 }
 
 
-def read(data_dir: Path, split: str) -> list[Row]:
+def read(data_dir: Path, split: str) -> list[_Row]:
     """Generate one split of 500 to 2,000 tokens, as published; `data_dir` is ignored."""
     del data_dir
     return _rows(split, 500, 2000)
 
 
-def read_short(data_dir: Path, split: str) -> list[Row]:
+def read_short(data_dir: Path, split: str) -> list[_Row]:
     """Generate one split of 100 to 500 tokens; `data_dir` is ignored."""
     del data_dir
     return _rows(split, 100, 500)
 
 
-def _rows(split: str, shortest: int, longest: int) -> list[Row]:
+def _rows(split: str, shortest: int, longest: int) -> list[_Row]:
     generator = random.Random(f"listops {split} {shortest} {longest}")
     return [
         expression(generator, shortest, longest)
@@ -61,7 +61,7 @@ def _rows(split: str, shortest: int, longest: int) -> list[Row]:
     ]
 
 
-def expression(generator: random.Random, shortest: int, longest: int) -> Row:
+def expression(generator: random.Random, shortest: int, longest: int) -> _Row:
     """Generate one expression of `shortest` to `longest` tokens, with its value."""
     while True:
         tokens: list[str] = []

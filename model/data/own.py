@@ -82,7 +82,7 @@ class TextColumns:
 
 
 @dataclass(frozen=True)
-class Files:
+class DataFiles:
     """The files that a command reads."""
 
     data_dir: Path = Path("data")
@@ -91,7 +91,7 @@ class Files:
     """File or folder of user data, instead of a data set."""
     validation: Path | None = None
     test: Path | None = None
-    """Files of user data besides `data`; None if a split is taken from it."""
+    """DataFiles of user data besides `data`; None if a split is taken from it."""
     unlabelled: Path | None = None
     """File or folder of unlabelled documents of the user."""
 
@@ -147,7 +147,7 @@ class OwnTexts:
         return rows, notes
 
 
-def read_own(files: Files, columns: TextColumns) -> OwnTexts:
+def read_own(files: DataFiles, columns: TextColumns) -> OwnTexts:
     """Read the files of a user. Raises: UserError naming file, line and column."""
     assert files.data is not None
     others = (

@@ -9,7 +9,7 @@ from artifact.encodings import RAW
 from model.config.data import DocumentsConfig, PairsConfig
 from model.config.schema import validated
 from model.data import documents, pairs
-from model.data.own import SPLIT_COLUMN, SPLITS, Example, Files, OwnTexts, read_own
+from model.data.own import SPLIT_COLUMN, SPLITS, DataFiles, Example, OwnTexts, read_own
 from model.errors import UserError
 
 PAIRS_BATCH = 64
@@ -57,7 +57,9 @@ class TextLayout:
     """Bytes that a classifier reads at once, one of LENGTHS; chosen from the lengths of the documents by default."""
 
 
-def read_texts(task: str, files: Files, layout: TextLayout, given: Mapping[str, object]) -> tuple[RecipeKeys, OwnTexts]:
+def read_texts(
+    task: str, files: DataFiles, layout: TextLayout, given: Mapping[str, object]
+) -> tuple[RecipeKeys, OwnTexts]:
     """Read the user's files, and derive recipe keys from them. `given` are the keys that the user set, which win.
 
     Raises: UserError naming file and line, or the key that does not fit.

@@ -30,7 +30,7 @@ from artifact.manifest import (
     sha256_of,
 )
 from model.config.schema import explain
-from model.data.own import Files
+from model.data.own import DataFiles
 from model.errors import ExportMismatch, UserError, writing
 from model.export.graphs import TOLERANCE, check_graph, eager, write_float16, write_graph
 from model.runs.load import Trained, find_run, load_trained, unfinished
@@ -66,7 +66,7 @@ class ExportRequest:
 
     run: Path
     """Folder of the run, as for `find_run`."""
-    files: Files
+    files: DataFiles
     """Calibration and test data, as for `load_trained`."""
     out: Path
     """Folder of the exports."""

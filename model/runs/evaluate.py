@@ -8,10 +8,10 @@ from pathlib import Path
 from artifact.backends.base import Device
 from artifact.manifest import Precision, Result, read_manifest, version_folder
 from model.config.data import OWN
-from model.data.own import Files
+from model.data.own import DataFiles
 from model.data.own_recipe import name_of
 from model.errors import UserError, writing
-from model.runs.load import Evaluable, find_run, load_export, load_trained, unfinished
+from model.runs.load import Evaluable, find_run, load_trained, prepare_export, unfinished
 from model.tasks.graphs import GraphFunction, backend_function, module_functions
 from model.training.device import choose_device
 
@@ -41,7 +41,7 @@ class EvaluationRequest:
 
     folder: Path
     """A run, as for `find_run`, or an export."""
-    files: Files
+    files: DataFiles
     device: Device
     precision: Precision = "float32"
     """Precision of an export."""
@@ -68,7 +68,7 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
     manifest = read_manifest(folder).in_precision(precision)
     if manifest.precision != precision:
         raise UserError(f"{folder} was exported without --float16")
-    export = load_export(manifest, folder, files)
+    export = prepare_export(manifest, folder, files)
     found = _measure(export, [backend_function(graph, folder, request.device) for graph in manifest.graphs])
     if export.file is not None:
         found = replace(found, notes=(*found.notes, NO_BASELINE))

@@ -8,7 +8,7 @@ from typing import Any
 from artifact.manifest import Manifest
 from model.config.data import OWN
 from model.config.stored import from_stored
-from model.data.own import Files
+from model.data.own import DataFiles
 from model.errors import UserError
 from model.tasks import task_of
 from model.tasks.base import FINGERPRINT, Finished, TrainingTask
@@ -22,7 +22,7 @@ class Evaluable:
     task: TrainingTask[Any, Any, Any]
     data: Any
     """In splits, as the task loads it."""
-    files: Files
+    files: DataFiles
     file: Path | None = None
     """File of user data other than the training data; all of its rows are measured."""
 
@@ -73,7 +73,7 @@ def _others(folder: Path) -> str:
     return f"; in {folder} there are {', '.join(names)}" if names else ""
 
 
-def load_trained(folder: Path, files: Files, *, may_be_new: bool = False) -> Trained:
+def load_trained(folder: Path, files: DataFiles, *, may_be_new: bool = False) -> Trained:
     """Load best.pt of a run folder, and finish its model.
 
     Args:
@@ -92,7 +92,7 @@ def load_trained(folder: Path, files: Files, *, may_be_new: bool = False) -> Tra
         _check_files(best.config.name, files)
     source = task.read(files, is_new=may_be_new)
     if may_be_new and is_new(task, source, best.facts.get(FINGERPRINT, "")):
-        test, stored = source, Files(data=Path(best.progress.data))
+        test, stored = source, DataFiles(data=Path(best.progress.data))
         _check_files(best.config.name, stored)
         source = replace(task.read(stored), validation=test.validation, test=test.test)
     data = task.load(source)
@@ -121,21 +121,21 @@ def is_new(task: TrainingTask[Any, Any, Any], source: Any, fingerprint: str) -> 
     return fingerprint != "" and task.fingerprint(source) != fingerprint
 
 
-def _with_stored(files: Files, progress: Progress) -> Files:
+def _with_stored(files: DataFiles, progress: Progress) -> DataFiles:
     """The files of a run, except those that are given."""
     stored = {name: Path(text) for name in ("data", "validation", "test") if (text := getattr(progress, name))}
     given = {name: path for name in stored if (path := getattr(files, name)) is not None}
     return replace(files, **{**stored, **given})
 
 
-def _check_files(name: str, files: Files) -> None:
+def _check_files(name: str, files: DataFiles) -> None:
     """Check that the files of a run exist. Raises: UserError naming the option that gives the new place."""
     for option, path in (("--data", files.data), ("--validation", files.validation), ("--test", files.test)):
         if path is not None and not path.exists():
             raise UserError(f"{name} was trained on {path}, which does not exist; give its new place with {option}")
 
 
-def load_export(manifest: Manifest, folder: Path, files: Files) -> Evaluable:
+def prepare_export(manifest: Manifest, folder: Path, files: DataFiles) -> Evaluable:
     """The task of an export and the data on which it is evaluated.
 
     Raises: UserError if its test split is not a part of `files.data`, the file that it was trained on; or if it was

@@ -11,7 +11,7 @@ from artifact.series import Layout
 from model.config.data import OWN
 from model.config.recipes import choose_recipe, parse_override
 from model.config.run import ClassificationRun, RunConfig
-from model.data.own import Files, OwnTexts
+from model.data.own import DataFiles, OwnTexts
 from model.data.own_recipe import RecipeKeys, TextLayout, read_texts
 from model.data.series import OwnSeries
 from model.errors import UserError
@@ -33,7 +33,7 @@ class TrainingRequest:
     recipe: str | None
     """File or name of a recipe; None for the default of the task, or for user data of its recipe for them."""
     overrides: tuple[str, ...]
-    files: Files
+    files: DataFiles
     texts: TextLayout
     """How the user's files hold documents or pairs."""
     series: Layout
@@ -112,7 +112,7 @@ def _train(
     return path
 
 
-def _origin(files: Files, config: RunConfig, device: torch.device) -> dict[str, str]:
+def _origin(files: DataFiles, config: RunConfig, device: torch.device) -> dict[str, str]:
     """What is known of a run when it starts; with the absolute paths of user data."""
     origin = {"device": hardware(device), "revision": git_revision()}
     if config.data.name in OWN:

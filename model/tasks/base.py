@@ -10,7 +10,7 @@ from torch import nn
 
 from artifact.manifest import Manifest, Result
 from model.config.run import RunConfig
-from model.data.own import Files
+from model.data.own import DataFiles
 from model.errors import UserError
 from model.tasks.graphs import Arrays, ExportGraph, GraphFunction
 from model.tasks.tfidf import Baseline
@@ -84,7 +84,7 @@ class TrainingTask(ABC, Generic[R, S, D]):
         return self.config
 
     @abstractmethod
-    def read(self, files: Files, *, is_new: bool = False) -> S:
+    def read(self, files: DataFiles, *, is_new: bool = False) -> S:
         """Read user data, each file once; of a data set, its folder. Raises: UserError naming file and line.
 
         `is_new`: whether all rows of `files.data` may be test data, which need no groups.

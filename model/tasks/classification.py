@@ -27,7 +27,7 @@ from model.data.documents import (
     load_documents,
     with_unlabelled,
 )
-from model.data.own import Files, OwnTexts, read_own
+from model.data.own import DataFiles, OwnTexts, read_own
 from model.errors import UserError
 from model.nn.classifier import ByteClassifier, WordClassifier
 from model.tasks import tfidf
@@ -82,7 +82,7 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         """Where the documents come from. A model of bytes reads them as they are."""
         return self.config.data.model_copy(update={"encoding": RAW})
 
-    def read(self, files: Files, *, is_new: bool = False) -> OwnTexts | Path:
+    def read(self, files: DataFiles, *, is_new: bool = False) -> OwnTexts | Path:
         if self.config.data.name != "own":
             return files.data_dir
         return read_own(files, replace(columns_of(self.documents), needs_groups=not is_new))

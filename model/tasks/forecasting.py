@@ -16,7 +16,7 @@ from artifact.manifest import CalibrationSource, ForecasterManifest, Manifest, R
 from artifact.series import Calibration, calibrate
 from model.config.data import SeriesName
 from model.config.run import ForecastingRun
-from model.data.own import Files
+from model.data.own import DataFiles
 from model.data.series import BATCH, OwnSeries, ScaledSeries, SplitName, data_terms, load_series, read_own_series
 from model.errors import UserError
 from model.nn.forecaster import PaperForecaster, ResidualForecaster
@@ -107,7 +107,7 @@ class ForecastingTask(TrainingTask[ForecastingRun, OwnSeries | Path, ForecastDat
         """MSE divided by that of the linear map, both at least EXACT**2, as a mean over the steps."""
         return "mse_to_linear"
 
-    def read(self, files: Files, *, is_new: bool = False) -> OwnSeries | Path:
+    def read(self, files: DataFiles, *, is_new: bool = False) -> OwnSeries | Path:
         del is_new
         return files.data_dir if files.data is None else read_own_series(files.data, self.config.data)
 

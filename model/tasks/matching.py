@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from artifact.documents import pad_rows, pool
 from artifact.manifest import Manifest, Result
 from model.config.run import MatchingRun
-from model.data.own import Files, OwnTexts, read_own
+from model.data.own import DataFiles, OwnTexts, read_own
 from model.data.pairs import Pairs, columns_of, data_terms, load_pairs, load_test_pairs
 from model.nn.matcher import Matcher
 from model.tasks import tfidf
@@ -61,7 +61,7 @@ class MatchingTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
         """Minimum overlap of neighbouring windows in bytes."""
         return self.length // 8
 
-    def read(self, files: Files, *, is_new: bool = False) -> OwnTexts | Path:
+    def read(self, files: DataFiles, *, is_new: bool = False) -> OwnTexts | Path:
         del is_new
         return read_own(files, columns_of(self.config.data)) if self.config.data.name == "own" else files.data_dir
 

@@ -8,7 +8,7 @@ import pytest
 
 from model.config.data import DocumentsConfig
 from model.data.documents import columns_of, load_documents, with_unlabelled
-from model.data.own import Files, read_own
+from model.data.own import DataFiles, read_own
 from model.errors import UserError
 
 OWN = DocumentsConfig(name="own", unlabelled=True)
@@ -25,7 +25,7 @@ def labelled(tmp_path: Path) -> Path:
 
 
 def unlabelled(path: Path, **files: Path) -> tuple[bytes, ...]:
-    source = read_own(Files(data=path, **files), columns_of(OWN))
+    source = read_own(DataFiles(data=path, **files), columns_of(OWN))
     return with_unlabelled(OWN, load_documents(OWN, source), source).unlabelled
 
 

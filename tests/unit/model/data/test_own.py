@@ -23,7 +23,7 @@ from model.config.run import ClassificationRun
 from model.data import own
 from model.data import pairs as pairs_module
 from model.data.documents import DocumentSet, columns_of, load_documents
-from model.data.own import Files, TextColumns, read_own
+from model.data.own import DataFiles, TextColumns, read_own
 from model.data.pairs import SPLITS, Pairs
 from model.errors import UserError
 from model.runs.load import find_run, load_trained
@@ -191,7 +191,7 @@ def test_model_of_bytes_reads_them_as_they_are(write: Write, tmp_path: Path) -> 
     assert isinstance(recipe, ClassificationRun)
     assert recipe.model.kind == "bytes"
     task = task_of(recipe)
-    data = task.load(task.read(Files(data=tmp_path / "texts")))
+    data = task.load(task.read(DataFiles(data=tmp_path / "texts")))
     assert all(text.startswith(content) for text in data.train.texts)
 
 
@@ -302,7 +302,7 @@ def test_wrong_number_of_text_columns_is_an_error(
 
 def loaded(path: Path, config: DocumentsConfig = CONFIG, **files: Path) -> DocumentSet:
     """Return user data in splits."""
-    return load_documents(config, read_own(Files(data=path, **files), columns_of(config)))
+    return load_documents(config, read_own(DataFiles(data=path, **files), columns_of(config)))
 
 
 def parts_of(path: Path, config: DocumentsConfig = CONFIG) -> tuple[DocumentSet, dict[str, list[tuple[bytes, int]]]]:
@@ -351,7 +351,7 @@ def test_splits_depend_only_on_the_texts_and_their_seed(write: Write) -> None:
 
 def splits_of(path: Path, *held_out: Path | None, **settings: Any) -> dict[str, list[str]]:
     """Texts of every split; `held_out` are the files of validation and test."""
-    files = Files(Path("data"), path, *held_out)
+    files = DataFiles(Path("data"), path, *held_out)
     config = DocumentsConfig(name="own", **settings)
     data = load_documents(config, read_own(files, columns_of(config)))
     parts = {"train": data.train, "validation": data.validation, "test": data.test}
@@ -802,7 +802,7 @@ def test_final_fit_is_exported_with_the_results_of_the_split(
     manifest = read_manifest(exports / "topics" / "1")
     assert isinstance(manifest, ClassifierManifest)
     assert json.loads((run / "evaluation.json").read_text()) == json.loads(manifest.model_dump_json())["results"]
-    best = load_trained(run, Files())
+    best = load_trained(run, DataFiles())
     assert best.finished.final is not None
     differences = [
         (a - b).abs().max().item()
@@ -833,7 +833,7 @@ def test_final_fit_of_pairs_is_beside_the_best_model(
     settings = ["--text-column", "a", "b", "--set", "data.final_fit=true"]
     assert train(path, tmp_path / "runs", *settings, task="text-matching") == 0
     assert "links-seed0/final.pt: trained on all 200 pairs" in capsys.readouterr().out
-    best = load_trained(tmp_path / "runs" / "links-seed0", Files())
+    best = load_trained(tmp_path / "runs" / "links-seed0", DataFiles())
     assert best.finished.final is not None
     functions = module_functions(best.finished.graphs, torch.device("cpu"))
     result, _ = best.task.measure(functions, best.data).results
@@ -866,7 +866,7 @@ PAIRS = PairsConfig(name="own", text_column="a", other_column="b")
 
 
 def load_pairs(config: PairsConfig, path: Path, test: Path | None = None) -> Pairs:
-    return pairs_module.load_pairs(config, read_own(Files(data=path, test=test), pairs_module.columns_of(config)))
+    return pairs_module.load_pairs(config, read_own(DataFiles(data=path, test=test), pairs_module.columns_of(config)))
 
 
 def test_pairs_are_split_by_their_first_text(write: Write) -> None:
@@ -1035,3 +1035,25 @@ def test_label_with_a_control_character_is_rejected_before_training(write: Write
     path = write(name, rows)
     with pytest.raises(UserError, match=r"the label '\\x1b\[2J' contains a control character"):
         read(path.parent.parent if "folder" in name else path)
+
+
+def test_each_file_is_read_once_a_command(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, new = write("a.csv", table("xy" * 20)), write("new.csv", table("xy" * 21))
+    test = write("test.csv", "text,label\none,x\ntwo,y\n")
+    read_rows, opened, run = own._rows, list[Path](), tmp_path / "runs" / "a-seed0"
+
+    def rows(file: Path, columns: Any) -> Any:
+        opened.append(file)
+        return read_rows(file, columns)
+
+    monkeypatch.setattr(own, "_rows", rows)
+    assert train(path, tmp_path / "runs", "--test", test, "--set", "data.final_fit=true") == 0
+    assert Counter(opened) == {path: 1, test: 1}
+    for arguments, files in (
+        ((), (path, test)),
+        (("--data", path), (path, test)),
+        (("--data", new), (new, path, test)),
+    ):
+        opened.clear()
+        assert call("evaluate", run, *arguments, "--device", "cpu") == 0
+        assert Counter(opened) == dict.fromkeys(files, 1)

@@ -6,7 +6,7 @@ import pytest
 
 from model.config.recipes import OWN_RECIPES, find_recipe, load_recipe
 from model.config.run import ClassificationRun
-from model.data.own import Files
+from model.data.own import DataFiles
 from model.data.own_recipe import RecipeKeys, TextLayout, read_texts
 from model.errors import UserError
 
@@ -24,7 +24,7 @@ class OwnData:
 
 def settings_for(task: str, data: OwnData) -> RecipeKeys:
     layout = TextLayout(data.text_columns, data.label_column, max_bytes=data.max_bytes)
-    return read_texts(task, Files(data=data.path, unlabelled=data.unlabelled), layout, {})[0]
+    return read_texts(task, DataFiles(data=data.path, unlabelled=data.unlabelled), layout, {})[0]
 
 
 def documents(folder: Path, texts: list[str], name: str = "a.jsonl") -> OwnData:

@@ -22,7 +22,7 @@ from artifact.backends.torchscript import SHARED
 from artifact.documents import pad_rows
 from artifact.manifest import ClassifierManifest, Format, read_manifest
 from model.config.run import from_dict
-from model.data.own import Files
+from model.data.own import DataFiles
 from model.errors import ExportMismatch
 from model.nn.classifier import ByteClassifier
 from model.runs.load import load_trained
@@ -43,7 +43,7 @@ FILES = ["golden.npz", "manifest.json", "model.onnx", "model.ts"]
 @pytest.fixture(scope="module")
 def classifier(run: Path) -> ByteClassifier:
     """The exported model: the best checkpoint, calibrated."""
-    classifier = load_trained(run, Files()).finished.model
+    classifier = load_trained(run, DataFiles()).finished.model
     assert isinstance(classifier, ByteClassifier)
     return classifier
 

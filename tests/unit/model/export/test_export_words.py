@@ -20,7 +20,7 @@ from artifact.loading import load_export
 from artifact.local import Model
 from artifact.manifest import ClassifierManifest, Format, sha256_of
 from model.config.recipes import load_recipe
-from model.data.own import Files
+from model.data.own import DataFiles
 from model.nn.classifier import WordClassifier
 from model.runs.load import load_trained
 from model.tasks import task_of, words
@@ -99,7 +99,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture(scope="module")
 def classifier(run: Path) -> nn.Module:
     """The exported model in PyTorch."""
-    return load_trained(run, Files()).finished.model
+    return load_trained(run, DataFiles()).finished.model
 
 
 Inputs = dict[str, np.ndarray]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.data.own import Files
+from model.data.own import DataFiles
 from model.errors import UserError
 from model.runs.load import find_run, load_trained, unfinished
 from model.tasks.classification import ByteLearner, ClassificationTask
@@ -14,7 +14,7 @@ from tests.support.commands import call, train
 
 
 def test_best_checkpoint_is_loaded_in_eval_mode(tmp_path: Path) -> None:
-    best = load_trained(train("synthetic", tmp_path, "training.epochs=1"), Files())
+    best = load_trained(train("synthetic", tmp_path, "training.epochs=1"), DataFiles())
     assert (best.task.config.name, best.progress.epoch) == ("synthetic", 1)
     assert best.task.facts["labels"] == ["minus", "plus"]
     assert not best.finished.model.training
@@ -25,7 +25,7 @@ def test_best_checkpoint_is_loaded_in_eval_mode(tmp_path: Path) -> None:
 
 def test_error_names_the_missing_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"^{tmp_path}/best.pt does not exist$"):
-        load_trained(tmp_path, Files())
+        load_trained(tmp_path, DataFiles())
 
 
 def test_run_that_was_interrupted_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

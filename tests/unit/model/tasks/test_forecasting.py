@@ -19,7 +19,7 @@ from artifact.manifest import ForecasterManifest, Format, Result, read_manifest
 from artifact.series import Layout
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import ForecastingRun
-from model.data.own import Files
+from model.data.own import DataFiles
 from model.data.series import ScaledSeries
 from model.errors import UserError
 from model.nn.forecaster import PaperForecaster, ResidualForecaster
@@ -54,7 +54,7 @@ def forecasting(*overrides: str) -> ForecastingTask:
 def learner_of(*overrides: str, path: Path | None = None) -> WindowLearner:
     """Return what training on generated data learns from, or on a file."""
     task = forecasting(*overrides, *(() if path is None else ['data.name="csv"']))
-    data = task.load(task.read(Files(data=path)))
+    data = task.load(task.read(DataFiles(data=path)))
     return task.learned(data).learner(data)
 
 
@@ -505,7 +505,7 @@ def manifest(exported: Path) -> ForecasterManifest:
 @pytest.fixture(scope="module")
 def eager(run: Path) -> GraphFunction:
     """The best checkpoint in PyTorch."""
-    return module_functions(load_trained(run, Files()).finished.graphs, torch.device("cpu"))[0]
+    return module_functions(load_trained(run, DataFiles()).finished.graphs, torch.device("cpu"))[0]
 
 
 def test_training_keeps_the_initial_model_or_the_epoch_with_the_smallest_error(
@@ -649,7 +649,7 @@ def test_paper_forecaster_is_trained_with_its_own_settings(tmp_path: Path) -> No
     folder = train("synthetic-series", tmp_path, *settings)
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert records[2]["training_loss"] < records[0]["training_loss"]
-    assert isinstance(load_trained(folder, Files()).finished.model, PaperForecaster)
+    assert isinstance(load_trained(folder, DataFiles()).finished.model, PaperForecaster)
     assert isinstance(read_manifest(export(folder, tmp_path / "exports")), ForecasterManifest)
 
 

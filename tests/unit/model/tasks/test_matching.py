@@ -16,7 +16,7 @@ from artifact.documents import pad_rows, sigmoid
 from artifact.manifest import Format, MatcherManifest, read_manifest
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import MatchingRun
-from model.data.own import Files
+from model.data.own import DataFiles
 from model.export.graphs import DATATYPES
 from model.nn.matcher import Matcher
 from model.runs.load import load_trained
@@ -195,7 +195,7 @@ def manifest(exported: Path) -> MatcherManifest:
 @pytest.fixture(scope="module")
 def matcher(run: Path) -> Matcher:
     """The exported model: the best checkpoint, calibrated and rounded."""
-    matcher = load_trained(run, Files()).finished.model
+    matcher = load_trained(run, DataFiles()).finished.model
     assert isinstance(matcher, Matcher)
     return matcher
 

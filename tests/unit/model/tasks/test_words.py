@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from artifact.documents import pad_rows
 from model.data import own_recipe
-from model.data.own import Files
+from model.data.own import DataFiles
 from model.runs.load import load_trained
 from model.tasks import task_of, words
 from model.tasks.ngrams import Choice, count, fit
@@ -112,7 +112,7 @@ def test_hyperparameters_of_the_ngram_view_are_stored(trained: Path) -> None:
         assert table[1 : 1 + count, -1] == pytest.approx(stored["scales"] ** 2)
         assert table[1 : 1 + count, :-1] == pytest.approx(stored["scales"][:, None] * stored["weights"], abs=1e-6)
         assert not table[1 + count :].any()
-    assert load_trained(trained, Files()).task.facts["ngram_view"] == asdict(choice)
+    assert load_trained(trained, DataFiles()).task.facts["ngram_view"] == asdict(choice)
 
 
 def test_ngram_view_is_the_whole_model_without_rounds(ngrams_alone: Path, trained: Path) -> None:
@@ -411,7 +411,7 @@ def expected_table(run: Path, labelled: Path) -> NDArray[np.float32]:
     config, _, facts, _ = checkpoint.load(run / "best.pt")
     task = task_of(config, facts)
     assert isinstance(task, WordTask)
-    joined = task.load(task.read(Files(data=labelled))).joined().train
+    joined = task.load(task.read(DataFiles(data=labelled))).joined().train
     assert len(joined) == 60
     model = task.build()
     counted = count(model.words, joined.texts, 256, 32)
