@@ -340,7 +340,13 @@ class WindowLearner(TaskLearner):
         for name, season in data.naive.items():
             rows = np.arange(start, end)[:, None] - season * (steps // season + 1)
             forecasts[name] = data.series.values[rows]
-        means = {name: data.metrics(truth - forecast).mean(axis=(0, 1)) for name, forecast in forecasts.items()}
+        means = {
+            name: (
+                *IDENTITY.report(forecast, truth).values(),
+                float((np.abs(truth - forecast, dtype=np.float64) / data.seasonal_error).mean()),
+            )
+            for name, forecast in forecasts.items()
+        }
         width = max(map(len, means))
         lines = ["Errors on the second half of validation, which selected no epoch:"]
         lines.append(f"{'':<{width}}" + "".join(f"  {metric.upper():>8}" for metric in METRICS))

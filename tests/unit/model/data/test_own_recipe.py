@@ -8,7 +8,6 @@ from model.config.recipes import OWN_RECIPES, find_recipe, load_recipe
 from model.config.run import ClassificationRun
 from model.data.own import DataFiles
 from model.data.own_recipe import RecipeKeys, TextLayout, read_texts
-from model.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -168,17 +167,3 @@ def test_settings_make_the_recipe_of_each_task_valid(tmp_path: Path) -> None:
         config = load_recipe(find_recipe(OWN_RECIPES[task]), [], settings_for(task, data)).to_dict()
         assert config["task"] == task
         assert config["data"].get("text_column", odd) == odd
-
-
-@pytest.mark.parametrize(
-    ("task", "columns", "message"),
-    [
-        ("text-classification", ("a", "b"), "text-classification needs 1, not 2: a b"),
-        ("text-matching", ("a",), "text-matching needs 2, not 1: a"),
-    ],
-)
-def test_wrong_number_of_text_columns_is_an_error(
-    task: str, columns: tuple[str, ...], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError, match=message):
-        settings_for(task, OwnData(tmp_path, columns))

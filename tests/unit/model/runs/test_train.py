@@ -400,6 +400,7 @@ def test_training_with_too_few_documents_is_an_error_and_leaves_no_folder(
     ("recipe", "setting"),
     [
         ("synthetic", "training.examples_per_epoch=5"),
+        ("synthetic", "training.batches_per_step=1000"),
         ("synthetic-pairs", "training.batch_size=1000"),
         ("synthetic-pairs", "training.examples_per_epoch=5"),
         ("synthetic-series", "training.examples_per_epoch=5"),

@@ -281,12 +281,7 @@ def test_vector_view_without_weight_is_left_out(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(words, "combine", lambda *_: (1.0, 0.0))
     assert train(tmp_path, "--set", "model.vector_view.rounds=[{}]") == 0
     assert facts_of(tmp_path / RUN)["has_vector_view"] is False
-    assert call("export", tmp_path / RUN, "--out", tmp_path / "exports") == 0
-    manifest = json.loads((tmp_path / "exports/imdb-s3/1/manifest.json").read_text())
-    assert manifest["max_length"] == 256
-    assert manifest["training"]["validation"]["metric"] == "accuracy"
-    assert call("evaluate", tmp_path / "exports/imdb-s3", "--out", tmp_path / "results.json") == 0
-    assert json.loads((tmp_path / "results.json").read_text()) == manifest["results"]
+    assert call("evaluate", tmp_path / RUN) == 0
 
 
 def test_unlabelled_documents_of_a_data_set_without_any_are_an_error(

@@ -17,7 +17,7 @@ from model.tasks import task_of
 from model.training.checkpoint import Progress, RunFolder
 from model.training.learner import Learner, TrainingBatch
 from model.training.loop import Trainer, defer_interrupt, duration, parameter_groups, peak_memory_bytes
-from tests.support.commands import call, train
+from tests.support.commands import train
 
 
 @pytest.mark.parametrize("recipe", ["synthetic", "synthetic-pairs", "synthetic-series"])
@@ -97,12 +97,6 @@ def test_batches_of_a_step_count_like_one_batch(batch_size: int, batches_per_ste
     assert weight.numpy() == pytest.approx(expected.numpy(), rel=1e-12)
     for record, other in zip(progress.history, expected_progress.history, strict=True):
         assert record["training_loss"] == pytest.approx(other["training_loss"], rel=1e-12)
-
-
-def test_epoch_without_a_whole_step_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = ("--set", "training.batch_size=64", "--set", "training.batches_per_step=1000")
-    assert call("train", "synthetic", "--runs", tmp_path, *settings) == 2
-    assert "an epoch has fewer than 64000 examples, one step" in capsys.readouterr().err
 
 
 def test_untrained_model_without_a_finite_metric_is_an_error(tmp_path: Path) -> None:
