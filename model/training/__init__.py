@@ -1,1 +1,1 @@
-"""Training runs, from recipe to run folder: loop, stages, checkpoints, device, provenance."""
+"""The engine of training: stages, training loop, checkpoints, plots, device, provenance."""
