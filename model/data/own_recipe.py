@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from artifact.encodings import RAW
 from model.config.data import DocumentsConfig, PairsConfig
 from model.config.schema import validated
 from model.data import documents, pairs
@@ -84,8 +83,6 @@ def read_texts(
         wanted = pairs.columns_of(validated(PairsConfig, "data", section))
     else:
         wanted = documents.columns_of(validated(DocumentsConfig, "data", section))
-    if given.get("model.kind") == "bytes":  # it reads documents as they are
-        wanted = replace(wanted, encoding=RAW)
     texts = read_own(files, wanted)
     if not any(row.split for row in texts.data.rows):
         values["split_column"] = ""
