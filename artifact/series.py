@@ -157,6 +157,15 @@ class Window:
     imputed: int
     """Number of imputed values in the context."""
 
+    @staticmethod
+    def sums(windows: Sequence["Window"]) -> dict[str, int]:
+        """Sums over the series of a request."""
+        return {
+            "observations_total": sum(window.observations_total for window in windows),
+            "observations_used": sum(window.observations_used for window in windows),
+            "imputed": sum(window.imputed for window in windows),
+        }
+
 
 @dataclass(frozen=True)
 class Tails:

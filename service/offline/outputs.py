@@ -26,16 +26,16 @@ from pyarrow import parquet
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
 from artifact.errors import InputError
-from artifact.local import Result
-from service.offline.compute import Compute, Task, results
+from artifact.local import Json
+from service.offline.compute import Predict, results
 from service.offline.inputs import InputFile, Part, filesystem
 
-Format = Literal["jsonl", "csv", "parquet"]
+OutputFormat = Literal["jsonl", "csv", "parquet"]
 JOB, SUCCESS, ERRORS, RESULTS, ERROR_PARTS = "_job.json", "_SUCCESS.json", "errors.jsonl", "results", "_errors"
 PARTIAL = ".partial"
 """End of the name of a file that is being written."""
 STRING, FLOAT, BOOL = pyarrow.string(), pyarrow.float64(), pyarrow.bool_()
-COLUMNS: dict[Task, dict[str, Any]] = {
+COLUMNS: dict[str, dict[str, Any]] = {
     "classify": {
         "label": STRING,
         "score": FLOAT,
@@ -68,8 +68,8 @@ class Output:
 
     uri: str
     """Path or URI."""
-    task: Task
-    format: Format
+    task: str
+    format: OutputFormat
 
     def start(self, job: Mapping[str, Any]) -> Counts | None:
         """Create the folder, or continue with it. Returns the counts if everything is complete.
@@ -103,7 +103,7 @@ class Output:
             return None
         return (self._read(_error_part(name, number)) or b"").count(b"\n")
 
-    def write(self, name: str, part: Part, computed: Sequence[Result]) -> int:
+    def write(self, name: str, part: Part, computed: Sequence[Json]) -> int:
         """Write the results of a part of an input; returns the number of bad rows. Raises: OSError."""
         rows = [{"row": number, **result} for number, result in enumerate(computed, part.first)]
         errors = [{"source": place, **row} for (place, _), row in zip(part.rows, rows, strict=True) if "error" in row]
@@ -152,7 +152,7 @@ class Output:
         with _created(system, f"{root}/{path}") as stream:
             stream.write(content)
 
-    def _encode(self, rows: Sequence[Result]) -> bytes:
+    def _encode(self, rows: Sequence[Json]) -> bytes:
         """Rows in the format of the output."""
         if self.format == "jsonl":
             return _lines(rows)
@@ -169,7 +169,7 @@ class Output:
         return packed.getvalue()
 
 
-def compute_part(compute: Compute, output: Output, name: str, part: Part) -> int:
+def compute_part(compute: Predict, output: Output, name: str, part: Part) -> int:
     """Compute and write a part unless it is complete; returns the number of its bad rows. Raises: OSError."""
     found = output.bad_rows(name, part.number)
     return output.write(name, part, [result for _, result in results(part.rows, compute)]) if found is None else found
@@ -191,7 +191,7 @@ def _error_part(name: str, number: int) -> str:
     return f"{ERROR_PARTS}/{name}/part-{number:06d}.jsonl"
 
 
-def _lines(rows: Sequence[Result]) -> bytes:
+def _lines(rows: Sequence[Json]) -> bytes:
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
 
 

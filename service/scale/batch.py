@@ -23,13 +23,14 @@ from ray.exceptions import RayError, RayTaskError
 from tqdm import tqdm
 
 from artifact.errors import BadExport, InputError
+from artifact.exports import sha256_of, version_folder
 from artifact.loading import load_export
 from artifact.local import Model
-from artifact.manifest import MANIFEST, sha256_of, version_folder
+from artifact.manifest import MANIFEST
 from artifact.tables.reading import Field
-from service.offline.compute import Compute, Options, choose_encoding, choose_fields, choose_task, prepare
+from service.offline.compute import Predict, PredictOptions, choose_encoding, choose_fields, choose_operation, prepare
 from service.offline.inputs import PART_BYTES, PART_ROWS, InputFile, Part, absolute, find_inputs, read_parts
-from service.offline.outputs import ERRORS, Counts, Format, Output, compute_part
+from service.offline.outputs import ERRORS, Counts, Output, OutputFormat, compute_part
 
 READERS = 4
 """Files that are read at the same time."""
@@ -49,7 +50,7 @@ class Job:
     """Hash of the manifest of the export, which has the hashes of its files."""
     fields: tuple[Field, ...]
     encoding: str
-    options: Options
+    options: PredictOptions
     output: Output
 
 
@@ -58,9 +59,9 @@ def batch(
     patterns: Sequence[str],
     folder: str,
     task: str | None,
-    format: Format,
+    format: OutputFormat,
     workers: int | None,
-    options: Options,
+    options: PredictOptions,
 ) -> int:
     """Compute the results of all rows of the files; return the exit code, 1 if any row was bad.
 
@@ -79,11 +80,11 @@ def batch(
     """
     export = version_folder(export.absolute())
     model = Model(load_export(export, format="onnx", device="cpu"))
-    chosen = choose_task(model.manifest, task)
+    chosen = choose_operation(model.task, task)
     fields = choose_fields(chosen, options, model.manifest.name)
     prepare(model, chosen, fields, options)
     inputs = find_inputs(patterns)
-    encoding = choose_encoding(model.manifest, options)
+    encoding = choose_encoding(model.task, options)
     job = Job(export, sha256_of(export / MANIFEST), fields, encoding, options, Output(absolute(folder), chosen, format))
     done = job.output.start({**_description(job, model), "inputs": [file._asdict() for file in inputs]})
     if done is None:
@@ -200,7 +201,7 @@ def _result(row: Mapping[str, Any], job: Job) -> dict[str, Any]:
 
 
 @cache
-def _loaded(job: Job) -> Compute:
+def _loaded(job: Job) -> Predict:
     """The function that computes results; a process loads the model once. Raises: BadExport."""
     if sha256_of(job.export / MANIFEST) != job.sha256:
         raise BadExport(f"{job.export}: this node has another export under this path", "hash")

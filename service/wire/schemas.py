@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
-from artifact.classification import Options
 from artifact.documents import OnOverflow
+from artifact.tasks.classification import ResultOptions
 
 ModelName = Annotated[
     str,
@@ -67,9 +67,9 @@ class ClassifyOptions(_Request):
     """Whether to return the scores of each window and the contributions of each stretch."""
 
     @property
-    def result_options(self) -> Options:
+    def result_options(self) -> ResultOptions:
         """The options of the result: all except the model."""
-        return Options(self.top_k, self.on_overflow, self.detail)
+        return ResultOptions(self.top_k, self.on_overflow, self.detail)
 
 
 class ClassifyRequest(ClassifyOptions):

@@ -20,7 +20,7 @@ import pytest
 from pyarrow import parquet
 
 import artifact
-from artifact.manifest import ForecasterManifest
+from artifact.tasks.forecasting import ForecasterManifest
 from benchmarks.lib.processes import descendants
 from tests.support.offline import OfflineForecaster, same_score
 from tests.support.paths import EXPORTS, ROOT

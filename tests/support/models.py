@@ -16,10 +16,13 @@ import httpx
 import numpy as np
 from typing_extensions import override
 
-from artifact.backends.base import Array, Tensors
+from artifact.arrays import Array
+from artifact.backends.base import Tensors
 from artifact.loading import LoadedModel
-from artifact.manifest import ClassifierManifest, ForecasterManifest, MatcherManifest
 from artifact.series import Calibration
+from artifact.tasks.classification import ClassifierManifest
+from artifact.tasks.forecasting import ForecasterManifest
+from artifact.tasks.matching import MatcherManifest
 from service.app import create_app
 from service.engine.engine import Engine
 from service.engine.reload import Reloader

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from artifact.manifest import sha256_of
+from artifact.exports import sha256_of
 from tests.support.models import CONTEXT, HORIZON, forecaster
 
 

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from artifact.classification import Classification, Documents, Options
 from artifact.errors import InvalidInput
-from artifact.manifest import ClassifierManifest, Stretches
+from artifact.tasks.classification import Classification, ClassifierManifest, Documents, Options, Stretches
 from tests.support.models import classifier
 
 LOGITS = list(np.log(np.array([[1, 4], [4, 1], [3, 1]], np.float32)))

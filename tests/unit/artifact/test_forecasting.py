@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from artifact.errors import InvalidInput
-from artifact.forecasting import MAX_LEVELS, Series, check_channels, check_levels, choose_horizon
-from artifact.manifest import ForecasterManifest
 from artifact.series import Calibration, Column, Tails
+from artifact.tasks.forecasting import (
+    MAX_LEVELS,
+    ForecasterManifest,
+    Series,
+    check_channels,
+    check_levels,
+    choose_horizon,
+)
 from tests.support.models import MEAN, SCALE, forecaster
 
 OUTPUT = np.array([[1, 2], [3, 4], [5, 6]], np.float32)

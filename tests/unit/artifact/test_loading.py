@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from artifact import loading
-from artifact.backends.base import Array, Tensors
+from artifact.arrays import Array
+from artifact.backends.base import Tensors
 from artifact.errors import BadExport
+from artifact.exports import version_folder, versions_of
 from artifact.loading import HEAD_ROWS, find_exports, find_versions, load_export
-from artifact.manifest import ForecasterManifest, MatcherManifest, version_folder, versions_of
+from artifact.tasks.forecasting import ForecasterManifest
+from artifact.tasks.matching import MatcherManifest
 from tests.support.models import Backend, classifier, forecaster, head_of, matcher
 from tests.support.paths import EXPORTS
 

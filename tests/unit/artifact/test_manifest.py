@@ -17,9 +17,11 @@ import artifact.loading
 from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend, Tensors
 from artifact.errors import BadExport
+from artifact.exports import version_folder
 from artifact.files import MAX_JSON_BYTES
 from artifact.loading import load_export
-from artifact.manifest import MAX_EXPORT_BYTES, MAX_FILE_BYTES, ClassifierManifest, Precision, version_folder
+from artifact.manifest import MAX_EXPORT_BYTES, MAX_FILE_BYTES, Precision
+from artifact.tasks.classification import ClassifierManifest
 from service.__main__ import main
 from tests.support.oversized import make_endless, make_sparse
 from tests.support.paths import EXPORTS

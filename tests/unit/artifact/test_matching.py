@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from artifact.errors import InvalidInput
-from artifact.manifest import MatcherManifest
-from artifact.matching import Coverage, Ranking, ScoredPair, Text, Texts, normalized, pool_each
+from artifact.tasks.matching import Coverage, MatcherManifest, Ranking, ScoredPair, Text, Texts, normalized, pool_each
 from tests.support.models import matcher
 
 LONG = bytes(range(28))

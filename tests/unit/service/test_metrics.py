@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from artifact.matching import Coverage
+from artifact.tasks.matching import Coverage
 from service.metrics import Metrics
 from service.statistics import Duration
 from tests.support.contract import CONTRACT

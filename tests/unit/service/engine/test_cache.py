@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from artifact.matching import Vector
+from artifact.tasks.matching import Vector
 from service.engine.cache import ENTRY_BYTES, EncodingCache
 from service.metrics import Metrics
 

@@ -10,7 +10,7 @@ import pytest
 from artifact.defaults import TaskName
 from artifact.errors import BadExport, InvalidInput
 from artifact.loading import LoadedModel
-from artifact.manifest import ClassifierManifest
+from artifact.tasks.classification import ClassifierManifest
 from service.engine.engine import Engine
 from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
 from service.errors import NotReady, Overloaded, ShuttingDown

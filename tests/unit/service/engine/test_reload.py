@@ -21,10 +21,12 @@ import pytest
 import artifact.loading
 import service.engine.folder
 import service.engine.reload
-from artifact.backends.base import Array, Tensors
+from artifact.arrays import Array
+from artifact.backends.base import Tensors
 from artifact.errors import BadExport
+from artifact.exports import parse_manifest, version_folder, versions_of
 from artifact.loading import FoundVersions, LoadedModel, find_versions
-from artifact.manifest import Manifest, parse_manifest, version_folder, versions_of
+from artifact.manifest import ExportManifest
 from service.engine.engine import Engine
 from service.engine.folder import LOAD_LIMIT_S, LOAD_TURN_S, SCAN_LIMIT_S
 from service.engine.loading import RefusedExport
@@ -57,7 +59,7 @@ class Backend:
         return {"logits": logits, "contributions": logits[:, None]}
 
 
-def manifest(task: str) -> Manifest:
+def manifest(task: str) -> ExportManifest:
     return parse_manifest(json.loads((version_folder(EXPORTS / SAMPLES[task]) / "manifest.json").read_text()))
 
 

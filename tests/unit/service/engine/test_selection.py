@@ -9,7 +9,7 @@ import pytest
 from artifact.defaults import TaskName
 from artifact.errors import BadExport, InvalidInput
 from artifact.loading import LoadedModel
-from artifact.manifest import Manifest
+from artifact.manifest import ExportManifest
 from artifact.series import parse_frequency
 from service.engine.engine import Engine
 from service.engine.selection import DEFAULT_SETTINGS, Default, Models, check_defaults, check_task, unknown_defaults
@@ -255,7 +255,7 @@ def test_model_of_an_irregular_series_accepts_any_step() -> None:
     assert models.forecaster(None, step=HOUR).manifest.name == "a"
 
 
-def manifests(*models: LoadedModel) -> list[Manifest]:
+def manifests(*models: LoadedModel) -> list[ExportManifest]:
     return [model.manifest for model in models]
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import artifact
-from artifact.backends.base import Array, Tensors
+from artifact.arrays import Array
+from artifact.backends.base import Tensors
 from artifact.errors import InputError
 from artifact.loading import LoadedModel
 from artifact.local import Model

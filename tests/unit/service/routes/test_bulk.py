@@ -8,12 +8,12 @@ from typing import Any
 
 import httpx
 import pytest
+from service.tasks.classification import classify
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from service.routes import bulk
 from service.settings import Settings
-from service.tasks.classification import classify
 from service.wire.context import RequestContext
 from tests.support.contexts import context, receive_of, scope_of
 from tests.support.models import ServingClient, backend_of, classifier, serving

@@ -5,13 +5,13 @@ import asyncio
 import numpy as np
 import orjson
 import pytest
+from service.tasks.classification import classify, max_detail_bytes
 
-from artifact.classification import Documents, Options
 from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
-from artifact.manifest import ClassifierManifest, read_manifest, version_folder
+from artifact.exports import read_manifest, version_folder
+from artifact.tasks.classification import ClassifierManifest, Documents, Options
 from service.errors import DeadlineExceeded
-from service.tasks.classification import classify, max_detail_bytes
 from tests.support.models import backend_of, classifier, serving
 from tests.support.paths import EXPORTS
 from tests.support.waiting import PATIENCE_S

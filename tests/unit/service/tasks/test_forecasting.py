@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
+from service.tasks.forecasting import forecast
 
 from artifact.errors import InvalidInput
 from artifact.series import Tails
 from service.settings import Settings
-from service.tasks.forecasting import forecast
 from tests.support.models import backend_of, forecaster, serving
 from tests.support.waiting import PATIENCE_S
 

@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-
-from artifact.errors import InvalidInput
-from artifact.matching import Text
-from service.settings import Settings
 from service.tasks import matching
 from service.tasks.matching import rank, score
+
+from artifact.errors import InvalidInput
+from artifact.tasks.matching import Text
+from service.settings import Settings
 from tests.support.models import ServingClient, backend_of, head_of, matcher, serving
 from tests.support.waiting import PATIENCE_S
 

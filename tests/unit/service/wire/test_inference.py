@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from service.tasks.timing import Timing
 from starlette.requests import ClientDisconnect
 
 from service.engine.served import ServedClassifier
 from service.statistics import Duration
-from service.tasks.timing import Timing
 from service.wire import disconnect
 from service.wire.context import RequestContext
 from service.wire.inference import model_fields, respond, run

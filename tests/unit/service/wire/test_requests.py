@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from artifact.errors import InvalidInput
-from artifact.matching import Text
+from artifact.tasks.matching import Text
 from service.errors import DeadlineExceeded, MalformedInput, PayloadTooLarge, UnsupportedEncoding, UnsupportedMedia
 from service.settings import Settings
 from service.wire.context import RequestContext

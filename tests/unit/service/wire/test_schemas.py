@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from artifact.classification import Options
+from artifact.tasks.classification import Options
 from service.wire.schemas import (
     BulkLine,
     ClassifyOptions,

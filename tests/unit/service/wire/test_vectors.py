@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from artifact.errors import InvalidInput
-from artifact.manifest import MatcherManifest
+from artifact.tasks.matching import MatcherManifest
 from service.errors import PayloadTooLarge
 from service.settings import Settings
 from service.wire.requests import MAX_NUMBERS, NUMBER_BYTES

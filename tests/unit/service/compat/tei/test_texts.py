@@ -1,11 +1,11 @@
 """Truncation of TEI's texts and what the response says about it."""
 
 import pytest
+from service.tasks.timing import Timing
 
 from artifact.documents import OnOverflow
-from artifact.matching import Coverage
+from artifact.tasks.matching import Coverage
 from service.compat.tei.texts import ResponseStats, Truncation
-from service.tasks.timing import Timing
 from tests.support.models import matcher, serving
 
 
