@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from artifact.defaults import DEFAULTS, TaskName, add_default, read_defaults
+from artifact.defaults import DEFAULTS, add_default, read_defaults
 from artifact.errors import BadExport
 from artifact.files import MAX_JSON_BYTES
 from tests.support.oversized import make_sparse
 
-TASK: TaskName = "text-classification"
+TASK = "text-classification"
 
 
 def put(exports: Path, name: str, content: str) -> None:

@@ -12,10 +12,10 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
-from service.tasks.timing import Timing
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import log as logs
+from service.engine.served import Timing
 from service.http.tracing import TracingMiddleware
 from service.wire.context import KEY, Inference, context_of
 from tests.support.applications import BROKEN, application
