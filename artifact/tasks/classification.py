@@ -207,7 +207,8 @@ class Classification(Task):
                 text = as_text(document) if self.manifest.reads_text else document
                 plans.append(cut(len(text), self.manifest.max_length, self.manifest.window_overlap, on_overflow))
             except InvalidInput as error:
-                raise InvalidInput(f"input {index}: {error}", [(f"{place}.{index}", str(error))]) from None
+                where = f"input {index}" if place == "inputs" else f"{place}.{index}"
+                raise InvalidInput(f"{where}: {error}", [(f"{place}.{index}", str(error))]) from None
             texts.append(text)
         outputs = yield RunModel([take(text, spans) for text, plan in zip(texts, plans, strict=True) for spans in plan])
         results, first = list[ClassifiedDocument](), 0

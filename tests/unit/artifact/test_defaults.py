@@ -53,7 +53,7 @@ def test_second_model_of_a_task_does_not_become_the_default(tmp_path: Path) -> N
         ('{"text-classification": 1}', "text-classification: Input should be a valid string"),
         (
             '{"translation": "a"}',
-            "translation: Input should be 'text-classification', 'text-matching' or 'forecasting'",
+            "'translation' is no task; these are: text-classification, text-matching, forecasting",
         ),
     ],
 )

@@ -13,6 +13,7 @@ import onnx
 import pytest
 
 import artifact
+import artifact.exports
 import artifact.loading
 from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend, Tensors
@@ -517,7 +518,7 @@ def no_hash(path: Path) -> str:
 def test_sparse_file_is_rejected_before_it_is_hashed(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (classifier / "model.onnx").unlink()
     make_sparse(classifier / "model.onnx", 20 * 2**30)
-    monkeypatch.setattr(artifact.manifest, "sha256_of", no_hash)
+    monkeypatch.setattr(artifact.exports, "sha256_of", no_hash)
     check_refusal(classifier, "size", f"model.onnx has {20 * 2**30} bytes; allowed {MAX_FILE_BYTES}")
 
 
@@ -526,7 +527,7 @@ def test_sparse_files_are_limited_together(classifier: Path, monkeypatch: pytest
     for path in paths:
         path.unlink()
         make_sparse(path, MAX_FILE_BYTES)
-    monkeypatch.setattr(artifact.manifest, "sha256_of", no_hash)
+    monkeypatch.setattr(artifact.exports, "sha256_of", no_hash)
     check_refusal(classifier, "size", "its files have ", f" bytes together; allowed {MAX_EXPORT_BYTES}")
 
 
