@@ -11,18 +11,17 @@ A document is a string, or `{"b64": string}` for any bytes. Options have their d
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag
 from starlette.responses import Response
 
-from artifact.errors import InvalidInput
 from artifact.series import Tails
 from artifact.tasks.classification import Classification, ResultOptions
 from artifact.tasks.forecasting import Forecast, Forecasting
 from artifact.tasks.matching import Matching
-from service.engine.served import AnyModel
+from service.engine.served import ServedModel
 from service.errors import rename_places
 from service.offload import ITEM_NUMBERS, count_items
 from service.wire.context import RequestContext
@@ -163,15 +162,7 @@ router = DIALECT.router("KServe v1")
 async def post_instances(context: Context, model: NamedModel) -> Response:
     """Run a model on instances."""
     check_content_encoding(context)  # no check of the media type: some clients send none
-    match model.task:
-        case Classification() as task:
-            return await _classify(context, model, task)
-        case Matching() as task:
-            return await _score(context, model, task)
-        case Forecasting() as task:
-            return await _forecast(context, model, task)
-        case _:
-            raise InvalidInput(f"{model.manifest.name} is for {model.task.name}, which this protocol does not have")
+    return await PREDICT[model.task.name](context, model)
 
 
 async def _read(context: RequestContext, parse: Callable[[int, bytes], T]) -> T:
@@ -180,7 +171,7 @@ async def _read(context: RequestContext, parse: Callable[[int, bytes], T]) -> T:
     return await parse_body(context, limited, await read_body(context))
 
 
-async def _classify(context: RequestContext, model: AnyModel, task: Classification) -> Response:
+async def _classify(context: RequestContext, model: ServedModel[Classification]) -> Response:
     """Classify documents."""
     sent = await _read(context, _parse_documents)
     settings, options = context.runtime.settings, ResultOptions()
@@ -188,13 +179,13 @@ async def _classify(context: RequestContext, model: AnyModel, task: Classificati
     return await respond(
         context,
         model,
-        task.classify(documents, options.on_overflow, "instances"),
+        model.task.classify(documents, options.on_overflow, "instances"),
         lambda found: {"predictions": [document.as_json(options) for document in found]},
         count_items(documents),
     )
 
 
-async def _score(context: RequestContext, model: AnyModel, task: Matching) -> Response:
+async def _score(context: RequestContext, model: ServedModel[Matching]) -> Response:
     """Score pairs of documents."""
     sent = await _read(context, _parse_pairs)
     settings = context.runtime.settings
@@ -205,15 +196,15 @@ async def _score(context: RequestContext, model: AnyModel, task: Matching) -> Re
     return await respond(
         context,
         model,
-        task.score(pairs, "windows", model.cache),
+        model.task.score(pairs, "windows", model.cache),
         lambda scored: {"predictions": [pair.as_json("windows") for pair in scored]},
         count_items(text.document for pair in pairs for text in pair),
     )
 
 
-async def _forecast(context: RequestContext, model: AnyModel, task: Forecasting) -> Response:
+async def _forecast(context: RequestContext, model: ServedModel[Forecasting]) -> Response:
     """Forecast series over the model's full horizon."""
-    manifest = task.manifest
+    task, manifest = model.task, model.task.manifest
     sent = await _read(context, functools.partial(_parse_series, manifest.context_length))
     context.body.hold(sum(one.series.values.nbytes for one in sent))
     count = len(sent) * manifest.horizon * len(manifest.channels)
@@ -231,6 +222,14 @@ async def _forecast(context: RequestContext, model: AnyModel, task: Forecasting)
 
     computation = task.forecast(series, horizon=manifest.horizon, levels=(), rename=_in_instance)
     return await respond(context, model, computation, to_json, max(len(sent), count // ITEM_NUMBERS))
+
+
+PREDICT: dict[str, Callable[[RequestContext, ServedModel[Any]], Awaitable[Response]]] = {
+    Classification.name: _classify,
+    Matching.name: _score,
+    Forecasting.name: _forecast,
+}
+"""Task -> what answers a request."""
 
 
 class _ParsedSeries(NamedTuple):
