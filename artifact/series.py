@@ -145,7 +145,7 @@ def names_of(text: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Window:
+class SeriesWindow:
     """Input window of a model."""
 
     values: NDArray[np.float32]
@@ -158,7 +158,7 @@ class Window:
     """Number of imputed values in the context."""
 
     @staticmethod
-    def sums(windows: Sequence["Window"]) -> dict[str, int]:
+    def sums(windows: Sequence["SeriesWindow"]) -> dict[str, int]:
         """Sums over the series of a request."""
         return {
             "observations_total": sum(window.observations_total for window in windows),
@@ -204,7 +204,7 @@ def read_window(
     min_observations: int,
     mean: Sequence[float],
     scale: Sequence[float],
-) -> Window:
+) -> SeriesWindow:
     """Take the last `context_length` steps, impute missing values and scale.
 
     Missing values are filled by `impute`; a series shorter than the context has a gap at its start.
@@ -241,7 +241,7 @@ def read_window(
         gapped = np.full(context_length, np.nan)
         gapped[steps] = scaled
         values[:, index] = impute(gapped)
-    return Window(values.astype(np.float32), int(tails.observations.sum()), used, values.size - used)
+    return SeriesWindow(values.astype(np.float32), int(tails.observations.sum()), used, values.size - used)
 
 
 def impute(column: Doubles) -> Doubles:

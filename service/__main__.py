@@ -23,7 +23,7 @@ from service import log
 from service.engine.selection import unknown_defaults
 from service.multiprocess import SHARED
 from service.offline.compute import FIELDS, PredictOptions
-from service.offline.predict import Inputs, predict
+from service.offline.predict import PredictFiles, predict
 from service.server import serve
 from service.settings import Settings
 from service.workers import supervise
@@ -211,7 +211,7 @@ def _predict(arguments: list[str]) -> int:
     sources = [bool(args.files), args.jsonl is not None, args.csv is not None]
     if sum(sources) != 1:
         parser.error("give files, or --jsonl, or --csv")
-    return predict(args.export, Inputs(args.files, args.jsonl, args.csv, _layout(args)), _options(args))
+    return predict(args.export, PredictFiles(args.files, args.jsonl, args.csv, _layout(args)), _options(args))
 
 
 def _batch(arguments: list[str]) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from artifact.arrays import Array, Floats
 from artifact.documents import OnOverflow, TextCoverage, pad_rows
 from artifact.manifest import ArrayFile, ExportManifest, Format
-from artifact.series import Window
+from artifact.series import SeriesWindow
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class RunHead(NamedTuple):
     """(pairs, dim)"""
 
 
-Step = RunModel | RunHead
+Work = RunModel | RunHead
 Outputs = Sequence[Floats]
 """Of a RunModel, the output of each row; of a RunHead, one array: the logits (pairs,)."""
 
@@ -44,14 +44,14 @@ class Answer(Generic[T]):
     """The end of a computation."""
 
     value: T
-    coverages: Sequence[TextCoverage] | Sequence[Window]
+    coverages: Sequence[TextCoverage] | Sequence[SeriesWindow]
     """How much was read of each document or series of the request."""
 
 
-Computation = Generator[Step, Outputs, Answer[T]]
+Computation = Generator[Work, Outputs, Answer[T]]
 
 
-def advance(computation: Computation[T], outputs: Outputs | None = None) -> Step | Answer[T]:
+def advance(computation: Computation[T], outputs: Outputs | None = None) -> Work | Answer[T]:
     """Run a computation up to its next step, or to its answer.
 
     Args:

@@ -18,9 +18,9 @@ from artifact.series import (
     PLAIN,
     Calibration,
     Layout,
+    SeriesWindow,
     Step,
     Tails,
-    Window,
     conformal_rank,
     parse_frequency,
     read_window,
@@ -112,7 +112,7 @@ class Forecast:
     """Level -> (horizon, channels)."""
     quantiles_reliable: bool
     """Whether the bands can be relied on: their measured coverage is close to nominal and few values were imputed."""
-    window: Window
+    window: SeriesWindow
 
     def as_json(self, names: Sequence[str] | None, order: Sequence[int]) -> dict[str, Any]:
         """The JSON object returned to clients, with the channels in the order of the request.
@@ -199,7 +199,7 @@ class Forecasting(Task):
         Raises: InvalidInput naming the channel.
 
         """
-        manifest, windows = self.manifest, list[Window]()
+        manifest, windows = self.manifest, list[SeriesWindow]()
         errors = {level: self.calibration.error(level, horizon) for level in levels}
         for index, tails in enumerate(series):
             try:
@@ -302,7 +302,7 @@ class Forecasting(Task):
         answer = yield from self.forecast(tails, horizon=self.manifest.horizon, levels=(), rename=_in_tensor)
         values: Array = np.stack([forecast.values for forecast in answer.value]).astype("<f4")
         windows = [forecast.window for forecast in answer.value]
-        return Answer(TensorAnswer({"forecast": values}, Window.sums(windows)), windows)
+        return Answer(TensorAnswer({"forecast": values}, SeriesWindow.sums(windows)), windows)
 
 
 def _in_tensor(index: int, place: str) -> str:

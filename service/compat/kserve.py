@@ -83,7 +83,7 @@ class KServeRequest(_Part):
     options: KServeOptions
 
 
-Values = list[float] | list[list[float]]
+ForecastValues = list[float] | list[list[float]]
 
 
 class KServeContent(BaseModel):
@@ -91,10 +91,10 @@ class KServeContent(BaseModel):
 
     type: Literal["time_series_forecast"]
     name: str
-    mean_forecast: Values
+    mean_forecast: ForecastValues
     frequency: str
     start_timestamp: str | None
-    quantiles: dict[str, Values] | None = None
+    quantiles: dict[str, ForecastValues] | None = None
 
 
 class KServeOutput(BaseModel):

@@ -62,7 +62,7 @@ def _kind(value: object) -> str | None:
     return "string" if isinstance(value, str) else None
 
 
-Document = Annotated[
+InstanceDocument = Annotated[
     Annotated[str, Tag("string")] | Annotated[EncodedDocument, Tag("b64")],
     Discriminator(
         lambda value: None if (kind := _kind(value)) == "text" else kind,
@@ -75,7 +75,7 @@ Document = Annotated[
 class TextInstance(_Instance):
     """A document to classify, as an object."""
 
-    text: Document
+    text: InstanceDocument
 
 
 ClassifierInstance = Annotated[
@@ -91,8 +91,8 @@ ClassifierInstance = Annotated[
 class MatcherInstance(_Instance):
     """A pair of documents."""
 
-    a: Document
-    b: Document
+    a: InstanceDocument
+    b: InstanceDocument
 
 
 class ForecasterInstance(_Instance):

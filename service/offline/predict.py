@@ -25,7 +25,7 @@ from service.offline.files import read_inputs, read_rows, table_kind
 
 
 @dataclass(frozen=True)
-class Inputs:
+class PredictFiles:
     """The files that a command names, in one of three ways."""
 
     files: Sequence[Path] = ()
@@ -35,7 +35,7 @@ class Inputs:
     """How tables hold series, where it differs from the training data."""
 
 
-def predict(export: Path, inputs: Inputs, options: PredictOptions) -> int:
+def predict(export: Path, inputs: PredictFiles, options: PredictOptions) -> int:
     """Print a line of JSON for every input; return the exit code, 1 if any input was invalid.
 
     For an invalid input, the line has the error. If the reader of the output closes it, as `head` does, the rest of the
@@ -63,7 +63,7 @@ def _print(found: Iterator[Source[Json]]) -> int:
     return failed
 
 
-def _results(model: Model, inputs: Inputs, options: PredictOptions) -> Iterator[Source[Json]]:
+def _results(model: Model, inputs: PredictFiles, options: PredictOptions) -> Iterator[Source[Json]]:
     """Results of the inputs that the options select."""
     task, manifest = model.task, model.manifest
     operation = choose_operation(task)

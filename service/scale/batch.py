@@ -42,7 +42,7 @@ RESULT = pyarrow.schema({"file": INT, "rows": INT, "bad_rows": INT, "read": INT,
 
 
 @dataclass(frozen=True)
-class Job:
+class BatchJob:
     """What every task needs; can be pickled."""
 
     export: Path
@@ -85,7 +85,9 @@ def batch(
     prepare(model, chosen, fields, options)
     inputs = find_inputs(patterns)
     encoding = choose_encoding(model.task, options)
-    job = Job(export, sha256_of(export / MANIFEST), fields, encoding, options, Output(absolute(folder), chosen, format))
+    job = BatchJob(
+        export, sha256_of(export / MANIFEST), fields, encoding, options, Output(absolute(folder), chosen, format)
+    )
     done = job.output.start({**_description(job, model), "inputs": [file._asdict() for file in inputs]})
     if done is None:
         try:
@@ -100,7 +102,7 @@ def batch(
     return 1 if done.bad_rows else 0
 
 
-def _description(job: Job, model: Model) -> dict[str, Any]:
+def _description(job: BatchJob, model: Model) -> dict[str, Any]:
     """What the results depend on besides the inputs, as JSON."""
     return {
         "model": model.manifest.name,
@@ -115,7 +117,7 @@ def _description(job: Job, model: Model) -> dict[str, Any]:
     }
 
 
-def _run(job: Job, inputs: Sequence[InputFile], workers: int | None) -> dict[InputFile, Counts]:
+def _run(job: BatchJob, inputs: Sequence[InputFile], workers: int | None) -> dict[InputFile, Counts]:
     """Compute all parts that are not complete; returns the counts of every input. Raises: InputError."""
     counts = dict.fromkeys(inputs, Counts())
     if not ray.is_initialized():
@@ -134,7 +136,7 @@ def _run(job: Job, inputs: Sequence[InputFile], workers: int | None) -> dict[Inp
     return counts
 
 
-def _computed(job: Job, inputs: Sequence[InputFile], workers: int | None) -> Iterator[Mapping[str, Any]]:
+def _computed(job: BatchJob, inputs: Sequence[InputFile], workers: int | None) -> Iterator[Mapping[str, Any]]:
     """Rows of RESULT, one for each part that is complete, in any order. Raises: InputError if tasks fail repeatedly."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
@@ -170,7 +172,7 @@ def _computed(job: Job, inputs: Sequence[InputFile], workers: int | None) -> Ite
         raise InputError(f"Ray failed: {reason}; the same command continues") from error
 
 
-def _read(files: pyarrow.Table, job: Job) -> Iterator[pyarrow.Table]:
+def _read(files: pyarrow.Table, job: BatchJob) -> Iterator[pyarrow.Table]:
     """Parts of files, pickled."""
     for file in files.to_pylist():
         try:
@@ -180,12 +182,12 @@ def _read(files: pyarrow.Table, job: Job) -> Iterator[pyarrow.Table]:
             yield pyarrow.Table.from_pylist([{**file, "part": b"", "problem": str(error)}], PART)
 
 
-def _compute(parts: pyarrow.Table, job: Job) -> pyarrow.Table:
+def _compute(parts: pyarrow.Table, job: BatchJob) -> pyarrow.Table:
     """Compute and write parts."""
     return pyarrow.Table.from_pylist([_result(row, job) for row in parts.to_pylist()], RESULT)
 
 
-def _result(row: Mapping[str, Any], job: Job) -> dict[str, Any]:
+def _result(row: Mapping[str, Any], job: BatchJob) -> dict[str, Any]:
     """A row of RESULT for a part."""
     result = {"file": row["file"], "rows": 0, "bad_rows": 0, "read": 0, "problem": row["problem"]}
     if row["problem"] is not None:
@@ -201,7 +203,7 @@ def _result(row: Mapping[str, Any], job: Job) -> dict[str, Any]:
 
 
 @cache
-def _loaded(job: Job) -> Predict:
+def _loaded(job: BatchJob) -> Predict:
     """The function that computes results; a process loads the model once. Raises: BadExport."""
     if sha256_of(job.export / MANIFEST) != job.sha256:
         raise BadExport(f"{job.export}: this node has another export under this path", "hash")

@@ -55,9 +55,9 @@ def _is_batch(value: object) -> bool:
 
 Strings = Annotated[list[str], up_to(MAX_INPUTS, "max_documents")]
 Input = Annotated[list[str], Field(min_length=1, max_length=2, fail_fast=True)]
-Batch = Annotated[list[Input], up_to(MAX_INPUTS, "max_documents")]
-Inputs = Annotated[
-    Annotated[str, Tag("text")] | Annotated[Strings, Tag("list")] | Annotated[Batch, Tag("batch")],
+TextBatch = Annotated[list[Input], up_to(MAX_INPUTS, "max_documents")]
+PredictInputs = Annotated[
+    Annotated[str, Tag("text")] | Annotated[Strings, Tag("list")] | Annotated[TextBatch, Tag("batch")],
     Discriminator(
         lambda value: "batch" if _is_batch(value) else text_or_list(value),
         custom_error_type="inputs",
@@ -74,7 +74,7 @@ class _ScoreOptions(Truncation):
 class PredictRequest(_ScoreOptions):
     """Body of `POST /predict`."""
 
-    inputs: Inputs
+    inputs: PredictInputs
     """A text, a pair of texts, or a list of texts or pairs, each in a list of its own."""
 
 

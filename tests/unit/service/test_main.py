@@ -16,7 +16,7 @@ from service import __main__ as module
 from service import log as logs
 from service.__main__ import main
 from service.offline.compute import PredictOptions
-from service.offline.predict import Inputs
+from service.offline.predict import PredictFiles
 from service.settings import Settings
 from tests.support.models import classifier
 
@@ -146,7 +146,7 @@ def test_error_is_one_line(
 
 def test_options_of_predict_are_read(commands: Commands) -> None:
     assert main(["predict", "exports/m", "a", "b", "--on-overflow", "head", "--quantiles", "0.1", "0.9"]) == 12
-    files, options = Inputs([Path("a"), Path("b")]), PredictOptions(on_overflow="head", quantiles=(0.1, 0.9))
+    files, options = PredictFiles([Path("a"), Path("b")]), PredictOptions(on_overflow="head", quantiles=(0.1, 0.9))
     assert commands.called == [("predict", (Path("exports/m"), files, options))]
 
 

@@ -17,7 +17,7 @@ from artifact.local import Model
 from artifact.series import PLAIN, Layout
 from service.offline import compute
 from service.offline.compute import PredictOptions
-from service.offline.predict import Inputs, predict
+from service.offline.predict import PredictFiles, predict
 from tests.support.models import backend_of, classifier, forecaster, matcher
 
 EXPORT = Path("exports/m")
@@ -44,7 +44,7 @@ class Command:
     ) -> tuple[int, list[dict[str, Any]]]:
         """Return the exit code and the lines."""
         self._patch.setattr(artifact, "load", {EXPORT: Model(model)}.__getitem__)
-        code = predict(EXPORT, Inputs(files, jsonl, csv, layout), PredictOptions(**options))
+        code = predict(EXPORT, PredictFiles(files, jsonl, csv, layout), PredictOptions(**options))
         written, self.errors = self._capsys.readouterr()
         return code, [json.loads(line, parse_float=lambda text: round(float(text), 6)) for line in written.splitlines()]
 
