@@ -22,7 +22,7 @@ from artifact.series import Layout
 from service import log
 from service.engine.selection import unknown_defaults
 from service.multiprocess import SHARED
-from service.offline.compute import FIELDS, PredictOptions
+from service.offline.compute import OPERATIONS, PredictOptions
 from service.offline.predict import PredictFiles, predict
 from service.server import serve
 from service.settings import Settings
@@ -231,7 +231,7 @@ def _batch(arguments: list[str]) -> int:
         help="files or patterns such as 's3://bucket/*.parquet': .parquet, or .jsonl, .csv or .tsv (also .gz, .xz)",
     )
     parser.add_argument("--output", required=True, metavar="FOLDER", help="new folder, also in an object store")
-    parser.add_argument("--task", choices=FIELDS, help="default: what the model does; a matcher scores")
+    parser.add_argument("--task", choices=OPERATIONS, help="default: what the model does; a matcher scores")
     parser.add_argument(
         "--format", choices=["jsonl", "csv", "parquet"], default="jsonl", help="of the output; default: %(default)s"
     )

@@ -1,6 +1,6 @@
 """Inputs -> results, without a server: what `predict` and `batch` share."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -17,13 +17,6 @@ CHUNK = 64
 """Inputs computed together."""
 Predict = Callable[[Sequence[Any]], list[Json]]
 """Values of rows -> results; raises LongdocError if a row is invalid."""
-FIELDS: dict[str, tuple[Field, ...]] = {
-    "classify": (Field("text"),),
-    "score": (Field("a"), Field("b")),
-    "rank": (Field("query"), Field("documents", "a list of strings")),
-    "forecast": (Field("series", "a series"),),
-}
-"""Operation of a task -> what a row holds."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +35,62 @@ class PredictOptions:
     quantiles: tuple[float, ...] = ()
 
 
+@dataclass(frozen=True)
+class Operation:
+    """What is computed for each row of a file."""
+
+    fields: tuple[Field, ...]
+    """What a row holds."""
+    columns: Mapping[str, type]
+    """What a result holds; lists and objects are strings of JSON in CSV and Parquet."""
+    run: Callable[[Model, Sequence[Any], PredictOptions], list[Json]]
+    """Values of rows -> results."""
+    check: Callable[[Model, PredictOptions], object] = lambda *_: None
+    """Raises InvalidInput for an option that the model does not allow."""
+    places: tuple[str, ...] = ()
+    """Location of each field in errors of `run` for a single row, which then name the field."""
+
+
+TEXT_COLUMNS = {
+    "label": str,
+    "score": float,
+    **dict.fromkeys(("scores", "coverage", "windows", "stretches"), str),
+}
+OPERATIONS = {
+    "classify": Operation(
+        (Field("text"),),
+        TEXT_COLUMNS,
+        lambda model, rows, options: model.classify(
+            [text for (text,) in rows], top_k=options.top, on_overflow=options.on_overflow, detail=options.detail
+        ),
+    ),
+    "score": Operation(
+        (Field("a"), Field("b")),
+        {"score": float, "coverage": str},
+        lambda model, rows, options: model.score(rows, on_overflow=options.on_overflow),
+        places=("pairs.0.0", "pairs.0.1"),
+    ),
+    "rank": Operation(
+        (Field("query"), Field("documents", "a list of strings")),
+        {"results": str},
+        lambda model, rows, options: [
+            {"results": model.rank(query, documents, top_n=options.top, on_overflow=options.on_overflow)}
+            for query, documents in rows
+        ],
+        places=("query", "documents"),
+    ),
+    "forecast": Operation(
+        (Field("series", "a series"),),
+        {"forecast": str, "quantiles": str, "quantiles_reliable": bool, "coverage": str},
+        lambda model, rows, options: [
+            model.forecast(series, horizon=options.horizon, quantiles=options.quantiles) for (series,) in rows
+        ],
+        check=lambda model, options: model.check_forecast(options.horizon, options.quantiles),
+    ),
+}
+"""The operations of all tasks."""
+
+
 def choose_operation(task: Task, asked: str | None = None) -> str:
     """What to compute: the first operation of a task, or the one asked for. Raises: InputError if it has none."""
     if asked is None or asked in task.operations:
@@ -51,7 +100,7 @@ def choose_operation(task: Task, asked: str | None = None) -> str:
 
 def choose_fields(operation: str, options: PredictOptions, name: str) -> tuple[Field, ...]:
     """Fields of a row, named by --text-column if it is given. Raises: InputError if their numbers differ."""
-    fields = FIELDS[operation]
+    fields = OPERATIONS[operation].fields
     names = options.text_column or tuple(field.name for field in fields)
     if len(names) != len(fields):
         raise InputError(f"--text-column: {name} needs {len(fields)}, not {len(names)}: {' '.join(names)}")
@@ -73,48 +122,25 @@ def prepare(model: Model, operation: str, fields: Sequence[Field], options: Pred
         options: options of the results.
 
     """
-    on_overflow = options.on_overflow
-    if operation == "forecast":
-        try:
-            model.check_forecast(options.horizon, options.quantiles)
-        except InvalidInput as error:
-            raise InputError(f"--{error}") from None
-        return lambda rows: [
-            model.forecast(series, horizon=options.horizon, quantiles=options.quantiles) for (series,) in rows
-        ]
-    if operation == "classify":
-        return lambda rows: model.classify(
-            [text for (text,) in rows], top_k=options.top, on_overflow=on_overflow, detail=options.detail
-        )
-    names = [field.name for field in fields]
-    if operation == "score":
-        return _renamed(lambda rows: model.score(rows, on_overflow=on_overflow), ("pairs.0.0", "pairs.0.1"), names)
-    return _renamed(
-        lambda rows: [
-            {"results": model.rank(query, documents, top_n=options.top, on_overflow=on_overflow)}
-            for query, documents in rows
-        ],
-        ("query", "documents"),
-        names,
-    )
-
-
-def _renamed(compute: Predict, places: Sequence[str], names: Sequence[str]) -> Predict:
-    """Name fields, not the arguments of the model, in the error of a single row."""
+    chosen = OPERATIONS[operation]
+    try:
+        chosen.check(model, options)
+    except InvalidInput as error:
+        raise InputError(f"--{error}") from None
 
     def rename(place: str) -> str:
-        for prefix, name in zip(places, names, strict=True):
+        for prefix, field in zip(chosen.places, fields, strict=False):
             if place == prefix or place.startswith(f"{prefix}."):
-                return name + place.removeprefix(prefix)
+                return field.name + place.removeprefix(prefix)
         return place
 
-    def renamed(rows: Sequence[Any]) -> list[Json]:
+    def compute(rows: Sequence[Any]) -> list[Json]:
         try:
-            return compute(rows)
+            return chosen.run(model, rows, options)
         except InvalidInput as error:
-            raise error.renamed(rename) from None
+            raise (error.renamed(rename) if chosen.places else error) from None
 
-    return renamed
+    return compute
 
 
 def results(rows: Iterable[Source[Values | BadRow]], compute: Predict) -> Iterator[Source[Json]]:

@@ -27,28 +27,15 @@ from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
 from artifact.errors import InputError
 from artifact.local import Json
-from service.offline.compute import Predict, results
+from service.offline.compute import OPERATIONS, Predict, results
 from service.offline.inputs import InputFile, Part, filesystem
 
 OutputFormat = Literal["jsonl", "csv", "parquet"]
 JOB, SUCCESS, ERRORS, RESULTS, ERROR_PARTS = "_job.json", "_SUCCESS.json", "errors.jsonl", "results", "_errors"
 PARTIAL = ".partial"
 """End of the name of a file that is being written."""
-STRING, FLOAT, BOOL = pyarrow.string(), pyarrow.float64(), pyarrow.bool_()
-COLUMNS: dict[str, dict[str, Any]] = {
-    "classify": {
-        "label": STRING,
-        "score": FLOAT,
-        "scores": STRING,
-        "coverage": STRING,
-        "windows": STRING,
-        "stretches": STRING,
-    },
-    "score": {"score": FLOAT, "coverage": STRING},
-    "rank": {"results": STRING},
-    "forecast": {"forecast": STRING, "quantiles": STRING, "quantiles_reliable": BOOL, "coverage": STRING},
-}
-"""Columns of CSV and Parquet, between `row` and `error`; lists and objects are strings of JSON."""
+KINDS = {str: pyarrow.string(), float: pyarrow.float64(), bool: pyarrow.bool_()}
+"""Types of columns, between `row` and `error`."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +143,8 @@ class Output:
         """Rows in the format of the output."""
         if self.format == "jsonl":
             return _lines(rows)
-        kinds = {"row": pyarrow.int64(), **COLUMNS[self.task], "error": STRING}
+        columns = {name: KINDS[kind] for name, kind in OPERATIONS[self.task].columns.items()}
+        kinds = {"row": pyarrow.int64(), **columns, "error": KINDS[str]}
         table = [{name: _cell(row.get(name), kind) for name, kind in kinds.items()} for row in rows]
         if self.format == "csv":
             text = io.StringIO()
@@ -197,7 +185,7 @@ def _lines(rows: Sequence[Json]) -> bytes:
 
 def _cell(value: Any, kind: Any) -> Any:
     """A value as a cell of a column."""
-    if value is None or kind != STRING or isinstance(value, str):
+    if value is None or kind != KINDS[str] or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
 

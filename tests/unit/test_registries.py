@@ -10,8 +10,7 @@ from artifact.manifest import ExportManifest
 from artifact.tasks import TASKS
 from artifact.tasks.base import Task
 from service.compat import kserve_v1
-from service.offline.compute import FIELDS
-from service.offline.outputs import COLUMNS
+from service.offline.compute import OPERATIONS
 from service.settings import Settings
 from tests.support.paths import ROOT
 
@@ -30,7 +29,7 @@ def test_settings_name_default_models_of_tasks_only() -> None:
 
 def test_predict_and_batch_have_the_operations_of_all_tasks() -> None:
     operations = [operation for task in TASKS.values() for operation in task.operations]
-    assert sorted(operations) == sorted(FIELDS) == sorted(COLUMNS)
+    assert sorted(operations) == sorted(OPERATIONS)
     assert all(callable(getattr(Model, operation)) for operation in operations)
 
 

@@ -7,7 +7,7 @@ import pytest
 from artifact.errors import InputError
 from artifact.local import Model
 from artifact.tables.reading import Field
-from service.offline.compute import FIELDS, PredictOptions, choose_fields, choose_operation, compute_each, prepare
+from service.offline.compute import OPERATIONS, PredictOptions, choose_fields, choose_operation, compute_each, prepare
 from tests.support.models import backend_of, classifier, forecaster, matcher
 
 
@@ -26,7 +26,7 @@ def test_task_is_the_models_unless_another_is_asked_for() -> None:
 def test_fields_may_have_other_names() -> None:
     names = PredictOptions(text_column=("q", "d"))
     assert choose_fields("rank", names, "twins") == (Field("q"), Field("d", "a list of strings"))
-    assert choose_fields("rank", PredictOptions(), "twins") == FIELDS["rank"]
+    assert choose_fields("rank", PredictOptions(), "twins") == OPERATIONS["rank"].fields
 
 
 def test_errors_of_a_ranking_name_the_fields() -> None:
@@ -40,7 +40,7 @@ def test_errors_of_a_ranking_name_the_fields() -> None:
 def test_invalid_row_is_found_by_halving() -> None:
     """Of eight rows, the halves without it are computed at once: four, two and one row."""
     model = classifier()
-    compute = prepare(Model(model), "classify", FIELDS["classify"], PredictOptions(top=1))
+    compute = prepare(Model(model), "classify", OPERATIONS["classify"].fields, PredictOptions(top=1))
     results = compute_each(compute, [(text,) for text in (b"+", b"-", b"", b"+", b"+", b"-", b"-", b"+")])
     labels = [result.get("label", "error") for result in results]
     assert labels == [

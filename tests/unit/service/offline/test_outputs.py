@@ -11,7 +11,7 @@ from pyarrow import parquet
 from artifact.errors import InputError
 from artifact.local import Model
 from artifact.tables.table import BadRow
-from service.offline.compute import FIELDS, PredictOptions, prepare
+from service.offline.compute import OPERATIONS, PredictOptions, prepare
 from service.offline.inputs import InputFile, Part, filesystem
 from service.offline.outputs import Counts, Output, compute_part
 from tests.support.disk import full_beyond
@@ -23,7 +23,7 @@ PART = Part(1, 5, [("a:1", (b"+",)), ("a:2", BadRow("no text")), ("a:3", (b"",))
 
 
 def compute(model: Model, task: str, **options: Any) -> Any:
-    return prepare(model, task, FIELDS[task], PredictOptions(**options))
+    return prepare(model, task, OPERATIONS[task].fields, PredictOptions(**options))
 
 
 def output(folder: Path, task: str = "classify", format: Any = "jsonl") -> Output:
