@@ -1,6 +1,9 @@
-"""Whatever lists the tasks has all of them, and nothing else."""
+"""Whatever lists the tasks has all of them, and `docs/develop/extend.md` names the files that an addition touches."""
 
+import ast
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -47,3 +50,46 @@ def test_kserve_v1_answers_for_all_tasks() -> None:
 def test_page_has_a_title_for_the_task(task: type[Task]) -> None:
     titles = (ROOT / "page" / "src" / "models.ts").read_text()
     assert re.search(rf"^ *'?{task.name}'?: '\w", titles, re.MULTILINE)
+
+
+SOURCES = [path for package in ("artifact", "service", "model") for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def listed(heading: str, name: str) -> set[str]:
+    """Return the files that a section of `extend.md` lists, for an addition of this name."""
+    page = (ROOT / "docs" / "develop" / "extend.md").read_text()
+    (section,) = re.findall(rf"^## {heading}\n(.*?)^Proof", page, re.MULTILINE | re.DOTALL)
+    steps = re.findall(r"^\d\. (?:.+\n(?:   .+\n)*)", section, re.MULTILINE)
+    return {path.replace("NAME", name) for step in steps for path in re.findall(r"`([\w./-]+/[\w./-]+)`", step)}
+
+
+def naming(name: str) -> Iterator[str]:
+    """Yield the source files that hold this name as a string, or import it."""
+    for path in SOURCES:
+        tree = ast.parse(path.read_text())
+        names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+        texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        if name in names | texts:
+            yield str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("name", ["dba", "kernelized", "linformer", "nystrom", "performer", "skyformer"])
+def test_attention_is_three_files(name: str) -> None:
+    """Former names of recipes are in `recipes.py`, and the layer's own module does not repeat its name."""
+    files = listed("An attention", name)
+    assert len(files) == 3 + len({"model/nn/attention/base.py"})
+    assert all((ROOT / path).is_file() for path in files)
+    assert set(naming(name)) - {"model/config/recipes.py"} <= files
+
+
+@EVERY_TASK
+def test_task_is_at_most_twelve_files(task: type[Task]) -> None:
+    module = Path(*task.__module__.split(".")).stem
+    routes = {"classification": "classify", "forecasting": "forecast"}
+    files = {
+        path.replace(f"routes/{module}", f"routes/{routes.get(module, module)}") for path in listed("A task", module)
+    }
+    files.remove("artifact/tasks/base.py")
+    assert len(files) <= 12
+    assert all((ROOT / path).is_file() for path in files)
+    assert set(naming(task.name)) <= files
