@@ -3,7 +3,7 @@
 Trains three seeds of each case into `runs/classification/`, and one without the vector view, whose fit has no random
 part: half an hour per run of all rounds on one core, a quarter with the first round or labels alone, a few minutes
 without the vector view. Each result is recorded when its run ends; a restarted benchmark continues. The results of
-TF-IDF are from `benchmarks.models.text_tfidf`.
+TF-IDF are those of the record `text_tfidf`.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 Trains three seeds of each recipe, with and without its S3Attention block, and one of the paper's own forecaster into
 `runs/forecasting/` (about an hour on one core). Each result is recorded when its run ends; a restarted benchmark
-continues. The results of repeat-last and the linear map are from `benchmarks.models.forecasting_baselines`.
+continues. The results of repeat-last and the linear map are those of the record `forecasting_baselines`.
 """
 
 import argparse

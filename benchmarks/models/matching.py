@@ -1,7 +1,7 @@
 """`python -m benchmarks.models.matching`: the matcher on pairs of papers against TF-IDF, and its ablation.
 
 Trains into `runs/matching/` (a quarter of an hour per run on one core). Each result is recorded when its run ends; a
-restarted benchmark continues. The results of TF-IDF are from `benchmarks.models.aan_tfidf`.
+restarted benchmark continues. The results of TF-IDF are those of the record `aan_tfidf`.
 """
 
 import argparse
