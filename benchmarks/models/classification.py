@@ -161,15 +161,8 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.models.classification",
-    title="Classification",
-    description=__doc__,
-    options=functools.partial(add_options, name=NAME),
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "numpy"),
+BENCHMARK = Benchmark.of(
+    "Classification", measure, report, draw, functools.partial(add_options, name=NAME), ("torch", "numpy")
 )
 
 if __name__ == "__main__":

@@ -397,15 +397,8 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.models.graph_profile",
-    title="Where the time of the graphs goes",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "onnxruntime", "onnx", "numpy"),
+BENCHMARK = Benchmark.of(
+    "Where the time of the graphs goes", measure, report, draw, options, ("torch", "onnxruntime", "onnx", "numpy")
 )
 
 if __name__ == "__main__":

@@ -335,16 +335,7 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.models.growth",
-    title="Growth of the cost",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "onnxruntime", "numpy"),
-)
+BENCHMARK = Benchmark.of("Growth of the cost", measure, report, draw, options, ("torch", "onnxruntime", "numpy"))
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -165,15 +165,8 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.models.inference_paths",
-    title="Inference paths on CPU",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "onnxruntime", "onnx", "numpy"),
+BENCHMARK = Benchmark.of(
+    "Inference paths on CPU", measure, report, draw, options, ("torch", "onnxruntime", "onnx", "numpy")
 )
 
 if __name__ == "__main__":

@@ -220,16 +220,7 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.models.long_documents",
-    title="Long documents",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("scikit-learn", "torch", "numpy"),
-)
+BENCHMARK = Benchmark.of("Long documents", measure, report, draw, options, ("scikit-learn", "torch", "numpy"))
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -97,15 +97,13 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.models.matching",
-    title="Pairs of ACL Anthology papers",
-    description=__doc__,
-    options=functools.partial(add_options, name=NAME),
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "numpy"),
+BENCHMARK = Benchmark.of(
+    "Pairs of ACL Anthology papers",
+    measure,
+    report,
+    draw,
+    functools.partial(add_options, name=NAME),
+    ("torch", "numpy"),
 )
 
 if __name__ == "__main__":

@@ -212,16 +212,7 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.models.own_documents",
-    title="Your own documents",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "numpy", "scikit-learn"),
-)
+BENCHMARK = Benchmark.of("Your own documents", measure, report, draw, options, ("torch", "numpy", "scikit-learn"))
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -117,15 +117,7 @@ def report(record: Record) -> str:
     )
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.models.own_length",
-    title="Your own long documents",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    packages=("torch", "numpy", "scikit-learn"),
-)
+BENCHMARK = Benchmark.of("Your own long documents", measure, report, None, options, ("torch", "numpy", "scikit-learn"))
 
 if __name__ == "__main__":
     BENCHMARK.main()

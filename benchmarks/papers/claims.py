@@ -375,16 +375,7 @@ def label_ticks(axes: Axes, values: tuple[int, ...]) -> None:
     axes.minorticks_off()
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.papers.claims",
-    title="Claims of the papers",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "numpy"),
-)
+BENCHMARK = Benchmark.of("Claims of the papers", measure, report, draw, options, ("torch", "numpy"))
 
 if __name__ == "__main__":
     BENCHMARK.main()

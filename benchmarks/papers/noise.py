@@ -109,16 +109,7 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.papers.noise",
-    title="Noise in the pixels",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "numpy"),
-)
+BENCHMARK = Benchmark.of("Noise in the pixels", measure, report, draw, options, ("torch", "numpy"))
 
 if __name__ == "__main__":
     BENCHMARK.main()

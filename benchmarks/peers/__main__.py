@@ -229,16 +229,7 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.peers",
-    title="Our server beside others",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=PACKAGES,
-)
+BENCHMARK = Benchmark.of("Our server beside others", measure, report, draw, options, PACKAGES)
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -222,16 +222,7 @@ OTHERS: dict[str, dict[str, Ask]] = {
 }
 """Single requests alone -> the same beside clients that send without pause."""
 
-BENCHMARK = Benchmark(
-    program="benchmarks.serving.fairness",
-    title="Single requests beside other clients",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=PACKAGES,
-)
+BENCHMARK = Benchmark.of("Single requests beside other clients", measure, report, draw, options, PACKAGES)
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -131,16 +131,7 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.serving.front_end",
-    title="Overhead of the server",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=PACKAGES,
-)
+BENCHMARK = Benchmark.of("Overhead of the server", measure, report, draw, options, PACKAGES)
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -375,16 +375,14 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.serving.gpu",
-    title="GPU",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=tuple(name for name in PACKAGES if name != "onnxruntime"),
-    missing=lambda args: [" ".join(part) for part in parts(args, recorded(args))],
+BENCHMARK = Benchmark.of(
+    "GPU",
+    measure,
+    report,
+    draw,
+    options,
+    tuple(name for name in PACKAGES if name != "onnxruntime"),
+    lambda args: [" ".join(part) for part in parts(args, recorded(args))],
 )
 
 if __name__ == "__main__":

@@ -130,16 +130,7 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.serving.overload",
-    title="Overload",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=PACKAGES,
-)
+BENCHMARK = Benchmark.of("Overload", measure, report, draw, options, PACKAGES)
 
 if __name__ == "__main__":
     BENCHMARK.main()

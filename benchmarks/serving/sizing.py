@@ -424,16 +424,7 @@ def draw(record_: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.serving.sizing",
-    title="Number of replicas",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=(*PACKAGES, "simpy"),
-)
+BENCHMARK = Benchmark.of("Number of replicas", measure, report, draw, options, (*PACKAGES, "simpy"))
 
 if __name__ == "__main__":
     BENCHMARK.main()
