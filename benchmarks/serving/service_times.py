@@ -119,13 +119,6 @@ def refusal_ms(core: int, front_end: float) -> float:
         return round((1e3 * (processor_s(target) - before) - answers * front_end) / refusals, 4)
 
 
-def transport_ms(core: int) -> float:
-    """Median latency of uvicorn alone: the time that the client and the sockets take."""
-    with server(["-m", "benchmarks.serving.null_service", "--make", "asgi"], {core}) as target:
-        outcome = run(open_loop(target.url, [post(target.url, document(4096), TEXT)], rate=RATE, seconds=SECONDS / 2))
-        return round(1e3 * outcome.quantile(0.5), 4)
-
-
 def start_s(core: int) -> list[float]:
     """Times from the start of the process to its first answer."""
     found = []
@@ -140,13 +133,8 @@ def start_s(core: int) -> list[float]:
 
 def processor_s(target: Server) -> float:
     """Processor time of a server in seconds, all of its threads."""
-    return processor_s_of(Path(f"/proc/{target.process.pid}/stat"))
-
-
-def processor_s_of(stat: Path) -> float:
-    """Processor time in seconds of the process or thread of a `stat` file in /proc."""
-    values = fields(stat)
-    return (int(values[11]) + int(values[12])) / TICKS_PER_S
+    user, system = fields(Path(f"/proc/{target.process.pid}/stat"))[11:13]
+    return (int(user) + int(system)) / TICKS_PER_S
 
 
 if __name__ == "__main__":
