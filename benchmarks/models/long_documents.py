@@ -27,12 +27,12 @@ from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
 from benchmarks.models.runs import fingerprint, train
 from model.config.data import DocumentsConfig
-from model.data.documents import load_test, load_training
+from model.data.documents import Documents, load_test, load_training
 from model.tasks.base import module_runs
 from model.tasks.classification import NGRAMS as CHOICE
 from model.tasks.classification import Classification
 from model.tasks.regression import regressions
-from model.training.trained import load_trained
+from model.training.trained import Trained, load_trained
 
 NAME = "long_documents"
 RECIPES = {"scotus": "scotus", "un-debate": "un-debate", "un-debate-country": "un-debate"}
@@ -124,24 +124,22 @@ def ngrams(name: str, part: str, args: argparse.Namespace) -> Data:
     """Train the recipe, or find its run, and evaluate it."""
     folder = train(RECIPES[name], (*overrides(name, part), "seed=0"), args.runs / f"{name}-{part}", args.data_dir)
     best = load_trained(folder, args.data_dir)
-    task, config = best.task, best.config.data
-    assert isinstance(task, Classification)
+    config, labels = best.config.data, best.task.facts["labels"]
     assert isinstance(config, DocumentsConfig)
-    run = module_runs(task.graphs(best.model), torch.device("cpu"))[0]
-    splits = (
-        load_training(config, args.data_dir).validation,
-        load_test(config, args.data_dir, task.facts["labels"]),
-    )
-    validation, test = (
-        np.array([windows.mean(0).argmax() for windows in task.logits(run, documents)]) == np.array(documents.labels)
-        for documents in splits
-    )
     return {
-        "strength": task.facts[CHOICE]["strength"],
-        "validation": float(validation.mean()),
+        "strength": best.task.facts[CHOICE]["strength"],
+        "validation": float(right_answers(best, load_training(config, args.data_dir).validation).mean()),
         "fit_s": best.progress.seconds,
-        "correct": digits(test),
+        "correct": digits(right_answers(best, load_test(config, args.data_dir, labels))),
     }
+
+
+def right_answers(best: Trained, documents: Documents) -> NDArray[np.bool_]:
+    """Whether a trained classifier is right, for each document."""
+    assert isinstance(best.task, Classification)
+    run = module_runs(best.task.graphs(best.model), torch.device("cpu"))[0]
+    answers = [windows.mean(0).argmax() for windows in best.task.logits(run, documents)]
+    return np.array(np.array(answers) == np.array(documents.labels))
 
 
 def digits(values: NDArray[np.bool_]) -> str:

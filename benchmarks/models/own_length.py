@@ -13,18 +13,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from artifact.provenance import git_revision
 from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
-from benchmarks.models.long_documents import correct, digits
-from benchmarks.models.ready import load
+from benchmarks.models.long_documents import correct, digits, right_answers
 from benchmarks.models.runs import run_command
+from model.config.data import DocumentsConfig
 from model.data import long_documents
 from model.data.documents import load_test
-from model.tasks.classification import Classification
+from model.training.trained import load_trained
 
 NAME = "own_length"
 SETS = {
@@ -69,6 +67,9 @@ def measure_length(name: str, length: int, runs: Path, data_dir: Path) -> Data:
     started = time.perf_counter()
     run_command(*command, "--max-bytes", str(length), "--runs", str(folder), data_dir=data_dir, threads=1)
     seconds, run = time.perf_counter() - started, folder / "documents-seed0"
+    best = load_trained(run, file)
+    config, labels = best.config.data, best.task.facts["labels"]
+    assert isinstance(config, DocumentsConfig)
     stages = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return {
         "documents": name,
@@ -76,17 +77,8 @@ def measure_length(name: str, length: int, runs: Path, data_dir: Path) -> Data:
         "revision": git_revision(),
         "seconds": seconds,
         "peak_mib": max(stage["peak_memory_bytes"] for stage in stages) / 2**20,
-        "correct": right_answers(run, file),
+        "correct": digits(right_answers(best, load_test(config, file, labels))),
     }
-
-
-def right_answers(run: Path, file: Path) -> str:
-    """Whether each test document is classified correctly: a 1 or a 0."""
-    task, functions = load(run, file)
-    assert isinstance(task, Classification)
-    documents = load_test(task.config.data, file, task.facts["labels"])
-    answers = np.array([rows.mean(0).argmax() for rows in task.logits(functions[0], documents)])
-    return digits(answers == np.array(documents.labels))
 
 
 def report(record: Record) -> str:

@@ -18,12 +18,11 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.lib import chart
+from benchmarks.lib import chart, memory
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.interleave import interleave
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
-from benchmarks.models import memory
 from benchmarks.papers.lra import PAPER_MODE, ROWS
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import ClassificationRun

@@ -16,7 +16,6 @@ import numpy as np
 from tqdm import tqdm
 
 from artifact.provenance import git_revision
-from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
@@ -98,18 +97,7 @@ def report(record: Record) -> str:
     )
 
 
-def draw(record: Record, path: Path) -> None:
-    """Chart of accuracy against noise."""
-    figure, (axis,) = chart.figure((6, 4))
-    for row, (_, means) in means_of(record).items():
-        axis.plot(record.data["levels"], means, "o-", label=row)
-    axis.set(xlabel="noise a", ylabel="accuracy, %", title="Pixels with noise from -a to a")
-    axis.legend()
-    axis.grid(alpha=0.3)
-    chart.save(figure, path)
-
-
-BENCHMARK = Benchmark.of("Noise in the pixels", measure, report, draw, options, ("torch", "numpy"))
+BENCHMARK = Benchmark.of("Noise in the pixels", measure, report, None, options, ("torch", "numpy"))
 
 if __name__ == "__main__":
     BENCHMARK.main()

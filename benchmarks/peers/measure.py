@@ -166,7 +166,7 @@ class Bench:
                 **({} if queue is None else {"PEERS_QUEUE": str(queue)}),
                 **{name: value.format(**names) for name, value in peer.environment.items()},
             }
-            command = [part.format(**names) for part in peer.command]
+            command = [part.format(**names) for part in peer.command.split()]
             server = stack.enter_context(running(command, environment, self._cores, Path(scratch) / "log.txt"))
             url = f"http://127.0.0.1:{ports[0]}{peer.path}"
             start_s = server.wait_for_answer(url, peer.body(self._samples[0]))

@@ -4,11 +4,8 @@ None of it is measured on the loads that the simulation is compared with. Used b
 """
 
 import asyncio
-import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,9 +15,10 @@ import numpy as np
 from artifact.loading import LoadedModel, load_export
 from artifact.manifest import version_folder
 from benchmarks.lib.load import closed_loop, open_loop, post, run
+from benchmarks.lib.memory import in_own_process
 from benchmarks.lib.processes import fields
 from benchmarks.lib.record import Data
-from benchmarks.lib.servers import ROOT, TEXT, Server, document, server, service
+from benchmarks.lib.servers import TEXT, Server, document, server, service
 
 MODEL = "imdb-s3"
 ROWS = (1, 2, 4, 8, 16, 32)
@@ -44,8 +42,7 @@ QUANTILES = 21
 def measure(server_core: int, load_core: int) -> Data:
     """Measure all costs; times in ms, that of a start in seconds."""
     os.sched_setaffinity(0, {server_core})
-    command = [sys.executable, "-m", "benchmarks.serving.service_times"]
-    batches = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout)
+    batches = in_own_process(batch_ms)
     os.sched_setaffinity(0, {load_core})
     front_end, client_ms = front_end_ms(server_core)
     return {
@@ -135,7 +132,3 @@ def processor_s(target: Server) -> float:
     """Processor time of a server in seconds, all of its threads."""
     user, system = fields(Path(f"/proc/{target.process.pid}/stat"))[11:13]
     return (int(user) + int(system)) / TICKS_PER_S
-
-
-if __name__ == "__main__":
-    print(json.dumps(batch_ms()))

@@ -57,8 +57,6 @@ class Costs:
     """Processor time of a request without inference, by document bytes."""
     refusal: float
     """Processor time of a request that is refused from its headers."""
-    start: float
-    """Time from the start of a process to its first answer."""
 
     @classmethod
     def from_data(cls, data: Data) -> "Costs":
@@ -68,7 +66,6 @@ class Costs:
             tuple(data["spread"]),
             {int(length): ms / 1e3 for length, ms in data["front_end_ms"].items()},
             data["refusal_ms"] / 1e3,
-            max(data["start_s"]),
         )
 
     @property
