@@ -13,11 +13,10 @@ A link to a report whose title leads to a cell, by the first cells of its row an
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from benchmarks.lib.record import RESULTS
+from benchmarks.lib.servers import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TABLE = re.compile(r"(<!-- report: (\w+)((?:; \w+: [^;\n]+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 FIGURE = re.compile(r'\[[^]]*\](\([^)\s]*benchmarks/results/(\w+)/report\.md "([^"]+)"\))')

@@ -7,7 +7,6 @@ TF-IDF are those of the record `text_tfidf`.
 """
 
 import argparse
-import functools
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, read
 from benchmarks.lib.table import mean_and_deviation, table
-from benchmarks.models.runs import Case, Values, add_options, evaluate, revisions, trained, values_by_case
+from benchmarks.models.runs import Case, Values, case_options, evaluate, revisions, trained, values_by_case
 
 NAME = "classification"
 COMPARED = {
@@ -161,9 +160,7 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark.of(
-    "Classification", measure, report, draw, functools.partial(add_options, name=NAME), ("torch", "numpy")
-)
+BENCHMARK = Benchmark.of("Classification", measure, report, draw, case_options(NAME), ("torch", "numpy"))
 
 if __name__ == "__main__":
     BENCHMARK.main()

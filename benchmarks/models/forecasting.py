@@ -6,7 +6,6 @@ continues. The results of repeat-last and the linear map are those of the record
 """
 
 import argparse
-import functools
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, read
 from benchmarks.lib.table import mean_and_deviation, table
-from benchmarks.models.runs import Case, Values, add_options, evaluate, revisions, trained, values_by_case
+from benchmarks.models.runs import Case, Values, case_options, evaluate, revisions, trained, values_by_case
 from model.tasks.forecasting import PUBLISHED
 
 NAME = "forecasting"
@@ -103,9 +102,7 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark.of(
-    "Forecasting", measure, report, draw, functools.partial(add_options, name=NAME), ("torch", "numpy")
-)
+BENCHMARK = Benchmark.of("Forecasting", measure, report, draw, case_options(NAME), ("torch", "numpy"))
 
 if __name__ == "__main__":
     BENCHMARK.main()

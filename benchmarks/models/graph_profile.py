@@ -204,11 +204,7 @@ def profile(path: Path, exported: Sequence[Node], inputs: Inputs, rounds: int, f
         "profiler_us": round(profiler_us, 3),
         "nodes": len(kernels),
         "file_nodes": len(nodes),
-        "attributed": {
-            "same": attributed.same,
-            "renumbered": attributed.renumbered,
-            "between": attributed.between,
-        },
+        "attributed": {"same": attributed.same, "renumbered": attributed.renumbered, "between": attributed.between},
         "guessed_ms": round(sum(value for name, value in ms.items() if name in guessed), 4),
         "parts_ms": totals((parts.get(name, OTHER), value) for name, value in ms.items()),
         "operators": {

@@ -22,10 +22,10 @@ from tqdm import tqdm
 from artifact.documents import cut, take
 from artifact.provenance import git_revision
 from benchmarks.lib import chart
-from benchmarks.lib.benchmark import Benchmark, add_data_dir
+from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
-from benchmarks.models.runs import fingerprint, train
+from benchmarks.models.runs import fingerprint, set_options, train
 from model.config.data import DocumentsConfig
 from model.data.documents import Documents, load_test, load_training
 from model.tasks.base import module_runs
@@ -48,13 +48,6 @@ BASELINE = (TFIDF, "whole")
 """Method to which the others are compared."""
 
 Labels = NDArray[np.int64]
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line options."""
-    add_data_dir(parser)
-    parser.add_argument("--runs", default=f"runs/{NAME}", type=Path, help="folder of the runs (default: %(default)s)")
-    parser.add_argument("--sets", nargs="+", choices=list(RECIPES), default=list(RECIPES), help="default: all")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
@@ -190,8 +183,12 @@ def difference(result: Data, other: Data | None) -> str:
     """Difference of the accuracies of the same documents ± its standard error, in points."""
     if other is None or method_of(other) == method_of(result):
         return ""
-    values = 100 * (correct(result) - correct(other))
-    return f"{values.mean():+.1f} ± {values.std(ddof=1) / math.sqrt(len(values)):.1f}"
+    return points(correct(result) - correct(other))
+
+
+def points(differences: NDArray[np.float64]) -> str:
+    """Mean difference ± its standard error, in points."""
+    return f"{100 * differences.mean():+.1f} ± {100 * differences.std(ddof=1) / math.sqrt(len(differences)):.1f}"
 
 
 def by_set(record: Record) -> Iterator[tuple[str, dict[tuple[str, str], Data]]]:
@@ -218,7 +215,9 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark.of("Long documents", measure, report, draw, options, ("scikit-learn", "torch", "numpy"))
+BENCHMARK = Benchmark.of(
+    "Long documents", measure, report, draw, set_options(NAME, RECIPES), ("scikit-learn", "torch", "numpy")
+)
 
 if __name__ == "__main__":
     BENCHMARK.main()

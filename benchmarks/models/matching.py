@@ -5,7 +5,6 @@ restarted benchmark continues. The results of TF-IDF are those of the record `aa
 """
 
 import argparse
-import functools
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, read
 from benchmarks.lib.table import mean_and_deviation, table
-from benchmarks.models.runs import Case, add_options, evaluate, revisions, trained, values_by_case
+from benchmarks.models.runs import Case, case_options, evaluate, revisions, trained, values_by_case
 
 NAME = "matching"
 METRICS = ("accuracy", "auc")
@@ -28,10 +27,7 @@ CASES = {
         Case("without Fourier convolution", "aan-s3", 1, ("model.encoder.options.use_fourier=false",)),
         "all",
     ),
-    "stem alone": (
-        Case("without S3Attention: the stem alone", "aan-s3", 1, ("model.encoder.num_layers=0",)),
-        "all",
-    ),
+    "stem alone": (Case("without S3Attention: the stem alone", "aan-s3", 1, ("model.encoder.num_layers=0",)), "all"),
 }
 """Label in the chart -> runs and their test pairs."""
 
@@ -102,7 +98,7 @@ BENCHMARK = Benchmark.of(
     measure,
     report,
     draw,
-    functools.partial(add_options, name=NAME),
+    case_options(NAME),
     ("torch", "numpy"),
 )
 

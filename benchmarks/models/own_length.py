@@ -7,18 +7,17 @@ windows. Each result is recorded when its run ends; a restarted benchmark contin
 
 import argparse
 import json
-import math
 import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from artifact.provenance import git_revision
-from benchmarks.lib.benchmark import Benchmark, add_data_dir
+from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
-from benchmarks.models.long_documents import correct, digits, right_answers
-from benchmarks.models.runs import run_command
+from benchmarks.models.long_documents import correct, digits, points, right_answers
+from benchmarks.models.runs import run_command, set_options
 from model.config.data import DocumentsConfig
 from model.data import long_documents
 from model.data.documents import load_test
@@ -32,13 +31,6 @@ SETS = {
 }
 LENGTHS = (4096, 65536)
 """Values of --max-bytes."""
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line options."""
-    add_data_dir(parser)
-    parser.add_argument("--runs", default=f"runs/{NAME}", type=Path, help="folder of the runs (default: %(default)s)")
-    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=["scotus"], help="default: scotus")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
@@ -88,14 +80,12 @@ def report(record: Record) -> str:
         found = [run for run in record.data["runs"] if run["documents"] == name]
         for run in found:
             answers = correct(run)
-            differences = 100 * (answers - correct(found[0]))
-            error = differences.std(ddof=1) / math.sqrt(len(differences))
             rows.append(
                 [
                     name,
                     f"{run['bytes']:,}",
                     f"{100 * answers.mean():.1f}",
-                    "" if run is found[0] else f"{differences.mean():+.1f} ± {error:.1f}",
+                    "" if run is found[0] else points(answers - correct(found[0])),
                     f"{run['seconds']:.0f}",
                     f"{run['peak_mib']:,.0f}",
                 ]
@@ -109,7 +99,14 @@ def report(record: Record) -> str:
     )
 
 
-BENCHMARK = Benchmark.of("Your own long documents", measure, report, None, options, ("torch", "numpy", "scikit-learn"))
+BENCHMARK = Benchmark.of(
+    "Your own long documents",
+    measure,
+    report,
+    None,
+    set_options(NAME, SETS, "scotus"),
+    ("torch", "numpy", "scikit-learn"),
+)
 
 if __name__ == "__main__":
     BENCHMARK.main()

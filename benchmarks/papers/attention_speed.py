@@ -247,16 +247,10 @@ def draw(record: Record, path: Path) -> None:
 def benchmark(name: str, title: str, description: str, **lengths: Any) -> Benchmark:
     """The benchmark as a record of its own, with other defaults of its options."""
     return Benchmark(
-        program=f"benchmarks.papers.{name}",
-        title=title,
-        description=description,
-        options=functools.partial(options, **lengths),
-        measure=functools.partial(measure, name=name),
-        report=report,
-        chart=draw,
-        packages=("torch", "numpy"),
-        missing=lambda args: [" ".join(part) for part in parts(args, recorded(args, name))],
-    )
+        f"benchmarks.papers.{name}", title, description, functools.partial(measure, name=name), report, draw,
+        functools.partial(options, **lengths), ("torch", "numpy"),
+        lambda args: [" ".join(part) for part in parts(args, recorded(args, name))],
+    )  # fmt: skip
 
 
 BENCHMARK = benchmark("attention_speed", "Speed and memory of the attentions", __doc__)

@@ -43,8 +43,6 @@ DRAWS = 5
 """Random draws of landmarks and projections per document."""
 CONDITION_LENGTH, ERROR_LENGTH = 128, 512
 """Number of tokens of the decomposed matrices."""
-
-
 RANKS = (32, 16)
 PUBLISHED_INCOHERENCE = {
     "paper, rank 32": ("2.75 ± 0.03", "2.05 ± 0.01"),

@@ -19,7 +19,7 @@ from artifact.provenance import git_revision
 from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
-from benchmarks.models.runs import train
+from benchmarks.models.runs import revisions, train
 from benchmarks.papers.lra import ROWS, STUDY
 from benchmarks.papers.study import accuracy_of
 
@@ -66,34 +66,25 @@ def noisy(pixels: bytes, level: int) -> bytes:
     return bytes(changed)
 
 
-def means_of(record: Record) -> dict[str, tuple[int, list[float]]]:
-    """Attention -> number of seeds, mean accuracy in % at each level."""
-    found: dict[str, list[list[float]]] = {}
-    for run in record.data["runs"]:
-        found.setdefault(run["row"], []).append(run["accuracy"])
-    return {
-        row: (len(found[row]), [100 * statistics.mean(values) for values in zip(*found[row], strict=True)])
-        for row in ROWS
-        if row in found
-    }
-
-
 def report(record: Record) -> str:
     """Report with two rows per attention: measured and published."""
     levels, rows = record.data["levels"], []
-    for row, (seeds, means) in means_of(record).items():
-        rows.append([f"{row} ({seeds})", *(f"{m:.1f} ({m / means[0] - 1:+.0%})" for m in means)])
+    for row in ROWS:
+        runs = [run["accuracy"] for run in record.data["runs"] if run["row"] == row]
+        if not runs:
+            continue
+        means = [100 * statistics.mean(values) for values in zip(*runs, strict=True)]
+        rows.append([f"{row} ({len(runs)})", *(f"{m:.1f} ({m / means[0] - 1:+.0%})" for m in means)])
         if row in PUBLISHED:
             first, *_ = published = PUBLISHED[row]
             cells = [f"{p:.1f} ({p / first - 1:+.0%})" for p in published]
             rows.append([f"{row}, published", *cells, *[""] * (len(levels) - len(cells))])
-    revisions = sorted({run["revision"] for run in record.data["runs"]})
     return (
         "Accuracy in % on 5,000 test images (change relative to clean images). The number of seeds is in brackets "
         "after the name. Trained on clean images with the recipe `lra-image`. Published: S3Attention paper, Table 5; "
         "these models were trained longer, on noisy images, from other copies of the images.\n\n"
         f"{table(['a', *map(str, levels)], rows)}\n"
-        f"Revisions of the runs: {', '.join(revisions)}.\n"
+        f"{revisions(record.data['runs'])}\n"
     )
 
 

@@ -75,17 +75,11 @@ class Study:
 
     def benchmark(self) -> Benchmark:
         """The study as a benchmark."""
+        about = f"{self.title}. Each result is recorded when its run ends; a restarted benchmark continues."
         return Benchmark(
-            program=f"benchmarks.papers.{self.name}",
-            title=self.title,
-            description=f"{self.title}. Each result is recorded when its run ends; a restarted benchmark continues.",
-            options=self.options,
-            measure=self.measure,
-            report=self.report,
-            chart=self.draw,
-            packages=("torch", "numpy"),
-            missing=lambda args: [" ".join(map(str, case)) for case in self.missing(args)],
-        )
+            f"benchmarks.papers.{self.name}", self.title, about, self.measure, self.report, self.draw, self.options,
+            ("torch", "numpy"), lambda args: [" ".join(map(str, case)) for case in self.missing(args)],
+        )  # fmt: skip
 
     def options(self, parser: argparse.ArgumentParser) -> None:
         """Add the command-line options."""

@@ -8,9 +8,9 @@ Runtime loop on the same cores in the same run. All measurements are interleaved
 import argparse
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -104,12 +104,9 @@ def documents_a_second(threads: int, batch: int, seconds: float) -> float:
             backend.run({"bytes": rows, "lengths": lengths})
             done[thread] += batch
 
-    workers = [threading.Thread(target=loop, args=(thread,)) for thread in range(threads)]
     started = time.perf_counter()
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(loop, range(threads)))
     return sum(done) / (time.perf_counter() - started)
 
 

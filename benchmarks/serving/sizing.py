@@ -335,8 +335,8 @@ def _costs(data: Data) -> list[str]:
         "",
         table(["bucket", *map(str, sizes)], rows),
         f"Processor time of a request besides: {front_end}; of a refusal: {costs['refusal_ms']:.2f} ms; of the client: "
-        f"{costs['client_ms']:.2f} ms. Start of a "
-        f"process: {statistics.mean(costs['start_s']):.1f} s.",
+        f"{costs['client_ms']:.2f} ms."
+        + (f" Start of a process: {statistics.mean(costs['start_s']):.1f} s." if "start_s" in costs else ""),
     ]
 
 
