@@ -23,11 +23,6 @@ def forget_peak() -> int:
     return resident()
 
 
-def peak() -> int:
-    """Peak resident memory in bytes."""
-    return resident(key="VmHWM")
-
-
 def resident(pid: int | Literal["self"] = "self", key: str = "VmRSS") -> int:
     """Resident memory of a process in bytes."""
     found = re.search(rf"{key}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())

@@ -21,9 +21,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TABLE = re.compile(r"(<!-- report: (\w+)((?:; \w+: [^;\n]+)*) -->\n).*?(<!-- end -->)", re.DOTALL)
 FIGURE = re.compile(r'\[[^]]*\](\([^)\s]*benchmarks/results/(\w+)/report\.md "([^"]+)"\))')
 
-Rows = list[list[str]]
-"""Cells of a table: the header, the rule, then the rows."""
-
 
 def quoted(page: str) -> str:
     """The text of a page with the current figures. Raises: LookupError if a report has no such table or cell."""
@@ -49,7 +46,7 @@ def _table(name: str, options: str) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _column(tables: Sequence[Rows], column: str, name: str) -> list[str]:
+def _column(tables: Sequence[list[list[str]]], column: str, name: str) -> list[str]:
     for table in tables:
         if column in table[0]:
             return [row[table[0].index(column)] for row in table]
@@ -67,8 +64,8 @@ def _figure(name: str, path: str) -> str:
     raise LookupError(f"{name}: no cell {path!r}")
 
 
-def _tables(name: str, section: str | None = None) -> Iterator[Rows]:
-    """The tables of a report, or of one section of it."""
+def _tables(name: str, section: str | None = None) -> Iterator[list[list[str]]]:
+    """The tables of a report, or of one section of it: header, rule, rows."""
     text = (RESULTS / name / "report.md").read_text()
     if section is not None:
         text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]

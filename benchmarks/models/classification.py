@@ -15,7 +15,7 @@ from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, read
 from benchmarks.lib.table import mean_and_deviation, table
-from benchmarks.models.runs import Case, Values, case_options, evaluate, revisions, trained, values_by_case
+from benchmarks.models.runs import Case, Values, evaluate, options_of, revisions, trained, values_by_case
 
 NAME = "classification"
 COMPARED = {
@@ -160,7 +160,7 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark.of("Classification", measure, report, draw, case_options(NAME), ("torch", "numpy"))
+BENCHMARK = Benchmark.of("Classification", measure, report, draw, options_of(NAME), ("torch", "numpy"))
 
 if __name__ == "__main__":
     BENCHMARK.main()

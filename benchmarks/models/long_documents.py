@@ -25,7 +25,7 @@ from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
-from benchmarks.models.runs import fingerprint, set_options, train
+from benchmarks.models.runs import fingerprint, options_of, train
 from model.config.data import DocumentsConfig
 from model.data.documents import Documents, load_test, load_training
 from model.tasks.base import module_runs
@@ -216,7 +216,7 @@ def draw(record: Record, path: Path) -> None:
 
 
 BENCHMARK = Benchmark.of(
-    "Long documents", measure, report, draw, set_options(NAME, RECIPES), ("scikit-learn", "torch", "numpy")
+    "Long documents", measure, report, draw, options_of(NAME, RECIPES), ("scikit-learn", "torch", "numpy")
 )
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, read
 from benchmarks.lib.table import mean_and_deviation, table
-from benchmarks.models.runs import Case, case_options, evaluate, revisions, trained, values_by_case
+from benchmarks.models.runs import Case, evaluate, options_of, revisions, trained, values_by_case
 
 NAME = "matching"
 METRICS = ("accuracy", "auc")
@@ -98,7 +98,7 @@ BENCHMARK = Benchmark.of(
     measure,
     report,
     draw,
-    case_options(NAME),
+    options_of(NAME),
     ("torch", "numpy"),
 )
 

@@ -25,7 +25,7 @@ from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
-from benchmarks.models.runs import revisions, run_command, set_options
+from benchmarks.models.runs import options_of, revisions, run_command
 from model.config.data import DocumentsConfig
 from model.data.documents import load_test, load_training
 from model.data.lines import read_lines
@@ -193,7 +193,7 @@ def draw(record: Record, path: Path) -> None:
 
 
 BENCHMARK = Benchmark.of(
-    "Your own documents", measure, report, draw, set_options(NAME, SETS), ("torch", "numpy", "scikit-learn")
+    "Your own documents", measure, report, draw, options_of(NAME, SETS), ("torch", "numpy", "scikit-learn")
 )
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
 from benchmarks.models.long_documents import correct, digits, points, right_answers
-from benchmarks.models.runs import run_command, set_options
+from benchmarks.models.runs import options_of, run_command
 from model.config.data import DocumentsConfig
 from model.data import long_documents
 from model.data.documents import load_test
@@ -104,7 +104,7 @@ BENCHMARK = Benchmark.of(
     measure,
     report,
     None,
-    set_options(NAME, SETS, "scotus"),
+    options_of(NAME, SETS, "scotus"),
     ("torch", "numpy", "scikit-learn"),
 )
 

@@ -62,30 +62,18 @@ def fingerprint(recipe: str, overrides: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def case_options(name: str) -> Callable[[argparse.ArgumentParser], None]:
-    """The options of a benchmark that trains cases."""
+def options_of(name: str, sets: Iterable[str] = (), *default: str) -> Callable[[argparse.ArgumentParser], None]:
+    """The options of a benchmark that trains: its data sets, by default all, or else its cases."""
 
     def add(parser: argparse.ArgumentParser) -> None:
-        add_folders(parser, name)
-        parser.add_argument("--cases", nargs="+", metavar="CASE", help="train only these cases (default: all)")
+        add_data_dir(parser)
+        parser.add_argument("--runs", default=f"runs/{name}", type=Path, help="default: %(default)s")
+        if known := list(sets):
+            parser.add_argument("--sets", nargs="+", choices=known, default=list(default) or known, help="data sets")
+        else:
+            parser.add_argument("--cases", nargs="+", metavar="CASE", help="train only these cases (default: all)")
 
     return add
-
-
-def set_options(name: str, sets: Iterable[str], *default: str) -> Callable[[argparse.ArgumentParser], None]:
-    """The options of a benchmark that trains on some data sets, by default on all."""
-
-    def add(parser: argparse.ArgumentParser) -> None:
-        add_folders(parser, name)
-        parser.add_argument("--sets", nargs="+", choices=list(sets), default=list(default or sets), help="data sets")
-
-    return add
-
-
-def add_folders(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add the options for the folders of data sets and runs."""
-    add_data_dir(parser)
-    parser.add_argument("--runs", default=f"runs/{name}", type=Path, help="folder of the runs (default: %(default)s)")
 
 
 def trained(

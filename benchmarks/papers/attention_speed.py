@@ -157,7 +157,7 @@ def added_memory(name: str, length: int, batch: int) -> int:
     model, data = classifier(name, length).train(), documents(length, batch)
     for _ in range(2):
         step(name, model, data, trains=True)
-    peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else memory.peak()
+    peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else memory.resident(key="VmHWM")
     return max(1, peak - before)
 
 
