@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import orjson
 
+from artifact.exports import version_folder
 from artifact.loading import load_export
-from artifact.manifest import version_folder
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.interleave import interleave
 from benchmarks.lib.load import closed_loop, post, run

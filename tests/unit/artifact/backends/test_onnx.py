@@ -9,11 +9,12 @@ import onnx
 import onnxruntime
 import pytest
 
+from artifact.arrays import Array
 from artifact.backends import onnx as backend_onnx
-from artifact.backends.base import Array
 from artifact.backends.onnx import OnnxBackend
 from artifact.errors import BadExport
-from artifact.manifest import Graph, read_manifest, version_folder
+from artifact.exports import read_manifest, version_folder
+from artifact.manifest import Graph
 from tests.support.oversized import endless_graph
 from tests.support.paths import EXPORTS
 from tests.support.waiting import wait_until

@@ -11,7 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from service.engine.engine import Engine
 from service.engine.reload import Reloader
-from service.engine.served import ServedModel
+from service.engine.served import AnyModel
 from service.errors import Overloaded, RetryableError
 from service.http.keys import Keys
 from service.http.rejection import PEEK_BYTES, RejectionMiddleware
@@ -44,7 +44,7 @@ class FullEngine(Engine):
         self,
         task: str,
         left_s: float,
-        asked: Callable[[], ServedModel | None] = lambda: None,
+        asked: Callable[[], AnyModel | None] = lambda: None,
         size: int | None = None,
     ) -> RetryableError | None:
         del asked

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
 from artifact.errors import InvalidInput
-from artifact.matching import Text
+from artifact.tasks.matching import LocatedText
 from service.errors import DeadlineExceeded, MalformedInput, PayloadTooLarge, UnsupportedEncoding, UnsupportedMedia
 from service.settings import Settings
 from service.wire.context import RequestContext
@@ -191,6 +191,9 @@ async def test_disconnect_ends_the_wait_for_the_body() -> None:
 
 def test_texts_have_locations_and_limits() -> None:
     settings = Settings(max_document_bytes=2)
-    assert read_texts(settings, "texts", ["a", "é"]) == [Text("texts.0", b"a"), Text("texts.1", "é".encode())]
+    assert read_texts(settings, "texts", ["a", "é"]) == [
+        LocatedText("texts.0", b"a"),
+        LocatedText("texts.1", "é".encode()),
+    ]
     with pytest.raises(PayloadTooLarge, match=r"texts\.1: the document has 3 bytes; at most 2"):
         read_texts(settings, "texts", ["a", "abc"])

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from artifact.classification import Options
+from artifact.tasks.classification import ResultOptions
 from service.wire.schemas import (
     BulkLine,
     ClassifyOptions,
@@ -19,8 +19,8 @@ from service.wire.schemas import (
 
 def test_options_have_the_values_of_the_request_or_defaults() -> None:
     asked = ClassifyRequest(inputs="a", model="m", top_k=2, on_overflow="tail", detail=True)
-    assert asked.result_options == Options(2, "tail", True)
-    assert ClassifyOptions().result_options == Options()
+    assert asked.result_options == ResultOptions(2, "tail", True)
+    assert ClassifyOptions().result_options == ResultOptions()
 
 
 @pytest.mark.parametrize(
