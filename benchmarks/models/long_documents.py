@@ -22,17 +22,17 @@ from tqdm import tqdm
 from artifact.documents import cut, take
 from artifact.provenance import git_revision
 from benchmarks.lib import chart
-from benchmarks.lib.benchmark import Benchmark, add_data_dir
+from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
-from benchmarks.models.runs import fingerprint, train
+from benchmarks.models.runs import fingerprint, options_of, train
 from model.config.data import DocumentsConfig
-from model.data.documents import load_test, load_training
+from model.data.documents import Documents, load_test, load_training
 from model.tasks.base import module_runs
 from model.tasks.classification import NGRAMS as CHOICE
 from model.tasks.classification import Classification
 from model.tasks.regression import regressions
-from model.training.trained import load_trained
+from model.training.trained import Trained, load_trained
 
 NAME = "long_documents"
 RECIPES = {"scotus": "scotus", "un-debate": "un-debate", "un-debate-country": "un-debate"}
@@ -48,13 +48,6 @@ BASELINE = (TFIDF, "whole")
 """Method to which the others are compared."""
 
 Labels = NDArray[np.int64]
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line options."""
-    add_data_dir(parser)
-    parser.add_argument("--runs", default=f"runs/{NAME}", type=Path, help="folder of the runs (default: %(default)s)")
-    parser.add_argument("--sets", nargs="+", choices=list(RECIPES), default=list(RECIPES), help="default: all")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
@@ -124,24 +117,22 @@ def ngrams(name: str, part: str, args: argparse.Namespace) -> Data:
     """Train the recipe, or find its run, and evaluate it."""
     folder = train(RECIPES[name], (*overrides(name, part), "seed=0"), args.runs / f"{name}-{part}", args.data_dir)
     best = load_trained(folder, args.data_dir)
-    task, config = best.task, best.config.data
-    assert isinstance(task, Classification)
+    config, labels = best.config.data, best.task.facts["labels"]
     assert isinstance(config, DocumentsConfig)
-    run = module_runs(task.graphs(best.model), torch.device("cpu"))[0]
-    splits = (
-        load_training(config, args.data_dir).validation,
-        load_test(config, args.data_dir, task.facts["labels"]),
-    )
-    validation, test = (
-        np.array([windows.mean(0).argmax() for windows in task.logits(run, documents)]) == np.array(documents.labels)
-        for documents in splits
-    )
     return {
-        "strength": task.facts[CHOICE]["strength"],
-        "validation": float(validation.mean()),
+        "strength": best.task.facts[CHOICE]["strength"],
+        "validation": float(right_answers(best, load_training(config, args.data_dir).validation).mean()),
         "fit_s": best.progress.seconds,
-        "correct": digits(test),
+        "correct": digits(right_answers(best, load_test(config, args.data_dir, labels))),
     }
+
+
+def right_answers(best: Trained, documents: Documents) -> NDArray[np.bool_]:
+    """Whether a trained classifier is right, for each document."""
+    assert isinstance(best.task, Classification)
+    run = module_runs(best.task.graphs(best.model), torch.device("cpu"))[0]
+    answers = [windows.mean(0).argmax() for windows in best.task.logits(run, documents)]
+    return np.array(np.array(answers) == np.array(documents.labels))
 
 
 def digits(values: NDArray[np.bool_]) -> str:
@@ -192,8 +183,12 @@ def difference(result: Data, other: Data | None) -> str:
     """Difference of the accuracies of the same documents ± its standard error, in points."""
     if other is None or method_of(other) == method_of(result):
         return ""
-    values = 100 * (correct(result) - correct(other))
-    return f"{values.mean():+.1f} ± {values.std(ddof=1) / math.sqrt(len(values)):.1f}"
+    return points(correct(result) - correct(other))
+
+
+def points(differences: NDArray[np.float64]) -> str:
+    """Mean difference ± its standard error, in points."""
+    return f"{100 * differences.mean():+.1f} ± {100 * differences.std(ddof=1) / math.sqrt(len(differences)):.1f}"
 
 
 def by_set(record: Record) -> Iterator[tuple[str, dict[tuple[str, str], Data]]]:
@@ -220,15 +215,8 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.models.long_documents",
-    title="Long documents",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("scikit-learn", "torch", "numpy"),
+BENCHMARK = Benchmark.of(
+    "Long documents", measure, report, draw, options_of(NAME, RECIPES), ("scikit-learn", "torch", "numpy")
 )
 
 if __name__ == "__main__":

@@ -43,8 +43,6 @@ DRAWS = 5
 """Random draws of landmarks and projections per document."""
 CONDITION_LENGTH, ERROR_LENGTH = 128, 512
 """Number of tokens of the decomposed matrices."""
-
-
 RANKS = (32, 16)
 PUBLISHED_INCOHERENCE = {
     "paper, rank 32": ("2.75 ± 0.03", "2.05 ± 0.01"),
@@ -57,7 +55,6 @@ PUBLISHED_INCOHERENCE = {
 class Models:
     """A classifier before and after training, and held-out documents."""
 
-    task: Classification
     new: ByteClassifier
     trained: ByteClassifier
     documents: Tensor
@@ -85,54 +82,28 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
     }
 
 
-def prepare(
-    data_dir: Path, *overrides: str, like: Classification | None = None
-) -> tuple[Classification, ByteClassifier]:
-    """Task and untrained model of the recipe `lra-text`; `like` is a task whose documents are used again."""
-    recipe = load_recipe(find_recipe("lra-text"), list(overrides))
+def models(args: argparse.Namespace, attention: str, *overrides: str) -> Models:
+    """Create a model of the recipe `lra-text` and a copy of it, and train the copy for STEPS steps."""
+    recipe = load_recipe(find_recipe("lra-text"), [f"model.encoder.attention={attention}", *overrides])
     assert isinstance(recipe, ClassificationRun)
-    task = Classification(recipe)
-    if like:
-        task.data = like.data
-        task.restore(like.facts)
-    else:
-        task.load(data_dir)
+    task, settings = Classification(recipe), recipe.training
+    task.load(args.data_dir)
     torch.manual_seed(recipe.seed)
-    model = task.build()
-    assert isinstance(model, ByteClassifier)
-    task.initialise(model, torch.device("cpu"))
-    return task, model
-
-
-def steps(task: Classification, model: ByteClassifier, count: int, name: str) -> Iterator[int]:
-    """Train the model; yield the number of each step when it is done."""
-    training = task.config.training
-    optimiser = torch.optim.AdamW(model.parameters(), training.learning_rate, weight_decay=training.weight_decay)
-    batches = (batch for epoch in range(count) for batch in task.batches(epoch))
-    for number in tqdm(range(1, count + 1), name, unit="step"):
-        loss = task.loss(model.train(), next(batches))
+    new = task.build()
+    assert isinstance(new, ByteClassifier)
+    task.initialise(new, torch.device("cpu"))
+    trained = copy.deepcopy(new)
+    optimiser = torch.optim.AdamW(trained.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
+    batches = (batch for epoch in range(STEPS) for batch in task.batches(epoch))
+    for _ in tqdm(range(STEPS), attention, unit="step"):
+        loss = task.loss(trained.train(), next(batches))
         optimiser.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), training.max_grad_norm)
+        nn.utils.clip_grad_norm_(trained.parameters(), settings.max_grad_norm)
         optimiser.step()
-        yield number
-
-
-def models(args: argparse.Namespace, attention: str, *overrides: str) -> Models:
-    """Create a model and a copy of it, and train the copy for STEPS steps."""
-    task, new = prepare(args.data_dir, f"model.encoder.attention={attention}", *overrides)
-    trained = copy.deepcopy(new)
-    for _ in steps(task, trained, STEPS, attention):
-        pass
-    documents, lengths = long_documents(task, args.documents)
-    return Models(task, new.eval(), trained.eval(), documents, lengths)
-
-
-def long_documents(task: Classification, count: int) -> tuple[Tensor, Tensor]:
-    """The first validation documents that fill the model, cut to its length: (count, N) bytes and their lengths."""
     long = [text[: task.length] for text in task.data.validation.texts if len(text) >= task.length]
-    documents, lengths = pad_rows(long[:count], task.length)
-    return torch.from_numpy(documents), torch.from_numpy(lengths)
+    documents, lengths = map(torch.from_numpy, pad_rows(long[: args.documents], task.length))
+    return Models(new.eval(), trained.eval(), documents, lengths)
 
 
 def inputs_of(model: ByteClassifier, kind: type[nn.Module], found: Models) -> Tensor:
@@ -375,16 +346,7 @@ def label_ticks(axes: Axes, values: tuple[int, ...]) -> None:
     axes.minorticks_off()
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.papers.claims",
-    title="Claims of the papers",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "numpy"),
-)
+BENCHMARK = Benchmark.of("Claims of the papers", measure, report, draw, options, ("torch", "numpy"))
 
 if __name__ == "__main__":
     BENCHMARK.main()

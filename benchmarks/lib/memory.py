@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,15 +20,11 @@ def in_own_process(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
 def forget_peak() -> int:
     """Reset the peak of the resident memory; returns the current value in bytes."""
     Path("/proc/self/clear_refs").write_text("5")
-    return _status("VmRSS")
+    return resident()
 
 
-def peak() -> int:
-    """Peak resident memory in bytes."""
-    return _status("VmHWM")
-
-
-def _status(key: str) -> int:
-    found = re.search(rf"{key}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+def resident(pid: int | Literal["self"] = "self", key: str = "VmRSS") -> int:
+    """Resident memory of a process in bytes."""
+    found = re.search(rf"{key}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return 1024 * int(found[1])
