@@ -143,13 +143,7 @@ def test_dates_that_end_in_the_year_name_the_option(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "step", "frequency"),
-    [
-        ("W-SUN", 7, "7d"),
-        ("D", 1, "1d"),
-        ("2D", 2, "2d"),
-        ("24h", 1, "1d"),
-    ],
+    ("given", "step", "frequency"), [("W-SUN", 7, "7d"), ("D", 1, "1d"), ("2D", 2, "2d"), ("24h", 1, "1d")]
 )
 def test_frequencies_have_the_names_of_pandas(path: Path, given: str, step: int, frequency: str) -> None:
     lines = ["date,a", *(f"{datetime(2024, 1, 7) + i * timedelta(days=step)},{i}" for i in range(20))]

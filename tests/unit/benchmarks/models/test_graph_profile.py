@@ -41,12 +41,7 @@ from tests.support.records import expect_in_report, made_up
     ],
 )
 def test_operations_of_products(
-    operator: str,
-    left: list[int],
-    right: tuple[int, ...],
-    output: list[int],
-    attributes: dict[str, Any],
-    expected: int,
+    operator: str, left: list[int], right: tuple[int, ...], output: list[int], attributes: dict[str, Any], expected: int
 ) -> None:
     assert flops(operator, left, right, output, attributes) == expected
 

@@ -20,8 +20,7 @@ from model.training.checkpoint import Progress
 HORIZONS = sorted({horizon for _, horizon in forecasting.ROWS})
 METRICS = [
     *itertools.product(
-        ("accuracy", "ece", "macro_f1"),
-        ("windows", "head", "windows, over 4,096 bytes", "head, over 4,096 bytes"),
+        ("accuracy", "ece", "macro_f1"), ("windows", "head", "windows, over 4,096 bytes", "head, over 4,096 bytes")
     ),
     *itertools.product(matching.METRICS, (f"{pairs} pairs, first 4000 bytes" for pairs in ("all", "paper-disjoint"))),
     *itertools.product(("mse", "mae", "coverage_80"), (f"horizon {horizon}" for horizon in HORIZONS)),
@@ -97,10 +96,7 @@ def run_benchmark(benchmark: Benchmark, out: Path) -> Data:
         (
             matching.BENCHMARK,
             7,
-            [
-                "| ours | all | 3 | 0.5339 ± 0.0239 | 0.5339 ± 0.0239 |",
-                "| TF-IDF cosine | all | | 0.7500 | 0.8750 |",
-            ],
+            ["| ours | all | 3 | 0.5339 ± 0.0239 | 0.5339 ± 0.0239 |", "| TF-IDF cosine | all | | 0.7500 | 0.8750 |"],
         ),
     ],
     ids=lambda value: getattr(value, "name", ""),

@@ -23,9 +23,6 @@ def test_report_shows_the_measurements(tmp_path: Path) -> None:
     expect_in_report(
         front_end.BENCHMARK,
         measured,
-        [
-            "| ours, JSON | 2500 (2000 to 3000) | 0.50 |",
-            "| served | 90 (80 to 95) | 0.90 |",
-        ],
+        ["| ours, JSON | 2500 (2000 to 3000) | 0.50 |", "| served | 90 (80 to 95) | 0.90 |"],
         tmp_path,
     )

@@ -41,11 +41,7 @@ class FullEngine(Engine):
         return self.error is not None
 
     def rejection(
-        self,
-        task: str,
-        left_s: float,
-        asked: Callable[[], ServedModel | None] = lambda: None,
-        size: int | None = None,
+        self, task: str, left_s: float, asked: Callable[[], ServedModel | None] = lambda: None, size: int | None = None
     ) -> RetryableError | None:
         del asked
         self.sizes.append(size)

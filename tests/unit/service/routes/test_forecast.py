@@ -39,12 +39,7 @@ async def test_missing_values_are_interpolated_and_counted() -> None:
         found = answer(await client.post("/v1/forecast", json=body))
     assert found["forecast"] == [[3, 3, 3], [8, 8, 8]]
     assert found["quantiles_reliable"] is False
-    assert found["coverage"] == {
-        "observations_total": 8,
-        "observations_used": 6,
-        "imputed": 2,
-        "context_length": 4,
-    }
+    assert found["coverage"] == {"observations_total": 8, "observations_used": 6, "imputed": 2, "context_length": 4}
 
 
 async def test_start_and_frequency_give_time_stamps() -> None:

@@ -101,8 +101,7 @@ def dialect_of(code: str, prefix: str | None = None) -> Dialect:
 
 
 @pytest.mark.parametrize(
-    ("path", "code"),
-    [("/other/none", "other"), ("/other", "code"), ("/none", "code"), ("/strange/a", "strange")],
+    ("path", "code"), [("/other/none", "other"), ("/other", "code"), ("/none", "code"), ("/strange/a", "strange")]
 )
 def test_format_is_that_of_the_route_or_of_the_prefix_of_its_path(path: str, code: str) -> None:
     router = dialect_of("strange").router("Strange")

@@ -22,13 +22,7 @@ from service.wire.parsing import (
     is_quick,
     parse_json,
 )
-from service.wire.schemas import (
-    MAX_TEXTS,
-    ClassifyRequest,
-    ForecastRequest,
-    RankRequest,
-    ScoreRequest,
-)
+from service.wire.schemas import MAX_TEXTS, ClassifyRequest, ForecastRequest, RankRequest, ScoreRequest
 from tests.support.growth import LINEAR, growth
 
 COUNT = 300_000
