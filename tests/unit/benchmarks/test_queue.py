@@ -129,18 +129,13 @@ def test_device_that_is_missing_is_an_error(capsys: pytest.CaptureFixture[str]) 
     assert "error: --device cuda: no CUDA device is available; --device cpu tries the queue" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("scale", ["full", "toy"])
+@pytest.mark.parametrize("toy", [False, True])
 @pytest.mark.parametrize("found", JOBS, ids=lambda found: found.name)
-def test_benchmarks_accept_their_arguments(found: Job, scale: str, tmp_path: Path) -> None:
-    planned = Queue(parse(["--device", "cpu", "--scale", scale, "--out", str(tmp_path)]))
-    assert planned._missing(found, planned._arguments(found))
-
-
-def test_defaults_of_a_device() -> None:
-    args = parse([])
-    assert (args.budget, args.scale, args.out) == (520, "full", record.RESULTS)
-    assert parse(["--device", "cpu"]).out == Path("runs/toy").absolute()
-    assert parse(["--device", "cpu", "--scale", "full"]).out == record.RESULTS
+def test_benchmarks_accept_their_arguments(found: Job, toy: bool, tmp_path: Path) -> None:
+    benchmark = benchmark_of(found.program)
+    words = [word.format(device="cpu") for word in (found.toy if toy else found.arguments)]
+    assert benchmark.missing is not None
+    assert benchmark.missing(benchmark.parse([*words, "--out", str(tmp_path)]))
 
 
 def test_list_in_the_docs_is_that_of_the_queue() -> None:

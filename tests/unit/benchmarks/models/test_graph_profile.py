@@ -9,7 +9,6 @@ import pytest
 from onnx import helper
 
 from benchmarks.lib.record import Data
-from benchmarks.models import graph_profile
 from benchmarks.models.graph_parts import MLP, OTHER, WORDS
 from benchmarks.models.graph_profile import (
     LAUNCH,
@@ -23,7 +22,6 @@ from benchmarks.models.graph_profile import (
     shares,
     totals,
 )
-from tests.support.records import expect_in_report, made_up
 
 
 @pytest.mark.parametrize(
@@ -146,22 +144,3 @@ def test_shares_are_of_the_time_without_the_profiler() -> None:
     assert (found[MLP], found[WORDS], found[OTHER]) == pytest.approx((60, 30, 0))
     assert found[LAUNCH] == pytest.approx(10)
     assert sum(found.values()) == pytest.approx(100)
-
-
-def test_report_shows_costs_parts_operators_and_attribution(tmp_path: Path) -> None:
-    cases = [case("aan"), case("scotus", flops=0, products_ms=0.0)]
-    expect_in_report(
-        graph_profile.BENCHMARK,
-        made_up({"versions": {"aan": 4}, "peak_flops_per_s": 80e9, "cases": cases}, rounds=3),
-        [
-            "| aan 4 x 4,096 | 2.50 | 200 | 5.0 | 60 | 40.0 | 50 | 24.0 | 30 |",
-            "| scotus 4 x 4,096 | 2.50 | 200 | 5.0 | | | | | |",
-            "The peak is 80.0 GFLOP/s",
-            "| MLP | 60.0 | 60.0 |",
-            "| launch overhead | 10.0 | 10.0 |",
-            "| MatMul | 12 | 6.000 | 60.0 |",
-            "| aan 4 x 4,096 | 1.20 x | 4.2 |",
-            "| aan 4 x 4,096 | 250 | 200 | 30 | 15 | 5 | 3.0 |",
-        ],
-        tmp_path,
-    )

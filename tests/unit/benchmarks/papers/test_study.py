@@ -117,13 +117,6 @@ def test_accuracies_near_chance_leave_the_table() -> None:
     assert "| dba | 10 | |\n| s3 | 10 | 10 |\n" in report  # training examples a second
 
 
-def test_curves_are_drawn_below_the_results(tmp_path: Path) -> None:
-    points = [[100, 0.7, 0.5], [200, 0.6, 0.625]]
-    runs = [result(lra.STUDY, Case("gpu", "text", "s3", seed), curve=points) for seed in range(2)]
-    lra.STUDY.draw(made_up({"runs": [*runs, result(lra.STUDY, Case("cpu", "image", "s3", 0))]}), tmp_path / "chart.png")
-    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_text_on_a_gpu_has_the_settings_of_table_8() -> None:
     overrides = lra.STUDY.overrides("gpu", "text", lra.PAPER_MODE)
     found = load_recipe(find_recipe("lra-text"), [*overrides, "name=imdb-paper"]).to_dict()

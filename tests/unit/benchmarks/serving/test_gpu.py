@@ -109,11 +109,6 @@ def test_batches_of_documents_differ_and_fit_the_bucket() -> None:
     assert all(256 < len(row) <= 512 for batch in batches for row in batch)
 
 
-def test_operators_left_to_the_cpu_are_not_asked_of_a_machine_without_a_gpu() -> None:
-    assert gpu.operators_on_cpu(version_folder(EXPORTS / "ili") / "model.onnx", "cpu") == {}
-    assert gpu.device_name("cpu") == "none"
-
-
 def test_path_without_a_result_is_recorded(tmp_path: Path) -> None:
     found = gpu.measure_path("no such path", "cpu", str(tmp_path), limit_s=60)
     assert found[0]["path"] == "no such path"

@@ -1,11 +1,8 @@
 """Stacks are counted by stage; the report is rendered from made-up data."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks.serving import ledger
-from tests.support.records import expect_in_report, made_up
 
 
 @pytest.mark.parametrize(
@@ -19,21 +16,3 @@ from tests.support.records import expect_in_report, made_up
 )  # fmt: skip
 def test_innermost_known_frame_tells_the_stage(frames: list[str], stage: str) -> None:
     assert ledger.stage_of(frames) == stage
-
-
-def test_report_shows_the_measurements(tmp_path: Path) -> None:
-    stages = {**dict.fromkeys((*ledger.STAGES, ledger.REST), 10.0), "ONNX Runtime": 300.0}
-    measured = made_up(
-        {"cases": {"256 bytes, 1 connections": {"cpu_us": 390.0, "per_s": 1000.0, "stages_us": stages}}}, model="m"
-    )
-    expect_in_report(
-        ledger.BENCHMARK,
-        measured,
-        [
-            "| ONNX Runtime | 300 |",
-            "| **all** | **390** |",
-            "| all without ONNX Runtime | 90 |",
-            "| requests/s | 1000 |",
-        ],
-        tmp_path,
-    )

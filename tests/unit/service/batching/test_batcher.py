@@ -361,25 +361,22 @@ async def test_row_is_computed_in_the_smallest_bucket_that_fits(
     assert padding == pytest.approx(1 - length / bucket)
 
 
-@pytest.mark.parametrize(
-    ("queued", "refused_rows", "queue_bytes"),
-    [([b"2"] * 8, [[b"3"], [b"3" * 16] * 100], 1000), ([b"x" * 16], [[b"y" * 16]], 20)],
-    ids=["rows", "bytes"],
-)
 @simulated()
-async def test_full_queue_refuses_more(
-    batcher: Batcher,
-    executor: ManualExecutor,
-    queued: list[bytes],
-    refused_rows: list[list[bytes]],
-    queue_bytes: int,
-) -> None:
-    del queue_bytes
-    tasks = [ask(batcher, b"1"), ask(batcher, *queued)]
+async def test_full_queue_rejects_with_retry_after(batcher: Batcher, executor: ManualExecutor) -> None:
+    tasks = [ask(batcher, b"1"), ask(batcher, *[b"2"] * 8)]
     await settle()
-    for rows in refused_rows:
-        with pytest.raises(Overloaded, match=f"{len(queued)} rows wait"):
+    for rows in ([b"3"], [b"3" * 16] * 100):
+        with pytest.raises(Overloaded, match="8 rows wait"):
             await batcher.infer(rows, 30.0)
+    await executor.finish_all(*tasks)
+
+
+@simulated(queue_bytes=20)
+async def test_queue_is_limited_in_bytes_too(batcher: Batcher, executor: ManualExecutor) -> None:
+    tasks = [ask(batcher, b"1"), ask(batcher, b"x" * 16)]
+    await settle()
+    with pytest.raises(Overloaded, match="rows wait"):
+        await batcher.infer([b"y" * 16], 30.0)
     await executor.finish_all(*tasks)
 
 
