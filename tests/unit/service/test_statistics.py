@@ -7,13 +7,6 @@ from service.statistics import Duration, Statistics
 STAGES = {"decode_s": 1.0, "queue_s": 2.0, "compute_s": 3.0, "encode_s": 4.0}
 
 
-def test_counts_start_at_zero() -> None:
-    found = Statistics()
-    for duration in (found.success, found.fail, found.decode, found.queue, found.compute, found.encode):
-        assert duration == Duration(0, 0.0)
-    assert (found.batches, found.rows, found.executions, found.last_s) == ({}, 0, 0, 0)
-
-
 def test_requests_are_counted_with_their_stages() -> None:
     found, before = Statistics(), time.time()
     found.answered(**STAGES, total_s=11.0)

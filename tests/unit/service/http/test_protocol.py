@@ -21,7 +21,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from service import server
 from service.http.protocol import HEAD_S, LINGER_S, MAX_HEAD_BYTES, WRITE_S, GuardedProtocol
 from service.server import KEEP_ALIVE_S
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -641,10 +640,3 @@ def test_disconnected_clients_do_not_affect_the_next_one(served: Served) -> None
         Wire(served.url).send(sent).close()
     with Wire(served.url) as wire:
         assert received(wire.send(request("/still-there")))["path"] == "/still-there"
-
-
-def test_overridden_methods_exist_in_uvicorn() -> None:
-    """An override that uvicorn never calls would protect nothing."""
-    overridden = {name for name, value in vars(server._Server).items() if getattr(value, "__override__", False)}
-    assert overridden
-    assert {name for name in overridden if not hasattr(uvicorn.Server, name)} == set()

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from service.settings import Settings
 from service.wire.errors import NATIVE, Dialect
 from service.wire.media import JSON, NDJSON, TEXT
-from service.wire.openapi import BINARY_SCHEMA, Lines, complete, contents, json_body, request_body, schema_of
+from service.wire.openapi import Lines, complete, contents, json_body, request_body, schema_of
 from service.wire.schemas import LIMIT
 
 
@@ -97,10 +97,6 @@ def test_every_type_is_defined_once_by_name() -> None:
     assert document() == found, "the parts that applications share are not changed"
 
 
-def test_path_operation_is_described_by_its_docstring(operation: dict[str, Any]) -> None:
-    assert (operation["operationId"], operation["description"]) == ("whole", "Do it.\n\nSlowly.")
-
-
 def test_bodies_are_described_by_media_type(operation: dict[str, Any]) -> None:
     content = operation["requestBody"]["content"]
     assert content == {
@@ -145,16 +141,6 @@ def test_limit_of_a_list_is_the_setting() -> None:
         schema = document(Settings(max_documents=limit))["components"]["schemas"]["Limited"]["properties"]["texts"]
         assert schema["maxItems"] == limit
         assert LIMIT not in schema
-
-
-def test_schema_of_a_type_may_be_changed() -> None:
-    schema_of(Part)["$defs"].clear()
-    assert schema_of(Part)["$defs"]
-
-
-def test_schema_may_be_given_as_such() -> None:
-    found = schema_of(BINARY_SCHEMA)
-    assert (found, found is BINARY_SCHEMA) == (BINARY_SCHEMA, False)
 
 
 def test_type_that_is_already_described_is_kept() -> None:
