@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from artifact.backends import base
-from artifact.backends.base import CUDA_BATCHES, batches_at_once, largest_error, output_error
+from artifact.backends.base import largest_error, output_error
 
 
 @pytest.mark.parametrize(
@@ -37,8 +36,3 @@ def test_missing_stretches_of_an_output_count_as_zero() -> None:
     assert output_error(expected[:, :1], expected) == 0.25
     assert output_error(expected, expected[:, :1]) == np.inf
     assert output_error(expected[:, :, 0], expected) == np.inf
-
-
-def test_number_of_concurrent_batches_depends_on_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "cpu_count", lambda: 5)
-    assert (batches_at_once("cpu"), batches_at_once("cuda")) == (5, CUDA_BATCHES)

@@ -2,14 +2,12 @@
 
 import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 
-from artifact.backends import onnx as backend_onnx
 from artifact.backends.base import Array
 from artifact.backends.onnx import OnnxBackend
 from artifact.errors import BadExport
@@ -86,22 +84,12 @@ def test_custom_operator_is_rejected(tmp_path: Path, graph: Graph) -> None:
         OnnxBackend({256: tmp_path / "model.onnx"}, graph)
 
 
-def test_sessions_share_one_arena(graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arena_is_registered_once(graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     OnnxBackend(files, graph)
     created = list[object]()
     monkeypatch.setattr(onnxruntime, "create_and_register_allocator", lambda *given: created.append(given))
-    shared = OnnxBackend(files, graph)
-    assert created == []
-    backend_onnx._share_arena.cache_clear()
     OnnxBackend(files, graph)
-    assert len(created) == 1
-    entry = "session.use_env_allocators"
-    assert all(session.get_session_options().get_session_config_entry(entry) == "1" for session in sessions(shared))
-
-
-def sessions(backend: OnnxBackend) -> list[Any]:
-    """The sessions of a backend."""
-    return list(backend._sessions.values())
+    assert created == []
 
 
 @pytest.fixture(scope="module")

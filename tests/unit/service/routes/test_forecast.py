@@ -118,8 +118,3 @@ async def test_problem_names_the_wrong_value(changes: dict[str, Any], place: str
     (error,) = problem["errors"]
     assert (problem["instance"], error["loc"]) == ("/v1/forecast", place)
     assert message is None or error["msg"] == message
-
-
-async def test_body_is_json() -> None:
-    async with serving(forecaster()) as client:
-        check_problem(await client.post("/v1/forecast", content="1"), 415, "unsupported_media_type")
