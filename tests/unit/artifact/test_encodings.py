@@ -30,7 +30,7 @@ def test_utf_16_and_32_are_known_by_their_mark_or_their_zero_bytes(text: str, en
     for document in (text.encode(encoding), (mark + text).encode(encoding)):
         assert wide_encoding(document[:HEAD]).startswith(encoding)
         assert decode(document) == text.encode()
-        with pytest.raises(InvalidInput, match=f"^the document is {encoding[:6].upper()}; send it as text, or convert"):
+        with pytest.raises(InvalidInput, match=encoding[:6].upper()):
             as_text(document)
 
 
@@ -126,15 +126,15 @@ def test_text_in_a_named_encoding_becomes_utf_8(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("document", "encoding", "message"),
     [
-        (b"a\x81", "cp1252", "is not cp1252 at byte 2"),
-        (b"ab\xff", "utf_8", "is not utf_8 at byte 3"),
-        (b"plain text", "utf_16", "is not utf_16 but ASCII"),
-        (b"plain text", "utf_16_le", "is not utf_16_le but ASCII"),
-        (b"\xd8\x00a", "utf_16_be", "is not utf_16_be at byte "),
+        (b"a\x81", "cp1252", "byte 2"),
+        (b"ab\xff", "utf_8", "byte 3"),
+        (b"plain text", "utf_16", "ASCII"),
+        (b"plain text", "utf_16_le", "ASCII"),
+        (b"\xd8\x00a", "utf_16_be", "byte "),
     ],
 )
 def test_text_in_another_encoding_than_its_name_is_an_error(document: bytes, encoding: str, message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}"):
+    with pytest.raises(ValueError, match=f"^is not {encoding} .*{message}"):
         decode(document, encoding)
 
 
