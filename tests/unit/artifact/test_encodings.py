@@ -45,22 +45,11 @@ def test_mark_is_no_text(text: str) -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        *(text.encode() for text in TEXTS),
-        b"",
-        b"\0",
-        b"\0" * 50,
-        b"\xff\xfe\x80",
-        b"\xff\x00",
-        bytes(range(256)),
-        bytes(range(256)) * 99,
-        b"a\tb\nc\td\n" * 99,
-        b"1\n0\n1\n0\n",
-        b"Ein Film, with NUL \0 in it.",
-        b"\xff\xd8\xff\xe0" + bytes(range(256)),
-        "漢字".encode("utf-16-le"),
-        "Größe, naïve".encode("latin-1"),
+        *(text.encode() for text in TEXTS), b"", b"\0", b"\0" * 50, b"\xff\xfe\x80", b"\xff\x00", bytes(range(256)),
+        bytes(range(256)) * 99, b"a\tb\nc\td\n" * 99, b"1\n0\n1\n0\n", b"Ein Film, with NUL \0 in it.",
+        b"\xff\xd8\xff\xe0" + bytes(range(256)), "漢字".encode("utf-16-le"), "Größe, naïve".encode("latin-1"),
     ],
-)
+)  # fmt: skip
 def test_other_documents_stay_as_they_are(document: bytes) -> None:
     assert (wide_encoding(document), decode(document)) in {("", document), ("utf-16-le", document)}
     assert as_text(document) == document
@@ -106,16 +95,10 @@ def test_every_codec_decodes_text() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("latin-1", "Größe, naïve"),
-        ("cp1252", "“Größe”, 5 €"),
-        ("cp1251", "Привет"),
-        ("koi8-r", "Привет"),
-        ("mac-cyrillic", "Привет"),
-        ("shift_jis", "日本語"),
-        ("gbk", "中文"),
-        ("utf-16-be", "Привет"),
+        ("latin-1", "Größe, naïve"), ("cp1252", "“Größe”, 5 €"), ("cp1251", "Привет"), ("koi8-r", "Привет"),
+        ("mac-cyrillic", "Привет"), ("shift_jis", "日本語"), ("gbk", "中文"), ("utf-16-be", "Привет"),
     ],
-)
+)  # fmt: skip
 def test_text_in_a_named_encoding_becomes_utf_8(name: str, text: str) -> None:
     document = text.encode(name)
     assert decode(document, codec_of(name)) == text.encode()

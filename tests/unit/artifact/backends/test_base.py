@@ -9,16 +9,11 @@ from artifact.backends.base import largest_error, output_error
 @pytest.mark.parametrize(
     ("got", "expected", "error"),
     [
-        ([0.0, 0.5], [0.0, 0.25], 0.25),
-        ([10.0, 21.0], [10.0, 20.0], 0.05),
-        ([-3.0], [-2.0], 0.5),
-        ([], [], 0.0),
-        ([1.0], [1.0, 1.0], np.inf),
-        ([np.nan], [1.0], np.inf),
-        ([np.inf], [np.inf], np.inf),
+        ([0.0, 0.5], [0.0, 0.25], 0.25), ([10.0, 21.0], [10.0, 20.0], 0.05), ([-3.0], [-2.0], 0.5), ([], [], 0.0),
+        ([1.0], [1.0, 1.0], np.inf), ([np.nan], [1.0], np.inf), ([np.inf], [np.inf], np.inf),
         ([1.0], [np.nan], np.inf),
     ],
-)
+)  # fmt: skip
 def test_error_is_relative_to_the_largest_output(got: list[float], expected: list[float], error: float) -> None:
     assert largest_error(np.array(got, np.float32), np.array(expected, np.float32)) == pytest.approx(error)
 

@@ -18,15 +18,10 @@ from artifact.tables.streams import STDIN, kind_of, name_of, opened, text_of
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("a.csv", ".csv"),
-        ("A.TSV.GZ", ".tsv"),
-        ("a.b.jsonl.xz", ".jsonl"),
-        ("a.csv.zip", ".zip"),
-        ("a.gz", ".gz"),
-        ("a.parquet.gz", ".gz"),
-        ("a", ""),
+        ("a.csv", ".csv"), ("A.TSV.GZ", ".tsv"), ("a.b.jsonl.xz", ".jsonl"), ("a.csv.zip", ".zip"), ("a.gz", ".gz"),
+        ("a.parquet.gz", ".gz"), ("a", ""),
     ],
-)
+)  # fmt: skip
 def test_kind_is_the_extension_without_that_of_the_compression(name: str, kind: str) -> None:
     assert kind_of(name) == kind
 

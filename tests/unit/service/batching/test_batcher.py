@@ -508,15 +508,40 @@ async def test_computed_batches_are_counted_with_their_time(executor: ManualExec
 
 
 @simulated()
-async def test_non_finite_output_fails_only_its_request(batcher: Batcher, executor: ManualExecutor) -> None:
-    first = ask(batcher, b"0")
+async def test_failures_and_cancellations_are_counted_by_their_kind(executor: ManualExecutor) -> None:
+    """A request whose output is not finite fails alone."""
+    metrics = Metrics()
+    batcher = created(executor, buckets=[16], metrics=metrics.of("m"))
+    running = ask(batcher, b"0")
     await settle()
-    bad, good = ask(batcher, NAN), ask(batcher, b"1")
+    not_finite, failed, left, good = [ask(batcher, row) for row in (NAN, POISON, b"2", b"1")]
     await settle()
-    await executor.finish_all()
-    with pytest.raises(NonFiniteOutput):
-        await bad
-    await asyncio.gather(first, good)
+    running.cancel()
+    left.cancel()
+    await executor.finish_all(good)
+    for task, error in ((not_finite, NonFiniteOutput), (failed, InferenceFailed)):
+        with pytest.raises(error):
+            await task
+
+    def count(name: str, label: str, value: str) -> float | None:
+        return metrics.registry.get_sample_value(f"longdoc_{name}_total", {"model": "m", label: value})
+
+    assert [count("inference_errors", "kind", kind) for kind in ("raised", "non_finite", "crashed")] == [1, 1, 0]
+    assert [count("requests_cancelled", "stage", stage) for stage in ("queue", "compute")] == [1, 1]
+
+
+@simulated(buckets=[16])
+async def test_rows_of_a_batch_share_its_measured_time(batcher: Batcher, executor: ManualExecutor) -> None:
+    """Four rows took 2 s: one that waits and one that arrives take 1 s, half of the time until the deadline."""
+    first = ask(batcher, *[b"row"] * 4, within=math.inf)
+    await settle()
+    await asyncio.sleep(2)
+    await executor.finish_all(first)
+    tasks = [ask(batcher, b"row", within=math.inf) for _ in range(2)]
+    await settle()
+    with pytest.raises(Overloaded):
+        await batcher.infer([b"row"], asyncio.get_running_loop().time() + 1.9)
+    await executor.finish_all(*tasks, ask(batcher, b"row", within=2.1))
 
 
 @simulated(compute=lambda rows, _: run(rows, 16)[1:])
@@ -825,14 +850,11 @@ async def test_queued_row_that_cannot_meet_its_deadline_is_not_computed(
 @pytest.mark.parametrize(
     ("rows", "bulk", "lane"),
     [
-        ([b"1234"], False, "foreground"),
-        ([b"12", b"34"], False, "foreground"),
-        ([b"12", b"345"], False, "background"),
-        ([b"12345"], False, "background"),
-        ([b"1"], True, "background"),
+        ([b"1234"], False, "foreground"), ([b"12", b"34"], False, "foreground"),
+        ([b"12", b"345"], False, "background"), ([b"12345"], False, "background"), ([b"1"], True, "background"),
         ([b"1"] * (BULK_ROWS + 1), False, "background"),
     ],
-)
+)  # fmt: skip
 @simulated(short_bytes=0, queue_rows=100)
 async def test_long_and_bulk_requests_are_computed_in_the_background(
     batcher: Batcher, executor: ManualExecutor, rows: list[bytes], bulk: bool, lane: Name

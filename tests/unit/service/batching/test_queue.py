@@ -73,8 +73,8 @@ def test_rows_of_a_finished_request_are_skipped(loop: asyncio.AbstractEventLoop)
     queue.put(b"c")
     ended.future.cancel()
     queue.forget(ended)
-    assert (queue.waiting_rows, queue.waiting_bytes) == (1, 1)
-    assert (ended.rows, ended.outputs) == ([], [])
+    assert (queue.waiting_rows, queue.waiting_bytes, queue.interactive.waiting) == (1, 1, {SHORT: 1})
+    assert (ended.rows, ended.outputs, ended.waiting_rows, ended.waiting_bytes) == ([], [], 0, 0)
     assert [queue.pop(), queue.pop()] == [b"c", None]
 
 

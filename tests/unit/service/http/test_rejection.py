@@ -158,18 +158,11 @@ async def overloaded() -> AsyncIterator[ServingClient]:
 @pytest.mark.parametrize(
     ("query", "is_rejected"),
     [
-        ("", True),
-        ("top_k=1", True),
-        ("model=mood", True),
-        ("model=m%6Fod", True),
-        ("model=mood%401", True),
-        ("model=other", False),
-        ("model=none", False),
-        ("model=naive", False),
-        ("model=", False),
+        ("", True), ("top_k=1", True), ("model=mood", True), ("model=m%6Fod", True), ("model=mood%401", True),
+        ("model=other", False), ("model=none", False), ("model=naive", False), ("model=", False),
         ("model=mood&model=other", False),
     ],
-)
+)  # fmt: skip
 async def test_model_in_the_query_decides(overloaded: ServingClient, query: str, *, is_rejected: bool) -> None:
     """Other models of the task do not keep a full one from rejecting, and a full one rejects nothing for the others."""
     headers = {"content-type": "text/plain; charset=utf-8"}

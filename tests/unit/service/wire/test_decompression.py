@@ -36,15 +36,10 @@ def cut(body: bytes, size: int) -> list[bytes]:
 @pytest.mark.parametrize(
     ("values", "coding"),
     [
-        ([], ""),
-        (["identity"], ""),
-        ([" Identity ,"], ""),
-        (["GZip"], "gzip"),
-        (["identity", "deflate"], "deflate"),
-        (["gzip, br"], "gzip, br"),
-        (["gzip", "gzip"], "gzip, gzip"),
+        ([], ""), (["identity"], ""), ([" Identity ,"], ""), (["GZip"], "gzip"), (["identity", "deflate"], "deflate"),
+        (["gzip, br"], "gzip, br"), (["gzip", "gzip"], "gzip, gzip"),
     ],
-)
+)  # fmt: skip
 def test_coding_is_read(values: list[str], coding: str) -> None:
     raw = [(b"content-encoding", value.encode()) for value in values]
     assert coding_of({"headers": raw}) == coding
