@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.versions import SYNTAX, VersionPolicy, pinned
+from service.versions import SYNTAX, VersionPolicy
 
 THERE = [1, 2, 10, 9]
 
@@ -30,12 +30,3 @@ def test_policy_selects_versions_highest_first(text: str, wanted: list[int], tak
 def test_error_about_an_invalid_policy_shows_the_syntax(text: str) -> None:
     with pytest.raises(ValueError, match=f"^{SYNTAX}$"):
         VersionPolicy.parse(text)
-
-
-def test_model_listed_twice_is_rejected() -> None:
-    with pytest.raises(ValueError, match=r"^a is listed twice; give latest, all, or "):
-        VersionPolicy.parse("a:1;b:1;a:2")
-
-
-def test_pin_is_a_name_and_a_version() -> None:
-    assert pinned("imdb-s3", 3) == pinned("imdb-s3", "3") == "imdb-s3@3"

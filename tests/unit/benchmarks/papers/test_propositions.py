@@ -21,12 +21,6 @@ def test_few_rows_of_a_coherent_matrix_lack_one_of_its_components() -> None:
     assert of_rows.count(RANK - 1) >= 7
 
 
-def test_random_walk_has_steps_of_one_and_bounded_values() -> None:
-    x = SEQUENCES["random walk"](4096, np.random.default_rng(1))
-    assert np.abs(x).max() <= 16
-    assert set(np.abs(np.diff(x))) == {1.0}
-
-
 def test_bound_is_that_of_the_proposition() -> None:
     n, a, b, delta = 100, 3.0, 2.0, 0.05
     expected = b * np.sqrt(np.log(2 * n / delta) / (2 * n)) + a * np.sqrt(np.log(2 / delta) / (2 * n * n))

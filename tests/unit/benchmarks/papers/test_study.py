@@ -96,14 +96,6 @@ def test_folder_of_a_run_is_kept_until_it_is_recorded(
     assert (tmp_path / "lra" / "chart.png").is_file()
 
 
-def test_changed_recipe_has_another_folder() -> None:
-    cases = [Case("gpu", column, "s3", 0) for column in ("text", "image")] + [Case("cpu", "text", "s3", 0)]
-    folders = {lra.STUDY.folder(case) for case in cases}
-    assert len(folders) == 3
-    assert all(re.fullmatch(r"[a-z0-9-]+", folder) for folder in folders)
-    assert lra.STUDY.folder(cases[0]).endswith(lra.STUDY.fingerprint("gpu", "text", "s3"))
-
-
 def test_accuracies_near_chance_leave_the_table() -> None:
     """On Text chance is 49.9 %: a tenth of the way to 100 % is 54.9 %."""
     cases = [Case("cpu", "text", row, seed) for row in ("s3", "dba") for seed in range(2)]

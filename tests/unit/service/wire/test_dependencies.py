@@ -20,7 +20,6 @@ from service.settings import Settings
 from service.wire.context import KEY, RequestContext
 from service.wire.dependencies import (
     TIMEOUT_HEADER,
-    CurrentRuntime,
     JsonBody,
     NamedModel,
     get_context,
@@ -47,12 +46,6 @@ AskedBody = Annotated[Asked, Depends(JsonBody(Asked))]
 async def post_asked(asked: AskedBody) -> int:
     """Return a field of the body."""
     return asked.size
-
-
-@routes.get("/models/{name}/deadline")
-async def get_limit(runtime: CurrentRuntime) -> float:
-    """Return a setting."""
-    return runtime.settings.deadline_s
 
 
 @routes.get("/named/{name}")
@@ -125,7 +118,6 @@ async def test_runtime_is_that_of_the_application() -> None:
     assert await get_runtime(request_of(asked)) is asked.runtime
     transport = httpx.ASGITransport(application(routes, settings=Settings(deadline_s=7)))
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
-        assert (await client.get("/models/a/deadline")).json() == 7
         assert (await client.get("/named/none")).status_code == 404
 
 

@@ -1,19 +1,15 @@
 """Requests that run a model: response, metrics, cancellation."""
 
-import asyncio
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from starlette.requests import ClientDisconnect
 
 from service.engine.served import ServedClassifier
 from service.statistics import Duration
 from service.tasks.timing import Timing
-from service.wire import disconnect
 from service.wire.context import RequestContext
-from service.wire.inference import model_fields, respond, run
+from service.wire.inference import model_fields, respond
 from tests.support.contexts import context, receive_of
 from tests.support.models import classifier
 
@@ -94,16 +90,3 @@ async def test_failed_work_is_recorded_only_as_a_failure(asked: RequestContext) 
     assert statistics.fail.seconds > 0
     assert sample(asked, "longdoc_request_queue_seconds_count") == 0
     assert sample(asked, "longdoc_requests_in_flight") == 0
-
-
-async def test_disconnect_cancels_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work() -> Any:
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(disconnect, "WATCH_AFTER_S", 0)
-    left = context(models=[classifier()], receive=receive_of(b""))
-    with pytest.raises(ClientDisconnect):
-        await run(left, model_of(left), work())
-    assert sample(left, "longdoc_requests_in_flight") == 0
-    assert model_of(left).metrics.statistics.fail.count == 1
-    left.runtime.close()

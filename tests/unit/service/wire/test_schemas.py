@@ -15,23 +15,6 @@ from service.wire.schemas import (
 
 
 @pytest.mark.parametrize(
-    ("schema", "value"),
-    [
-        (ClassifyRequest, {"inputs": "a"}),
-        (ClassifyRequest, {"inputs": ["a", ""]}),
-        (ScoreRequest, {"pairs": [["a", "b"]]}),
-        (RankRequest, {"query": "a", "documents": [], "top_n": 1}),
-        (ForecastRequest, {"series": {"a": [1, None, 2.5]}}),
-        (ForecastRequest, {"series": [[1], [2]], "quantiles": [0.1, 0.9], "horizon": 1}),
-        (BulkLine, {"id": -(2**63), "text": ""}),
-        (BulkLine, {"id": "x" * 256, "base64": ""}),
-    ],
-)
-def test_valid_value_is_accepted(schema: type[BaseModel], value: dict[str, Any]) -> None:
-    assert schema.model_validate(value).model_dump(mode="json", exclude_unset=True) == value
-
-
-@pytest.mark.parametrize(
     ("schema", "value", "place"),
     [
         (ClassifyRequest, {}, "inputs"),
