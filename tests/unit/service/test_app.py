@@ -397,13 +397,6 @@ def test_models_that_are_loaded_already_are_served_and_closed() -> None:
     assert not runtime.engine.is_ready
 
 
-def test_settings_of_the_environment_are_the_default(exports: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LONGDOC_EXPORTS", str(exports))
-    monkeypatch.setenv("LONGDOC_MAX_DOCUMENTS", "1")
-    with TestClient(create_app()) as client:
-        assert client.post("/v1/classify", json={"inputs": ["+", "-"]}).status_code == 413
-
-
 def test_application_without_models_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(BadExport), TestClient(create_app(Settings(exports=tmp_path))):
         pass

@@ -69,20 +69,12 @@ def test_flags_are_settings(commands: Commands) -> None:
 def test_flags_override_variables_and_variables_override_defaults(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Several workers start the supervisor; TorchScript needs no ONNX Runtime."""
     monkeypatch.setenv("LONGDOC_PORT", "2")
     monkeypatch.setenv("LONGDOC_MAX_DOCUMENTS", "3")
-    main(["--port", "1"])
-    found = settings_of(commands, "serve")
-    assert (found.port, found.max_documents, found.workers) == (1, 3, 1)
-
-
-def test_several_workers_start_the_supervisor(commands: Commands) -> None:
-    assert main(["--workers", "2"]) == 11
-    assert settings_of(commands, "supervise").workers == 2
-
-
-def test_torchscript_needs_no_onnx_runtime(commands: Commands) -> None:
-    main(["--backend", "torchscript"])
+    assert main(["--port", "1", "--workers", "2", "--backend", "torchscript"]) == 11
+    found = settings_of(commands, "supervise")
+    assert (found.port, found.max_documents, found.workers) == (1, 3, 2)
     assert ("runtime", None) not in commands.called
 
 

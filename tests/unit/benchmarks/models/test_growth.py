@@ -1,13 +1,11 @@
 """The benchmark of the growth of the cost: where it ends, the fitted power, threads and the report."""
 
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from threading import Barrier
 
 import pytest
 
 from benchmarks.models import growth
-from benchmarks.models.growth import LENGTHS, SPANS, affordable, at_once, in_turns, power
+from benchmarks.models.growth import LENGTHS, SPANS, affordable, in_turns, power
 
 
 def test_runs_end_before_one_that_would_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,14 +35,3 @@ def test_power_is_the_slope_of_the_logarithms_in_the_span() -> None:
     assert power({("a", n): 3.0 for n in LENGTHS}, "a", SPANS[0]) == pytest.approx(0.0)
     assert power(ms, "a", SPANS[2]) is None
     assert power(ms, "b", SPANS[1]) is None
-
-
-def test_documents_are_computed_at_once() -> None:
-    barrier = Barrier(2, timeout=20)
-    with ThreadPoolExecutor(2) as pool:
-        at_once(pool, barrier.wait)  # raises BrokenBarrierError unless both calls run
-
-
-def test_encoders_compute_batches_of_their_length() -> None:
-    for name in growth.ENCODERS:
-        assert growth.encoder_run(name, [b"x" * 64, b"y" * 64])().shape == (2, 2)

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.models import own_documents
 from benchmarks.models.own_documents import Splits
 from model.tasks import tfidf
+from tests.support.records import expect_in_report, made_up
 
 
 def test_draw_is_written_trained_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,3 +35,21 @@ def test_draw_is_written_trained_and_compared(tmp_path: Path, monkeypatch: pytes
     assert not trained & {row["text"] for row in found if row["split"] == "test"}
     assert (result["ours"], result["test"]) == (0.75, 80)
     assert result["baselines"] == dict.fromkeys(tfidf.VECTORIZERS, 1.0)
+
+
+def test_report_compares_with_the_better_baseline_of_each_draw(tmp_path: Path) -> None:
+    first, second = tfidf.VECTORIZERS
+    runs = [
+        {
+            "documents": "imdb",
+            "size": 300,
+            "draw": draw,
+            "revision": "abc",
+            "test": 2500,
+            "ours": 0.8,
+            "baselines": {first: 0.7, second: value},
+        }
+        for draw, value in enumerate((0.78, 0.82))
+    ]
+    row = "| imdb | 300 | 2 | 80.0 | 70.0 | 80.0 | +0.0 ± 2.0 |"
+    expect_in_report(own_documents.BENCHMARK, made_up({"runs": runs}), [row], tmp_path)

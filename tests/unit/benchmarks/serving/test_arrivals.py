@@ -18,6 +18,11 @@ def test_counts_of_bursty_arrivals_vary_more_than_poisson_counts() -> None:
     assert counts.var() > 3 * counts.mean()
 
 
+def test_bursts_of_factor_one_are_poisson() -> None:
+    counts, _ = np.histogram(bursty(100, 1000, Bursts(factor=1), np.random.default_rng(0)), 1000)
+    assert counts.var() == pytest.approx(counts.mean(), rel=0.2)
+
+
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [({"share": 0.0}, "share is 0"), ({"factor": 11.0}, "factor is 11"), ({"burst_s": 0.0}, "burst_s is 0")],

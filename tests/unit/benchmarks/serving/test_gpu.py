@@ -101,6 +101,19 @@ def test_benchmark_goes_on_if_a_runtime_rejects_an_export(monkeypatch: pytest.Mo
     assert {one["on"] for one in found["batches"]} == {"onnx, cpu", "torchscript, cpu", "float16, cpu"}
 
 
+def test_batches_of_documents_differ_and_fit_the_bucket() -> None:
+    model = load_export(version_folder(EXPORTS / "imdb-s3"), device="cpu")
+    batches = gpu.example_batches(model, 512, 3)
+    assert len(batches) == gpu.BATCHES
+    assert len({row for batch in batches for row in batch}) > gpu.BATCHES
+    assert all(256 < len(row) <= 512 for batch in batches for row in batch)
+
+
+def test_operators_left_to_the_cpu_are_not_asked_of_a_machine_without_a_gpu() -> None:
+    assert gpu.operators_on_cpu(version_folder(EXPORTS / "ili") / "model.onnx", "cpu") == {}
+    assert gpu.device_name("cpu") == "none"
+
+
 def test_path_without_a_result_is_recorded(tmp_path: Path) -> None:
     found = gpu.measure_path("no such path", "cpu", str(tmp_path), limit_s=60)
     assert found[0]["path"] == "no such path"
@@ -154,6 +167,14 @@ def test_benchmark_continues_the_record_of_the_same_exports(
     assert len(gpu.BENCHMARK.missing(gpu.BENCHMARK.parse([*words[:2], *words[-2:]]))) == len(find_exports(EXPORTS)) - 2
     monkeypatch.setattr(gpu, "sha256_of", lambda _: "another export")
     assert len(gpu.BENCHMARK.missing(gpu.BENCHMARK.parse(words))) == len(measured)
+
+
+def test_cpu_and_compiled_paths_come_last() -> None:
+    args = gpu.BENCHMARK.parse([])
+    parts = gpu.parts(args, {part: [] for part in gpu.PARTS})
+    assert [part[0] for part in parts[: len(find_exports(EXPORTS))]] == ["models"] * len(find_exports(EXPORTS))
+    assert parts[-4:] == [*(("service", "cpu", str(n)) for n in gpu.WORKERS), *(("paths", p) for p in gpu.COMPILED)]
+    assert len(parts) == len(find_exports(EXPORTS)) + 2 * len(gpu.WORKERS) + len(gpu.PATHS)
 
 
 def test_service_that_does_not_start_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,16 @@ def test_a_load_above_the_capacity_is_refused_and_answers_are_in_time() -> None:
     assert result.quantile_of_all(0.99) == np.inf
 
 
+def test_equal_seeds_give_equal_results() -> None:
+    one, other = (simulate(150, 500, Pool(2, "random"), seed=3) for _ in range(2))
+    np.testing.assert_array_equal(one.ended, other.ended)
+
+
+def test_more_replicas_are_not_slower_in_the_mean() -> None:
+    means = [simulate(90, 3000, Pool(replicas)).latencies.mean() for replicas in (1, 2, 4, 8)]
+    assert means == sorted(means, reverse=True)
+
+
 def test_fewest_open_requests_are_faster_than_random_choice() -> None:
     least, at_random = (simulate(320, 4000, Pool(4, balancer)).latencies.mean() for balancer in ("least", "random"))
     assert least < at_random
@@ -147,6 +157,18 @@ def test_costs_between_and_beyond_measured_sizes_are_linear() -> None:
     costs = Costs({256: {1: 1.0, 3: 2.0}}, (1.0,), {100: 1.0, 300: 2.0}, 0.0, 1.0)
     assert [costs.batch_s(256, rows) for rows in (1, 2, 3, 5)] == [1.0, 1.5, 2.0, 3.0]
     assert [costs.front_end_s(length) for length in (1, 200, 500)] == [1.0, 1.5, 3.0]
+
+
+def test_lengths_for_other_times_are_an_error() -> None:
+    with pytest.raises(ValueError, match="1 lengths for 2 times"):
+        Simulation(COSTS, Pool(1)).run([0.0, 1.0], [4096])
+
+
+def test_no_requests_give_an_empty_result() -> None:
+    result = Simulation(COSTS, Pool(1)).run([], [])
+    assert result.refused == 0
+    assert np.isnan(result.quantile(0.5))
+    assert np.isnan(result.quantile_of_all(0.5))
 
 
 def test_limits_are_those_of_a_process_on_one_core() -> None:

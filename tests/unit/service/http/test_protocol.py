@@ -344,6 +344,7 @@ def test_requests_may_be_split_into_any_two_packets(served: Served, sent: bytes)
 @pytest.mark.parametrize(
     "sent",
     [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
         b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n",
         b"nonsense\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\nA: b\r\n\r\n",
@@ -378,12 +379,6 @@ def test_malformed_http_is_rejected_and_closes_the_connection(served: Served, se
         assert (status, headers["connection"]) == (400, "close")
         assert b"HTTP/1.1 " not in wire.rest()
     assert "/hidden" not in served.application.asked
-
-
-def test_client_that_speaks_tls_is_rejected(served: Served) -> None:
-    with Wire(served.url) as wire:
-        assert wire.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").answer().status == 400
-        assert wire.has_ended()
 
 
 def test_response_after_a_malformed_body_is_dropped(served: Served) -> None:
@@ -603,20 +598,6 @@ def test_100_continue_is_sent_if_the_body_is_read(served: Served) -> None:
         assert received(wire)["body"] == "abc"
         wire.send(request("/refuse", b"", content_length="3", expect="100-continue"))
         assert wire.answer().status == 413
-
-
-def test_http_1_0_connection_is_closed_after_the_response(served: Served) -> None:
-    with Wire(served.url) as wire:
-        wire.send(request("/first", version="1.0"))
-        assert received(wire)["path"] == "/first"
-        assert wire.has_ended()
-
-
-def test_response_to_head_has_no_body(served: Served) -> None:
-    with Wire(served.url) as wire:
-        wire.send(request("/first", None, "HEAD") + request("/second"))
-        assert int(wire.answer(has_body=False).headers["content-length"]) > 0
-        assert received(wire)["path"] == "/second"
 
 
 @pytest.mark.parametrize(

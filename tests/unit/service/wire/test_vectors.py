@@ -1,8 +1,5 @@
 """Vectors as numbers in JSON."""
 
-import json
-
-import numpy as np
 import pytest
 
 from artifact.errors import InvalidInput
@@ -10,8 +7,7 @@ from artifact.manifest import MatcherManifest
 from service.errors import PayloadTooLarge
 from service.settings import Settings
 from service.wire.requests import MAX_NUMBERS, NUMBER_BYTES
-from service.wire.responses import json_response
-from service.wire.vectors import check_vectors, encode_texts, write_vector
+from service.wire.vectors import check_vectors, encode_texts
 from tests.support.contexts import context
 from tests.support.models import matcher
 
@@ -27,7 +23,7 @@ async def test_size_of_vectors_is_limited_and_counted_as_held() -> None:
     asked = context()
     check_vectors(asked, MANIFEST, 1, 2)
     assert asked.body.bodies.held == 0
-    with pytest.raises(InvalidInput, match="dimensions: 1; vectors of twins have 2 numbers"):
+    with pytest.raises(InvalidInput, match=r"dimensions: 1; .* 2 numbers"):
         check_vectors(asked, MANIFEST, 1, 1)
     with pytest.raises(PayloadTooLarge, match=f"{MAX_NUMBERS + 2} numbers; at most {MAX_NUMBERS}"):
         check_vectors(asked, MANIFEST, MAX_NUMBERS // 2 + 1, None)
@@ -48,9 +44,3 @@ async def test_texts_are_encoded_by_the_matcher(inputs: str | list[str]) -> None
     assert encoded.model.manifest.name == "twins"
     assert encoded.vectors.tolist() == [vector for vector, _ in expected]
     assert encoded.bytes_used == sum(used for _, used in expected)
-
-
-def test_numbers_are_the_same_when_they_are_read() -> None:
-    vectors = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
-    written = json_response([write_vector(vector) for vector in vectors])
-    assert np.array_equal(np.array(json.loads(bytes(written.body)), np.float32), vectors)
