@@ -9,9 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def count(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(name, labels)
 
 
-def asking(parser: Parser) -> tuple[list[int], Callable[[int], Awaitable[None]]]:
+def asking(parser: Parser) -> tuple[list[int], Callable[[int], Coroutine[Any, Any, None]]]:
     """Return a function that lets the parser count the bytes of a body, and the sizes in the order of the answers."""
     order: list[int] = []
 
@@ -87,7 +88,7 @@ async def test_body_that_has_waited_long_passes_shorter_ones(parser: Parser) -> 
     order, ask = asking(parser)
 
     with pytest.MonkeyPatch.context() as patch:
-        waiting = []
+        waiting = list[asyncio.Task[None]]()
         for now, size in ((1000.0, SHORT_BYTES), (1000.0 + AGEING_S / 2, 10), (1000.0 + 2 * AGEING_S, 20)):
             patch.setattr("service.parser.time.monotonic", functools.partial(float, now))
             waiting.append(asyncio.create_task(ask(size)))
