@@ -2,7 +2,6 @@
 
 import json
 import re
-from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -293,18 +292,3 @@ def test_wrong_value_is_named(helm: Helm, value: str, said: str) -> None:
     done = helm.template(*value.split())
     assert done.returncode != 0
     assert said in done.stderr
-
-
-def test_each_value_of_the_schema_has_a_default() -> None:
-    """Helm itself refuses a default that the schema does not have."""
-
-    def missing(values: Any, schema: Object, path: str) -> list[str]:
-        if path in {"/global", "/settings"}:
-            return []
-        if values is None:
-            return [path]
-        parts = schema.get("properties", {}).items()
-        return [found for name, part in parts for found in missing(values.get(name), part, f"{path}/{name}")]
-
-    schema = json.loads((CHART / "values.schema.json").read_text())
-    assert not missing(yaml.safe_load((CHART / "values.yaml").read_text()), schema, "")

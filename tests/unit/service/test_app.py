@@ -67,15 +67,6 @@ def client_of(settings: Settings | None = None, root_path: str = "") -> httpx.As
     return httpx.AsyncClient(transport=transport, base_url="http://x")
 
 
-@pytest.mark.parametrize(("method", "status"), [("GET", 200), ("POST", 200), ("HEAD", 200), ("DELETE", 405)])
-async def test_route_accepts_its_methods(method: str, status: int) -> None:
-    async with client_of() as client:
-        response = await client.request(method, "/it")
-    assert response.status_code == status
-    if status == 200 and method != "HEAD":
-        assert response.json() == {"it": "/it"}
-
-
 async def test_routes_below_a_root_path() -> None:
     async with client_of(root_path="/text") as client:
         assert (await client.get("/text/it")).json() == {"it": "/it"}

@@ -246,8 +246,3 @@ def test_check_fails_on_a_default_that_is_no_model(exports: Path, capsys: pytest
     defaults.write_text("{")
     assert main(["check", str(exports)]) == 2
     assert str(defaults) in capsys.readouterr().err
-
-
-def test_check_rejects_a_folder_without_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", str(tmp_path)]) == 2
-    assert "holds no export" in capsys.readouterr().err

@@ -146,16 +146,6 @@ def test_fingerprint_depends_on_the_recipe_but_not_on_the_seed() -> None:
     assert case.fingerprint != fingerprint("imdb-s3", ["model.ngram_view.longest=2"])
 
 
-def test_output_of_a_command_is_printed_with_its_label(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs.run_command("train", "--help", data_dir=tmp_path, label="first run")
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) > 5
-    assert all(line.startswith("first run: ") for line in lines)
-    with pytest.raises(RuntimeError, match=r"model train absent:\n(.*\n)*error: .*absent"):
-        runs.run_command("train", "absent", data_dir=tmp_path)
-    assert capsys.readouterr().out == ""
-
-
 @pytest.mark.parametrize("epoch", [None, 0, 1], ids=["no checkpoint", "interrupted", "ended"])
 def test_interrupted_run_is_resumed_and_an_ended_one_is_not(
     epoch: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -16,7 +16,6 @@ import uvloop
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -259,10 +258,6 @@ def received(wire: Wire) -> dict[str, Any]:
 
 
 CODED = request("/coded", None, transfer_encoding="chunked")
-
-
-def test_parser_is_the_one_that_uvicorn_chooses() -> None:
-    assert GuardedProtocol.parser is AutoHTTPProtocol
 
 
 def test_pipelined_requests_are_answered_in_order(served: Served) -> None:
