@@ -57,6 +57,15 @@ def test_lock_has_one_runtime_and_no_training_packages(extra: str) -> None:
     assert found & set.union(*RUNTIMES.values()) == RUNTIMES[extra]
 
 
+def test_locks_differ_only_in_the_packages_of_the_runtime() -> None:
+    """Otherwise results of tests on a CPU would not apply to the GPU."""
+    cpu, gpu = locked("cpu"), locked("gpu")
+    assert {name: version(cpu[name]) for name in cpu.keys() & gpu.keys()} == {
+        name: version(gpu[name]) for name in cpu.keys() & gpu.keys()
+    }
+    assert cpu.keys() - gpu.keys() == RUNTIMES["cpu"]
+
+
 @pytest.mark.parametrize("extra", RUNTIMES)
 def test_lock_contains_no_host_and_no_path(extra: str) -> None:
     assert "/" not in (ROOT / "requirements" / f"{extra}.txt").read_text()

@@ -103,6 +103,11 @@ def test_process_without_a_group_for_the_cpu_has_no_quota(membership: str) -> No
     assert cpu_count() == 8
 
 
+def test_system_without_control_groups_has_no_quota() -> None:
+    cores.MEMBERSHIP.unlink()
+    assert cpu_count() == 8
+
+
 def test_without_an_affinity_all_cores_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 3)

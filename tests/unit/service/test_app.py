@@ -267,13 +267,22 @@ def posts() -> list[str]:
     return [re.sub(r"\{\w+\}", "a", path) for path in paths if "requestBody" in paths[path].get("post", {})]
 
 
+async def never() -> Message:
+    raise AssertionError("read")
+
+
 @pytest.mark.parametrize("path", posts())
 async def test_without_a_key_no_body_is_read(path: str) -> None:
-    async def never() -> Message:
-        raise AssertionError("read")
-
     start, _ = await send_to(create_app(runtime=runtime_with(settings=SECRET)), path, never)
     assert start["status"] == 401
+
+
+async def test_over_the_limit_no_body_is_read() -> None:
+    app = create_app(runtime=runtime_with(settings=Settings(max_body_bytes=10)))
+    headers = {"content-type": "application/json", "content-length": "1000000"}
+    for path in ("/v1/classify", "/v1/score", "/v1/rank", "/v1/forecast", "/embed", "/v1/embeddings"):
+        start, _ = await send_to(app, path, never, headers)
+        assert start["status"] == 413, path
 
 
 @pytest.fixture(scope="module")
@@ -386,6 +395,13 @@ def test_models_that_are_loaded_already_are_served_and_closed() -> None:
         assert client.post("/v1/classify", json={"inputs": "+"}).status_code == 200
     assert app.state.runtime is runtime
     assert not runtime.engine.is_ready
+
+
+def test_settings_of_the_environment_are_the_default(exports: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGDOC_EXPORTS", str(exports))
+    monkeypatch.setenv("LONGDOC_MAX_DOCUMENTS", "1")
+    with TestClient(create_app()) as client:
+        assert client.post("/v1/classify", json={"inputs": ["+", "-"]}).status_code == 413
 
 
 def test_application_without_models_does_not_start(tmp_path: Path) -> None:

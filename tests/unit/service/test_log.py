@@ -99,3 +99,12 @@ def test_control_characters_in_records_are_escaped(
     assert first.endswith(f"failed: {shown}")
     assert rest
     assert all(line.startswith("    ") for line in rest)
+
+
+@pytest.mark.usefixtures("restored_log")
+def test_access_log_of_uvicorn_is_off(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("text")
+    logging.getLogger("uvicorn.access").info("GET /")
+    logging.getLogger("uvicorn.error").info("started")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "started" in line

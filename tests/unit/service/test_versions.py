@@ -30,3 +30,8 @@ def test_policy_selects_versions_highest_first(text: str, wanted: list[int], tak
 def test_error_about_an_invalid_policy_shows_the_syntax(text: str) -> None:
     with pytest.raises(ValueError, match=f"^{SYNTAX}$"):
         VersionPolicy.parse(text)
+
+
+def test_model_listed_twice_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"^a is listed twice; give latest, all, or "):
+        VersionPolicy.parse("a:1;b:1;a:2")

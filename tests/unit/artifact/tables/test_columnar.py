@@ -76,3 +76,8 @@ def test_pyarrow_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"^a\.parquet: Parquet needs pyarrow: pip install '\.\[parquet\]'$"):
         Parquet(io.BytesIO(b"PAR1"), "a.parquet")
+
+
+def test_damaged_file_is_named() -> None:
+    with pytest.raises(InputError, match=r"^a\.parquet: \S"):
+        Parquet(io.BytesIO(b"PAR1" + 100 * b"x"), "a.parquet")

@@ -96,6 +96,12 @@ async def test_responses_are_counted_by_route() -> None:
     assert count(metrics, "/echo/{name}", "other", 405) == 1
 
 
+async def test_finished_bodies_are_no_longer_held() -> None:
+    async with client_of(Settings(max_held_bytes=6)) as client:
+        for _ in range(3):
+            assert (await client.post("/echo/a", content=b"12345")).status_code == 200
+
+
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_finished_request_is_freed_at_once(is_late: bool) -> None:
     """In a reference cycle, its body would stay until the garbage collector runs."""

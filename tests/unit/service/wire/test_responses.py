@@ -55,6 +55,13 @@ async def test_shared_body_is_compressed_for_clients_that_accept_it(accepted: st
     assert [part["more_body"] for part in parts] == [True] * (len(parts) - 1) + [False]
 
 
+async def test_clients_get_the_same_bytes_and_no_copies() -> None:
+    _, *first = await messages_of(SharedResponse(CONTENT, "text/x"))
+    _, *second = await messages_of(SharedResponse(CONTENT, "text/x"))
+    assert len(first) == len(second) == 10
+    assert all(one["body"] is two["body"] for one, two in zip(first, second, strict=True))
+
+
 async def test_head_of_a_shared_response_has_its_headers_and_no_body() -> None:
     start, *parts = await messages_of(SharedResponse(CONTENT, "text/x"), "HEAD")
     assert Headers(raw=start["headers"])["content-length"] == str(10 * CHUNK_BYTES)
