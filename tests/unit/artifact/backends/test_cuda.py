@@ -29,13 +29,8 @@ TEXTS = [b"A good film, and a long one; the end is bad.", b"", b"!", b"awful " *
 
 
 @pytest.fixture(scope="module")
-def graph() -> Graph:
-    return read_manifest(FOLDER)
-
-
-@pytest.fixture(scope="module")
-def files(graph: Graph) -> dict[int, Path]:
-    return {bucket: FOLDER / file.path for bucket, file in graph.files_of("onnx").items() if bucket <= 512}
+def files(files: dict[int, Path]) -> dict[int, Path]:
+    return {bucket: path for bucket, path in files.items() if bucket <= 512}
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,8 @@
 """Vectors as numbers in JSON."""
 
+import json
+
+import numpy as np
 import pytest
 
 from artifact.errors import InvalidInput
@@ -7,7 +10,8 @@ from artifact.manifest import MatcherManifest
 from service.errors import PayloadTooLarge
 from service.settings import Settings
 from service.wire.requests import MAX_NUMBERS, NUMBER_BYTES
-from service.wire.vectors import check_vectors, encode_texts
+from service.wire.responses import json_response
+from service.wire.vectors import check_vectors, encode_texts, write_vector
 from tests.support.contexts import context
 from tests.support.models import matcher
 
@@ -44,3 +48,9 @@ async def test_texts_are_encoded_by_the_matcher(inputs: str | list[str]) -> None
     assert encoded.model.manifest.name == "twins"
     assert encoded.vectors.tolist() == [vector for vector, _ in expected]
     assert encoded.bytes_used == sum(used for _, used in expected)
+
+
+def test_numbers_are_the_same_when_they_are_read() -> None:
+    vectors = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
+    written = json_response([write_vector(vector) for vector in vectors])
+    assert np.array_equal(np.array(json.loads(bytes(written.body)), np.float32), vectors)
