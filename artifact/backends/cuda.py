@@ -13,7 +13,8 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from artifact.backends.base import LOAD_LIMIT_S, Array, Device, Tensors, first_line, output_error
+from artifact.arrays import Array
+from artifact.backends.base import LOAD_LIMIT_S, Device, Tensors, first_line, output_error
 from artifact.backends.onnx import load_session, run_session
 from artifact.errors import BadExport
 from artifact.manifest import Graph, Precision, TensorSpec

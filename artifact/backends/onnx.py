@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import onnxruntime
 
-from artifact.backends.base import Array, Tensors, first_line
+from artifact.arrays import Array
+from artifact.backends.base import Tensors, first_line
 from artifact.backends.external import refuse_external_data
 from artifact.errors import BadExport
 from artifact.manifest import Graph

@@ -9,7 +9,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from torch import Tensor
 
-from artifact.backends.base import Array, Device, Tensors, first_line
+from artifact.arrays import Array
+from artifact.backends.base import Device, Tensors, first_line
 from artifact.backends.external import refuse_other_files
 from artifact.errors import BadExport
 from artifact.files import open_regular

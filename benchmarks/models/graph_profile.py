@@ -36,7 +36,8 @@ from numpy.typing import NDArray
 
 from artifact.backends.onnx import SLOW_ON_CPU, load_session, session_options
 from artifact.documents import pad_rows
-from artifact.manifest import ClassifierManifest, read_manifest, version_folder
+from artifact.exports import read_manifest, version_folder
+from artifact.tasks.classification import ClassifierManifest
 from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.interleave import interleave, timed

@@ -31,7 +31,7 @@ import artifact
 from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend
 from artifact.documents import pad_rows
-from artifact.manifest import read_manifest, version_folder
+from artifact.exports import read_manifest, version_folder
 from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.interleave import interleave, timed

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from artifact.manifest import read_manifest, version_folder
+from artifact.exports import read_manifest, version_folder
 from model.tasks.base import Run, Task, backend_run, module_runs
 from model.training.trained import load_trained, task_of_export
 

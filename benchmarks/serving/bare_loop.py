@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from artifact.exports import version_folder
 from artifact.loading import load_export
-from artifact.manifest import version_folder
 from benchmarks.lib.servers import document
 
 

@@ -25,8 +25,10 @@ import onnxruntime
 from artifact.backends.base import Device
 from artifact.backends.cuda import CudaBackend
 from artifact.errors import BadExport
+from artifact.exports import read_manifest, sha256_of
 from artifact.loading import LoadedModel, find_exports, load_export
-from artifact.manifest import MANIFEST, ForecasterManifest, Format, Precision, read_manifest, sha256_of
+from artifact.manifest import MANIFEST, Format, Precision
+from artifact.tasks.forecasting import ForecasterManifest
 from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.load import closed_loop, post, run

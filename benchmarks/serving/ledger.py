@@ -38,7 +38,7 @@ STAGES = {
     "validation": ("pydantic/", "service/wire/requests", "service/wire/schemas", "service/parser"),
     "hand-over to threads and back": ("concurrent/futures", "service/batching/lane"),
     "queue, batches": ("service/batching/",),
-    "rows and answers": ("artifact/", "service/tasks/"),
+    "rows and answers": ("artifact/", "service/engine/served"),
     "parsing and writing HTTP": ("service/http/protocol", "uvicorn/", "httptools/"),
     "routing, dependencies, headers": (
         "service/http/", "service/wire/", "service/routes/", "service/engine/", "service/offload",

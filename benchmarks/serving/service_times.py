@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from artifact.exports import version_folder
 from artifact.loading import LoadedModel, load_export
-from artifact.manifest import version_folder
 from benchmarks.lib.load import closed_loop, open_loop, post, run
 from benchmarks.lib.processes import fields
 from benchmarks.lib.record import Data

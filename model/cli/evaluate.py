@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from artifact.backends.base import Device
-from artifact.manifest import Manifest, Result, read_manifest, version_folder
+from artifact.exports import read_manifest, version_folder
+from artifact.manifest import ExportManifest, Result
 from model.cli.arguments import add_shared_arguments
 from model.cli.results import print_results
 from model.config.data import OWN
@@ -85,7 +86,9 @@ def evaluate_run(folder: Path, data_dir: Path, data: Path | None, device: str) -
     return _measure(best.task, runs, best.data)
 
 
-def evaluate_export(manifest: Manifest, folder: Path, data_dir: Path, data: Path | None, device: Device) -> Evaluation:
+def evaluate_export(
+    manifest: ExportManifest, folder: Path, data_dir: Path, data: Path | None, device: Device
+) -> Evaluation:
     """Evaluate an export with the backend that serves it.
 
     Raises: UserError if its test split is not a part of `data`, the file that it was trained on.

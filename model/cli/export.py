@@ -26,24 +26,22 @@ from artifact.backends.base import Device, InferenceBackend, output_error
 from artifact.backends.onnx import OnnxBackend
 from artifact.backends.torchscript import SHARED, SHARED_TENSORS
 from artifact.defaults import DEFAULTS, add_default
+from artifact.exports import is_version, parse_manifest, sha256_of
 from artifact.manifest import (
     MANIFEST,
     MAX_TOLERANCE,
     SCHEMA_VERSION,
     ArrayFile,
-    ClassifierManifest,
+    ExportManifest,
     FixedShapes,
     Float16,
     Format,
     Graph,
-    Manifest,
     ModelFile,
     Precision,
     TensorSpec,
-    is_version,
-    parse_manifest,
-    sha256_of,
 )
+from artifact.tasks.classification import ClassifierManifest
 from model.cli.arguments import add_held_out_arguments, add_shared_arguments, held_out
 from model.cli.operators import check_operators, check_script
 from model.cli.results import print_results
@@ -187,7 +185,7 @@ def _check(source: ExportGraph, graph: Graph, outputs: Arrays, folder: Path, tol
         check_agreement(graph, folder, *fitting(source.golden, outputs, bucket), tolerance)
 
 
-def _publish(partial: Path, manifest: Manifest, versions: Path) -> Path:
+def _publish(partial: Path, manifest: ExportManifest, versions: Path) -> Path:
     """Rename the folder to the version of its manifest, or to the next one that no concurrent export has taken."""
     while True:
         (partial / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")
@@ -358,7 +356,7 @@ def _manifest(
     float16: Float16 | None,
     folder: Path,
     device: Device,
-) -> Manifest:
+) -> ExportManifest:
     """Evaluate the export and create its manifest. Raises: UserError naming the key that is not valid."""
     config, progress, task = best.config, best.progress, best.task
     if best.final is None:

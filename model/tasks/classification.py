@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from artifact.documents import pad_rows, softmax
 from artifact.encodings import RAW
-from artifact.manifest import ReliabilityBin, Result
+from artifact.manifest import Result
+from artifact.tasks.classification import ReliabilityBin
 from model.config.data import DocumentsConfig
 from model.config.run import ClassificationRun
 from model.data.documents import (

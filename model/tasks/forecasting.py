@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from artifact.arrays import Doubles, Floats
-from artifact.manifest import ArrayFile, CalibrationSource, Result, sha256_of
+from artifact.exports import sha256_of
+from artifact.manifest import ArrayFile, Result
 from artifact.series import Calibration, calibrate
+from artifact.tasks.forecasting import CalibrationSource
 from model.config.data import SeriesName
 from model.config.run import ForecastingRun
 from model.data.series import BATCH, Series, SplitName, data_terms, load_series

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest
+from artifact.manifest import ExportManifest
 from artifact.series import Calibration
+from artifact.tasks.classification import ClassifierManifest
+from artifact.tasks.forecasting import ForecasterManifest
 from model.config.data import OWN
 from model.config.run import RunConfig
 from model.config.stored import from_stored
@@ -150,7 +152,7 @@ def refuse_own(config: RunConfig) -> None:
         raise UserError(f"{config.name} was trained on data of your own; pass it, or a held-out file, with --data")
 
 
-def task_of_export(manifest: Manifest, folder: Path) -> Task[Any]:
+def task_of_export(manifest: ExportManifest, folder: Path) -> Task[Any]:
     """Create the task of an export, with the facts and the calibration stored in it."""
     task = task_of(from_stored(manifest.training.recipe))
     if isinstance(manifest, ClassifierManifest):

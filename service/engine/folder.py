@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from artifact.defaults import TaskName, read_defaults
+from artifact.defaults import read_defaults
 from artifact.errors import BadExport
 from artifact.loading import FoundVersions, LoadedModel, find_versions, load_export
 from service.errors import DeadlineExceeded
@@ -48,7 +48,7 @@ class Scan(NamedTuple):
     """Name -> version -> export."""
     unreadable: Mapping[str, BadExport] = MappingProxyType({})
     """Name of a model whose folder cannot be listed -> why."""
-    defaults: Mapping[TaskName, str] | str = MappingProxyType({})
+    defaults: Mapping[str, str] | str = MappingProxyType({})
     """Content of `defaults.json`, or why it cannot be read."""
 
 

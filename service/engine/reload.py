@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from artifact.defaults import TaskName
 from artifact.errors import BadExport
 from service.engine.engine import Engine
 from service.engine.folder import LOAD_LIMIT_S, Export, ExportFolder, Scan, mark_retrieved
@@ -74,9 +73,9 @@ class Reloader:
         """Models whose folders the last check could not list."""
         self._missing: set[tuple[str, int]] = set()
         """Served versions, as (name, version), that were not among the selected exports at the last check."""
-        self._found_defaults: Mapping[TaskName, str] | str | None = None
+        self._found_defaults: Mapping[str, str] | str | None = None
         """Content of `defaults.json` at the last check, or why it could not be read."""
-        self._confirmed_defaults: Mapping[TaskName, str] | str | None = None
+        self._confirmed_defaults: Mapping[str, str] | str | None = None
         """What two checks in a row found last: the content of `defaults.json`, or why it could not be read."""
         self._lock = asyncio.Lock()
         """Held by a check or a requested load, which wait at most LOAD_TURN_S for each version."""

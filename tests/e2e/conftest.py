@@ -8,7 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from artifact.manifest import ClassifierManifest, read_manifest, version_folder
+from artifact.exports import read_manifest, version_folder
+from artifact.tasks.classification import ClassifierManifest
 from tests.support.offline import Offline, OfflineForecaster, OfflineMatcher
 from tests.support.paths import EXPORTS
 from tests.support.server import ControlledServer, Server

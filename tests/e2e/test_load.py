@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from artifact.cores import cpu_count
-from artifact.manifest import ClassifierManifest
+from artifact.tasks.classification import ClassifierManifest
 from tests.support.load import until_answered, until_refused
 from tests.support.offline import Offline, agree, documents
 from tests.support.offline import document as repeated

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from artifact.exports import read_manifest, version_folder
 from artifact.loading import find_exports
-from artifact.manifest import ClassifierManifest, read_manifest, version_folder
+from artifact.tasks.classification import ClassifierManifest
 from service.__main__ import main
 from service.settings import Settings
 from tests.support.offline import OfflineForecaster, same_score

@@ -6,7 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from artifact.manifest import ClassifierManifest, read_manifest
+from artifact.exports import read_manifest
+from artifact.tasks.classification import ClassifierManifest
 from tests.support import commands
 from tests.support.offline import document
 from tests.support.server import Server

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from artifact.manifest import Format
 from service.compat.oip.errors import DIALECT, TAG, VERSION
-from service.compat.oip.metadata import MODEL, MODEL_VERSION, ResponseModel, TensorMetadata, parameters, signature
-from service.engine.served import ServedModel
+from service.compat.oip.metadata import MODEL, MODEL_VERSION, ResponseModel, TensorMetadata, described
+from service.engine.served import AnyModel
 from service.settings import Settings
 from service.versions import VersionPolicy
 from service.wire.dependencies import CurrentRuntime, NamedModel
@@ -129,11 +129,11 @@ async def get_config(runtime: CurrentRuntime, model: NamedModel) -> Response:
     return json_response(_config(model, runtime.settings).model_dump())
 
 
-def _config(model: ServedModel, settings: Settings) -> ModelConfig:
+def _config(model: AnyModel, settings: Settings) -> ModelConfig:
     """Configuration of a model."""
     manifest = model.manifest
     platform, backend = RUNTIMES[settings.backend]
-    inputs, outputs = signature(manifest)
+    inputs, outputs = (list(map(described, tensors)) for tensors in model.task.tensors)
     return ModelConfig(
         name=manifest.name,
         platform=platform,
@@ -152,7 +152,7 @@ def _config(model: ServedModel, settings: Settings) -> ModelConfig:
                 allow_timeout_override=True,
             ),
         ),
-        parameters={name: ConfigParameter(string_value=_text(value)) for name, value in parameters(manifest).items()},
+        parameters={name: ConfigParameter(string_value=_text(value)) for name, value in model.task.parameters.items()},
     )
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from service.compat.oip.errors import DIALECT, TAG, VERSION
 from service.compat.oip.metadata import MODEL, MODEL_VERSION, ResponseModel
-from service.engine.served import ServedModel
+from service.engine.served import AnyModel
 from service.statistics import Duration
 from service.wire.dependencies import CurrentRuntime, NamedModel
 from service.wire.responses import json_response
@@ -113,12 +113,12 @@ async def get_version_statistics(model: NamedModel) -> Response:
     return _respond([model])
 
 
-def _respond(models: Sequence[ServedModel]) -> Response:
+def _respond(models: Sequence[AnyModel]) -> Response:
     """Respond with the statistics of models."""
     return json_response(StatisticsResponse(model_stats=[_stats(model) for model in models]).model_dump())
 
 
-def _stats(model: ServedModel) -> ModelStats:
+def _stats(model: AnyModel) -> ModelStats:
     """Statistics of a version in Triton's format."""
     manifest, done = model.manifest, model.metrics.statistics
     return ModelStats(

@@ -15,8 +15,8 @@ from artifact.loading import LoadedModel
 from service import __main__ as module
 from service import log as logs
 from service.__main__ import main
-from service.offline.compute import Options
-from service.offline.predict import Inputs
+from service.offline.compute import PredictOptions
+from service.offline.predict import PredictFiles
 from service.settings import Settings
 from tests.support.models import classifier
 
@@ -135,7 +135,7 @@ def test_error_is_one_line(
 
 def test_options_of_predict_are_read(commands: Commands) -> None:
     assert main(["predict", "exports/m", "a", "b", "--on-overflow", "head", "--quantiles", "0.1", "0.9"]) == 12
-    files, options = Inputs([Path("a"), Path("b")]), Options(on_overflow="head", quantiles=(0.1, 0.9))
+    files, options = PredictFiles([Path("a"), Path("b")]), PredictOptions(on_overflow="head", quantiles=(0.1, 0.9))
     assert commands.called == [("predict", (Path("exports/m"), files, options))]
 
 
@@ -168,8 +168,8 @@ def test_options_of_batch_are_read(commands: Commands, monkeypatch: pytest.Monke
     assert main(["batch", "exports/m", *files]) == 1
     inputs = ["a.csv", "s3://b/*.parquet"]
     assert commands.called == [
-        ("batch", (Path("exports/m"), inputs, "out", "rank", "csv", 3, Options(top=2))),
-        ("batch", (Path("exports/m"), inputs, "out", None, "jsonl", None, Options())),
+        ("batch", (Path("exports/m"), inputs, "out", "rank", "csv", 3, PredictOptions(top=2))),
+        ("batch", (Path("exports/m"), inputs, "out", None, "jsonl", None, PredictOptions())),
     ]
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from artifact.matching import Coverage
+from artifact.documents import TextCoverage
 from service.metrics import Metrics
 from service.statistics import Duration
 from tests.support.contract import CONTRACT
@@ -120,7 +120,7 @@ async def test_counts_up_to_a_scrape_are_in_it_once(monkeypatch: pytest.MonkeyPa
 def test_documents_are_counted_with_their_dropped_bytes() -> None:
     metrics = Metrics()
     for used in (100, 30):
-        metrics.of("m").count_documents([Coverage(100, used, 1)])
+        metrics.of("m").count_inputs([TextCoverage(100, used, 1)])
     values = [metrics.registry.get_sample_value(f"longdoc_{name}", {"model": "m"}) for name in (
         "documents_total", "documents_truncated_total", "bytes_dropped_total", "document_bytes_sum"
     )]  # fmt: skip

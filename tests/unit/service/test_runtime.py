@@ -9,6 +9,7 @@ import pytest
 
 from artifact.errors import BadExport
 from artifact.loading import LoadedModel
+from artifact.tasks.classification import Classification
 from service import runtime as runtimes
 from service.metrics import Metrics
 from service.runtime import Runtime
@@ -41,7 +42,7 @@ def test_models_are_loaded_with_their_defaults_and_metrics(tmp_path: Path, monke
     assert asked == [(settings, ["mood"])]
     assert (runtime.settings, runtime.metrics) == (settings, metrics)
     assert list(runtime.models) == ["mood", "other"]
-    assert runtime.models.classifier(None).manifest.name == "other"
+    assert runtime.models.choose(Classification, None).manifest.name == "other"
     runtime.close()
 
 

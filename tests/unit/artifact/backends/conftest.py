@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from artifact.manifest import Graph, read_manifest, version_folder
+from artifact.exports import read_manifest, version_folder
+from artifact.manifest import Graph
 from tests.support.paths import EXPORTS
 
 

@@ -9,7 +9,7 @@ import pytest
 from artifact import backends
 from artifact.backends import create_backend, require_one_runtime
 from artifact.errors import BadExport
-from artifact.manifest import read_manifest, version_folder
+from artifact.exports import read_manifest, version_folder
 from tests.support.models import classifier
 from tests.support.paths import EXPORTS
 

@@ -11,14 +11,16 @@ import onnx
 import onnxruntime
 import pytest
 
+from artifact.arrays import Array
 from artifact.backends import create_backend
 from artifact.backends import cuda as backend_cuda
-from artifact.backends.base import Array, Tensors, output_error
+from artifact.backends.base import Tensors, output_error
 from artifact.backends.cuda import CudaBackend, on_device_thread, padded_rows, recorded_rows
 from artifact.backends.onnx import OnnxBackend
 from artifact.documents import pad_rows
 from artifact.errors import BadExport
-from artifact.manifest import Graph, read_manifest, version_folder
+from artifact.exports import read_manifest, version_folder
+from artifact.manifest import Graph
 from tests.support.oversized import endless_graph
 from tests.support.paths import EXPORTS
 from tests.support.waiting import PATIENCE_S

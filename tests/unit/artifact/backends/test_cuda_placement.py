@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from artifact.exports import read_manifest, version_folder
 from artifact.loading import find_exports
-from artifact.manifest import read_manifest, version_folder
 from tests.support.cuda_without_gpu import CudaWithoutGpu
 from tests.support.exported import files_for_cuda
 from tests.support.paths import EXPORTS

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from artifact.backends.base import Array
+from artifact.arrays import Array
 from artifact.backends.onnx import OnnxBackend
 from artifact.errors import BadExport
 from artifact.manifest import Graph

@@ -14,7 +14,8 @@ from artifact.backends.base import Tensors
 from artifact.backends.onnx import OnnxBackend
 from artifact.backends.torchscript import SHARED, TorchScriptBackend, load_module
 from artifact.errors import BadExport
-from artifact.manifest import Format, Graph, read_manifest, version_folder
+from artifact.exports import read_manifest, version_folder
+from artifact.manifest import Format, Graph
 from tests.support.paths import EXPORTS
 
 TRACED = pytest.mark.filterwarnings(r"ignore:`torch\.jit\.\w+` is deprecated:DeprecationWarning")

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from artifact.errors import InputError
-from artifact.manifest import ForecasterManifest
 from artifact.series import PLAIN, Layout, impute, parse_frequency
 from artifact.tables.reading import Field
 from artifact.tables.table import BadRow
+from artifact.tasks.forecasting import ForecasterManifest
 from model.config.data import SeriesConfig
 from model.data import own
 from model.data.own import Columns

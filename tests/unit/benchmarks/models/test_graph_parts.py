@@ -3,7 +3,7 @@
 import onnx
 import pytest
 
-from artifact.manifest import version_folder
+from artifact.exports import version_folder
 from benchmarks.models.graph_parts import (
     HEAD,
     MLP,

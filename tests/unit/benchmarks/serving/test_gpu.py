@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from artifact.errors import BadExport
+from artifact.exports import version_folder
 from artifact.loading import LoadedModel, find_exports, load_export
-from artifact.manifest import version_folder
 from benchmarks.lib.record import Data, Record
 from benchmarks.serving import gpu
 from tests.support.paths import EXPORTS

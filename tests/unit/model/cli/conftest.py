@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 import model.cli.export
-from artifact.manifest import ClassifierManifest, read_manifest
+from artifact.exports import read_manifest
+from artifact.tasks.classification import ClassifierManifest
 from model.tasks.base import ExportGraph
 from tests.support.commands import export, train
 

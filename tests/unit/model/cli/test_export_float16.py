@@ -14,8 +14,9 @@ import model.cli.export
 from artifact.backends import create_backend
 from artifact.backends.base import output_error
 from artifact.errors import BadExport
+from artifact.exports import read_manifest
 from artifact.loading import load_export
-from artifact.manifest import ClassifierManifest, read_manifest
+from artifact.tasks.classification import ClassifierManifest
 from tests.support.commands import call
 from tests.unit.model.cli.conftest import tracing_once
 

@@ -12,7 +12,7 @@ import onnx
 import pytest
 import torch
 
-from artifact.manifest import read_manifest, version_folder
+from artifact.exports import read_manifest, version_folder
 from model.cli.export import eager, write_float16, write_graph
 from model.cli.operators import check_script
 from model.config.stored import from_stored

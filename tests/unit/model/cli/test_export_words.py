@@ -16,9 +16,11 @@ from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend, largest_error
 from artifact.documents import OnOverflow, pad_rows
 from artifact.errors import BadExport
+from artifact.exports import sha256_of
 from artifact.loading import load_export
 from artifact.local import Model
-from artifact.manifest import ClassifierManifest, Format, sha256_of
+from artifact.manifest import Format
+from artifact.tasks.classification import ClassifierManifest
 from model.config.recipes import load_recipe
 from model.nn.classifier import WordClassifier
 from model.tasks import task_of

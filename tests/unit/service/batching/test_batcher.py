@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from artifact.arrays import Floats
 from artifact.errors import InferenceFailed, NonFiniteOutput
 from service.batching.admission import Limits, limited
-from service.batching.batcher import BULK_ROWS, STUCK_S, Batcher, Outcome, Run
+from service.batching.batcher import BULK_ROWS, STUCK_S, Batcher, Outcome, RunRows
 from service.errors import DeadlineExceeded, NotReady, Overloaded, ShuttingDown
 from service.metrics import Metrics, ModelMetrics
 from service.statistics import Duration
@@ -137,7 +137,7 @@ def created(
     executor: Executor,
     background: Executor | None = None,
     *,
-    compute: Run = run,
+    compute: RunRows = run,
     buckets: Sequence[int] = (4, 16),
     metrics: ModelMetrics | None = None,
     on_crash: Callable[[], None] = lambda: None,

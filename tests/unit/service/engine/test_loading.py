@@ -9,8 +9,8 @@ import pytest
 
 import artifact.loading
 from artifact.errors import BadExport
+from artifact.exports import versions_of
 from artifact.loading import LoadedModel
-from artifact.manifest import versions_of
 from service.engine import loading
 from service.engine.folder import state_of
 from service.engine.loading import load_models

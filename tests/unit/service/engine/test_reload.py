@@ -21,10 +21,15 @@ import pytest
 import artifact.loading
 import service.engine.folder
 import service.engine.reload
-from artifact.backends.base import Array, Tensors
+from artifact.arrays import Array
+from artifact.backends.base import Tensors
 from artifact.errors import BadExport
+from artifact.exports import parse_manifest, version_folder, versions_of
 from artifact.loading import FoundVersions, LoadedModel, find_versions
-from artifact.manifest import Manifest, parse_manifest, version_folder, versions_of
+from artifact.manifest import ExportManifest
+from artifact.series import Calibration
+from artifact.tasks.classification import Classification, ClassifierManifest
+from artifact.tasks.forecasting import ForecasterManifest, Forecasting
 from service.engine.engine import Engine
 from service.engine.folder import LOAD_LIMIT_S, LOAD_TURN_S, SCAN_LIMIT_S
 from service.engine.loading import RefusedExport
@@ -33,7 +38,6 @@ from service.engine.selection import Default
 from service.errors import ControlRefused, DeadlineExceeded, ModelNotFound, NotReady, Overloaded
 from service.metrics import Metrics
 from service.settings import Settings
-from tests.support.models import forecaster
 from tests.support.paths import EXPORTS
 from tests.support.waiting import PATIENCE_S, wait_until, wait_until_async
 
@@ -57,7 +61,7 @@ class Backend:
         return {"logits": logits, "contributions": logits[:, None]}
 
 
-def manifest(task: str) -> Manifest:
+def manifest(task: str) -> ExportManifest:
     return parse_manifest(json.loads((version_folder(EXPORTS / SAMPLES[task]) / "manifest.json").read_text()))
 
 
@@ -96,9 +100,13 @@ class Exports:
             raise RuntimeError("a fault of ours")
         update = {"name": folder.parent.name, "version": int(folder.name)}
         backend = self.backends[int(folder.name)] = Backend(int(folder.name))
-        calibration = forecaster().calibration if content == "forecasting" else None
         manifest = MANIFESTS[content].model_copy(update=update)
-        return LoadedModel(manifest, backend, "onnx", 0.1, calibration=calibration)
+        if content == Classification.name:
+            assert isinstance(manifest, ClassifierManifest)
+            return LoadedModel(Classification(manifest), backend, "onnx", 0.1)
+        assert isinstance(manifest, ForecasterManifest)
+        calibration = Calibration(np.array([0.1, 0.9]), np.zeros((2, 3, 2), np.float32), 9)
+        return LoadedModel(Forecasting(manifest, calibration), backend, "onnx", 0.1)
 
 
 @pytest.fixture
@@ -149,7 +157,9 @@ def refused(metrics: Metrics, model: str, reason: str) -> float:
 
 
 async def ask(engine: Engine, name: str = "a") -> float:
-    outcome = await engine.models.classifier(name).batcher.infer([b"x"], asyncio.get_running_loop().time() + PATIENCE_S)
+    outcome = await engine.models.choose(Classification, name).batcher.infer(
+        [b"x"], asyncio.get_running_loop().time() + PATIENCE_S
+    )
     return float(outcome.outputs[0][0])
 
 
@@ -466,7 +476,7 @@ async def test_second_model_of_a_task_does_not_change_the_default(
     exports.put("b/1")
     await reloader.check()
     assert served(engine) == {"a": 3, "b": 1}
-    assert engine.models.classifier(None).manifest.name == "a"
+    assert engine.models.choose(Classification, None).manifest.name == "a"
     assert not [record for record in caplog.records if record.levelno == logging.WARNING]
 
 
@@ -657,7 +667,7 @@ async def test_model_without_exports_is_no_longer_served(
 ) -> None:
     exports.put("b/1")
     await reloader.check()
-    assert engine.models.classifier(None).manifest.name == "a"
+    assert engine.models.choose(Classification, None).manifest.name == "a"
     shutil.rmtree(exports.root / "a")
     await reloader.check()
     assert served(engine) == {"a": 2, "b": 1}
@@ -666,7 +676,7 @@ async def test_model_without_exports_is_no_longer_served(
     assert announced(metrics) == [("b", "1")]
     metrics.sample()
     assert 'longdoc_queue_depth{model="a"}' not in metrics.expose().decode()
-    assert engine.models.classifier(None).manifest.name == "b"
+    assert engine.models.choose(Classification, None).manifest.name == "b"
     assert "a 2: no longer served, because its export was removed" in caplog.messages
     exports.put("a/3")
     await reloader.check()
@@ -1242,7 +1252,7 @@ async def test_defaults_that_cannot_be_read_are_told_once_and_change_nothing(
         put_defaults(exports, "{")
         for _ in range(4):
             await reloader.check()
-        assert engine.models.classifier(None).manifest.name == "b"
+        assert engine.models.choose(Classification, None).manifest.name == "b"
         (message,) = caplog.messages
         assert message.startswith(f"{exports.root}/defaults.json: Invalid JSON")
         assert message.endswith("; the defaults do not change")

@@ -10,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from service.engine.engine import Engine
 from service.engine.reload import Reloader
-from service.engine.served import ServedModel
+from service.engine.served import AnyModel
 from service.errors import Overloaded, RetryableError
 from service.http.keys import Keys
 from service.http.rejection import PEEK_BYTES, RejectionMiddleware
@@ -41,7 +41,7 @@ class FullEngine(Engine):
         return self.error is not None
 
     def rejection(
-        self, task: str, left_s: float, asked: Callable[[], ServedModel | None] = lambda: None, size: int | None = None
+        self, task: str, left_s: float, asked: Callable[[], AnyModel | None] = lambda: None, size: int | None = None
     ) -> RetryableError | None:
         del asked
         self.sizes.append(size)

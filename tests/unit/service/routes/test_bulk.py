@@ -11,9 +11,9 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
+from service.batching.batcher import Batcher
 from service.routes import bulk
 from service.settings import Settings
-from service.tasks.classification import classify
 from service.wire.context import RequestContext
 from tests.support.contexts import context, receive_of, scope_of
 from tests.support.models import ServingClient, backend_of, classifier, serving
@@ -151,12 +151,14 @@ async def test_line_waits_for_room_in_the_queue(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(bulk, "RETRY_S", 0)
     asked = 0
 
+    infer = Batcher.infer
+
     async def counted(*given: Any, **options: Any) -> Any:
         nonlocal asked
         asked += 1
-        return await classify(*given, **options)
+        return await infer(*given, **options)
 
-    monkeypatch.setattr(bulk, "classify", counted)
+    monkeypatch.setattr(Batcher, "infer", counted)
     async with serving(classifier(), settings=Settings(max_queue_rows=1)) as client:
         found = await ask(client, lines(*({"text": "+"} for _ in range(40))))
         assert client.count("longdoc_requests_rejected_total", model="mood", reason="overloaded") == 0

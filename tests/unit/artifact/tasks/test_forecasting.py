@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from artifact.errors import InvalidInput
-from artifact.forecasting import MAX_LEVELS, Series, check_channels, check_levels, choose_horizon
-from artifact.manifest import ForecasterManifest
-from artifact.series import Calibration, Column, Tails
-from tests.support.models import MEAN, SCALE, forecaster
+from artifact.series import Column, Tails, parse_frequency
+from artifact.tasks.forecasting import MAX_LEVELS, Forecast, Forecasting
+from tests.support.models import MEAN, SCALE, compute, forecaster, rows_of
 
 OUTPUT = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
 """Output for two channels and three steps, in deviations from the mean."""
@@ -17,32 +16,26 @@ WHOLE: list[Column] = [[10, 12, 14, 16], [10, 10, 10, 10]]
 
 
 @pytest.fixture
-def manifest() -> ForecasterManifest:
-    found = forecaster().manifest
-    assert isinstance(found, ForecasterManifest)
+def task() -> Forecasting:
+    found = forecaster().task
+    assert isinstance(found, Forecasting)
     return found
 
 
-@pytest.fixture
-def calibration() -> Calibration:
-    found = forecaster().calibration
-    assert found is not None
+def forecast(task: Forecasting, columns: Sequence[Column], levels: Sequence[float] = ()) -> Forecast:
+    tails = Tails.of(columns, task.manifest.context_length)
+    (found,) = compute(task.forecast([tails], horizon=2, levels=levels), [[OUTPUT]])
     return found
 
 
-def series_of(
-    manifest: ForecasterManifest, calibration: Calibration, columns: Sequence[Column], levels: Sequence[float] = ()
-) -> Series:
-    return Series(Tails.of(columns, manifest.context_length), manifest, calibration, horizon=2, levels=levels)
-
-
-def test_row_is_the_scaled_window(manifest: ForecasterManifest, calibration: Calibration) -> None:
-    row = series_of(manifest, calibration, [[0, *column] for column in WHOLE]).row
+def test_row_is_the_scaled_window(task: Forecasting) -> None:
+    tails = Tails.of([[0, *column] for column in WHOLE], task.manifest.context_length)
+    (row,) = rows_of(task.forecast([tails], horizon=2, levels=()))
     assert np.frombuffer(row, np.float32).reshape(4, 2).tolist() == [[0, 0], [1, 0], [2, 0], [3, 0]]
 
 
-def test_forecast_is_in_the_units_of_the_data(manifest: ForecasterManifest, calibration: Calibration) -> None:
-    answer = series_of(manifest, calibration, WHOLE, [0.1, 0.5, 0.9]).answer(OUTPUT)
+def test_forecast_is_in_the_units_of_the_data(task: Forecasting) -> None:
+    answer = forecast(task, WHOLE, [0.1, 0.5, 0.9])
     expected = OUTPUT[:2] * SCALE + MEAN
     assert answer.values.tolist() == expected.tolist()
     errors = {0.1: -1.0, 0.5: 0.0, 0.9: 2.0}
@@ -60,18 +53,17 @@ def test_forecast_is_in_the_units_of_the_data(manifest: ForecasterManifest, cali
     ],
 )
 def test_bands_are_reliable_if_calibrated_and_the_window_is_full(
-    manifest: ForecasterManifest,
-    calibration: Calibration,
+    task: Forecasting,
     columns: list[Column],
     is_calibrated: bool,
     is_reliable: bool,
 ) -> None:
-    measured = manifest.model_copy(update={"quantiles_reliable": is_calibrated})
-    assert series_of(measured, calibration, columns).answer(OUTPUT).quantiles_reliable == is_reliable
+    measured = Forecasting(task.manifest.model_copy(update={"quantiles_reliable": is_calibrated}), task.calibration)
+    assert forecast(measured, columns).quantiles_reliable == is_reliable
 
 
-def test_answer_keeps_the_order_of_the_channels(manifest: ForecasterManifest, calibration: Calibration) -> None:
-    answer = series_of(manifest, calibration, WHOLE, [0.5]).answer(OUTPUT)
+def test_answer_keeps_the_order_of_the_channels(task: Forecasting) -> None:
+    answer = forecast(task, WHOLE, [0.5])
     first, second = [12.0, 16.0], [14.0, 18.0]
     by_position = answer.as_json(None, [0, 1])
     assert (by_position["forecast"], by_position["quantiles"]) == ([first, second], {"0.5": [first, second]})
@@ -87,24 +79,22 @@ def test_answer_keeps_the_order_of_the_channels(manifest: ForecasterManifest, ca
 
 
 @pytest.mark.parametrize(("horizon", "chosen"), [(None, 3), (1, 1), (3, 3)])
-def test_default_horizon_is_the_longest(manifest: ForecasterManifest, horizon: int | None, chosen: int) -> None:
-    assert choose_horizon(manifest, horizon) == chosen
+def test_default_horizon_is_the_longest(task: Forecasting, horizon: int | None, chosen: int) -> None:
+    assert task.choose_horizon(horizon) == chosen
 
 
 @pytest.mark.parametrize(
     ("horizon", "message"), [(4, "must be at most 3, the steps that naive forecasts"), (0, "must be at least 1")]
 )
-def test_invalid_horizons_are_rejected(manifest: ForecasterManifest, horizon: int, message: str) -> None:
+def test_invalid_horizons_are_rejected(task: Forecasting, horizon: int, message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        choose_horizon(manifest, horizon)
+        task.choose_horizon(horizon)
     assert caught.value.errors == [("horizon", message)]
 
 
 @pytest.mark.parametrize(("names", "places"), [(None, [0, 1]), (["load", "heat"], [0, 1]), (["heat", "load"], [1, 0])])
-def test_channels_are_found_by_name_or_position(
-    manifest: ForecasterManifest, names: list[str] | None, places: list[int]
-) -> None:
-    assert check_channels(manifest, names, 2) == places
+def test_channels_are_found_by_name_or_position(task: Forecasting, names: list[str] | None, places: list[int]) -> None:
+    assert task.check_channels(names, 2) == places
 
 
 @pytest.mark.parametrize(
@@ -115,18 +105,29 @@ def test_channels_are_found_by_name_or_position(
         (["load", "heat", "wind"], 3, "naive has 2 channels (load, heat), not 3"),
     ],
 )
-def test_wrong_channels_are_rejected(
-    manifest: ForecasterManifest, names: list[str] | None, count: int, message: str
-) -> None:
+def test_wrong_channels_are_rejected(task: Forecasting, names: list[str] | None, count: int, message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        check_channels(manifest, names, count)
+        task.check_channels(names, count)
     assert caught.value.errors == [("series", message)]
 
 
-def test_levels_beyond_the_calibration_are_rejected(calibration: Calibration) -> None:
+def test_levels_beyond_the_calibration_are_rejected(task: Forecasting) -> None:
     many = [0.1 + 0.8 * number / MAX_LEVELS for number in range(MAX_LEVELS + 1)]
-    check_levels(calibration, many[:MAX_LEVELS])
+    task.check_levels(many[:MAX_LEVELS])
     for levels in (many, [0.5, 0.5], [0.05], [0.95]):
         with pytest.raises(InvalidInput) as caught:
-            check_levels(calibration, levels)
+            task.check_levels(levels)
         assert [place for place, _ in caught.value.errors] == ["quantiles"]
+
+
+def test_location_of_an_error_is_renamed(task: Forecasting) -> None:
+    series = [Tails.of([[1, 2, 3, 4]] * 2, 4), Tails.of([[1, 2, 3, 4], [1]], 4)]
+    with pytest.raises(InvalidInput, match=r"^2nd.series: all channels must be equally long"):
+        rows_of(task.forecast(series, horizon=1, levels=(), rename=lambda at, place: f"{at + 1}nd.{place}"))
+
+
+def test_channels_and_step_tell_whether_a_model_fits(task: Forecasting) -> None:
+    hour, day = parse_frequency("1h"), parse_frequency("1d")
+    fitting = [(None, None), (["heat", "load"], None), (None, hour), (["load", "heat"], hour)]
+    assert [task.fits(channels, step) for channels, step in fitting] == [True] * 4
+    assert [task.fits(channels, step) for channels, step in ((["load"], None), (None, day))] == [False] * 2

@@ -13,13 +13,17 @@ import onnx
 import pytest
 
 import artifact
+import artifact.exports
 import artifact.loading
 from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend, Tensors
 from artifact.errors import BadExport
+from artifact.exports import version_folder
 from artifact.files import MAX_JSON_BYTES
 from artifact.loading import load_export
-from artifact.manifest import MAX_EXPORT_BYTES, MAX_FILE_BYTES, ClassifierManifest, Precision, version_folder
+from artifact.manifest import MAX_EXPORT_BYTES, MAX_FILE_BYTES, Precision
+from artifact.tasks import TASKS
+from artifact.tasks.classification import ClassifierManifest
 from service.__main__ import main
 from tests.support.oversized import make_endless, make_sparse
 from tests.support.paths import EXPORTS
@@ -100,7 +104,7 @@ def test_valid_export_is_loaded(tmp_path: Path, name: str) -> None:
     loaded = load_export(copy(name, tmp_path), device="cpu")
     assert loaded.manifest.name == name
     assert (loaded.head is not None) == (name == MATCHER)
-    assert (loaded.calibration is not None) == (name == FORECASTER)
+    assert isinstance(loaded.task, TASKS[loaded.manifest.task])
 
 
 @pytest.mark.parametrize("version", [1, 3])
@@ -514,7 +518,7 @@ def no_hash(path: Path) -> str:
 def test_sparse_file_is_rejected_before_it_is_hashed(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (classifier / "model.onnx").unlink()
     make_sparse(classifier / "model.onnx", 20 * 2**30)
-    monkeypatch.setattr(artifact.manifest, "sha256_of", no_hash)
+    monkeypatch.setattr(artifact.exports, "sha256_of", no_hash)
     check_refusal(classifier, "size", f"model.onnx has {20 * 2**30} bytes; allowed {MAX_FILE_BYTES}")
 
 
@@ -523,7 +527,7 @@ def test_sparse_files_are_limited_together(classifier: Path, monkeypatch: pytest
     for path in paths:
         path.unlink()
         make_sparse(path, MAX_FILE_BYTES)
-    monkeypatch.setattr(artifact.manifest, "sha256_of", no_hash)
+    monkeypatch.setattr(artifact.exports, "sha256_of", no_hash)
     check_refusal(classifier, "size", "its files have ", f" bytes together; allowed {MAX_EXPORT_BYTES}")
 
 
