@@ -123,7 +123,7 @@ def batched(path: Path) -> tuple[Sequence[tuple[str, Any]], str]:
     return found, ""
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=4 * settings().max_examples, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(delimited() | lines() | columnar())
 def test_any_table_is_read_alike(tmp_path: Path, file: tuple[str, bytes]) -> None:
     name, content = file
@@ -239,7 +239,7 @@ def predicted_series(
         return {}, str(error)
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=3 * settings().max_examples, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(series())
 def test_any_series_is_read_alike(tmp_path: Path, file: SeriesFile) -> None:
     path = tmp_path / "a.csv"

@@ -668,7 +668,7 @@ def check_end(rows: list[bytes], task: asyncio.Task[Outcome]) -> None:
         assert isinstance(error, (Overloaded, DeadlineExceeded))
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(
     script=st.one_of(st.lists(ACTIONS, max_size=40), st.lists(FAILING, min_size=8, max_size=40)),
     slots=st.integers(1, 3),
@@ -703,7 +703,6 @@ async def test_batch_dropped_by_a_closing_executor_fails_its_requests(
     assert (batcher.is_computing, batcher.waiting_rows, batcher.is_idle) == (False, 0, True)
 
 
-@settings(max_examples=100)
 @given(
     script=st.lists(st.tuples(st.sampled_from(["ask", "ask", "finish", "cancel"]), st.integers(0, 9)), max_size=40),
     short_bytes=st.sampled_from([0, 4096]),
@@ -848,7 +847,6 @@ async def test_single_row_is_short_if_the_model_takes_long_rows_only(
     await executor.finish_all(*tasks)
 
 
-@settings(max_examples=100)
 @given(
     script=st.lists(st.tuples(st.sampled_from(["short", "long", "bulk", "finish"]), st.integers(0, 9)), max_size=60),
     slots=st.integers(1, 3),
