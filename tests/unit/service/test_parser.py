@@ -133,7 +133,7 @@ async def test_job_over_its_limit_of_time_ends_the_process(
     before = await parser.run(jobs.process, b"")
     monkeypatch.setattr("service.parser.JOB_S", 0.01)
     failed, waiting = (asyncio.create_task(parser.run(job, b"")) for job in (job, jobs.process))
-    with pytest.raises(PayloadTooLarge):
+    with pytest.raises(PayloadTooLarge, match="too long"):
         await failed
     assert await waiting != before
     assert count(metrics, "longdoc_parser_kills_total", reason="time") == 1
@@ -190,7 +190,7 @@ async def test_job_over_its_limit_of_memory_ends_the_process(
 ) -> None:
     """Python raises MemoryError, also when the result is pickled; code in Rust, such as the JSON parser, aborts."""
     failed, waiting = (asyncio.create_task(parser.run(job, b"7")) for job in (job, int))
-    with pytest.raises(PayloadTooLarge):
+    with pytest.raises(PayloadTooLarge, match="memory"):
         await failed
     assert await waiting == 7
     assert count(metrics, "longdoc_parser_kills_total", reason="memory") == 1
