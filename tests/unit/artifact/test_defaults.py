@@ -22,10 +22,6 @@ def put(exports: Path, name: str, content: str) -> None:
     (folder / "manifest.json").write_text(content)
 
 
-def test_folder_without_the_file_has_no_defaults(tmp_path: Path) -> None:
-    assert read_defaults(tmp_path) == {}
-
-
 def test_first_model_of_a_task_becomes_its_default(tmp_path: Path) -> None:
     put(tmp_path, "a", json.dumps({"task": TASK}))
     assert add_default(tmp_path, TASK, "a")

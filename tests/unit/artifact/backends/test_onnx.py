@@ -10,27 +10,13 @@ import onnxruntime
 import pytest
 
 from artifact.arrays import Array
-from artifact.backends import onnx as backend_onnx
 from artifact.backends.onnx import OnnxBackend
 from artifact.errors import BadExport
-from artifact.exports import read_manifest, version_folder
 from artifact.manifest import Graph
 from tests.support.oversized import endless_graph
-from tests.support.paths import EXPORTS
 from tests.support.waiting import wait_until
 
-FOLDER = version_folder(EXPORTS / "imdb-s3")
 TEXT = b"A good film, and a long one; the end is bad."
-
-
-@pytest.fixture(scope="module")
-def graph() -> Graph:
-    return read_manifest(FOLDER)
-
-
-@pytest.fixture(scope="module")
-def files(graph: Graph) -> dict[int, Path]:
-    return {bucket: FOLDER / file.path for bucket, file in graph.files_of("onnx").items()}
 
 
 def test_batch_of_each_bucket_is_computed(graph: Graph, files: dict[int, Path]) -> None:
@@ -50,19 +36,19 @@ def test_batch_of_each_bucket_is_computed(graph: Graph, files: dict[int, Path]) 
     assert not np.array_equal(found[0][0], found[0][1])
 
 
-def test_file_shared_by_buckets_is_loaded_once(
-    graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
+def test_file_shared_by_buckets_is_loaded_once_into_the_shared_arena(
+    folder: Path, graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = list[Path]()
+    loaded = list[tuple[Path, str]]()
     session = onnxruntime.InferenceSession
 
-    def load(path: Path, *args: object, **kwargs: object) -> object:
-        loaded.append(path)
-        return session(path, *args, **kwargs)
+    def load(path: Path, options: Any, *args: object, **kwargs: object) -> object:
+        loaded.append((path, options.get_session_config_entry("session.use_env_allocators")))
+        return session(path, options, *args, **kwargs)
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", load)
     OnnxBackend(files, graph)
-    assert loaded == [FOLDER / "model.onnx"]
+    assert loaded == [(folder / "model.onnx", "1")]
 
 
 def test_error_names_a_file_that_is_no_model(graph: Graph, tmp_path: Path) -> None:
@@ -87,22 +73,12 @@ def test_custom_operator_is_rejected(tmp_path: Path, graph: Graph) -> None:
         OnnxBackend({256: tmp_path / "model.onnx"}, graph)
 
 
-def test_sessions_share_one_arena(graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arena_is_registered_once(graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     OnnxBackend(files, graph)
     created = list[object]()
     monkeypatch.setattr(onnxruntime, "create_and_register_allocator", lambda *given: created.append(given))
-    shared = OnnxBackend(files, graph)
-    assert created == []
-    backend_onnx._share_arena.cache_clear()
     OnnxBackend(files, graph)
-    assert len(created) == 1
-    entry = "session.use_env_allocators"
-    assert all(session.get_session_options().get_session_config_entry(entry) == "1" for session in sessions(shared))
-
-
-def sessions(backend: OnnxBackend) -> list[Any]:
-    """The sessions of a backend."""
-    return list(backend._sessions.values())
+    assert created == []
 
 
 @pytest.fixture(scope="module")

@@ -23,11 +23,6 @@ FOLDER = version_folder(EXPORTS / "imdb-s3")
 TEXT = b"A good film, and a long one; the end is bad."
 
 
-@pytest.fixture(scope="module")
-def graph() -> Graph:
-    return read_manifest(FOLDER)
-
-
 def files(graph: Graph, format: Format) -> dict[int, Path]:
     return {bucket: FOLDER / file.path for bucket, file in graph.files_of(format).items()}
 

@@ -4,17 +4,15 @@ import json
 from collections.abc import Callable, Iterator
 
 import pytest
-from starlette.requests import ClientDisconnect
 
 from artifact.tasks.base import Answer, Computation
 from artifact.tasks.classification import Classification
 from service.engine.served import ServedModel, Timing
 from service.statistics import Duration
-from service.wire import disconnect
 from service.wire.context import RequestContext
-from service.wire.inference import model_fields, respond, run
+from service.wire.inference import model_fields, respond
 from tests.support.contexts import context, receive_of
-from tests.support.models import backend_of, classifier
+from tests.support.models import classifier
 
 TIMING = Timing(decode=0.5, queue=1.0, compute=2.0)
 
@@ -106,16 +104,3 @@ async def test_failed_work_is_recorded_only_as_a_failure(asked: RequestContext) 
     assert statistics.fail.seconds > 0
     assert sample(asked, "longdoc_request_queue_seconds_count") == 0
     assert sample(asked, "longdoc_requests_in_flight") == 0
-
-
-async def test_disconnect_cancels_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = classifier()
-    backend_of(model).gate.clear()
-    monkeypatch.setattr(disconnect, "WATCH_AFTER_S", 0)
-    left = context(models=[model], receive=receive_of(b""))
-    with pytest.raises(ClientDisconnect):
-        await run(left, model_of(left), model_of(left).task.classify([b"+"], "windows"))
-    assert sample(left, "longdoc_requests_in_flight") == 0
-    assert model_of(left).metrics.statistics.fail.count == 1
-    backend_of(model).gate.set()
-    left.runtime.close()

@@ -25,7 +25,7 @@ async def test_size_of_vectors_is_limited_and_counted_as_held() -> None:
     asked = context()
     check_vectors(asked, task, 1, 2)
     assert asked.body.bodies.held == 0
-    with pytest.raises(InvalidInput, match="dimensions: 1; vectors of twins have 2 numbers"):
+    with pytest.raises(InvalidInput, match=r"dimensions: 1; .* 2 numbers"):
         check_vectors(asked, task, 1, 1)
     with pytest.raises(PayloadTooLarge, match=f"{MAX_NUMBERS + 2} numbers; at most {MAX_NUMBERS}"):
         check_vectors(asked, task, MAX_NUMBERS // 2 + 1, None)
