@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.engine.folder import LOAD_TURN_S
+from service.engine.reload import LOAD_TURN_S
 from tests.support.offline import document
 from tests.support.oversized import LIMITED, make_endless, make_sparse
 from tests.support.server import ControlledServer, Server
@@ -214,10 +214,11 @@ def test_sigterm_after_a_new_version_loses_no_request(exports_copy: Path, reload
 HANGING = """
 import sys, threading
 from service import __main__
-from service.engine import folder
+from service.engine import loading, reload
 
-folder.LOAD_TURN_S = folder.LOAD_LIMIT_S = 0.1
-folder.load_export = lambda *args, **options: threading.Event().wait()
+loading.SLOW_LOAD_S = reload.SLOW_LOAD_S = reload.LOAD_TURN_S = 0.1
+load = loading.load_export
+loading.load_export = lambda path, **options: threading.Event().wait() if path.name == "NEW" else load(path, **options)
 sys.exit(__main__.main(sys.argv[1:]))
 """
 
@@ -225,7 +226,7 @@ sys.exit(__main__.main(sys.argv[1:]))
 def test_hanging_read_of_an_export_does_not_block_shutdown(exports_copy: Path, start: Callable[..., Server]) -> None:
     """Simulates a network mount that does not respond."""
     flags = ("--exports", str(exports_copy), "--reload-s", str(LOOK_S), "--drain-delay-s", "0")
-    server = start(*flags, program=("-c", HANGING))
+    server = start(*flags, program=("-c", HANGING.replace("NEW", str(NEW))))
     folder = publish(new_version(exports_copy))
     place = f"{folder.parent.name}/{folder.name}"
     wait_until(lambda: f"refused: {place}: loading takes longer than" in server.text())
