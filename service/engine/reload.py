@@ -150,9 +150,10 @@ class Reloader:
 
     def _apply_defaults(self, scan: Scan) -> None:
         """Apply a change of `defaults.json` that two checks in a row have found: an editor may remove it briefly."""
-        found, times = self._defaults
-        self._defaults = scan.defaults, times + 1 if scan.defaults == found else 1
-        if self._defaults[1] != 2:
+        before, times = self._defaults
+        times = times + 1 if scan.defaults == before else 1
+        self._defaults = scan.defaults, times
+        if times != 2:
             return
         if isinstance(scan.defaults, str):
             log.error("%s; the defaults do not change", scan.defaults)
