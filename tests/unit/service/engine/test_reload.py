@@ -601,23 +601,28 @@ async def test_export_that_changes_during_a_slow_load_is_tried_again(
     assert (exports.loads, running.served) == (["a/3", "a/3"], ["a/3"])
 
 
-@pytest.mark.parametrize("is_removed", [True, False])
+@pytest.mark.parametrize(
+    ("why", "served"), [("removed", ["a/2", "b/1"]), ("unloaded", ["b/1"]), ("replaced", ["a/4", "b/1"])]
+)
 async def test_model_that_is_loaded_too_late_is_freed(
-    exports: Exports, monkeypatch: pytest.MonkeyPatch, is_removed: bool
+    exports: Exports, monkeypatch: pytest.MonkeyPatch, why: str, served: list[str]
 ) -> None:
     running = exports.follow("a/2", "b/1")
     exports.put("a/3", "hangs")
     await time_out(monkeypatch, running.check(), lambda: exports.loads, LOAD_TURN_S)
-    if is_removed:
+    if why == "removed":
         exports.remove("a/3")
         await running.check()
-    else:
+    elif why == "unloaded":
         await running.unload("a")
+    else:
+        exports.put("a/4")
+        await running.check()
     exports.mount.set()
     await wait_until_async(lambda: not running.reloader.is_reading)
+    assert running.served == served
     loaded = weakref.ref(exports.backends.pop("a/3"))
     await wait_until_async(lambda: is_freed(loaded))
-    assert running.served == (["a/2", "b/1"] if is_removed else ["b/1"])
 
 
 async def test_lower_version_that_is_loaded_late_gives_way_to_a_higher_one(
