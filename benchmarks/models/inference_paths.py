@@ -95,7 +95,7 @@ def build(config: EncoderConfig, threads: int) -> list[Candidate]:
         source = ExportGraph("model", model, golden_documents(config.seq_len), ("logits",), (config.seq_len,))
         write_graph(source, eager(source), Path(folder))
         session = onnx_session(Path(folder) / "model.onnx", threads)
-        scripted = load_module(Path(folder) / "model.ts", "cpu", covered={"model.onnx"})
+        scripted = load_module(Path(folder) / "model.ts", "cpu")
     compiled = cast(nn.Module, torch.compile(model))  # typed as a callable
     plain, script, inductor = module_runs(
         [replace(source, module=module) for module in (model, scripted, compiled)], torch.device("cpu")

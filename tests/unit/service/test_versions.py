@@ -4,20 +4,34 @@ import pytest
 
 from service.versions import SYNTAX, VersionPolicy
 
-THERE = [1, 2, 10, 9]
-
 
 @pytest.mark.parametrize(
     ("text", "wanted", "takes_one"),
     [
-        ("latest", [10, 9, 2, 1], True), ("all", [10, 9, 2, 1], False), ("a:2,9", [9, 2], False), ("a:2", [2], False),
-        ("a:2,9;b:1", [9, 2], False), (" a : 9 , 2 ; b : 1", [9, 2], False), ("a:3", [], False),
-        ("b:1", [10, 9, 2, 1], True),
+        ("latest", [1, 2, 10, 9], True),
+        ("all", [1, 2, 10, 9], False),
+        ("a:2,9", [2, 9], False),
+        ("a:2,9;b:1", [2, 9], False),
+        (" a : 9 , 2 ; b : 1", [2, 9], False),
+        ("a:3", [], False),
+        ("b:1", [1, 2, 10, 9], True),
     ],
-)  # fmt: skip
-def test_policy_selects_versions_highest_first(text: str, wanted: list[int], takes_one: bool) -> None:
+)
+def test_policy_selects_versions(text: str, wanted: list[int], takes_one: bool) -> None:
     policy = VersionPolicy.parse(text)
-    assert (policy.candidates("a", THERE), policy.takes_one("a")) == (wanted, takes_one)
+    assert [version for version in (1, 2, 10, 9) if policy.selects("a", version)] == wanted
+    assert policy.takes_one("a") == takes_one
+
+
+@pytest.mark.parametrize(("text", "tried"), [("latest", [10, 9]), ("all", [10, 9, 2, 1])])
+def test_highest_version_is_tried_first(text: str, tried: list[int]) -> None:
+    """If the policy serves one version, until one is kept."""
+    kept, found = list[int](), list[int]()
+    for version in VersionPolicy.parse(text).in_turn("a", {1, 2, 10, 9}, kept):
+        found.append(version)
+        if version < 10:
+            kept.append(version)
+    assert found == tried
 
 
 @pytest.mark.parametrize(
