@@ -58,7 +58,7 @@ class ArrayFile(ManifestPart):
 class FixedShapes(ManifestPart):
     """An ONNX file of the same graph whose shapes depend on the shapes of its inputs only, not on their values.
 
-    CUDA records such a graph and replays it. The file may take weights from those in `Graph.weight_files`.
+    CUDA records such a graph and replays it. The file may take weights from `Graph.files`.
     """
 
     path: FileName
@@ -91,12 +91,6 @@ class Graph(ManifestPart):
     def precision(self) -> Precision:
         """Precision of all files."""
         return self.files[0].precision
-
-    @property
-    def weight_files(self) -> frozenset[str]:
-        """Names of the files that may hold weights of the ONNX files."""
-        others = () if self.weights_from is None else (self.weights_from,)
-        return frozenset((*(file.path for file in self.files), *others))
 
     @model_validator(mode="after")
     def _check_precision(self) -> Self:
