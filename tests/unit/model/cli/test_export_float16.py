@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import torch
 from onnx import TensorProto
 
 import artifact
@@ -24,12 +23,10 @@ FILES = ["golden.float16.npz", "golden.npz", "manifest.json", "model.float16.onn
 
 
 @pytest.fixture(scope="module")
-def folder(
-    run: Path, programs: dict[tuple[str, bool], torch.onnx.ONNXProgram], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def folder(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The export of the run with float16."""
     out = tmp_path_factory.mktemp("exports")
-    with tracing_once(programs):
+    with tracing_once(run, tmp_path_factory):
         assert call("export", run, "--out", out, "--device", "cpu", "--float16") == 0
     return out / "synthetic" / "1"
 

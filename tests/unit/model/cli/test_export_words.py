@@ -31,6 +31,7 @@ from model.training import views
 from model.training.trained import load_trained
 from tests.support.commands import call, export, train
 from tests.support.exported import has_attention, repeated_weights
+from tests.support.shared import made_once
 from tests.support.stretches import check_stretches
 
 RECIPE = """
@@ -87,16 +88,23 @@ def trained(folder: Path, kind: str, seq_len: int, *sections: str) -> Path:
     return train(recipe, folder)
 
 
+def ngram_run(factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run whose model has the n-gram view only."""
+    folder = made_once(factory, "n-gram view", lambda folder: trained(folder, "words", 64, NGRAM_VIEW))
+    return folder / "tiny-seed0"
+
+
 @pytest.fixture(scope="module", params=["n-gram view", "both views"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run whose model has one view or two; in training, the second would not always stay."""
-    folder = tmp_path_factory.mktemp("runs")
     if request.param == "n-gram view":
-        return trained(folder, "words", 64, NGRAM_VIEW)
+        return ngram_run(tmp_path_factory)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(views, "is_better", lambda *_: True)
         patch.setattr(views, "combine", lambda _, second, __: (1.0, 0.0 if second is None else 2.0))
-        return trained(folder, "words", 64, NGRAM_VIEW, VECTOR_VIEW)
+        sections = (NGRAM_VIEW, VECTOR_VIEW)
+        folder = made_once(tmp_path_factory, "both views", lambda folder: trained(folder, "words", 64, *sections))
+        return folder / "tiny-seed0"
 
 
 @pytest.fixture(scope="module")
