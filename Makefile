@@ -19,6 +19,8 @@ LOCKED := --require-hashes --only-binary :all:
 CORES = $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count())")
 SIDE_BY_SIDE = --numprocesses $(shell expr $(CORES) + 1) --dist loadscope --no-loadscope-reorder
 SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+# One at a time, because two targets may run side by side.
+INSTALL_DEBIAN = flock .venv/.apt sh -c '$(SUDO) apt-get update && $(SUDO) apt-get install --yes --no-install-recommends $(1)'
 # Some container images set PYTHONDONTWRITEBYTECODE. Every process would then compile again what it imports: 6 seconds for PyTorch.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -88,7 +90,8 @@ test-quick: .venv/quick/.installed  ## run the unit tests of artifact/ and servi
 		-m "not ray and not slow" $(SIDE_BY_SIDE) tests/unit/artifact tests/unit/service
 
 test: .venv/dev/.installed  ## run the tests but those below; COVERAGE=1 also fails if coverage is too low
-	$(DEV)/python -m pytest -m "not docker and not kserve and not page and not proxy and not ray and not slow" $(SIDE_BY_SIDE) $(if $(COVERAGE),--cov)
+	$(DEV)/python -m pytest -m "not docker and not kserve and not page and not proxy and not ray and not slow" $(SIDE_BY_SIDE) \
+		--ignore tests/docker --ignore tests/e2e/page $(if $(COVERAGE),--cov)
 
 test-slow: .venv/dev/.installed .venv/ray/.installed  ## run the slow tests: soak, fuzzed requests, uploads of 1 GB, a million rows; an hour
 	$(DEV)/python -m pytest -m slow
@@ -105,19 +108,24 @@ test-ray: .venv/dev/.installed .venv/ray/.installed  ## serve and compute batche
 # The browser is Debian's package, because its own downloads may be out of reach.
 test-page: .venv/dev/.installed page/node_modules/.package-lock.json  ## use the web page in a browser; needs Node, installs Chromium
 	@for name in chromium chromium-browser google-chrome; do command -v $$name && exit; done || \
-		{ $(SUDO) apt-get update && $(SUDO) apt-get install --yes --no-install-recommends chromium; }
+		$(call INSTALL_DEBIAN,chromium)
 	$(DEV)/python -m pytest -m page $(SIDE_BY_SIDE) tests/e2e/page
 
 test-proxy: .venv/dev/.installed  ## use the service through nginx, HAProxy and Caddy; installs their packages
-	@PATH=$$PATH:/usr/sbin which nginx haproxy caddy openssl >/dev/null || { $(SUDO) apt-get update && \
-		$(SUDO) apt-get install --yes --no-install-recommends nginx haproxy caddy openssl; }
+	@PATH=$$PATH:/usr/sbin which nginx haproxy caddy openssl >/dev/null || \
+		$(call INSTALL_DEBIAN,nginx haproxy caddy openssl)
 	$(DEV)/python -m pytest -m proxy tests/e2e
 
 test-uvicorn: .venv/dev/.installed  ## test connections with the lowest and the newest uvicorn allowed
 	@for wanted in $$(sed -n 's/.*"uvicorn>=\(.*\)",.*/uvicorn==\1/p' pyproject.toml) uvicorn; do \
-		echo "$$wanted" && rm -rf .venv/uvicorn && \
-		$(DEV)/python -m pip install --quiet --no-deps --no-compile --target .venv/uvicorn "$$wanted" && \
-		PYTHONPATH=.venv/uvicorn $(DEV)/python -m pytest tests/unit/service/http/test_protocol.py tests/e2e/test_connections.py || exit; \
+		rm -rf .venv/uvicorn && \
+		$(DEV)/python -m pip install --quiet --no-deps --no-compile --target .venv/uvicorn "$$wanted" || exit; \
+		found=$$(basename .venv/uvicorn/uvicorn-*.dist-info .dist-info) && echo "$$found"; \
+		if [ -d $(DEV)/../lib/python*/site-packages/$$found.dist-info ]; then \
+			echo 'make test tests this version.'; \
+		else \
+			PYTHONPATH=.venv/uvicorn $(DEV)/python -m pytest tests/unit/service/http/test_protocol.py tests/e2e/test_connections.py || exit; \
+		fi; \
 	done
 
 page: page/node_modules/.package-lock.json  ## build the web page from page/ into service/page/; needs Node

@@ -39,8 +39,8 @@ def load(
     """
     from pathlib import Path
 
+    from artifact.exports import version_folder
     from artifact.loading import load_export
     from artifact.local import Model
-    from artifact.manifest import version_folder
 
     return Model(load_export(version_folder(Path(folder)), format=format, device=device, precision=precision))

@@ -1,7 +1,10 @@
 """Types of NumPy arrays, by their numbers."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+Array = NDArray[Any]
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]

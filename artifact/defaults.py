@@ -2,37 +2,39 @@
 
 import json
 from pathlib import Path
-from typing import Literal
 
 from pydantic import TypeAdapter, ValidationError
 
 from artifact.errors import BadExport
 from artifact.files import read_json_file
 from artifact.manifest import MANIFEST
+from artifact.tasks import TASKS
 
 DEFAULTS = "defaults.json"
 
-TaskName = Literal["text-classification", "text-matching", "forecasting"]
-
-_ADAPTER = TypeAdapter(dict[TaskName, str])
+_ADAPTER = TypeAdapter(dict[str, str])
 
 
-def read_defaults(exports: Path) -> dict[TaskName, str]:
+def read_defaults(exports: Path) -> dict[str, str]:
     """Task -> name of its default model; empty if the file does not exist. Raises: BadExport naming the file."""
     try:
-        return _ADAPTER.validate_json(read_json_file(exports / DEFAULTS))
+        found = _ADAPTER.validate_json(read_json_file(exports / DEFAULTS))
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise BadExport(f"{exports / DEFAULTS} cannot be read: {error.strerror}", "manifest") from None
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"] if part != "[key]")
+        place = ".".join(map(str, first["loc"]))
         message = f"{exports / DEFAULTS}: {place}: {first['msg']}" if place else f"{exports / DEFAULTS}: {first['msg']}"
         raise BadExport(message, "manifest") from None
+    if unknown := sorted(found.keys() - TASKS.keys()):
+        message = f"{unknown[0]!r} is no task; these are: {', '.join(TASKS)}"
+        raise BadExport(f"{exports / DEFAULTS}: {message}", "manifest")
+    return found
 
 
-def add_default(exports: Path, task: TaskName, name: str) -> bool:
+def add_default(exports: Path, task: str, name: str) -> bool:
     """Make a model the default of its task if it is the task's first export; returns whether it became the default.
 
     Raises: BadExport if the file is invalid.

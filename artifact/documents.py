@@ -5,6 +5,7 @@ The service and `model` both use it, so that training and serving see the same r
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -65,15 +66,32 @@ def bytes_used(rows: Sequence[Sequence[Span]]) -> int:
     return used
 
 
-def coverage(bytes_total: int, bytes_used: int, windows: int, on_overflow: OnOverflow) -> dict[str, Any]:
-    """The JSON object that tells clients how much of a document was read."""
-    is_cut = windows > 1 or bytes_used < bytes_total
-    return {
-        "bytes_total": bytes_total,
-        "bytes_used": bytes_used,
-        "strategy": on_overflow if is_cut else "whole",
-        "windows": windows,
-    }
+@dataclass(frozen=True, slots=True)
+class TextCoverage:
+    """How much of a document was read."""
+
+    bytes_total: int
+    bytes_used: int
+    windows: int
+
+    def as_json(self, on_overflow: OnOverflow) -> dict[str, Any]:
+        """The JSON object returned to clients."""
+        is_cut = self.windows > 1 or self.bytes_used < self.bytes_total
+        return {
+            "bytes_total": self.bytes_total,
+            "bytes_used": self.bytes_used,
+            "strategy": on_overflow if is_cut else "whole",
+            "windows": self.windows,
+        }
+
+    @staticmethod
+    def sums(coverages: Sequence["TextCoverage"]) -> dict[str, int]:
+        """Sums over the documents of a request."""
+        return {
+            "bytes_total": sum(one.bytes_total for one in coverages),
+            "bytes_used": sum(one.bytes_used for one in coverages),
+            "documents_cut": sum(one.bytes_used < one.bytes_total for one in coverages),
+        }
 
 
 def pad_rows(rows: Sequence[bytes], length: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:

@@ -9,24 +9,14 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from artifact.arrays import Floats
+from artifact.arrays import Array, Floats
 from artifact.backends import create_backend
-from artifact.backends.base import LOAD_LIMIT_S, Array, Device, InferenceBackend, output_error
-from artifact.documents import pad_rows
+from artifact.backends.base import LOAD_LIMIT_S, Device, InferenceBackend, output_error
 from artifact.errors import BadExport
-from artifact.manifest import (
-    MAX_FILE_BYTES,
-    NAME,
-    ForecasterManifest,
-    Format,
-    Graph,
-    Manifest,
-    MatcherManifest,
-    Precision,
-    read_manifest,
-    versions_of,
-)
-from artifact.series import Calibration
+from artifact.exports import read_manifest, versions_of
+from artifact.manifest import MAX_FILE_BYTES, NAME, ArrayFile, ExportManifest, Format, Graph, Precision
+from artifact.tasks import TASKS
+from artifact.tasks.base import Task
 
 log = logging.getLogger(__name__)
 
@@ -38,22 +28,22 @@ HEAD_ROWS = 256
 class LoadedModel:
     """A loaded export whose hashes and golden outputs were verified."""
 
-    manifest: Manifest
+    task: Task
     backend: InferenceBackend
     format: Format
     load_seconds: float
     head: InferenceBackend | None = None
-    """Head of a matcher."""
-    calibration: Calibration | None = None
-    """Calibration of a forecaster."""
+    """Backend of the second graph, if the task has one."""
+
+    @property
+    def manifest(self) -> ExportManifest:
+        """The export's manifest."""
+        return self.task.manifest
 
     @property
     def row_lengths(self) -> list[int]:
         """Row length in bytes of each bucket, ascending."""
-        lengths = sorted(self.manifest.files_of(self.format))  # in bytes; of a forecaster in time steps
-        if isinstance(self.manifest, ForecasterManifest):
-            return [4 * steps * len(self.manifest.channels) for steps in lengths]
-        return lengths
+        return self.task.row_lengths(self.format)
 
     def run(self, rows: Sequence[bytes], bucket: int) -> Floats:
         """Compute one batch. Thread-safe.
@@ -67,24 +57,16 @@ class LoadedModel:
         Raises: any error of the runtime, unchanged.
 
         """
-        names, outputs = ([spec.name for spec in specs] for specs in (self.manifest.inputs, self.manifest.outputs))
-        if isinstance(self.manifest, ForecasterManifest):
-            windows = np.frombuffer(bytearray().join(rows), np.float32)  # PyTorch warns about read-only arrays
-            shape = (len(rows), *self.manifest.inputs[0].shape[1:])
-            return self.backend.run({names[0]: windows.reshape(shape)})[outputs[0]]
-        computed = self.backend.run(dict(zip(names, pad_rows(rows, bucket), strict=True)))
-        if len(outputs) == 1:
-            return computed[outputs[0]]
-        return np.concatenate([computed[name].reshape(len(rows), -1) for name in outputs], axis=1)
+        return self.task.unpack(self.backend.run(self.task.pack(rows, bucket)))
 
     def run_head(self, a: Floats, b: Floats) -> Floats:
-        """Logits (pairs,) of a matcher's head for vectors a and b (pairs, dim), computed in batches of HEAD_ROWS.
+        """Logits (pairs,) of the head for vectors a and b (pairs, dim), computed in batches of HEAD_ROWS.
 
         Raises: any error of the runtime, unchanged.
         """
         assert self.head is not None
-        assert isinstance(self.manifest, MatcherManifest)
-        names, output = [spec.name for spec in self.manifest.head.inputs], self.manifest.head.outputs[0].name
+        graph = self.manifest.graphs[1]
+        names, output = [spec.name for spec in graph.inputs], graph.outputs[0].name
         logits = []
         for first in range(0, len(a), HEAD_ROWS):
             count = len(a[first : first + HEAD_ROWS])
@@ -162,14 +144,17 @@ def load_export(
         for rows in _golden_batches(graph, golden, sorted(graph.files_of(format))):
             _check_golden(graph, backend, rows, manifest.tolerance, f"{place}: {manifest.golden.path}")
         backends.append(backend)
-    head = backends[1] if isinstance(manifest, MatcherManifest) else None
-    calibration = _read_calibration(manifest, folder) if isinstance(manifest, ForecasterManifest) else None
+
+    def read(file: ArrayFile, reason: str) -> dict[str, Array]:
+        return _read_arrays(folder / file.path, place, reason)
+
+    task = TASKS[manifest.task].open(manifest, read)
     seconds = time.perf_counter() - started
     if manifest.non_commercial:
         log.warning("%s %s: non-commercial use only: %s", manifest.name, manifest.version, manifest.data_terms)
     how = f"{format}, {backends[0].device}, {manifest.precision}"
     log.info("%s %s: loaded in %.2f s (%s)", manifest.name, manifest.version, seconds, how)
-    return LoadedModel(manifest, backends[0], format, seconds, head, calibration)
+    return LoadedModel(task, backends[0], format, seconds, *backends[1:])
 
 
 def _golden_batches(graph: Graph, golden: dict[str, Array], buckets: Sequence[int]) -> Iterator[dict[str, Array]]:
@@ -220,38 +205,6 @@ def _check_golden(
         if not distance <= tolerance:
             allowed = f"allowed {tolerance:.0e}"
             raise BadExport(f"{place}: {spec.name} is {distance:.2e} from its golden output; {allowed}", "golden")
-
-
-def _read_calibration(manifest: ForecasterManifest, folder: Path) -> Calibration:
-    """Read and check a forecaster's calibration. Raises: BadExport."""
-    place = f"{manifest.name}/{manifest.version}"
-    arrays = _read_arrays(folder / manifest.calibration.path, place, "calibration")
-    levels, errors = arrays.get("levels", np.empty(0)), arrays.get("errors", np.empty(0))
-    expected = (levels.size, manifest.horizon, len(manifest.channels))
-    is_sound = (
-        levels.ndim == 1
-        and levels.dtype == np.float64
-        and errors.dtype == np.float32
-        and errors.shape == expected
-        and levels.size > 0
-        and bool(np.isfinite(levels).all() and np.isfinite(errors).all())
-        and bool((np.diff(levels) > 0).all() and (np.diff(errors, axis=0) >= 0).all())
-    )
-    if not is_sound:
-        raise BadExport(
-            f"{place}: {manifest.calibration.path} does not hold finite, increasing levels (float64), with errors "
-            f"(float32) of shape (levels, horizon, channels) = {expected} that do not decrease with the level",
-            "calibration",
-        )
-    lowest = 1 / (manifest.calibration_examples + 1)
-    if not np.allclose([levels[0], 1 - levels[-1]], lowest, rtol=1e-6, atol=0):
-        raise BadExport(
-            f"{place}: {manifest.calibration.path} has levels from {levels[0]:g} to {levels[-1]:g}, not from "
-            f"{lowest:g} to {1 - lowest:g}: 1 / (m + 1) to m / (m + 1) for m = {manifest.calibration_examples}, the "
-            "manifest's calibration_examples",
-            "calibration",
-        )
-    return Calibration(levels, errors, manifest.calibration_examples)
 
 
 def _read_arrays(path: Path, place: str, reason: str) -> dict[str, Array]:

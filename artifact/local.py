@@ -14,21 +14,23 @@ import numpy as np
 
 from artifact.arrays import Floats
 from artifact.backends.base import BATCH_ROWS, batches_at_once
-from artifact.classification import Documents, Options
-from artifact.documents import OnOverflow, sigmoid
+from artifact.documents import OnOverflow
 from artifact.errors import InferenceFailed, InvalidInput, NonFiniteOutput
-from artifact.forecasting import Series, check_channels, check_levels, choose_horizon
 from artifact.loading import LoadedModel
-from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest, MatcherManifest
-from artifact.matching import Coverage, Ranking, ScoredPair, Text, Texts, pool_each
-from artifact.series import Calibration, Column, Tails
+from artifact.manifest import ExportManifest
+from artifact.series import Column, Tails
+from artifact.tasks.base import Answer, Computation, RunModel, Task, advance
+from artifact.tasks.classification import Classification, ResultOptions
+from artifact.tasks.forecasting import Forecasting
+from artifact.tasks.matching import LocatedText, Matching
 
 Document = str | bytes | bytearray | memoryview
 """Text, encoded as UTF-8, or raw bytes."""
-Result = dict[str, Any]
+Json = dict[str, Any]
 """An answer with the same keys as the server's JSON."""
 
-M = TypeVar("M", ClassifierManifest, MatcherManifest, ForecasterManifest)
+T = TypeVar("T")
+K = TypeVar("K", bound=Task)
 
 
 class Model:
@@ -48,14 +50,14 @@ class Model:
         """Thread pool by process id: threads do not survive a fork."""
 
     @property
-    def manifest(self) -> Manifest:
+    def manifest(self) -> ExportManifest:
         """The export's manifest: labels or channels, limits, measured results, terms of use."""
         return self._loaded.manifest
 
     @overload
     def classify(  # type: ignore[overload-overlap]  # a str is also a Sequence[str]; the first overload applies
         self, documents: Document, *, top_k: int | None = ..., on_overflow: OnOverflow = ..., detail: bool = ...
-    ) -> Result: ...
+    ) -> Json: ...
 
     @overload
     def classify(
@@ -65,7 +67,7 @@ class Model:
         top_k: int | None = ...,
         on_overflow: OnOverflow = ...,
         detail: bool = ...,
-    ) -> list[Result]: ...
+    ) -> list[Json]: ...
 
     def classify(
         self,
@@ -74,7 +76,7 @@ class Model:
         top_k: int | None = None,
         on_overflow: OnOverflow = "windows",
         detail: bool = False,
-    ) -> Result | list[Result]:
+    ) -> Json | list[Json]:
         """Classify one document or several: returns label, scores and coverage (how much of the document was read).
 
         Args:
@@ -88,16 +90,15 @@ class Model:
         """
         if isinstance(documents, str | bytes | bytearray | memoryview):
             return self.classify([documents], top_k=top_k, on_overflow=on_overflow, detail=detail)[0]
-        manifest = self._manifest_of(ClassifierManifest, "classify documents")
-        options = Options(top_k, on_overflow, detail)
+        task = self._task(Classification, "classify documents")
+        options = ResultOptions(top_k, on_overflow, detail)
         _check_positive("top_k", top_k)
         _check_overflow(on_overflow)
         _check_not_empty("inputs", documents)
         encoded = [_to_bytes(f"inputs.{i}", document) for i, document in enumerate(documents)]
-        request = Documents(encoded, manifest, on_overflow)
-        return [answer.as_json(manifest.labels, options) for answer in request.answers(self._compute(request.rows))]
+        return [result.as_json(options) for result in self._run(task.classify(encoded, on_overflow))]
 
-    def score(self, pairs: Sequence[tuple[Document, Document]], *, on_overflow: OnOverflow = "windows") -> list[Result]:
+    def score(self, pairs: Sequence[tuple[Document, Document]], *, on_overflow: OnOverflow = "windows") -> list[Json]:
         """Score pairs of documents: returns the probability that the two match, and the coverage of both.
 
         Raises: InvalidInput, InferenceFailed, NonFiniteOutput.
@@ -107,12 +108,13 @@ class Model:
             _check_sequence(f"pairs.{i}", pair)
             if len(pair) != 2:
                 raise InvalidInput.at(f"pairs.{i}", f"must be two documents, not {len(pair)}")
-        places = [f"pairs.{i}.{side}" for i in range(len(pairs)) for side in (0, 1)]
-        given = [document for pair in pairs for document in pair]
-        texts = [Text(place, _to_bytes(place, document)) for place, document in zip(places, given, strict=True)]
-        vectors, coverages = self._encode(texts, on_overflow)
-        scores = self._scores(vectors[0::2], vectors[1::2])
-        return [pair.as_json(on_overflow) for pair in map(ScoredPair, scores, coverages[0::2], coverages[1::2])]
+        texts = [
+            (_located(f"pairs.{i}.0", first), _located(f"pairs.{i}.1", second))
+            for i, (first, second) in enumerate(pairs)
+        ]
+        task = self._task(Matching, "compare documents")
+        _check_overflow(on_overflow)
+        return [pair.as_json(on_overflow) for pair in self._run(task.score(texts, on_overflow))]
 
     def rank(
         self,
@@ -121,7 +123,7 @@ class Model:
         *,
         top_n: int | None = None,
         on_overflow: OnOverflow = "windows",
-    ) -> list[Result]:
+    ) -> list[Json]:
         """Rank documents by their score with a query: returns index, score and coverage of each, best first.
 
         Args:
@@ -135,11 +137,10 @@ class Model:
         """
         _check_positive("top_n", top_n)
         _check_sequence("documents", documents)
-        places = [f"documents.{i}" for i in range(len(documents))]
-        texts = [Text(place, _to_bytes(place, document)) for place, document in zip(places, documents, strict=True)]
-        vectors, coverages = self._encode([Text("query", _to_bytes("query", query)), *texts], on_overflow)
-        scores = self._scores(np.repeat(vectors[:1], len(texts), axis=0), vectors[1:])
-        return Ranking(coverages[0], scores, coverages[1:]).as_json(top_n, on_overflow)
+        texts = [_located(f"documents.{i}", document) for i, document in enumerate(documents)]
+        task = self._task(Matching, "compare documents")
+        _check_overflow(on_overflow)
+        return self._run(task.rank(_located("query", query), texts, on_overflow)).as_json(top_n, on_overflow)
 
     def forecast(
         self,
@@ -147,7 +148,7 @@ class Model:
         *,
         horizon: int | None = None,
         quantiles: Sequence[float] = (),
-    ) -> Result:
+    ) -> Json:
         """Forecast a multivariate series, with error bands and coverage.
 
         Args:
@@ -159,54 +160,46 @@ class Model:
         Raises: InvalidInput, InferenceFailed, NonFiniteOutput.
 
         """
-        manifest, calibration, horizon = self.check_forecast(horizon, quantiles)
+        task, horizon = self.check_forecast(horizon, quantiles)
         names, columns = (list(series), list(series.values())) if isinstance(series, Mapping) else (None, list(series))
-        order = check_channels(manifest, names, len(columns))
+        order = task.check_channels(names, len(columns))
         for name, column in zip(names or range(len(columns)), columns, strict=True):
             _check_column(f"series.{name}", column)
-        request = Series(
-            Tails.of([columns[i] for i in order], manifest.context_length),
-            manifest,
-            calibration,
-            horizon=horizon,
-            levels=quantiles,
-        )
-        return request.answer(self._compute([request.row])[0]).as_json(names, order)
+        tails = Tails.of([columns[i] for i in order], task.manifest.context_length)
+        (forecast,) = self._run(task.forecast([tails], horizon=horizon, levels=quantiles))
+        return forecast.as_json(names, order)
 
-    def check_forecast(
-        self, horizon: int | None, quantiles: Sequence[float]
-    ) -> tuple[ForecasterManifest, Calibration, int]:
-        """Check the options of a forecast; return manifest, calibration and horizon (the maximum if None).
+    def check_forecast(self, horizon: int | None, quantiles: Sequence[float]) -> tuple[Forecasting, int]:
+        """Check the options of a forecast; return the task and the horizon (the maximum if None).
 
         Raises: InvalidInput.
         """
         _check_positive("horizon", horizon)
-        manifest, calibration = self._manifest_of(ForecasterManifest, "forecast series"), self._loaded.calibration
-        assert calibration is not None
-        check_levels(calibration, quantiles)
-        return manifest, calibration, choose_horizon(manifest, horizon)
+        task = self._task(Forecasting, "forecast series")
+        task.check_levels(quantiles)
+        return task, task.choose_horizon(horizon)
 
-    def _manifest_of(self, kind: type[M], what: str) -> M:
-        """The manifest. Raises: InvalidInput if the model has another task."""
-        if not isinstance(self.manifest, kind):
-            raise InvalidInput(f"{self.manifest.name} is for {self.manifest.task}; it cannot {what}")
-        return self.manifest
+    @property
+    def task(self) -> Task:
+        """What the model is for."""
+        return self._loaded.task
 
-    def _encode(self, texts: Sequence[Text], on_overflow: OnOverflow) -> tuple[Floats, list[Coverage]]:
-        """Vectors (texts, dim) and coverage of each text."""
-        manifest = self._manifest_of(MatcherManifest, "compare documents")
-        _check_overflow(on_overflow)
-        request = Texts(texts, manifest, on_overflow)
-        keys = list(dict.fromkeys(request.keys))
-        rows = [request.rows(key) for key in keys]
-        computed = self._compute([row for part in rows for row in part])
-        vectors = pool_each([len(part) for part in rows], np.stack(computed))
-        return request.vectors(dict(zip(keys, vectors, strict=True))), request.coverages
+    def _task(self, kind: type[K], what: str) -> K:
+        """The task. Raises: InvalidInput if the model has another one."""
+        if not isinstance(self.task, kind):
+            raise InvalidInput(f"{self.manifest.name} is for {self.task.name}; it cannot {what}")
+        return self.task
 
-    def _scores(self, a: Floats, b: Floats) -> list[float]:
-        """Match probabilities of pairs of vectors."""
-        scores: list[float] = sigmoid(_finite(self._loaded.run_head(a, b))).tolist()
-        return scores
+    def _run(self, computation: Computation[T]) -> T:
+        """Run a computation to its end. Raises: InvalidInput, InferenceFailed, NonFiniteOutput."""
+        step = advance(computation)
+        while not isinstance(step, Answer):
+            if isinstance(step, RunModel):
+                outputs = self._compute(step.rows)
+            else:
+                outputs = [_finite(self._loaded.run_head(step.a, step.b))]
+            step = advance(computation, outputs)
+        return step.value
 
     def _compute(self, rows: Sequence[bytes]) -> list[Floats]:
         """Output of each row. Rows of one bucket are batched; batches run concurrently."""
@@ -267,6 +260,11 @@ def _to_bytes(place: str, document: Document) -> bytes:
         return document.encode()
     except UnicodeEncodeError:
         raise InvalidInput.at(place, "contains a lone surrogate, which UTF-8 cannot encode; pass bytes") from None
+
+
+def _located(place: str, document: Document) -> LocatedText:
+    """A document with its location. Raises: as `_to_bytes`."""
+    return LocatedText(place, _to_bytes(place, document))
 
 
 def _check_sequence(place: str, documents: Sequence[object]) -> None:

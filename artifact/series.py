@@ -145,7 +145,7 @@ def names_of(text: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Window:
+class SeriesWindow:
     """Input window of a model."""
 
     values: NDArray[np.float32]
@@ -156,6 +156,15 @@ class Window:
     """Number of those values inside the context."""
     imputed: int
     """Number of imputed values in the context."""
+
+    @staticmethod
+    def sums(windows: Sequence["SeriesWindow"]) -> dict[str, int]:
+        """Sums over the series of a request."""
+        return {
+            "observations_total": sum(window.observations_total for window in windows),
+            "observations_used": sum(window.observations_used for window in windows),
+            "imputed": sum(window.imputed for window in windows),
+        }
 
 
 @dataclass(frozen=True)
@@ -195,7 +204,7 @@ def read_window(
     min_observations: int,
     mean: Sequence[float],
     scale: Sequence[float],
-) -> Window:
+) -> SeriesWindow:
     """Take the last `context_length` steps, impute missing values and scale.
 
     Missing values are filled by `impute`; a series shorter than the context has a gap at its start.
@@ -232,7 +241,7 @@ def read_window(
         gapped = np.full(context_length, np.nan)
         gapped[steps] = scaled
         values[:, index] = impute(gapped)
-    return Window(values.astype(np.float32), int(tails.observations.sum()), used, values.size - used)
+    return SeriesWindow(values.astype(np.float32), int(tails.observations.sum()), used, values.size - used)
 
 
 def impute(column: Doubles) -> Doubles:

@@ -71,7 +71,7 @@ AAN = ("aan_retrieval_docs.jsonl.xz", "aan_retrieval_pairs.jsonl.xz")
 JOBS = (
     Job(
         "serving",
-        "the exports in both formats, the service, the paper's encoder",
+        "the exports in both formats, the service",
         estimate_s=180,
         limit_s=240,
         program="benchmarks.serving.gpu",

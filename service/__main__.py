@@ -12,17 +12,18 @@ from pydantic import ValidationError
 from pydantic_settings import CliSettingsSource
 
 from artifact.backends import require_one_runtime
-from artifact.defaults import DEFAULTS, TaskName, read_defaults
+from artifact.defaults import DEFAULTS, read_defaults
 from artifact.encodings import codec_of
 from artifact.errors import BadExport, InputError
+from artifact.exports import version_folder, versions_of
 from artifact.loading import find_exports, find_versions, load_export
-from artifact.manifest import MANIFEST, version_folder, versions_of
+from artifact.manifest import MANIFEST
 from artifact.series import Layout
 from service import log
 from service.engine.selection import unknown_defaults
 from service.multiprocess import SHARED
-from service.offline.compute import TASKS, Options
-from service.offline.predict import Inputs, predict
+from service.offline.compute import OPERATIONS, PredictOptions
+from service.offline.predict import PredictFiles, predict
 from service.server import serve
 from service.settings import Settings
 from service.workers import supervise
@@ -171,7 +172,7 @@ def _check(arguments: list[str]) -> int:
     return 0
 
 
-def _exports(root: Path) -> tuple[list[Path], dict[TaskName, str]]:
+def _exports(root: Path) -> tuple[list[Path], dict[str, str]]:
     """Folder of each version in a folder of exports, of one model, or of one version; content of `defaults.json`."""
     if (root / MANIFEST).is_file():
         return [version_folder(root.absolute())], {}
@@ -210,7 +211,7 @@ def _predict(arguments: list[str]) -> int:
     sources = [bool(args.files), args.jsonl is not None, args.csv is not None]
     if sum(sources) != 1:
         parser.error("give files, or --jsonl, or --csv")
-    return predict(args.export, Inputs(args.files, args.jsonl, args.csv, _layout(args)), _options(args))
+    return predict(args.export, PredictFiles(args.files, args.jsonl, args.csv, _layout(args)), _options(args))
 
 
 def _batch(arguments: list[str]) -> int:
@@ -230,7 +231,7 @@ def _batch(arguments: list[str]) -> int:
         help="files or patterns such as 's3://bucket/*.parquet': .parquet, or .jsonl, .csv or .tsv (also .gz, .xz)",
     )
     parser.add_argument("--output", required=True, metavar="FOLDER", help="new folder, also in an object store")
-    parser.add_argument("--task", choices=TASKS, help="default: what the model does; a matcher scores")
+    parser.add_argument("--task", choices=OPERATIONS, help="default: what the model does; a matcher scores")
     parser.add_argument(
         "--format", choices=["jsonl", "csv", "parquet"], default="jsonl", help="of the output; default: %(default)s"
     )
@@ -292,8 +293,8 @@ def _layout(args: argparse.Namespace) -> Layout:
     )
 
 
-def _options(args: argparse.Namespace) -> Options:
-    return Options(
+def _options(args: argparse.Namespace) -> PredictOptions:
+    return PredictOptions(
         text_column=tuple(args.text_column or ()),
         encoding=args.encoding,
         on_overflow=args.on_overflow,

@@ -22,7 +22,7 @@ from starlette.routing import compile_path
 from artifact import __version__
 from artifact.errors import BadExport, LongdocError
 from service.compat import kserve, kserve_v1, openai
-from service.compat.oip import config, control, infer, metadata, repository, statistics
+from service.compat.oip import config, infer, metadata, repository, statistics
 from service.compat.oip.errors import DIALECT as OIP
 from service.compat.tei import embed, info, root, scores
 from service.errors import clear_tracebacks
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 ROUTERS: Sequence[APIRouter] = (
     *(module.router for module in (classify, matching, forecast, models)),
     *(metadata.health, operations.router, root.router, page.router, docs.router),
-    *(module.router for module in (statistics, metadata, infer, config, repository, control)),
+    *(module.router for module in (statistics, metadata, infer, config, repository)),
     kserve_v1.router,
     kserve.router,
     openai.router,

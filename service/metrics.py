@@ -3,9 +3,9 @@
 import asyncio
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from prometheus_client import (
     CollectorRegistry,
@@ -18,6 +18,8 @@ from prometheus_client import (
     generate_latest,
 )
 
+from artifact.documents import TextCoverage
+from artifact.series import SeriesWindow
 from service.multiprocess import SharedMetricsCollector, WorkersCollector, forget_worker
 from service.sharing import Content, Paced
 from service.statistics import Statistics
@@ -229,18 +231,6 @@ class Metrics(Definitions):
         return ModelMetrics(self, model)
 
 
-class CountedDocument(Protocol):
-    """A document that was answered."""
-
-    @property
-    def bytes_total(self) -> int:
-        """Length of the document."""
-
-    @property
-    def bytes_used(self) -> int:
-        """Bytes that were read."""
-
-
 class ModelMetrics:
     """Metrics of one version of a model.
 
@@ -326,14 +316,15 @@ class ModelMetrics:
         """Count a request that failed in the backend, by `kind`: raised, non_finite or crashed."""
         self._metrics.inference_errors.labels(self.model, kind).inc()
 
-    def count_documents(self, documents: Collection[CountedDocument]) -> None:
-        """Count the documents of a request."""
-        self.documents.inc(len(documents))
-        for document in documents:
-            self.document_bytes.observe(document.bytes_total)
-            if document.bytes_used < document.bytes_total:
-                self.truncated.inc()
-                self.bytes_dropped.inc(document.bytes_total - document.bytes_used)
+    def count_inputs(self, coverages: Sequence[TextCoverage] | Sequence[SeriesWindow]) -> None:
+        """Count the documents or series of a request, and what was read of each document."""
+        self.documents.inc(len(coverages))
+        for coverage in coverages:
+            if isinstance(coverage, TextCoverage):
+                self.document_bytes.observe(coverage.bytes_total)
+                if coverage.bytes_used < coverage.bytes_total:
+                    self.truncated.inc()
+                    self.bytes_dropped.inc(coverage.bytes_total - coverage.bytes_used)
 
     def cache_requests(self, result: str, count: int) -> None:
         """Count texts looked up in the cache, by `result`: hit or miss."""

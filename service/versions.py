@@ -1,11 +1,11 @@
 """Versions of a model: which ones are served, and how a request pins one."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-VERSION = re.compile(r"[1-9][0-9]{0,17}")
+VERSION_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 SYNTAX = "give latest, all, or the versions of each model, such as reviews:3,4;pairs:3"
 
 
@@ -35,7 +35,7 @@ class VersionPolicy:
         for entry in text.split(";"):
             name, _, numbers = (part.strip() for part in entry.partition(":"))
             versions = [number.strip() for number in numbers.split(",")]
-            if not name or not all(map(VERSION.fullmatch, versions)):
+            if not name or not all(map(VERSION_NUMBER.fullmatch, versions)):
                 raise ValueError(SYNTAX)
             if name in listed:
                 raise ValueError(f"{name} is listed twice; {SYNTAX}")
@@ -46,7 +46,20 @@ class VersionPolicy:
         """Whether only the highest valid version of a model is served."""
         return self.text != "all" and name not in self.listed
 
-    def candidates(self, name: str, versions: Iterable[int]) -> list[int]:
-        """Those of the given versions of a model that may be served, highest first."""
-        listed = self.listed.get(name)
-        return sorted((version for version in versions if listed is None or version in listed), reverse=True)
+    def selects(self, name: str, version: int) -> bool:
+        """Whether a version of a model may be served."""
+        return name not in self.listed or version in self.listed[name]
+
+    def in_turn(self, name: str, versions: Iterable[int], kept: Collection[object]) -> Iterator[int]:
+        """Yield versions of a model in the order in which they are tried: the highest first.
+
+        Args:
+            name: the name of the model.
+            versions: those that the policy selects.
+            kept: where the caller puts what it serves; if the policy serves one version, none is tried after the first.
+
+        """
+        for version in sorted(versions, reverse=True):
+            yield version
+            if kept and self.takes_one(name):
+                return

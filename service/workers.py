@@ -26,7 +26,7 @@ from pathlib import Path
 from artifact.errors import BadExport
 from artifact.files import open_regular
 from service import log as logs
-from service.engine.folder import find_selected
+from service.engine.folder import list_exports
 from service.multiprocess import remove_gauges, set_worker
 from service.server import SIGNALS, bind, obeyed_signals, serve
 from service.settings import Settings
@@ -56,7 +56,7 @@ def supervise(settings: Settings) -> int:
 
     Raises: OSError if the address is in use; BadExport if a worker cannot start, or if none can be restarted.
     """
-    names = set(find_selected(settings).versions)
+    names = set(list_exports(settings).exports)
     with bind(settings.host, settings.port) as listener, _shared_folder() as folder:
         supervisor = _Supervisor(settings, listener, folder, names)
         code = asyncio.run(supervisor.run())

@@ -22,6 +22,16 @@ settings.register_profile("quick", settings.get_profile("any machine"), max_exam
 settings.load_profile("any machine")
 
 
+LONG = ("tests/e2e/", "tests/unit/model/")
+"""Folders with modules that take a minute. They come first, so that no process is left alone with one at the end."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Move the tests of LONG to the front; the order is else that of pytest-randomly."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return one process per usable core; xdist does not know the CPU quota of a container."""
     del config

@@ -1,11 +1,11 @@
 """Interface of the backends, and the sizes of their batches."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from artifact.arrays import Array
 from artifact.cores import cpu_count
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -15,7 +15,6 @@ LOAD_LIMIT_S = 60.0
 """Time limit of each batch that is computed while an export is loaded."""
 CUDA_BATCHES = 1
 """Concurrent batches on CUDA; see `artifact.backends.cuda`."""
-Array = NDArray[Any]
 Tensors = Mapping[str, Array]
 
 

@@ -13,7 +13,8 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from artifact.backends.base import LOAD_LIMIT_S, Array, Device, Tensors, first_line, output_error
+from artifact.arrays import Array
+from artifact.backends.base import LOAD_LIMIT_S, Device, Tensors, first_line, output_error
 from artifact.backends.onnx import load_session, run_session
 from artifact.errors import BadExport
 from artifact.manifest import Graph, Precision, TensorSpec
@@ -59,7 +60,6 @@ class CudaBackend:
         self._input = graph.inputs[0].name
         self._outputs = [spec.name for spec in graph.outputs]
         self._runs_on = runs_on
-        self._covered = graph.weight_files
         self._sessions: dict[int, Any] = {}
         self._recorded: dict[tuple[int, int], RecordedBatch] = {}
         weakref.finalize(self, _release, self._sessions, self._recorded).atexit = False
@@ -83,7 +83,7 @@ class CudaBackend:
         An exception would keep a session until another thread drops it.
         """
         try:
-            session = load_session(path, _providers(self._runs_on), covered=self._covered)
+            session = load_session(path, _providers(self._runs_on))
         except BadExport as error:
             return str(error)
         self._sessions.update(dict.fromkeys(buckets, session))
@@ -95,7 +95,7 @@ class CudaBackend:
         try:
             computed = run_session(self._sessions[bucket], self._outputs, row, LOAD_LIMIT_S)
             outputs = dict(zip(self._outputs, computed, strict=True))
-            session = load_session(path, _providers(self._runs_on, is_recorded=True), covered=self._covered)
+            session = load_session(path, _providers(self._runs_on, is_recorded=True))
             # Only the shapes of the outputs matter: they size the output buffers.
             inputs, shapes = ({name: x.repeat(rows, axis=0) for name, x in of.items()} for of in (row, outputs))
             self._recorded[bucket, rows] = RecordedBatch(session, inputs, shapes, self._runs_on)

@@ -3,17 +3,20 @@
 import functools
 import math
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import onnxruntime
 
-from artifact.backends.base import Array, Tensors, first_line
-from artifact.backends.external import refuse_external_data
+from artifact.arrays import Array
+from artifact.backends.base import Tensors, first_line
 from artifact.errors import BadExport
 from artifact.manifest import Graph
 
+OLDEST = (1, 27)
+"""Lowest version of ONNX Runtime. Earlier ones take weights from anywhere: from memory, or from outside the folder of
+an export, whose files are all checked by their hashes."""
 _ARENA_LOCK = threading.Lock()
 TICK_S = 1.0
 """Unit in which a time limit is counted."""
@@ -29,10 +32,8 @@ class OnnxBackend:
     def __init__(self, files: dict[int, Path], graph: Graph) -> None:
         self._input = graph.inputs[0].name
         self._outputs = [spec.name for spec in graph.outputs]
-        providers, covered = ["CPUExecutionProvider"], graph.weight_files
-        sessions = {
-            path: load_session(path, providers, disabled=SLOW_ON_CPU, covered=covered) for path in set(files.values())
-        }
+        providers = ["CPUExecutionProvider"]
+        sessions = {path: load_session(path, providers, disabled=SLOW_ON_CPU) for path in set(files.values())}
         self._sessions = {bucket: sessions[path] for bucket, path in files.items()}
 
     def run(self, inputs: Tensors, limit_s: float | None = None) -> dict[str, Array]:
@@ -74,27 +75,22 @@ def run_session(session: Any, outputs: Sequence[str], inputs: Tensors, limit_s: 
         has_ended.set()
 
 
-def load_session(
-    path: Path,
-    providers: Sequence[Any],
-    *,
-    disabled: Sequence[str] = (),
-    covered: Collection[str] = (),
-) -> Any:
+def load_session(path: Path, providers: Sequence[Any], *, disabled: Sequence[str] = ()) -> Any:
     """Create an ONNX Runtime session that computes in the calling thread.
 
     One thread only: with several, ONNX Runtime loses some of the sums of ScatterND.
 
     Args:
-        path: the ONNX file.
+        path: the ONNX file. It may take weights from other files in its folder.
         providers: execution providers, with their options.
         disabled: names of optimizers that are not used.
-        covered: files in the same folder that may hold weights.
 
-    Raises: BadExport if the file is not valid or keeps weights elsewhere.
+    Raises: BadExport if the file is not valid, takes weights from elsewhere, or ONNX Runtime is too old to refuse that.
 
     """
-    refuse_external_data(path, covered)
+    if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < OLDEST:
+        lowest = ".".join(map(str, OLDEST))
+        raise BadExport(f"onnxruntime {onnxruntime.__version__} is too old; install {lowest} or later", "backend")
     try:
         return onnxruntime.InferenceSession(
             path, session_options(), providers=providers, disabled_optimizers=list(disabled)

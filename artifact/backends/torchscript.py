@@ -1,7 +1,7 @@
 """TorchScript in PyTorch, on CPU or CUDA. The only module of the serving path that imports torch."""
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,8 +9,8 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from torch import Tensor
 
-from artifact.backends.base import Array, Device, Tensors, first_line
-from artifact.backends.external import refuse_other_files
+from artifact.arrays import Array
+from artifact.backends.base import Device, Tensors, first_line
 from artifact.errors import BadExport
 from artifact.files import open_regular
 from artifact.manifest import FileName, Graph
@@ -51,7 +51,7 @@ class TorchScriptBackend:
         self._names = [spec.name for spec in graph.inputs]
         self._outputs = [spec.name for spec in graph.outputs]
         torch.set_num_threads(1)  # parallelism comes from concurrent batches
-        modules = {path: load_module(path, self.device, covered=graph.weight_files) for path in set(files.values())}
+        modules = {path: load_module(path, self.device) for path in set(files.values())}
         self._modules = {bucket: modules[path] for bucket, path in files.items()}
 
     def run(self, inputs: Tensors, limit_s: float | None = None) -> dict[str, Array]:
@@ -64,17 +64,16 @@ class TorchScriptBackend:
         return {name: output.cpu().numpy() for name, output in zip(self._outputs, outputs, strict=True)}
 
 
-def load_module(path: Path, device: str, *, covered: Collection[str]) -> torch.jit.ScriptModule:
-    """Load a TorchScript file, with the weights that it takes from the files named `covered` in its folder.
+def load_module(path: Path, device: str) -> torch.jit.ScriptModule:
+    """Load a TorchScript file, with the weights that it takes from other files in its folder.
 
-    Raises: BadExport if the file is not valid or takes weights from another file.
+    Raises: BadExport if the file is not valid, or these weights cannot be read.
     """
     extra: dict[str, Any] = {SHARED: ""}
     try:
         module: torch.jit.ScriptModule = torch.jit.load(path, map_location=device, _extra_files=extra)
         module.eval()
         shared = SHARED_TENSORS.validate_json(extra[SHARED] or "[]")
-        refuse_other_files(path, {tensor.file for tensor in shared}, covered)
         _fill(module, shared, path.parent, device)
     except (OSError, RuntimeError, ValueError, IndexError) as error:
         raise BadExport(f"{path.name} cannot be loaded: {first_line(error)}", "backend") from None

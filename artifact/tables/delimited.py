@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from artifact.errors import InputError
 from artifact.tables import streams
-from artifact.tables.streams import Text
+from artifact.tables.streams import TextStream
 from artifact.tables.table import BadRow, Cells, Table
 
 csv.field_size_limit(streams.LONGEST_ROW)
@@ -38,7 +38,7 @@ class Delimited(Table):
 
     columns: tuple[str, ...]
 
-    def __init__(self, stream: Text, raw: Any, name: str, *, is_tsv: bool) -> None:
+    def __init__(self, stream: TextStream, raw: Any, name: str, *, is_tsv: bool) -> None:
         super().__init__(name)
         self._raw = raw
         self._lines = _Lines(stream, name)
@@ -143,7 +143,7 @@ def _is_blank(cells: Sequence[str]) -> bool:
 class _Lines:
     """Lines of a text, and which of them belong to the current row."""
 
-    def __init__(self, stream: Text, name: str) -> None:
+    def __init__(self, stream: TextStream, name: str) -> None:
         self._stream = stream
         self._name = name
         self.number = 0

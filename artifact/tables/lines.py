@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from artifact.errors import InputError
 from artifact.tables import streams
-from artifact.tables.streams import Text
+from artifact.tables.streams import TextStream
 from artifact.tables.table import Absent, BadRow, Cells, Table
 
 KINDS = {
@@ -33,7 +33,7 @@ class JsonLines(Table):
 
     columns = None
 
-    def __init__(self, stream: Text, raw: Any, name: str) -> None:
+    def __init__(self, stream: TextStream, raw: Any, name: str) -> None:
         super().__init__(name)
         self._stream = stream
         self._raw = raw

@@ -75,10 +75,10 @@ def read_sheet(path: Path, encoding: str = "", named: Collection[str] = ()) -> S
     return Sheet(table.name, table.place, tuple(columns), tuple(lines), tuple(cells), has_commas)
 
 
-Rows = Iterable[tuple[str, Cells | BadRow]]
+CellRows = Iterable[tuple[str, Cells | BadRow]]
 
 
-def _rows(table: Table) -> tuple[Sequence[str], Rows]:
+def _rows(table: Table) -> tuple[Sequence[str], CellRows]:
     """Columns and rows of a table whose columns have names."""
     columns = table.columns or ()
     if len(set(columns)) < len(columns):
@@ -87,7 +87,7 @@ def _rows(table: Table) -> tuple[Sequence[str], Rows]:
     return columns, table.rows(columns)
 
 
-def _json_rows(table: JsonLines) -> tuple[Sequence[str], Rows]:
+def _json_rows(table: JsonLines) -> tuple[Sequence[str], CellRows]:
     """Columns of all objects, in the order in which they occur, and their values; null where one is missing."""
     found = list(table.objects())
     columns = dict.fromkeys(name for _, row in found if not isinstance(row, BadRow) for name in names_of(row))

@@ -112,7 +112,7 @@ def _decoder(encoding: str) -> codecs.IncrementalDecoder | None:
     return codecs.getincrementaldecoder(codec)(errors)
 
 
-class Text(io.BufferedReader):
+class TextStream(io.BufferedReader):
     """The text of a file as UTF-8, whatever its encoding, without a byte order mark.
 
     What cannot be decoded becomes bytes that are not UTF-8.
@@ -130,7 +130,7 @@ class Text(io.BufferedReader):
         return f"byte {start + 1} of line {line} is not UTF-8; --encoding names the encoding, such as cp1252"
 
 
-def text_of(raw: Any, name: str, encoding: str = "") -> Text:
+def text_of(raw: Any, name: str, encoding: str = "") -> TextStream:
     """The text of a file that may be compressed. Raises: InputError if it is a container, also on reading.
 
     Args:
@@ -143,7 +143,7 @@ def text_of(raw: Any, name: str, encoding: str = "") -> Text:
     unpack = PACKED.get(Path(name).suffix.lower())
     decoded = _Decoded(source if unpack is None else unpack(source), encoding)
     check_text(decoded.head, name)
-    return Text(decoded)
+    return TextStream(decoded)
 
 
 def check_text(head: bytes, name: str) -> None:

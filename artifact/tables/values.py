@@ -14,7 +14,7 @@ MISSING = frozenset(("", "nan", "-nan", "na", "n/a", "<na>", "#na", "#n/a", "#n/
 r"""Words for a missing value, in lower case: those of pandas, and the `\N` of databases."""
 LONGEST_WORD = 40
 """Longer cells are no word for a missing value, whatever spaces are around it."""
-Text = bytes | None
+CellText = bytes | None
 """A text in UTF-8, or raw bytes; None if it is missing."""
 
 
@@ -28,8 +28,8 @@ def is_missing(cell: Any) -> bool:
 def read_value(cell: Any, kind: Kind, encoding: str = "") -> Any:
     """Read a cell; `encoding` is that of bytes, see `artifact.encodings.decode`.
 
-    Returns a Text; a label as it is written, with the spaces around it, empty for null; a list of bytes; or a series as
-    it is given.
+    Returns a CellText; a label as it is written, with the spaces around it, empty for null; a list of bytes; or a
+    series as it is given.
 
     Raises: ValueError; the message says what was found instead.
     """

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from artifact.provenance import git_revision
 from benchmarks.lib import provenance, record
@@ -39,6 +39,15 @@ class Benchmark:
     """Packages whose versions are recorded."""
     missing: Callable[[argparse.Namespace], Sequence[str]] | None = None
     """Names of the parts that the existing record lacks, if the benchmark continues it."""
+
+    @classmethod
+    def of(cls, title: str, measure: Callable[[argparse.Namespace], Iterator[Data]], *others: Any, **more: Any) -> Self:
+        """The benchmark of the module that defines `measure`: program and description are its name and docstring."""
+        module = sys.modules[measure.__module__]
+        assert module.__spec__ is not None
+        return cls(
+            module.__spec__.name.removesuffix(".__main__"), title, module.__doc__ or "", measure, *others, **more
+        )
 
     @property
     def name(self) -> str:

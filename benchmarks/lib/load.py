@@ -7,19 +7,15 @@
 Requests are prepared bytes, sent in order and then again from the first, over keep-alive connections. Of responses only
 status, length, `Retry-After` and `Connection` are parsed. Latency counts from the time a request was due, not from the
 time it could be sent, so that a stalling server is measured correctly (no coordinated omission). Run a load in a
-process that does nothing else. From a shell:
-
-    python -m benchmarks.lib.load http://127.0.0.1:8000/v1/classify --body docs/review.txt --content-type text/plain
+process that does nothing else.
 """
 
-import argparse
 import asyncio
 import gc
 import time
 from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -327,30 +323,3 @@ class _Head:
         if self.length is not None:
             return len(body) >= self.length
         return self.is_chunked and body.endswith(b"0\r\n\r\n")
-
-
-def main() -> None:
-    """Run a load from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("url")
-    parser.add_argument("--body", type=Path, required=True, help="file to send")
-    parser.add_argument("--content-type", default="application/json", help="default: %(default)s")
-    parser.add_argument(
-        "--connections", type=int, default=32, help="connections of the closed loop (default: %(default)s)"
-    )
-    parser.add_argument("--rate", type=float, help="requests per second; selects the open loop")
-    parser.add_argument("--seconds", type=float, default=10, help="default: %(default)s")
-    args = parser.parse_args()
-    requests = [post(args.url, args.body.read_bytes(), args.content_type)]
-    if args.rate:
-        load = open_loop(args.url, requests, rate=args.rate, seconds=args.seconds)
-    else:
-        load = closed_loop(args.url, requests, connections=args.connections, seconds=args.seconds)
-    outcome = run(load)
-    quantiles = ", ".join(f"p{100 * q:g} {1e3 * outcome.quantile(q):.1f} ms" for q in (0.5, 0.9, 0.99))
-    print(f"{outcome.throughput:.1f} answers/s, {quantiles}; statuses {outcome.statuses()}", end="")
-    print(f", without answer {dict(outcome.failures)}" if outcome.failures else "")
-
-
-if __name__ == "__main__":
-    main()

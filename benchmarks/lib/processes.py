@@ -27,6 +27,11 @@ def fields(stat: Path) -> list[str]:
     return stat.read_text().rpartition(")")[2].split()
 
 
+def cpu_s(pid: int) -> float:
+    """Processor time of a process so far in seconds, of the user and of the system."""
+    return sum(map(int, fields(Path(f"/proc/{pid}/stat"))[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextlib.contextmanager
 def terminating_descendants() -> Iterator[None]:
     """On SIGTERM in the block, send it to all descendants as well and raise SystemExit, which runs `finally` blocks."""

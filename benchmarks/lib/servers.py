@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.lib.memory import resident
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("onnxruntime", "uvicorn", "httptools", "uvloop", "fastapi", "numpy")
 """Packages whose versions affect the results."""
@@ -29,9 +31,7 @@ class Server:
 
     def rss_mib(self) -> float:
         """Resident memory of the process in MiB."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        return int(found[1]) / 1024 if found else float("nan")
+        return resident(self.process.pid) / 2**20
 
     def stop(self) -> int:
         """Send SIGTERM; returns the exit code."""

@@ -3,11 +3,10 @@
 Trains three seeds of each case into `runs/classification/`, and one without the vector view, whose fit has no random
 part: half an hour per run of all rounds on one core, a quarter with the first round or labels alone, a few minutes
 without the vector view. Each result is recorded when its run ends; a restarted benchmark continues. The results of
-TF-IDF are from `benchmarks.models.text_tfidf`.
+TF-IDF are those of the record `text_tfidf`.
 """
 
 import argparse
-import functools
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, read
 from benchmarks.lib.table import mean_and_deviation, table
-from benchmarks.models.runs import Case, Values, add_options, evaluate, revisions, trained, values_by_case
+from benchmarks.models.runs import Case, Values, evaluate, options_of, revisions, trained, values_by_case
 
 NAME = "classification"
 COMPARED = {
@@ -161,16 +160,7 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.models.classification",
-    title="Classification",
-    description=__doc__,
-    options=functools.partial(add_options, name=NAME),
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "numpy"),
-)
+BENCHMARK = Benchmark.of("Classification", measure, report, draw, options_of(NAME), ("torch", "numpy"))
 
 if __name__ == "__main__":
     BENCHMARK.main()

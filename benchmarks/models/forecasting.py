@@ -2,11 +2,10 @@
 
 Trains three seeds of each recipe, with and without its S3Attention block, and one of the paper's own forecaster into
 `runs/forecasting/` (about an hour on one core). Each result is recorded when its run ends; a restarted benchmark
-continues. The results of repeat-last and the linear map are from `benchmarks.models.forecasting_baselines`.
+continues. The results of repeat-last and the linear map are those of the record `forecasting_baselines`.
 """
 
 import argparse
-import functools
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, read
 from benchmarks.lib.table import mean_and_deviation, table
-from benchmarks.models.runs import Case, Values, add_options, evaluate, revisions, trained, values_by_case
+from benchmarks.models.runs import Case, Values, evaluate, options_of, revisions, trained, values_by_case
 from model.tasks.forecasting import PUBLISHED
 
 NAME = "forecasting"
@@ -103,16 +102,7 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.models.forecasting",
-    title="Forecasting",
-    description=__doc__,
-    options=functools.partial(add_options, name=NAME),
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "numpy"),
-)
+BENCHMARK = Benchmark.of("Forecasting", measure, report, draw, options_of(NAME), ("torch", "numpy"))
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from artifact.manifest import ClassifierManifest, read_manifest
+from artifact.exports import read_manifest
+from artifact.tasks.classification import ClassifierManifest
 from model.export.graphs import onnx_program
 from model.nn.classifier import WordClassifier
 from model.nn.matcher import Matcher

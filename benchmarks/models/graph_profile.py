@@ -36,7 +36,8 @@ from numpy.typing import NDArray
 
 from artifact.backends.onnx import SLOW_ON_CPU, load_session, session_options
 from artifact.documents import pad_rows
-from artifact.manifest import ClassifierManifest, read_manifest, version_folder
+from artifact.exports import read_manifest, version_folder
+from artifact.tasks.classification import ClassifierManifest
 from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.interleave import interleave, timed
@@ -203,11 +204,7 @@ def profile(path: Path, exported: Sequence[Node], inputs: Inputs, rounds: int, f
         "profiler_us": round(profiler_us, 3),
         "nodes": len(kernels),
         "file_nodes": len(nodes),
-        "attributed": {
-            "same": attributed.same,
-            "renumbered": attributed.renumbered,
-            "between": attributed.between,
-        },
+        "attributed": {"same": attributed.same, "renumbered": attributed.renumbered, "between": attributed.between},
         "guessed_ms": round(sum(value for name, value in ms.items() if name in guessed), 4),
         "parts_ms": totals((parts.get(name, OTHER), value) for name, value in ms.items()),
         "operators": {
@@ -396,15 +393,8 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.models.graph_profile",
-    title="Where the time of the graphs goes",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "onnxruntime", "onnx", "numpy"),
+BENCHMARK = Benchmark.of(
+    "Where the time of the graphs goes", measure, report, draw, options, ("torch", "onnxruntime", "onnx", "numpy")
 )
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ import artifact
 from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend
 from artifact.documents import pad_rows
-from artifact.manifest import read_manifest, version_folder
+from artifact.exports import read_manifest, version_folder
 from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.interleave import interleave, timed
@@ -67,7 +67,6 @@ Run = Callable[[], Any]
 """Computes one document or batch."""
 Turn = tuple[Run, float]
 """A run and its seconds; those of the first call if they are SLOW_S or more."""
-Clock = Callable[[], float]
 Key = tuple[str, int]
 """Model, and a length or a number of rows."""
 
@@ -252,7 +251,8 @@ def report(record: Record) -> str:
     data = record.data
     ms = milliseconds(data["lengths"]["seconds"])
     lengths = [[f"{n:,}", *(three_digits(ms.get((name, n))) for name in MODELS)] for n in LENGTHS]
-    powers = [[name, *(two_digits(power(ms, name, span)) for span in SPANS)] for name in MODELS]
+    found_powers = {name: [power(ms, name, span) for span in SPANS] for name in MODELS}
+    powers = [[name, *("" if p is None else f"{p:.2f}" for p in of)] for name, of in found_powers.items()]
     ended = "".join(
         f" The {name} ends before {at['bytes']:,} bytes, which would take about {at['seconds']:.0f} s."
         for name, at in data["lengths"]["ended"].items()
@@ -306,11 +306,6 @@ def report(record: Record) -> str:
     )
 
 
-def two_digits(value: float | None) -> str:
-    """A number with two digits after the point; empty for None."""
-    return "" if value is None else f"{value:.2f}"
-
-
 def draw(record: Record, path: Path) -> None:
     """Charts of the cost against length and against rows."""
     figure, axes = chart.figure((13, 4.5), 3)
@@ -335,16 +330,7 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.models.growth",
-    title="Growth of the cost",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "onnxruntime", "numpy"),
-)
+BENCHMARK = Benchmark.of("Growth of the cost", measure, report, draw, options, ("torch", "onnxruntime", "numpy"))
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -22,7 +22,6 @@ from torch import nn
 
 from artifact.backends.torchscript import load_module
 from artifact.documents import pad_rows
-from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.interleave import interleave, timed
 from benchmarks.lib.record import Data, Record
@@ -95,7 +94,7 @@ def build(config: EncoderConfig, threads: int) -> list[Candidate]:
         source = ExportGraph("model", model, golden_documents(config.seq_len), ("logits",), (config.seq_len,))
         write_graph(source, eager(source), Path(folder))
         session = onnx_session(Path(folder) / "model.onnx", threads)
-        scripted = load_module(Path(folder) / "model.ts", "cpu", covered={"model.onnx"})
+        scripted = load_module(Path(folder) / "model.ts", "cpu")
     compiled = cast(nn.Module, torch.compile(model))  # typed as a callable
     plain, script, inductor = module_functions(
         [replace(source, module=module) for module in (model, scripted, compiled)], torch.device("cpu")
@@ -149,30 +148,8 @@ def report(record: Record) -> str:
     )
 
 
-def draw(record: Record, path: Path) -> None:
-    """Bar chart of documents per second, with a line to the 95th percentile of the latency."""
-    batch = record.settings["batch"]
-    working = [one for one in record.data["paths"] if one["seconds"]][::-1]
-    median = np.array([batch / np.median(one["seconds"]) for one in working])
-    slow = np.array([batch / np.quantile(one["seconds"], 0.95) for one in working])
-    figure, (axes,) = chart.figure((8, 2.8))
-    bars = axes.barh([one["path"] for one in working], median, xerr=[median - slow, 0 * slow], capsize=3)
-    axes.bar_label(bars, fmt="%.1f", padding=4)
-    title = f"{record.settings['seq_len']:,} bytes, batch {batch}, CPU"
-    axes.set(xlabel="documents/s (median; line to p95)", title=title, xlim=(0, 1.12 * median.max()))
-    axes.grid(axis="x", alpha=0.3)
-    chart.save(figure, path)
-
-
-BENCHMARK = Benchmark(
-    program="benchmarks.models.inference_paths",
-    title="Inference paths on CPU",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "onnxruntime", "onnx", "numpy"),
+BENCHMARK = Benchmark.of(
+    "Inference paths on CPU", measure, report, None, options, ("torch", "onnxruntime", "onnx", "numpy")
 )
 
 if __name__ == "__main__":

@@ -22,18 +22,18 @@ from tqdm import tqdm
 from artifact.documents import cut, take
 from artifact.provenance import git_revision
 from benchmarks.lib import chart
-from benchmarks.lib.benchmark import Benchmark, add_data_dir
+from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
-from benchmarks.models.runs import fingerprint, train
+from benchmarks.models.runs import fingerprint, options_of, train
 from model.config.data import DocumentsConfig
-from model.data.documents import load_documents
+from model.data.documents import LabelledDocuments, load_documents
 from model.data.own import DataFiles
-from model.runs.load import load_trained
+from model.runs.load import Trained, load_trained
+from model.tasks.classification import ClassificationTask
 from model.tasks.graphs import module_functions
 from model.tasks.regression import regressions
 from model.tasks.words import NGRAMS as CHOICE
-from model.tasks.words import WordTask
 
 NAME = "long_documents"
 RECIPES = {"scotus": "scotus", "un-debate": "un-debate", "un-debate-country": "un-debate"}
@@ -49,13 +49,6 @@ BASELINE = (TFIDF, "whole")
 """Method to which the others are compared."""
 
 Labels = NDArray[np.int64]
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line options."""
-    add_data_dir(parser)
-    parser.add_argument("--runs", default=f"runs/{NAME}", type=Path, help="folder of the runs (default: %(default)s)")
-    parser.add_argument("--sets", nargs="+", choices=list(RECIPES), default=list(RECIPES), help="default: all")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
@@ -125,19 +118,20 @@ def ngrams(name: str, part: str, args: argparse.Namespace) -> Data:
     """Train the recipe, or find its run, and evaluate it."""
     folder = train(RECIPES[name], (*overrides(name, part), "seed=0"), args.runs / f"{name}-{part}", args.data_dir)
     best = load_trained(folder, DataFiles(args.data_dir))
-    task = best.task
-    assert isinstance(task, WordTask)
-    function = module_functions(best.finished.graphs, torch.device("cpu"))[0]
-    validation, test = (
-        task.document_logits(function, documents.texts).argmax(1) == np.array(documents.labels)
-        for documents in (best.data.validation, best.data.test)
-    )
     return {
-        "strength": task.facts[CHOICE]["strength"],
-        "validation": float(validation.mean()),
+        "strength": best.task.facts[CHOICE]["strength"],
+        "validation": float(right_answers(best, best.data.validation).mean()),
         "fit_s": best.progress.seconds,
-        "correct": digits(test),
+        "correct": digits(right_answers(best, best.data.test)),
     }
+
+
+def right_answers(best: Trained, documents: LabelledDocuments) -> NDArray[np.bool_]:
+    """Whether a trained classifier is right, for each document."""
+    assert isinstance(best.task, ClassificationTask)
+    function = module_functions(best.finished.graphs, torch.device("cpu"))[0]
+    answers = best.task.document_logits(function, documents.texts).argmax(1)
+    return np.array(answers == np.array(documents.labels))
 
 
 def digits(values: NDArray[np.bool_]) -> str:
@@ -188,8 +182,12 @@ def difference(result: Data, other: Data | None) -> str:
     """Difference of the accuracies of the same documents ± its standard error, in points."""
     if other is None or method_of(other) == method_of(result):
         return ""
-    values = 100 * (correct(result) - correct(other))
-    return f"{values.mean():+.1f} ± {values.std(ddof=1) / math.sqrt(len(values)):.1f}"
+    return points(correct(result) - correct(other))
+
+
+def points(differences: NDArray[np.float64]) -> str:
+    """Mean difference ± its standard error, in points."""
+    return f"{100 * differences.mean():+.1f} ± {100 * differences.std(ddof=1) / math.sqrt(len(differences)):.1f}"
 
 
 def by_set(record: Record) -> Iterator[tuple[str, dict[tuple[str, str], Data]]]:
@@ -216,15 +214,8 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.models.long_documents",
-    title="Long documents",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("scikit-learn", "torch", "numpy"),
+BENCHMARK = Benchmark.of(
+    "Long documents", measure, report, draw, options_of(NAME, RECIPES), ("scikit-learn", "torch", "numpy")
 )
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """`python -m benchmarks.models.matching`: the matcher on pairs of papers against TF-IDF, and its ablation.
 
 Trains into `runs/matching/` (a quarter of an hour per run on one core). Each result is recorded when its run ends; a
-restarted benchmark continues. The results of TF-IDF are from `benchmarks.models.aan_tfidf`.
+restarted benchmark continues. The results of TF-IDF are those of the record `aan_tfidf`.
 """
 
 import argparse
-import functools
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, read
 from benchmarks.lib.table import mean_and_deviation, table
-from benchmarks.models.runs import Case, add_options, evaluate, revisions, trained, values_by_case
+from benchmarks.models.runs import Case, evaluate, options_of, revisions, trained, values_by_case
 
 NAME = "matching"
 METRICS = ("accuracy", "auc")
@@ -28,10 +27,7 @@ CASES = {
         Case("without Fourier convolution", "aan-s3", 1, ("model.encoder.options.use_fourier=false",)),
         "all",
     ),
-    "stem alone": (
-        Case("without S3Attention: the stem alone", "aan-s3", 1, ("model.encoder.num_layers=0",)),
-        "all",
-    ),
+    "stem alone": (Case("without S3Attention: the stem alone", "aan-s3", 1, ("model.encoder.num_layers=0",)), "all"),
 }
 """Label in the chart -> runs and their test pairs."""
 
@@ -97,15 +93,13 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.models.matching",
-    title="Pairs of ACL Anthology papers",
-    description=__doc__,
-    options=functools.partial(add_options, name=NAME),
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "numpy"),
+BENCHMARK = Benchmark.of(
+    "Pairs of ACL Anthology papers",
+    measure,
+    report,
+    draw,
+    options_of(NAME),
+    ("torch", "numpy"),
 )
 
 if __name__ == "__main__":

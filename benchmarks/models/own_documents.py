@@ -8,23 +8,24 @@ counts. Each result is recorded when its run ends; a restarted benchmark continu
 """
 
 import argparse
+import functools
 import json
 import random
 import shutil
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from tqdm import tqdm
 
 from artifact.provenance import git_revision
 from benchmarks.lib import chart
-from benchmarks.lib.benchmark import Benchmark, add_data_dir
+from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
-from benchmarks.models.runs import run_command
+from benchmarks.models.runs import options_of, revisions, run_command
 from model.config.data import DocumentsConfig
 from model.data.documents import load_documents
 from model.data.lines import read_lines
@@ -41,22 +42,8 @@ Rows = list[tuple[str, str]]
 """Texts and labels."""
 
 
-@dataclass(frozen=True)
-class Splits:
-    """Training and test documents of a data set."""
-
-    train: Rows
-    test: Rows
-
-
-def imdb(data_dir: Path) -> Splits:
-    """Film reviews, two classes."""
-    return _known(DocumentsConfig(name="imdb"), data_dir)
-
-
-def newsgroups(data_dir: Path) -> Splits:
-    """Newsgroup posts without headers, signatures and quotes, 20 classes."""
-    return _known(DocumentsConfig(name="20newsgroups-stripped"), data_dir)
+Splits = tuple[Rows, Rows]
+"""Training and test documents of a data set."""
 
 
 def un_debate(data_dir: Path) -> Splits:
@@ -65,31 +52,24 @@ def un_debate(data_dir: Path) -> Splits:
     for _, row in read_lines(data_dir / UN_FILE):
         if row["split"] in rows:
             rows[row["split"]].append((row["text"], row["label_name"]))
-    return Splits(**rows)
+    return rows["train"], rows["test"]
 
 
-SETS: dict[str, Callable[[Path], Splits]] = {
-    "imdb": imdb,
-    "20newsgroups-stripped": newsgroups,
-    "un-debate": un_debate,
-}
-
-
-def _known(config: DocumentsConfig, data_dir: Path) -> Splits:
-    data = load_documents(config, data_dir)
-    parts = (
+def known(name: Literal["imdb", "20newsgroups-stripped"], data_dir: Path) -> Splits:
+    """Film reviews; or newsgroup posts without headers, signatures and quotes."""
+    data = load_documents(DocumentsConfig(name=name), data_dir)
+    train, validation, tested = (
         [(text.decode(), data.labels[label]) for text, label in zip(part.texts, part.labels, strict=True)]
         for part in (data.train, data.validation, data.test)
     )
-    train, validation, tested = parts
-    return Splits(train + validation, tested)
+    return train + validation, tested
 
 
-def options(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line options."""
-    add_data_dir(parser)
-    parser.add_argument("--runs", default=f"runs/{NAME}", type=Path, help="folder of the runs (default: %(default)s)")
-    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS), help="data sets (default: all)")
+SETS: dict[str, Callable[[Path], Splits]] = {
+    "imdb": functools.partial(known, "imdb"),
+    "20newsgroups-stripped": functools.partial(known, "20newsgroups-stripped"),
+    "un-debate": un_debate,
+}
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
@@ -109,8 +89,8 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
 def measure_draw(name: str, splits: Splits, size: int, draw: int, args: argparse.Namespace) -> Data:
     """Train on one draw and evaluate it, and both baselines."""
     generator = random.Random(f"{name}-{size}-{draw}")
-    drawn = generator.sample(splits.train, size + size // 10)
-    test = generator.sample(splits.test, min(TEST_DOCUMENTS, len(splits.test)))
+    drawn = generator.sample(splits[0], size + size // 10)
+    test = generator.sample(splits[1], min(TEST_DOCUMENTS, len(splits[1])))
     known = {label for _, label in drawn[:size]}
     test = [row for row in test if row[1] in known]
     validation = [row for row in drawn[size:] if row[1] in known]
@@ -181,8 +161,7 @@ def report(record: Record) -> str:
     return (
         "Accuracy on test documents in %, mean over draws. The last column is the mean difference to the better TF-IDF "
         "of each draw, ± its standard error, in points.\n\n"
-        f"{table(columns, rows)}\nRevisions of the runs: "
-        f"{', '.join(sorted({run['revision'] for run in record.data['runs']}))}.\n"
+        f"{table(columns, rows)}\n{revisions(record.data['runs'])}\n"
     )
 
 
@@ -211,15 +190,8 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.models.own_documents",
-    title="Your own documents",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "numpy", "scikit-learn"),
+BENCHMARK = Benchmark.of(
+    "Your own documents", measure, report, draw, options_of(NAME, SETS), ("torch", "numpy", "scikit-learn")
 )
 
 if __name__ == "__main__":

@@ -7,25 +7,21 @@ windows. Each result is recorded when its run ends; a restarted benchmark contin
 
 import argparse
 import json
-import math
 import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from artifact.provenance import git_revision
-from benchmarks.lib.benchmark import Benchmark, add_data_dir
+from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
-from benchmarks.models.long_documents import correct, digits
-from benchmarks.models.ready import load
-from benchmarks.models.runs import run_command
+from benchmarks.models.long_documents import correct, digits, points, right_answers
+from benchmarks.models.runs import options_of, run_command
 from model.data import long_documents
 from model.data.lines import TRAIN_VALIDATION_TEST
 from model.data.own import DataFiles
-from model.tasks.classification import ClassificationTask
+from model.runs.load import load_trained
 
 NAME = "own_length"
 SETS = {
@@ -35,13 +31,6 @@ SETS = {
 }
 LENGTHS = (4096, 65536)
 """Values of --max-bytes."""
-
-
-def options(parser: argparse.ArgumentParser) -> None:
-    """Add the command-line options."""
-    add_data_dir(parser)
-    parser.add_argument("--runs", default=f"runs/{NAME}", type=Path, help="folder of the runs (default: %(default)s)")
-    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=["scotus"], help="default: scotus")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
@@ -70,6 +59,7 @@ def measure_length(name: str, length: int, runs: Path, data_dir: Path) -> Data:
     started = time.perf_counter()
     run_command(*command, "--max-bytes", str(length), "--runs", str(folder), data_dir=data_dir, threads=1)
     seconds, run = time.perf_counter() - started, folder / "documents-seed0"
+    best = load_trained(run, DataFiles(data=file))
     stages = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return {
         "documents": name,
@@ -77,17 +67,8 @@ def measure_length(name: str, length: int, runs: Path, data_dir: Path) -> Data:
         "revision": git_revision(),
         "seconds": seconds,
         "peak_mib": max(stage["peak_memory_bytes"] for stage in stages) / 2**20,
-        "correct": right_answers(run, file),
+        "correct": digits(right_answers(best, best.data.test)),
     }
-
-
-def right_answers(run: Path, file: Path) -> str:
-    """Whether each test document is classified correctly: a 1 or a 0."""
-    found, functions = load(run, DataFiles(data=file))
-    assert isinstance(found.task, ClassificationTask)
-    documents = found.data.test
-    answers = found.task.document_logits(functions[0], documents.texts).argmax(1)
-    return digits(answers == np.array(documents.labels))
 
 
 def report(record: Record) -> str:
@@ -97,14 +78,12 @@ def report(record: Record) -> str:
         found = [run for run in record.data["runs"] if run["documents"] == name]
         for run in found:
             answers = correct(run)
-            differences = 100 * (answers - correct(found[0]))
-            error = differences.std(ddof=1) / math.sqrt(len(differences))
             rows.append(
                 [
                     name,
                     f"{run['bytes']:,}",
                     f"{100 * answers.mean():.1f}",
-                    "" if run is found[0] else f"{differences.mean():+.1f} ± {error:.1f}",
+                    "" if run is found[0] else points(answers - correct(found[0])),
                     f"{run['seconds']:.0f}",
                     f"{run['peak_mib']:,.0f}",
                 ]
@@ -118,14 +97,13 @@ def report(record: Record) -> str:
     )
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.models.own_length",
-    title="Your own long documents",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    packages=("torch", "numpy", "scikit-learn"),
+BENCHMARK = Benchmark.of(
+    "Your own long documents",
+    measure,
+    report,
+    None,
+    options_of(NAME, SETS, "scotus"),
+    ("torch", "numpy", "scikit-learn"),
 )
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,11 +62,18 @@ def fingerprint(recipe: str, overrides: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def add_options(parser: argparse.ArgumentParser, name: str) -> None:
-    """Add the options of a benchmark that trains."""
-    add_data_dir(parser)
-    parser.add_argument("--runs", default=f"runs/{name}", type=Path, help="folder of the runs (default: %(default)s)")
-    parser.add_argument("--cases", nargs="+", metavar="CASE", help="train only these cases (default: all)")
+def options_of(name: str, sets: Iterable[str] = (), *default: str) -> Callable[[argparse.ArgumentParser], None]:
+    """The options of a benchmark that trains: its data sets, by default all, or else its cases."""
+
+    def add(parser: argparse.ArgumentParser) -> None:
+        add_data_dir(parser)
+        parser.add_argument("--runs", default=f"runs/{name}", type=Path, help="default: %(default)s")
+        if known := list(sets):
+            parser.add_argument("--sets", nargs="+", choices=known, default=list(default) or known, help="data sets")
+        else:
+            parser.add_argument("--cases", nargs="+", metavar="CASE", help="train only these cases (default: all)")
+
+    return add
 
 
 def trained(

@@ -18,12 +18,11 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.lib import chart
+from benchmarks.lib import chart, memory
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.interleave import interleave
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
-from benchmarks.models import memory
 from benchmarks.papers.lra import PAPER_MODE, ROWS
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import ClassificationRun
@@ -158,7 +157,7 @@ def added_memory(name: str, length: int, batch: int) -> int:
     model, data = classifier(name, length).train(), documents(length, batch)
     for _ in range(2):
         step(name, model, data, trains=True)
-    peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else memory.peak()
+    peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else memory.resident(key="VmHWM")
     return max(1, peak - before)
 
 
@@ -248,16 +247,10 @@ def draw(record: Record, path: Path) -> None:
 def benchmark(name: str, title: str, description: str, **lengths: Any) -> Benchmark:
     """The benchmark as a record of its own, with other defaults of its options."""
     return Benchmark(
-        program=f"benchmarks.papers.{name}",
-        title=title,
-        description=description,
-        options=functools.partial(options, **lengths),
-        measure=functools.partial(measure, name=name),
-        report=report,
-        chart=draw,
-        packages=("torch", "numpy"),
-        missing=lambda args: [" ".join(part) for part in parts(args, recorded(args, name))],
-    )
+        f"benchmarks.papers.{name}", title, description, functools.partial(measure, name=name), report, draw,
+        functools.partial(options, **lengths), ("torch", "numpy"),
+        lambda args: [" ".join(part) for part in parts(args, recorded(args, name))],
+    )  # fmt: skip
 
 
 BENCHMARK = benchmark("attention_speed", "Speed and memory of the attentions", __doc__)

@@ -33,7 +33,7 @@ from model.nn.attention.kernelized import gaussian_kernel
 from model.nn.attention.s3 import Smoother
 from model.nn.attention.skyformer import solve_regularised
 from model.nn.classifier import ByteClassifier
-from model.tasks.classification import ByteLearner, ClassificationTask
+from model.tasks.classification import ClassificationTask
 
 STEPS = 100
 """Training steps of the trained model, as in the S3Attention paper's Table 14."""
@@ -43,8 +43,6 @@ DRAWS = 5
 """Random draws of landmarks and projections per document."""
 CONDITION_LENGTH, ERROR_LENGTH = 128, 512
 """Number of tokens of the decomposed matrices."""
-
-
 RANKS = (32, 16)
 PUBLISHED_INCOHERENCE = {
     "paper, rank 32": ("2.75 ± 0.03", "2.05 ± 0.01"),
@@ -57,7 +55,6 @@ PUBLISHED_INCOHERENCE = {
 class Models:
     """A classifier before and after training, and held-out documents."""
 
-    learner: ByteLearner
     new: ByteClassifier
     trained: ByteClassifier
     documents: Tensor
@@ -85,50 +82,30 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
     }
 
 
-def prepare(data_dir: Path, *overrides: str, like: ByteLearner | None = None) -> tuple[ByteLearner, ByteClassifier]:
-    """What the recipe `lra-text` learns from, and its untrained model; `like` has documents that are used again."""
-    recipe = load_recipe(find_recipe("lra-text"), list(overrides))
+def models(args: argparse.Namespace, attention: str, *overrides: str) -> Models:
+    """Create a model of the recipe `lra-text` and a copy of it, and train the copy for STEPS steps."""
+    recipe = load_recipe(find_recipe("lra-text"), [f"model.encoder.attention={attention}", *overrides])
     assert isinstance(recipe, ClassificationRun)
-    task = ClassificationTask(recipe)
-    data = like.data if like else task.load(data_dir)
+    task, settings = ClassificationTask(recipe), recipe.training
+    data = task.load(args.data_dir)
     learner = task.learned(data).learner(data)
     torch.manual_seed(recipe.seed)
-    model = learner.build()
-    assert isinstance(model, ByteClassifier)
-    learner.initialise(model, torch.device("cpu"))
-    return learner, model
-
-
-def steps(learner: ByteLearner, model: ByteClassifier, count: int, name: str) -> Iterator[int]:
-    """Train the model; yield the number of each step when it is done."""
-    training = learner.task.config.training
-    optimiser = torch.optim.AdamW(model.parameters(), training.learning_rate, weight_decay=training.weight_decay)
-    batches = (batch for epoch in range(count) for batch in learner.batches(epoch))
-    for number in tqdm(range(1, count + 1), name, unit="step"):
-        loss = learner.loss(model.train(), next(batches))
+    new = learner.build()
+    assert isinstance(new, ByteClassifier)
+    learner.initialise(new, torch.device("cpu"))
+    trained = copy.deepcopy(new)
+    optimiser = torch.optim.AdamW(trained.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
+    batches = (batch for epoch in range(STEPS) for batch in learner.batches(epoch))
+    for _ in tqdm(range(STEPS), attention, unit="step"):
+        loss = learner.loss(trained.train(), next(batches))
         optimiser.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), training.max_grad_norm)
+        nn.utils.clip_grad_norm_(trained.parameters(), settings.max_grad_norm)
         optimiser.step()
-        yield number
-
-
-def models(args: argparse.Namespace, attention: str, *overrides: str) -> Models:
-    """Create a model and a copy of it, and train the copy for STEPS steps."""
-    learner, new = prepare(args.data_dir, f"model.encoder.attention={attention}", *overrides)
-    trained = copy.deepcopy(new)
-    for _ in steps(learner, trained, STEPS, attention):
-        pass
-    documents, lengths = long_documents(learner, args.documents)
-    return Models(learner, new.eval(), trained.eval(), documents, lengths)
-
-
-def long_documents(learner: ByteLearner, count: int) -> tuple[Tensor, Tensor]:
-    """The first validation documents that fill the model, cut to its length: (count, N) bytes and their lengths."""
     length = learner.task.length
-    long = [text[:length] for text in learner.data.validation.texts if len(text) >= length]
-    documents, lengths = pad_rows(long[:count], length)
-    return torch.from_numpy(documents), torch.from_numpy(lengths)
+    long = [text[:length] for text in data.validation.texts if len(text) >= length]
+    documents, lengths = map(torch.from_numpy, pad_rows(long[: args.documents], length))
+    return Models(new.eval(), trained.eval(), documents, lengths)
 
 
 def inputs_of(model: ByteClassifier, kind: type[nn.Module], found: Models) -> Tensor:
@@ -371,16 +348,7 @@ def label_ticks(axes: Axes, values: tuple[int, ...]) -> None:
     axes.minorticks_off()
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.papers.claims",
-    title="Claims of the papers",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "numpy"),
-)
+BENCHMARK = Benchmark.of("Claims of the papers", measure, report, draw, options, ("torch", "numpy"))
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -27,12 +27,7 @@ CPU = {"nystrom": LANDMARKS, "skyformer": LANDMARKS}
 
 
 def table_8(
-    epochs: int,
-    rate: float,
-    decay: float,
-    batch: int,
-    dropout: tuple[float, float, float],
-    warm_up: int,
+    epochs: int, rate: float, decay: float, batch: int, dropout: tuple[float, float, float], warm_up: int
 ) -> Overrides:
     """Settings of a task as in a column of Table 8, which has no warm-up and no dropout of hidden layers.
 

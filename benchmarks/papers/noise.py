@@ -16,17 +16,15 @@ import numpy as np
 from tqdm import tqdm
 
 from artifact.provenance import git_revision
-from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark, add_data_dir
 from benchmarks.lib.record import Data, Record, earlier
 from benchmarks.lib.table import table
-from benchmarks.models.runs import train
+from benchmarks.models.runs import revisions, train
 from benchmarks.papers.lra import ROWS, STUDY
 from benchmarks.papers.study import accuracy_of
 
 NAME = "noise"
 LEVELS = (0, 2, 4, 8, 16, 32)
-CHOSEN = ("softmax", "linformer", "nystrom", "performer", "s3")
 PUBLISHED = {
     "softmax": (41.39, 40.29, 28.56, 28.12),
     "linformer": (38.43, 37.99, 37.04, 36.65),
@@ -39,7 +37,7 @@ PUBLISHED = {
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Add the command-line options."""
-    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(CHOSEN))
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(PUBLISHED))
     parser.add_argument("--seeds", type=int, default=1, help="default: %(default)s")
     add_data_dir(parser)
 
@@ -67,58 +65,29 @@ def noisy(pixels: bytes, level: int) -> bytes:
     return bytes(changed)
 
 
-def means_of(record: Record) -> dict[str, tuple[int, list[float]]]:
-    """Attention -> number of seeds, mean accuracy in % at each level."""
-    found: dict[str, list[list[float]]] = {}
-    for run in record.data["runs"]:
-        found.setdefault(run["row"], []).append(run["accuracy"])
-    return {
-        row: (len(found[row]), [100 * statistics.mean(values) for values in zip(*found[row], strict=True)])
-        for row in ROWS
-        if row in found
-    }
-
-
 def report(record: Record) -> str:
     """Report with two rows per attention: measured and published."""
     levels, rows = record.data["levels"], []
-    for row, (seeds, means) in means_of(record).items():
-        rows.append([f"{row} ({seeds})", *(f"{m:.1f} ({m / means[0] - 1:+.0%})" for m in means)])
+    for row in ROWS:
+        runs = [run["accuracy"] for run in record.data["runs"] if run["row"] == row]
+        if not runs:
+            continue
+        means = [100 * statistics.mean(values) for values in zip(*runs, strict=True)]
+        rows.append([f"{row} ({len(runs)})", *(f"{m:.1f} ({m / means[0] - 1:+.0%})" for m in means)])
         if row in PUBLISHED:
             first, *_ = published = PUBLISHED[row]
             cells = [f"{p:.1f} ({p / first - 1:+.0%})" for p in published]
             rows.append([f"{row}, published", *cells, *[""] * (len(levels) - len(cells))])
-    revisions = sorted({run["revision"] for run in record.data["runs"]})
     return (
         "Accuracy in % on 5,000 test images (change relative to clean images). The number of seeds is in brackets "
         "after the name. Trained on clean images with the recipe `lra-image`. Published: S3Attention paper, Table 5; "
         "these models were trained longer, on noisy images, from other copies of the images.\n\n"
         f"{table(['a', *map(str, levels)], rows)}\n"
-        f"Revisions of the runs: {', '.join(revisions)}.\n"
+        f"{revisions(record.data['runs'])}\n"
     )
 
 
-def draw(record: Record, path: Path) -> None:
-    """Chart of accuracy against noise."""
-    figure, (axis,) = chart.figure((6, 4))
-    for row, (_, means) in means_of(record).items():
-        axis.plot(record.data["levels"], means, "o-", label=row)
-    axis.set(xlabel="noise a", ylabel="accuracy, %", title="Pixels with noise from -a to a")
-    axis.legend()
-    axis.grid(alpha=0.3)
-    chart.save(figure, path)
-
-
-BENCHMARK = Benchmark(
-    program="benchmarks.papers.noise",
-    title="Noise in the pixels",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=("torch", "numpy"),
-)
+BENCHMARK = Benchmark.of("Noise in the pixels", measure, report, None, options, ("torch", "numpy"))
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -10,8 +10,8 @@ import os
 import random
 import shutil
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -76,17 +76,11 @@ class Study:
 
     def benchmark(self) -> Benchmark:
         """The study as a benchmark."""
+        about = f"{self.title}. Each result is recorded when its run ends; a restarted benchmark continues."
         return Benchmark(
-            program=f"benchmarks.papers.{self.name}",
-            title=self.title,
-            description=f"{self.title}. Each result is recorded when its run ends; a restarted benchmark continues.",
-            options=self.options,
-            measure=self.measure,
-            report=self.report,
-            chart=self.draw,
-            packages=("torch", "numpy"),
-            missing=lambda args: [" ".join(map(str, case)) for case in self.missing(args)],
-        )
+            f"benchmarks.papers.{self.name}", self.title, about, self.measure, self.report, self.draw, self.options,
+            ("torch", "numpy"), lambda args: [" ".join(map(str, case)) for case in self.missing(args)],
+        )  # fmt: skip
 
     def options(self, parser: argparse.ArgumentParser) -> None:
         """Add the command-line options."""
@@ -133,13 +127,15 @@ class Study:
                         continue
                     if failure := run.exception():
                         failures.append(failure)
-                        cancel(pending)
+                        for other in pending:
+                            other.cancel()
                         continue
                     runs.append(run.result())
                     yield {"runs": runs}
                     shutil.rmtree(args.runs / self.folder(pending[run]), ignore_errors=True)
             finally:
-                cancel(pending)
+                for other in pending:
+                    other.cancel()
         if failures:
             raise failures[0]
 
@@ -282,12 +278,6 @@ def draw_curves(axis: Axes, runs: Sequence[Data], rows: Sequence[str]) -> None:
         axis.legend(fontsize=7)
     axis.set(xlabel="steps", ylabel="validation accuracy, %")
     axis.grid(alpha=0.3)
-
-
-def cancel(pending: Iterable[Future[Data]]) -> None:
-    """Cancel every run that has not started."""
-    for run in pending:
-        run.cancel()
 
 
 def accuracy_cell(runs: Sequence[Data]) -> str:

@@ -56,7 +56,7 @@ class Entry:
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Add the command-line options."""
-    parser.add_argument("--peers", type=_peers, default=list(PEERS), help=f"default: {','.join(PEERS)}")
+    parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS), help="default: all")
     parser.add_argument("--rounds", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=10, help="duration of each load (default: %(default)s)")
     parser.add_argument("--document-bytes", type=int, default=4096, help="default: %(default)s")
@@ -64,13 +64,6 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cores", type=int, default=len(os.sched_getaffinity(0)), help="cores of the servers (default: all)"
     )
-
-
-def _peers(given: str) -> list[str]:
-    """Parse names separated by commas. Raises: argparse.ArgumentTypeError."""
-    if unknown := set(given.split(",")) - set(PEERS):
-        raise argparse.ArgumentTypeError(f"no {', '.join(sorted(unknown))}; there are: {', '.join(PEERS)}")
-    return given.split(",")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
@@ -229,16 +222,7 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.peers",
-    title="Our server beside others",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=PACKAGES,
-)
+BENCHMARK = Benchmark.of("Our server beside others", measure, report, draw, options, PACKAGES)
 
 if __name__ == "__main__":
     BENCHMARK.main()

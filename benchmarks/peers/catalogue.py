@@ -17,18 +17,18 @@ class Peer:
     """One server. `{bin}`, `{port0}`, `{cores}` etc. are substituted in command and environment."""
 
     name: str
-    package: str
-    """Package whose version is reported; empty for this project."""
-    command: tuple[str, ...]
+    command: str
+    """Words separated by spaces."""
     path: str
-    request: Callable[[str], object]
-    """Document -> JSON body in the server's own format."""
-    answer: Callable[[Any], tuple[str, float]]
-    """JSON response -> label and score."""
     settings: str
     """Configuration, as described in the report."""
+    request: Callable[[str], object] = lambda document: {"text": document}
+    """Document -> JSON body in the server's own format."""
+    answer: Callable[[Any], tuple[str, float]] = lambda answer: (answer["label"], answer["score"])
+    """JSON response -> label and score."""
     venv: str = ""
-    """Name of its requirements file; empty for this project, which runs in the benchmark's environment."""
+    """Its package, and name of its requirements file; empty for this project, which runs in the benchmark's
+    environment."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -37,7 +37,7 @@ class Peer:
         if not self.venv:
             return git_revision()
         pinned = Path(HERE / f"requirements-{self.venv}.txt").read_text()
-        found = re.search(rf"^{re.escape(self.package)}==(\S+)", pinned, re.MULTILINE)
+        found = re.search(rf"^{re.escape(self.venv)}==(\S+)", pinned, re.MULTILINE)
         return found[1] if found else "not pinned"
 
     def body(self, document: str) -> bytes:
@@ -47,14 +47,6 @@ class Peer:
 
 BOUND = f"the number of requests that it answers in {SERVER_DEADLINE_S / 2:g} s"
 """Bound of its queue, see `Bench.measure`."""
-
-
-def _text(document: str) -> object:
-    return {"text": document}
-
-
-def _label_and_score(answer: Any) -> tuple[str, float]:
-    return answer["label"], answer["score"]
 
 
 def _of_mlserver(document: str) -> object:
@@ -67,77 +59,55 @@ def _from_mlserver(answer: Any) -> tuple[str, float]:
     return label, score
 
 
-UVICORN = ("{bin}/uvicorn", "benchmarks.peers.fastapi_server:app", "--port", "{port0}", "--no-access-log")
+UVICORN = "{bin}/uvicorn benchmarks.peers.fastapi_server:app --port {port0} --no-access-log"
 
 PEERS = {
     "ours": Peer(
         name="ours",
-        package="",
-        command=(
-            *("{bin}/python", "-m", "service", "--exports", "{exports}", "--port", "{port0}", "--device", "cpu"),
-            *("--deadline-s", str(SERVER_DEADLINE_S)),
-        ),
+        command="{bin}/python -m service --exports {exports} --port {port0} --device cpu "
+        f"--deadline-s {SERVER_DEADLINE_S}",
         path="/v1/classify",
         request=lambda document: {"inputs": document},
-        answer=lambda answer: _label_and_score(answer["results"][0]),
+        answer=lambda answer: (answer["results"][0]["label"], answer["results"][0]["score"]),
         settings=f"defaults, with a deadline of {SERVER_DEADLINE_S} s",
     ),
     "fastapi": Peer(
         name="FastAPI",
         venv="fastapi",
-        package="fastapi",
         command=UVICORN,
         path="/classify",
-        request=_text,
-        answer=_label_and_score,
         settings="one process, handler in the thread pool; no batching, no limits",
     ),
     "fastapi-workers": Peer(
         name="FastAPI, one process per core",
         venv="fastapi",
-        package="fastapi",
-        command=(*UVICORN, "--workers", "{cores}"),
+        command=UVICORN + " --workers {cores}",
         path="/classify",
-        request=_text,
-        answer=_label_and_score,
         settings="the same with `--workers`",
     ),
     "litserve": Peer(
         name="LitServe",
         venv="litserve",
-        package="litserve",
-        command=("{bin}/python", "-m", "benchmarks.peers.litserve_server"),
+        command="{bin}/python -m benchmarks.peers.litserve_server",
         path="/predict",
-        request=_text,
-        answer=_label_and_score,
         settings=f"`workers_per_device` and HTTP processes: one per core each; `batch_timeout=0.002`, "
         f"`timeout={SERVER_DEADLINE_S}`; its queue is unbounded",
     ),
     "bentoml": Peer(
         name="BentoML",
         venv="bentoml",
-        package="bentoml",
-        command=(
-            "{bin}/bentoml",
-            "serve",
-            "benchmarks.peers.bentoml_server:Imdb",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            "{port0}",
-        ),
+        command="{bin}/bentoml serve benchmarks.peers.bentoml_server:Imdb --host 127.0.0.1 --port {port0}",
         environment={"BENTOML_DO_NOT_TRACK": "True", "BENTOML_HOME": "{folder}/bentoml"},
         path="/classify",
         request=lambda document: {"texts": [document]},
-        answer=lambda answer: _label_and_score(answer[0]),
+        answer=lambda answer: (answer[0]["label"], answer[0]["score"]),
         settings=f"one worker per core, `max_latency_ms={1000 * SERVER_DEADLINE_S:g}`, `timeout={SERVER_DEADLINE_S}`, "
         f"`max_concurrency`: {BOUND}",
     ),
     "mlserver": Peer(
         name="MLServer",
         venv="mlserver",
-        package="mlserver",
-        command=("{bin}/mlserver", "start", "{folder}"),
+        command="{bin}/mlserver start {folder}",
         environment={
             "MLSERVER_HOST": "127.0.0.1",
             "MLSERVER_HTTP_PORT": "{port0}",
@@ -160,16 +130,13 @@ PEERS = {
     "ray": Peer(
         name="Ray Serve",
         venv="ray",
-        package="ray",
-        command=("{bin}/python", "-m", "benchmarks.peers.ray_server"),
+        command="{bin}/python -m benchmarks.peers.ray_server",
         environment={
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
             "RAY_SERVE_ENABLE_HA_PROXY": "1",
         },
         path="/",
-        request=_text,
-        answer=_label_and_score,
         settings=f"one replica per core, `batch_wait_timeout_s=0.002`, `max_queued_requests`: {BOUND}; "
         f"`retry_after_s=1`, `request_timeout_s={SERVER_DEADLINE_S}`, and its high-throughput mode: HAProxy in front, "
         "`RAY_SERVE_THROUGHPUT_OPTIMIZED=1`",

@@ -12,7 +12,8 @@ from typing_extensions import TypedDict  # before Python 3.12, pydantic (FastAPI
 
 from artifact.backends import create_backend
 from artifact.documents import combine, cut, pad_rows, take
-from artifact.manifest import ClassifierManifest, read_manifest, version_folder
+from artifact.exports import read_manifest, version_folder
+from artifact.tasks.classification import ClassifierManifest
 
 MODEL = "imdb-s3"
 PORT = int(os.environ.get("PEERS_PORT", "8000"))

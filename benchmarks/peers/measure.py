@@ -5,7 +5,6 @@ import contextlib
 import http.client
 import json
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,9 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.lib.load import REFUSALS, Outcome, closed_loop, open_loop, post, run
+from benchmarks.lib.servers import ROOT, free_port
 from benchmarks.peers.catalogue import Peer
 from benchmarks.peers.classifier import MAX_BATCH, MODEL, SERVER_DEADLINE_S, Classifier
-from benchmarks.peers.processes import ROOT, PeerFailed, Server, ask, idle_cpu, memory_mib, running
+from benchmarks.peers.processes import PeerFailed, Server, ask, idle_cpu, memory_mib, running
 
 CONNECTIONS = 32
 TOLERANCE = 1e-4
@@ -151,7 +151,7 @@ class Bench:
             exports = Path(scratch) / "exports"  # the one model that all servers load
             exports.mkdir()
             (exports / MODEL).symlink_to(ROOT / "exports" / MODEL)
-            ports = free_ports(3)
+            ports = [free_port() for _ in range(3)]
             names = {
                 "bin": str(folder),
                 "cores": str(len(self._cores)),
@@ -166,7 +166,7 @@ class Bench:
                 **({} if queue is None else {"PEERS_QUEUE": str(queue)}),
                 **{name: value.format(**names) for name, value in peer.environment.items()},
             }
-            command = [part.format(**names) for part in peer.command]
+            command = [part.format(**names) for part in peer.command.split()]
             server = stack.enter_context(running(command, environment, self._cores, Path(scratch) / "log.txt"))
             url = f"http://127.0.0.1:{ports[0]}{peer.path}"
             start_s = server.wait_for_answer(url, peer.body(self._samples[0]))
@@ -212,11 +212,7 @@ class Bench:
     async def _stop(self, server: Server, peer: Peer, url: str) -> Stop:
         """Send SIGTERM under load."""
         load = closed_loop(
-            url,
-            [self._request(peer, url)],
-            connections=CONNECTIONS,
-            seconds=BEFORE_S + AFTER_S,
-            give_up_s=STOP_S,
+            url, [self._request(peer, url)], connections=CONNECTIONS, seconds=BEFORE_S + AFTER_S, give_up_s=STOP_S
         )
         loading = asyncio.create_task(load)
         await asyncio.sleep(BEFORE_S)
@@ -260,12 +256,3 @@ def recovered_after(url: str, body: bytes) -> float:
                 break
         time.sleep(0.02)
     return passed
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that are not in use."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from benchmarks.lib.processes import descendants, fields
+from benchmarks.lib.processes import cpu_s, descendants
+from benchmarks.lib.servers import ROOT
 
-ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 START_S = 120
 """Timeout in seconds of the first answer after the start."""
@@ -23,7 +23,6 @@ END_S = 20
 """Timeout in seconds of the exit of a killed process."""
 POLL_S = 0.01
 PR_SET_CHILD_SUBREAPER = 36
-TICKS = os.sysconf("SC_CLK_TCK")
 CONFIGURING = ("BENTOML_", "LONGDOC_", "MLSERVER_", "RAY_", "UVICORN_", "WEB_CONCURRENCY")
 """Prefixes of environment variables that configure a server."""
 
@@ -159,6 +158,5 @@ def _cpu_s() -> dict[int, float]:
     found = dict[int, float]()
     for pid in descendants(os.getpid()):
         with contextlib.suppress(OSError):
-            user, system = fields(Path(f"/proc/{pid}/stat"))[11:13]
-            found[pid] = (int(user) + int(system)) / TICKS
+            found[pid] = cpu_s(pid)
     return found

@@ -27,15 +27,6 @@ class Bursts:
     share: float = 0.1
     """Share of the time in bursts; `factor * share` must be at most 1."""
 
-    def __post_init__(self) -> None:
-        """Check the values. Raises: ValueError."""
-        if not 0 < self.share < 1:
-            raise ValueError(f"share is {self.share}; it must be above 0 and below 1")
-        if not 1 <= self.factor <= 1 / self.share:
-            raise ValueError(f"factor is {self.factor}; it must be 1 to {1 / self.share:g}, which is 1 / share")
-        if self.burst_s <= 0:
-            raise ValueError(f"burst_s is {self.burst_s}; it must be above 0")
-
 
 def bursty(rate: float, seconds: float, bursts: Bursts, generator: np.random.Generator) -> NDArray[np.float64]:
     """Arrival times of a bursty process in seconds, ascending.

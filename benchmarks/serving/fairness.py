@@ -36,9 +36,6 @@ PERCENTS = (50, 90, 99)
 ALONE = "alone"
 LARGE_ALONE = "300 KB alone"
 BODY_BYTES = 8 * 2**20
-SENSELESS_CLIENTS = 8
-SCRAPERS = 8
-LEGAL_CLIENTS = 24
 JSON = "application/json"
 Ask = Callable[[str, Any], Coroutine[Any, Any, None]]
 """Sends requests to a URL without pause, and counts the responses."""
@@ -120,17 +117,13 @@ def draw(record: Record, path: Path) -> None:
 def beside(ask: Ask, url: str) -> Iterator[Any]:
     """Send load from another process until the end of the block; yields the counter of its responses."""
     answered = multiprocessing.Value("q", 0)
-    process = multiprocessing.get_context("fork").Process(target=_run, args=(ask, url, answered), daemon=True)
+    process = multiprocessing.get_context("fork").Process(target=lambda: asyncio.run(ask(url, answered)), daemon=True)
     process.start()
     try:
         yield answered
     finally:
         process.terminate()
         process.join()
-
-
-def _run(ask: Ask, url: str, answered: Any) -> None:
-    asyncio.run(ask(url, answered))
 
 
 async def upload(url: str, answered: Any) -> None:
@@ -154,31 +147,40 @@ async def upload(url: str, answered: Any) -> None:
     await asyncio.gather(send(), count())
 
 
-async def large_series(url: str, answered: Any) -> None:
-    """One client that sends series with the maximum body size."""
-    await _ask(url, answered, body=series(BODY_BYTES))
+def clients(
+    count: int,
+    method: str,
+    path: str,
+    body: Callable[[], bytes] = bytes,
+    coding: str = "identity",
+    expected: Container[int] = (200,),
+) -> Ask:
+    """Some clients that send a request without pause, each one at a time."""
+
+    async def ask(url: str, answered: Any) -> None:
+        content, headers = body(), {"content-type": JSON, "content-encoding": coding}
+        assert len(content) <= BODY_BYTES
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+            while True:
+                response = await client.request(method, path, content=content, headers=headers)
+                assert response.status_code in expected, response.text
+                with answered.get_lock():
+                    answered.value += 1
+
+    async def all_ask(url: str, answered: Any) -> None:
+        await asyncio.gather(*(ask(url, answered) for _ in range(count)))
+
+    return all_ask
 
 
-async def senseless(url: str, answered: Any) -> None:
-    """Eight clients that send objects with unknown keys, with the maximum body size."""
-    body = b"{" + b",".join(b'"%050x":0' % number for number in range(99_000)) + b"}"
-    await asyncio.gather(*(_ask(url, answered, body=body, expected=[422]) for _ in range(SENSELESS_CLIENTS)))
+def unknown_keys() -> bytes:
+    """An object with unknown keys."""
+    return b"{" + b",".join(b'"%050x":0' % number for number in range(99_000)) + b"}"
 
 
-async def scrape(url: str, answered: Any) -> None:
-    """Eight clients that ask for metrics."""
-    await asyncio.gather(*(_ask(url, answered, "GET", "/metrics") for _ in range(SCRAPERS)))
-
-
-async def unfinished(url: str, answered: Any) -> None:
-    """One client that sends too many commas and a string of escaped quotes without an end, compressed to 8 KB."""
-    body = gzip.compress(b"," * 1_000_001 + b'"' + b'\\"' * 3_500_000)
-    await _ask(url, answered, path="/v1/classify", body=body, coding="gzip", expected=range(400, 500))
-
-
-async def legal(url: str, answered: Any) -> None:
-    """24 clients that send series of 5.9 MB."""
-    await asyncio.gather(*(_ask(url, answered, body=series(5_900_000)) for _ in range(LEGAL_CLIENTS)))
+def unfinished() -> bytes:
+    """Too many commas and a string of escaped quotes without an end, compressed to 8 KB."""
+    return gzip.compress(b"," * 1_000_001 + b'"' + b'\\"' * 3_500_000)
 
 
 def series(size: int) -> bytes:
@@ -187,51 +189,23 @@ def series(size: int) -> bytes:
     return b'{"series":[' + b",".join([channel] * 7) + b"]}"
 
 
-async def _ask(
-    url: str,
-    answered: Any,
-    method: str = "POST",
-    path: str = "/v1/forecast",
-    *,
-    body: bytes = b"",
-    coding: str = "identity",
-    expected: Container[int] = (200,),
-) -> None:
-    """Send a request repeatedly, one at a time."""
-    assert len(body) <= BODY_BYTES
-    headers = {"content-type": JSON, "content-encoding": coding}
-    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-        while True:
-            response = await client.request(method, path, content=body, headers=headers)
-            assert response.status_code in expected, response.text
-            with answered.get_lock():
-                answered.value += 1
-
-
 OTHERS: dict[str, dict[str, Ask]] = {
     ALONE: {
         "beside an upload of documents": upload,
-        "beside series of 8 MB": large_series,
-        "beside eight senders of unknown keys": senseless,
-        "beside eight scrapers of metrics": scrape,
+        "beside series of 8 MB": clients(1, "POST", "/v1/forecast", lambda: series(BODY_BYTES)),
+        "beside eight senders of unknown keys": clients(8, "POST", "/v1/forecast", unknown_keys, expected=[422]),
+        "beside eight scrapers of metrics": clients(8, "GET", "/metrics"),
     },
     LARGE_ALONE: {
-        "300 KB beside an unfinished string": unfinished,
-        "300 KB beside 24 senders of 5.9 MB": legal,
+        "300 KB beside an unfinished string": clients(
+            1, "POST", "/v1/classify", unfinished, "gzip", expected=range(400, 500)
+        ),
+        "300 KB beside 24 senders of 5.9 MB": clients(24, "POST", "/v1/forecast", lambda: series(5_900_000)),
     },
 }
 """Single requests alone -> the same beside clients that send without pause."""
 
-BENCHMARK = Benchmark(
-    program="benchmarks.serving.fairness",
-    title="Single requests beside other clients",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=PACKAGES,
-)
+BENCHMARK = Benchmark.of("Single requests beside other clients", measure, report, draw, options, PACKAGES)
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -8,20 +8,22 @@ Runtime loop on the same cores in the same run. All measurements are interleaved
 import argparse
 import contextlib
 import os
-import statistics
-import subprocess
-import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import orjson
 
-from benchmarks.lib import chart
+from artifact.exports import version_folder
+from artifact.loading import load_export
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.interleave import interleave
 from benchmarks.lib.load import closed_loop, post, run
+from benchmarks.lib.memory import in_own_process
 from benchmarks.lib.record import Data, Record
-from benchmarks.lib.servers import PACKAGES, ROOT, TEXT, Server, document, server, service
+from benchmarks.lib.servers import PACKAGES, TEXT, Server, document, server, service
 from benchmarks.lib.table import median_and_range, ratio, table
 
 
@@ -51,11 +53,9 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
         return turn
 
     def bare(threads: int, batch: int, on: set[int]) -> Callable[[], float]:
-        command = [sys.executable, "-m", "benchmarks.serving.bare_loop", *map(str, (threads, batch, args.seconds))]
-
         def turn() -> float:
             os.sched_setaffinity(0, on)  # inherited by the new process
-            return float(subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout)
+            return in_own_process(documents_a_second, threads, batch, args.seconds)
 
         return turn
 
@@ -91,6 +91,25 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
     }
 
 
+def documents_a_second(threads: int, batch: int, seconds: float) -> float:
+    """Documents per second of ONNX Runtime alone, with batches of full-length documents on every thread."""
+    backend = load_export(version_folder(Path("exports/imdb-s3")), device="cpu").backend
+    rows = np.frombuffer(document(4096) * batch, np.uint8).reshape(batch, 4096)
+    lengths = np.full(batch, 4096, np.int32)
+    done = [0] * threads
+    until = time.perf_counter() + seconds
+
+    def loop(thread: int) -> None:
+        while time.perf_counter() < until:
+            backend.run({"bytes": rows, "lengths": lengths})
+            done[thread] += batch
+
+    started = time.perf_counter()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(loop, range(threads)))
+    return sum(done) / (time.perf_counter() - started)
+
+
 def report(record: Record) -> str:
     """Report with one table per part; ratios are relative to its first row."""
     settings, rates = record.settings, record.data["rates"]
@@ -119,28 +138,7 @@ def report(record: Record) -> str:
     )
 
 
-def draw(record: Record, path: Path) -> None:
-    """Bar chart of the medians."""
-    figure, axes = chart.figure((11, 3.6), 2)
-    rates = record.data["rates"]
-    parts = (rates["no model, one core"], {**rates["model, one core"], **rates["model, all cores"]})
-    for axis, found, unit in zip(axes, parts, ("requests/s, no model", "documents/s"), strict=True):
-        axis.barh(list(found), [statistics.median(values) for values in found.values()], color="#4477aa")
-        axis.invert_yaxis()
-        axis.set_xlabel(unit)
-    chart.save(figure, path)
-
-
-BENCHMARK = Benchmark(
-    program="benchmarks.serving.front_end",
-    title="Overhead of the server",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=PACKAGES,
-)
+BENCHMARK = Benchmark.of("Overhead of the server", measure, report, None, options, PACKAGES)
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -2,15 +2,13 @@
 
 Needs the extra `gpu`. Measures: every export on both devices, by bucket and rows in a batch, with recorded CUDA graphs
 and without, with the memory that it takes and the operators that ONNX Runtime leaves to the CPU; the service with 1 to
-256 clients; the paper's encoder in ONNX Runtime and PyTorch. Each part is recorded when it is measured; a restarted
-benchmark continues. `--device cpu` rehearses it on a machine without a GPU.
+256 clients. Each part is recorded when it is measured; a restarted benchmark continues. `--device cpu` rehearses it on
+a machine without a GPU. A study of the paper's encoder (`paths`) is at revision bab4542103ad.
 """
 
 import argparse
 import json
 import subprocess
-import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,8 +23,10 @@ import onnxruntime
 from artifact.backends.base import Device
 from artifact.backends.cuda import CudaBackend
 from artifact.errors import BadExport
+from artifact.exports import read_manifest, sha256_of
 from artifact.loading import LoadedModel, find_exports, load_export
-from artifact.manifest import MANIFEST, ForecasterManifest, Format, Precision, read_manifest, sha256_of
+from artifact.manifest import MANIFEST, Format, Precision
+from artifact.tasks.forecasting import ForecasterManifest
 from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.load import closed_loop, post, run
@@ -43,21 +43,9 @@ DOCUMENTS = ((256, "imdb-s3"), (4096, "imdb-s3"), (65_536, "scotus"))
 """Bytes of a document, and the model that classifies it."""
 WORKERS = (1, 4)
 UNRECORDED = "onnx, cuda, not recorded"
-COMPILED = ("torch.compile", "torch.compile, bfloat16")
-PATHS = (
-    "ONNX Runtime",
-    "ONNX Runtime, CUDA graph",
-    "ONNX Runtime, float16",
-    "ONNX Runtime, TF32",
-    "PyTorch",
-    *COMPILED,
-)
-"""How the paper's encoder is computed (`benchmarks.models.gpu_paths`)."""
-
-
-PARTS = ("models", "service", "paths")
+PARTS = ("models", "service")
 Part = tuple[str, ...]
-"""One of PARTS, and what is measured: an export; a device and the number of workers; a path."""
+"""One of PARTS, and what is measured: an export; a device and the number of workers."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -68,24 +56,20 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--models", nargs="+", metavar="NAME", help="exports to measure (default: all)")
     parser.add_argument("--seconds", type=float, default=1, help="duration of each load (default: %(default)s)")
     parser.add_argument("--batch-seconds", type=float, default=0.1, help="of each batch size (default: %(default)s)")
-    parser.add_argument("--compile-seconds", type=float, default=40, help="limit of each path of the paper's encoder")
 
 
 def measure(args: argparse.Namespace) -> Iterator[Data]:
     """Results after each part, in order of worth; continues the record of the same device, runtimes and exports."""
     until = time.monotonic() + args.budget
     data = recorded(args)
-    with tempfile.TemporaryDirectory() as shared:
-        for part, *what in parts(args, data):
-            if time.monotonic() > until:
-                return
-            if part == "models":
-                data[part].append(measure_model(EXPORTS / what[0], args.device, args.batch_seconds))
-            elif part == "service":
-                data[part] += measure_service(what[0], int(what[1]), args.seconds)
-            else:
-                data[part] += measure_path(what[0], args.device, shared, args.compile_seconds)
-            yield data
+    for part, *what in parts(args, data):
+        if time.monotonic() > until:
+            return
+        if part == "models":
+            data[part].append(measure_model(EXPORTS / what[0], args.device, args.batch_seconds))
+        else:
+            data[part] += measure_service(what[0], int(what[1]), args.seconds)
+        yield data
 
 
 def recorded(args: argparse.Namespace) -> Data:
@@ -107,13 +91,10 @@ def parts(args: argparse.Namespace, data: Data) -> list[Part]:
     wanted: list[Part] = [
         *(("models", str(folder.relative_to(EXPORTS))) for folder in models),
         *(("service", args.device, str(workers)) for workers in WORKERS),
-        *(("paths", path) for path in PATHS if path not in COMPILED),
         *(("service", "cpu", str(workers)) for workers in WORKERS if args.device != "cpu"),
-        *(("paths", path) for path in COMPILED),
     ]
     done: set[Part] = {("models", one["model"].replace("@", "/")) for one in data["models"]}
     done |= {("service", one["device"], str(one["workers"])) for one in data["service"]}
-    done |= {("paths", one["path"]) for one in data["paths"]}
     return [part for part in wanted if part[0] in args.parts and part not in done]
 
 
@@ -243,19 +224,6 @@ def _measure_service(command: Sequence[str], device: str, workers: int, seconds:
     return found
 
 
-def measure_path(path: str, device: str, folder: str, limit_s: float) -> list[Data]:
-    """The paper's encoder by one path, in a process of its own: a failure of one runtime must not end the others."""
-    command = [sys.executable, "-m", "benchmarks.models.gpu_paths", path, "--device", device, "--folder", folder]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        return [{"path": path, "failure": f"no result in {limit_s:g} s"}]
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or not lines:
-        return [{"path": path, "failure": (done.stderr.splitlines() or ["no output"])[-1][:300]}]
-    return [json.loads(line) for line in lines]
-
-
 def report(record: Record) -> str:
     """Report with a table for each part."""
     data, device = record.data, record.settings["device"]
@@ -342,11 +310,12 @@ def paths(found: Sequence[Data]) -> str:
     """Milliseconds per batch of the paper's encoder."""
     rows = []
     for one in found:
-        if "failure" in one:
-            rows.append([one["path"], "", f"failed: {one['failure']}", "", ""])
-            continue
-        speed = f"{1000 * one['rows'] / one['ms']:.0f}"
-        rows.append([one["path"], str(one["rows"]), f"{one['ms']:.2f}", speed, f"{one['error']:.0e}"])
+        cells = (
+            ["", f"failed: {one['failure']}", "", ""] if "failure" in one else [f"{one['rows']}", f"{one['ms']:.2f}"]
+        )
+        if "failure" not in one:
+            cells += [f"{1000 * one['rows'] / one['ms']:.0f}", f"{one['error']:.0e}"]
+        rows.append([one["path"], *cells])
     return (
         "The paper's classifier with random weights, documents of 4,096 bytes. Error: the largest difference to "
         "float32 on the CPU, over the largest logit.\n\n"
@@ -375,16 +344,14 @@ def draw(record: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.serving.gpu",
-    title="GPU",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=tuple(name for name in PACKAGES if name != "onnxruntime"),
-    missing=lambda args: [" ".join(part) for part in parts(args, recorded(args))],
+BENCHMARK = Benchmark.of(
+    "GPU",
+    measure,
+    report,
+    draw,
+    options,
+    tuple(name for name in PACKAGES if name != "onnxruntime"),
+    lambda args: [" ".join(part) for part in parts(args, recorded(args))],
 )
 
 if __name__ == "__main__":

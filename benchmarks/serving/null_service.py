@@ -57,10 +57,7 @@ class NullBackend:
             time.sleep(self._batch_s)
         rows, length = inputs["bytes"].shape
         stretches = -(-length // 256)
-        return {
-            "logits": np.zeros((rows, 2), np.float32),
-            "contributions": np.zeros((rows, stretches, 2), np.float32),
-        }
+        return {"logits": np.zeros((rows, 2), np.float32), "contributions": np.zeros((rows, stretches, 2), np.float32)}
 
 
 def ours(port: int, batch_s: float) -> None:

@@ -8,11 +8,9 @@ memory.
 import argparse
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.lib import chart
 from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.load import closed_loop, open_loop, post, run
 from benchmarks.lib.record import Data, Record
@@ -119,27 +117,7 @@ def cells(case: Data) -> list[str]:
     ]
 
 
-def draw(record: Record, path: Path) -> None:
-    """Chart of the latency of answered requests."""
-    figure, (axis,) = chart.figure((7, 3.6))
-    for case in record.data["cases"]:
-        if latency := case["latency_ms"]:
-            axis.plot(latency, np.linspace(0, 1, len(latency)), label=f"{case['bytes']:,} bytes, {case['times']} x")
-    axis.set(xlabel="ms until the answer", ylabel="share of the answers")
-    axis.legend()
-    chart.save(figure, path)
-
-
-BENCHMARK = Benchmark(
-    program="benchmarks.serving.overload",
-    title="Overload",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=PACKAGES,
-)
+BENCHMARK = Benchmark.of("Overload", measure, report, None, options, PACKAGES)
 
 if __name__ == "__main__":
     BENCHMARK.main()

@@ -102,10 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.exit(
             1, f"no number of replicas has a p99 of {args.p99_ms:g} ms: that is too short for these documents\n"
         )
-    noun = "replica" if found.replicas == 1 else "replicas"
-    print(
-        f"{found.replicas:,} {noun}, used to {found.share:.0%} of their capacity; simulated p99 {found.p99_ms:.0f} ms"
-    )
+    replicas = f"{found.replicas:,} replica{'' if found.replicas == 1 else 's'}"
+    print(f"{replicas}, used to {found.share:.0%} of their capacity; simulated p99 {found.p99_ms:.0f} ms")
 
 
 def _positive(text: str) -> float:

@@ -1,26 +1,24 @@
-"""Measure what the simulation needs: times of batches, of the work around them, of refusals, of the client, of a start.
+"""Measure what the simulation needs: times of batches, of the work around them, of refusals, of the client.
 
 None of it is measured on the loads that the simulation is compared with. Used by `benchmarks.serving.sizing`.
 """
 
 import asyncio
-import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
+from artifact.exports import version_folder
 from artifact.loading import LoadedModel, load_export
-from artifact.manifest import version_folder
 from benchmarks.lib.load import closed_loop, open_loop, post, run
-from benchmarks.lib.processes import fields
+from benchmarks.lib.memory import in_own_process
+from benchmarks.lib.processes import cpu_s
 from benchmarks.lib.record import Data
-from benchmarks.lib.servers import ROOT, TEXT, Server, document, server, service
+from benchmarks.lib.servers import TEXT, document, server
 
 MODEL = "imdb-s3"
 ROWS = (1, 2, 4, 8, 16, 32)
@@ -36,16 +34,13 @@ SECONDS = 6.0
 """Duration of each of these measurements."""
 REFUSALS_PER_S = 800.0
 BUSY_BATCH_S = 0.05
-STARTS = 3
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 QUANTILES = 21
 
 
 def measure(server_core: int, load_core: int) -> Data:
-    """Measure all costs; times in ms, that of a start in seconds."""
+    """Measure all costs; times in ms."""
     os.sched_setaffinity(0, {server_core})
-    command = [sys.executable, "-m", "benchmarks.serving.service_times"]
-    batches = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout)
+    batches = in_own_process(batch_ms)
     os.sched_setaffinity(0, {load_core})
     front_end, client_ms = front_end_ms(server_core)
     return {
@@ -53,7 +48,6 @@ def measure(server_core: int, load_core: int) -> Data:
         "front_end_ms": front_end,
         "client_ms": client_ms,
         "refusal_ms": refusal_ms(server_core, front_end["256"]),
-        "start_s": start_s(server_core),
     }
 
 
@@ -92,10 +86,10 @@ def front_end_ms(core: int) -> tuple[dict[str, float], float]:
         for length in LENGTHS:
             requests = [post(f"{target.url}/v1/classify", document(length), TEXT)]
             run(open_loop(target.url, requests, rate=RATE, seconds=1))
-            before, client = processor_s(target), time.process_time()
+            before, client = cpu_s(target.process.pid), time.process_time()
             outcome = run(open_loop(target.url, requests, rate=RATE, seconds=SECONDS))
             count = len(outcome.status)
-            found[str(length)] = round(1e3 * (processor_s(target) - before) / count, 4)
+            found[str(length)] = round(1e3 * (cpu_s(target.process.pid) - before) / count, 4)
             clients.append(1e3 * (time.process_time() - client) / count)
     return found, round(statistics.mean(clients), 4)
 
@@ -114,40 +108,6 @@ def refusal_ms(core: int, front_end: float) -> float:
             return len(answered.status), int((others.status == 429).sum())
 
         run(closed_loop(target.url, waiting, connections=6, seconds=1))
-        before = processor_s(target)
+        before = cpu_s(target.process.pid)
         answers, refusals = run(both())
-        return round((1e3 * (processor_s(target) - before) - answers * front_end) / refusals, 4)
-
-
-def transport_ms(core: int) -> float:
-    """Median latency of uvicorn alone: the time that the client and the sockets take."""
-    with server(["-m", "benchmarks.serving.null_service", "--make", "asgi"], {core}) as target:
-        outcome = run(open_loop(target.url, [post(target.url, document(4096), TEXT)], rate=RATE, seconds=SECONDS / 2))
-        return round(1e3 * outcome.quantile(0.5), 4)
-
-
-def start_s(core: int) -> list[float]:
-    """Times from the start of the process to its first answer."""
-    found = []
-    for _ in range(STARTS):
-        started = time.monotonic()
-        with service("--reload-s", "0", cores={core}) as target:
-            requests = [post(f"{target.url}/v1/classify", document(256), TEXT)]
-            run(closed_loop(target.url, requests, connections=1, seconds=0.001))
-            found.append(round(time.monotonic() - started, 2))
-    return found
-
-
-def processor_s(target: Server) -> float:
-    """Processor time of a server in seconds, all of its threads."""
-    return processor_s_of(Path(f"/proc/{target.process.pid}/stat"))
-
-
-def processor_s_of(stat: Path) -> float:
-    """Processor time in seconds of the process or thread of a `stat` file in /proc."""
-    values = fields(stat)
-    return (int(values[11]) + int(values[12])) / TICKS_PER_S
-
-
-if __name__ == "__main__":
-    print(json.dumps(batch_ms()))
+        return round((1e3 * (cpu_s(target.process.pid) - before) - answers * front_end) / refusals, 4)

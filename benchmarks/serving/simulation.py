@@ -7,7 +7,7 @@
 
 The batcher, its queue, its admission and its deadlines are those of the service (`service.batching`). They run on an
 event loop whose clock is that of SimPy. Simulated are the processor, the time of each batch and of the work before and
-after it, the balancer and autoscaling. A replica has one core, shared by the threads of its event loop and its slots.
+after it, and the balancer. A replica has one core, shared by the threads of its event loop and its slots.
 """
 
 import asyncio
@@ -57,8 +57,6 @@ class Costs:
     """Processor time of a request without inference, by document bytes."""
     refusal: float
     """Processor time of a request that is refused from its headers."""
-    start: float
-    """Time from the start of a process to its first answer."""
 
     @classmethod
     def from_data(cls, data: Data) -> "Costs":
@@ -68,7 +66,6 @@ class Costs:
             tuple(data["spread"]),
             {int(length): ms / 1e3 for length, ms in data["front_end_ms"].items()},
             data["refusal_ms"] / 1e3,
-            max(data["start_s"]),
         )
 
     @property
@@ -113,37 +110,13 @@ def row_lengths(length: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Autoscaling:
-    """Rules of the Helm chart: CPU utilisation, and with KEDA the age of the oldest queued row."""
-
-    max_replicas: int
-    target_utilisation: float = 0.7
-    target_queue_s: float = 1.0
-    """Target of the age of the oldest queued row, averaged over `window_s`; the highest of all replicas counts."""
-    poll_s: float = 15.0
-    """Interval of the decisions. Utilisation is the mean of the last interval."""
-    window_s: float = 60.0
-    tolerance: float = 0.1
-    """Deviation of utilisation or age from its target, as a share, that changes nothing."""
-    delay_s: float = 20.0
-    """Time from a decision until new replicas answer: schedule the pod, start the process, pass the readiness probe."""
-    stabilization_s: float = 300.0
-    """Replicas are removed if all decisions of this time agree."""
-
-
-@dataclass(frozen=True)
 class Pool:
     """Replicas and what is in front of them."""
 
     replicas: int
     balancer: Balancer = "least"
     deadline_s: float = 30.0
-    client_s: float = 0.0
-    """Processor time of the client per request, on the core of the replica; for a load generator that shares it."""
-    transport_s: float = 0.0
-    """Time per request outside of the replica that takes no time of its core: client and network."""
     limits: Limits = LIMITS
-    autoscaling: Autoscaling | None = None
 
 
 @dataclass(frozen=True)
@@ -156,15 +129,11 @@ class Result:
     """Time at which each request was answered, refused or late, in seconds."""
     status: NDArray[np.int64]
     """ANSWERED, REFUSED or LATE."""
-    replicas: list[tuple[float, int]]
-    """Times in seconds and numbers of replicas, from each time on."""
-    utilisation: float
-    """Share of the cores' time that was used from the first to the last arrival, without autoscaling."""
 
     def after(self, seconds: float) -> "Result":
         """The requests that arrived at or after a time."""
         kept = self.arrived >= seconds
-        return Result(self.arrived[kept], self.ended[kept], self.status[kept], self.replicas, self.utilisation)
+        return Result(self.arrived[kept], self.ended[kept], self.status[kept])
 
     @property
     def latencies(self) -> NDArray[np.float64]:
@@ -187,10 +156,6 @@ class Result:
         every = np.where(self.status == ANSWERED, self.ended - self.arrived, math.inf)
         return float(np.quantile(every, q, method="higher"))
 
-    def throughput(self, start: float, end: float) -> float:
-        """Answers per second between two times."""
-        return float(((self.status == ANSWERED) & (self.ended >= start) & (self.ended < end)).sum() / (end - start))
-
 
 class Core:
     """A processor core that its runnable threads share equally."""
@@ -204,8 +169,6 @@ class Core:
         self._at = 0.0
         self._number = 0
         self._timer = 0
-        self.busy_s = 0.0
-        """Time with at least one job."""
 
     def run(self, seconds: float, done: Callable[[], None]) -> None:
         """Add a job of `seconds` of work; `done` is called when it has had them."""
@@ -214,16 +177,9 @@ class Core:
         heapq.heappush(self._jobs, (self._progress + seconds, self._number, done))
         self._schedule()
 
-    def utilised_s(self) -> float:
-        """Time with at least one job until now, in seconds."""
-        self._advance()
-        return self.busy_s
-
     def _advance(self) -> None:
         if self._jobs:
-            elapsed = self._env.now - self._at
-            self._progress += elapsed / len(self._jobs)
-            self.busy_s += elapsed
+            self._progress += (self._env.now - self._at) / len(self._jobs)
         self._at = self._env.now
 
     def _schedule(self) -> None:
@@ -424,10 +380,7 @@ class Replica:
     def receive(self, request: _Request) -> None:
         """Take a request: headers first, the rest after everything that has arrived before."""
         self.open += 1
-        if self._pool.client_s:
-            self.core.run(self._pool.client_s, lambda: self.work(self._costs.refusal, lambda: self._head(request)))
-        else:
-            self.work(self._costs.refusal, lambda: self._head(request))
+        self.work(self._costs.refusal, lambda: self._head(request))
 
     def _next_task(self) -> None:
         if not self._tasks:
@@ -506,16 +459,12 @@ class Simulation:
 
     def __init__(self, costs: Costs, pool: Pool, seed: int = 0) -> None:
         self._env = simpy.Environment()
-        self._loop = SimulatedLoop(self._env)
-        self._costs = costs
         self._pool = pool
         self._random = np.random.default_rng(seed)
-        self._metrics = Metrics()
-        self._replicas = [self._replica() for _ in range(pool.replicas)]
+        loop, metrics = SimulatedLoop(self._env), Metrics()
+        self._replicas = [Replica(self._env, loop, costs, pool, self._random, metrics) for _ in range(pool.replicas)]
         self._heap: list[tuple[int, float, int]] = [(0, self._random.random(), i) for i in range(pool.replicas)]
         heapq.heapify(self._heap)
-        self._in_use = pool.replicas
-        self._history = [(0.0, pool.replicas)]
         self._arrived: list[float] = []
         self._ended: list[float] = []
         self._status: list[int] = []
@@ -535,28 +484,10 @@ class Simulation:
         self._left = len(times)
         if self._left:
             self._env.process(self._arrivals([float(at) for at in times], [int(length) for length in lengths]))
-            if self._pool.autoscaling is not None:
-                self._env.process(self._autoscale(self._pool.autoscaling))
             self._env.run(until=self._finished)
-        return self._result()
-
-    def run_closed(self, connections: int, length: int, seconds: float) -> Result:
-        """Simulate a closed loop: each connection sends its next request when it has a response."""
-
-        def ask() -> None:
-            if self._env.now < seconds:
-                self._left += 1
-                self._send(length, then=lambda _: ask())
-
-        self._left = 1  # until the end of the load
-        for _ in range(connections):
-            ask()
-        self._env.timeout(seconds).callbacks.append(lambda _: self._count_down())
-        self._env.run(until=self._finished)
-        return self._result()
-
-    def _replica(self) -> Replica:
-        return Replica(self._env, self._loop, self._costs, self._pool, self._random, self._metrics)
+        return Result(
+            np.array(self._arrived, np.float64), np.array(self._ended, np.float64), np.array(self._status, np.int64)
+        )
 
     def _arrivals(self, times: list[float], lengths: list[int]) -> Generator[simpy.Event, None, None]:
         for at, length in zip(times, lengths, strict=True):
@@ -564,7 +495,7 @@ class Simulation:
                 yield self._env.timeout(at - self._env.now)
             self._send(length)
 
-    def _send(self, length: int, then: Callable[[int], None] | None = None) -> None:
+    def _send(self, length: int) -> None:
         """Send a request to the replica that the balancer chooses."""
         index = len(self._arrived)
         self._arrived.append(self._env.now)
@@ -573,88 +504,27 @@ class Simulation:
         chosen = self._choose()
 
         def done(request: int, status: int) -> None:
-            self._ended[request] = self._env.now + self._pool.transport_s
+            self._ended[request] = self._env.now
             self._status[request] = status
-            if self._pool.balancer == "least":
-                self._push(chosen)
-            if then is not None:
-                then(request)
-            self._count_down()
+            self._push(chosen)
+            self._left -= 1
+            if not self._left:
+                self._finished.succeed()
 
         self._replicas[chosen].receive(_Request(index, length, done))
-        if self._pool.balancer == "least":
-            self._push(chosen)
-
-    def _count_down(self) -> None:
-        self._left -= 1
-        if not self._left:
-            self._finished.succeed()
+        self._push(chosen)
 
     def _push(self, index: int) -> None:
         """Enter the open requests of a replica; earlier entries of it are outdated."""
+        if self._pool.balancer == "random":
+            return
         heapq.heappush(self._heap, (self._replicas[index].open, self._random.random(), index))
 
     def _choose(self) -> int:
         """Index of the replica for the next request. Ties are broken at random."""
         if self._pool.balancer == "random":
-            return int(self._random.integers(self._in_use))
+            return int(self._random.integers(len(self._replicas)))
         while True:
             count, _, index = heapq.heappop(self._heap)
-            if index < self._in_use and count == self._replicas[index].open:
+            if count == self._replicas[index].open:
                 return index
-
-    def _autoscale(self, rules: Autoscaling) -> Generator[simpy.Event, None, None]:
-        """Change the number of replicas as a HorizontalPodAutoscaler does."""
-        ages, decisions = deque[float](maxlen=round(rules.window_s)), deque[int]()
-        decisions = deque(maxlen=max(1, round(rules.stabilization_s / rules.poll_s)))
-        ordered, used = self._in_use, [replica.core.utilised_s() for replica in self._replicas]
-        while True:
-            for _ in range(round(rules.poll_s)):
-                yield self._env.timeout(1.0)
-                ages.append(max(replica.batcher.oldest_age_s() for replica in self._replicas[: self._in_use]))
-            now = [replica.core.utilised_s() for replica in self._replicas]
-            spent = [after - before for after, before in zip(now, [*used, *[0.0] * len(now)], strict=False)]
-            used = now
-            utilisation = sum(spent[: self._in_use]) / self._in_use / rules.poll_s
-            wanted = max(
-                _wanted(self._in_use, utilisation / rules.target_utilisation, rules.tolerance),
-                _wanted(self._in_use, sum(ages) / len(ages) / rules.target_queue_s, rules.tolerance),
-            )
-            decisions.append(max(self._pool.replicas, min(rules.max_replicas, wanted)))
-            if decisions[-1] > ordered:
-                ordered = decisions[-1]
-                self._env.process(self._start(ordered, rules.delay_s))
-            elif len(decisions) == decisions.maxlen and max(decisions) < self._in_use == ordered:
-                ordered = max(decisions)
-                self._use(ordered)
-
-    def _start(self, replicas: int, delay_s: float) -> Generator[simpy.Event, None, None]:
-        """Add replicas after a delay."""
-        yield self._env.timeout(delay_s)
-        if replicas > self._in_use:
-            self._use(replicas)
-
-    def _use(self, replicas: int) -> None:
-        """Send requests to the first `replicas` replicas from now on; the others finish theirs."""
-        while len(self._replicas) < replicas:
-            self._replicas.append(self._replica())
-        before, self._in_use = self._in_use, replicas
-        for index in range(before, replicas):
-            self._push(index)
-        self._history.append((self._env.now, replicas))
-
-    def _result(self) -> Result:
-        span = (self._arrived[-1] - self._arrived[0]) if len(self._arrived) > 1 else 0.0
-        busy = sum(replica.core.utilised_s() for replica in self._replicas)
-        return Result(
-            np.array(self._arrived, np.float64),
-            np.array(self._ended, np.float64),
-            np.array(self._status, np.int64),
-            self._history,
-            busy / len(self._replicas) / span if span else 0.0,
-        )
-
-
-def _wanted(replicas: int, ratio: float, tolerance: float) -> int:
-    """Replicas that bring a quantity to its target, of which it is `ratio` times now."""
-    return replicas if abs(ratio - 1) <= tolerance else max(1, math.ceil(replicas * ratio))

@@ -1,9 +1,9 @@
 """`python -m benchmarks.serving.sizing`: how many replicas a load needs, by simulation.
 
-Measures the times that the simulation needs on one core (part `costs`), compares the simulation with one and two real
-processes under the same loads (`validation`), and simulates pools of up to 1,000 replicas (`pools`) and changes of
-their number (`autoscaling`). Parts that are not measured keep their results. `benchmarks.serving.replicas` answers for
-other loads.
+Measures the times that the simulation needs on one core (part `costs`), and simulates pools of up to 1,000 replicas
+(`pools`). Parts that are not measured keep their results. So do two studies whose programs are at revision
+bd3cb798771e: the comparison with real processes (`validation`) and changes of the number of replicas (`autoscaling`).
+`benchmarks.serving.replicas` answers for other loads.
 """
 
 import argparse
@@ -25,14 +25,13 @@ from benchmarks.lib.benchmark import Benchmark
 from benchmarks.lib.record import Data, Record
 from benchmarks.lib.servers import PACKAGES
 from benchmarks.lib.table import table
-from benchmarks.serving import service_times, validation
+from benchmarks.serving import service_times
 from benchmarks.serving.arrivals import Bursts, Kind, bursty, mixed_lengths
-from benchmarks.serving.simulation import Autoscaling, Balancer, Costs, Pool, Result, Simulation
+from benchmarks.serving.simulation import Balancer, Costs, Pool, Result, Simulation
 
-PARTS = ("costs", "validation", "pools", "autoscaling")
+PARTS = ("costs", "pools")
 LENGTHS: tuple[int | None, ...] = (1024, 4096, 16384, 65536, None)
 """Document bytes of the simulated loads; None is a mix like film reviews."""
-VALIDATED = [4096, 16384]
 SHARES = (0.4, 0.6, 0.8, 0.9)
 """Rates of the simulated loads, as shares of the replicas' capacity."""
 OVERLOADS = (1.2,)
@@ -49,12 +48,8 @@ WARM_UP = 0.2
 """Share of the requests, from the first, that does not count."""
 FIGURES = {"answers_per_s": ".0f", "p50_ms": ".1f", "p99_ms": ".1f"}
 """Compared figures and their formats."""
-WITHIN = 0.15
-"""Deviation of the simulation from a real run that was the goal."""
 SMALL = 10
 """Below this number of replicas, the balancer is taken to choose at random: fewer replicas balance less."""
-STEP_LENGTH, STEP_REPLICAS, STEP_SHARE, STEP_TIMES, STEP_S, STEP_END_S = 65536, 2, 0.5, 4, 60.0, 300.0
-DELAYS_S = (5.0, 20.0, 60.0)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -72,19 +67,11 @@ def measure(args: argparse.Namespace) -> Iterator[Data]:
         data = {**data, "costs": service_times.measure(cores[0], cores[-1])}
         os.sched_setaffinity(0, cores)
         yield data
-    if "validation" in args.parts:
-        rows: list[Data] = []
-        for row in validation.compare(data["costs"], VALIDATED, cores[0], cores[-1]):
-            rows.append(row)
-            yield {**data, "validation": rows}
-        data = {**data, "validation": rows}
-    with ProcessPoolExecutor(cpu_count(), get_context("spawn")) as executor:
-        if "pools" in args.parts:
+    if "pools" in args.parts:
+        with ProcessPoolExecutor(cpu_count(), get_context("spawn")) as executor:
             for pools in simulate_pools(executor, data["costs"], args.requests, args.pool_requests):
-                yield {**data, **pools}
                 data = {**data, **pools}
-        if "autoscaling" in args.parts:
-            yield {**data, "autoscaling": simulate_steps(executor, data["costs"])}
+                yield data
 
 
 def simulate_pools(executor: Executor, costs: Data, requests: int, pool_requests: int) -> Iterator[Data]:
@@ -153,37 +140,6 @@ def simulate(
 def capacity(costs: Costs, length: int | None) -> float:
     """Documents per second of one core."""
     return costs.capacity([length] if length else mixed_lengths(2000, np.random.default_rng(0)).tolist())
-
-
-def simulate_steps(executor: Executor, costs: Data) -> list[Data]:
-    """What happens when the rate is suddenly higher, by the delay of new replicas."""
-    return list(executor.map(partial(simulate_step, costs), DELAYS_S))
-
-
-def simulate_step(costs: Data, delay_s: float) -> Data:
-    """Simulate a step of the rate with several seeds."""
-    found: Data = {"delay_s": delay_s, "p99_ms": [], "refused": [], "replicas": [], "settled_s": []}
-    measured = Costs.from_data(costs)
-    for seed in range(SEEDS):
-        rate = STEP_SHARE * STEP_REPLICAS * capacity(measured, STEP_LENGTH)
-        generator = np.random.default_rng([seed, 2])
-        before = np.sort(generator.uniform(0, STEP_S, generator.poisson(rate * STEP_S)))
-        duration = STEP_END_S - STEP_S
-        after = np.sort(generator.uniform(STEP_S, STEP_END_S, generator.poisson(STEP_TIMES * rate * duration)))
-        times = np.concatenate([before, after])
-        pool = Pool(STEP_REPLICAS, autoscaling=Autoscaling(max_replicas=100, delay_s=delay_s))
-        result = Simulation(measured, pool, seed).run(times, [STEP_LENGTH] * len(times)).after(STEP_S)
-        found["p99_ms"].append(round(1e3 * result.quantile(0.99), 1))
-        found["refused"].append(round(result.refused, 4))
-        found["replicas"].append(result.replicas[-1][1])
-        found["settled_s"].append(round(settled_s(result) - STEP_S, 1))
-    return found
-
-
-def settled_s(result: Result, limit_s: float = 1.0) -> float:
-    """Time of the last arrival that was refused, late or answered after more than `limit_s`."""
-    slow = (result.status != 200) | (result.ended - result.arrived > limit_s)
-    return float(result.arrived[slow].max()) if slow.any() else float(result.arrived[0])
 
 
 def sustained(loads: Sequence[Data], target_ms: float) -> float:
@@ -316,14 +272,11 @@ def _autoscaling(data: Data) -> list[str]:
          (("p99_ms", ".0f"), ("settled_s", ".0f"), ("replicas", ".0f"))), _share(case["refused"])]
         for case in data["autoscaling"]
     ]  # fmt: skip
-    rules = Autoscaling(max_replicas=100)
     return [
         "## Autoscaling",
         "",
-        f"{size(STEP_LENGTH)}. {STEP_REPLICAS} replicas at {STEP_SHARE:.0%} of their capacity; then the rate is "
-        f"{STEP_TIMES} times as high, for {STEP_END_S - STEP_S:g} s. Rules of the Helm chart with KEDA: "
-        f"{rules.target_utilisation:.0%} CPU, {rules.target_queue_s:g} s in the queue, a decision every "
-        f"{rules.poll_s:g} s. Delay: from a decision until new replicas "
+        "64 KB. 2 replicas at 50% of their capacity; then the rate is 4 times as high, for 240 s. Rules of the Helm "
+        "chart with KEDA: 70% CPU, 1 s in the queue, a decision every 15 s. Delay: from a decision until new replicas "
         "answer. Settled: time from the step until every request is answered within 1 s.",
         "",
         table(["delay, s", "p99 after the step, ms", "settled, s", "replicas at the end", "refused"], rows),
@@ -345,14 +298,12 @@ def _validation(data: Data) -> list[str]:
     return [
         "## Validation",
         "",
-        f"The same loads on real servers and simulated, with the same arrival times and a deadline of "
-        f"{validation.DEADLINE_S:g} s. One process has a core, the load another. Two processes have a core each and "
-        "share it with a load of their own, whose processor time is simulated, too. The closed loop has "
-        f"{validation.CONNECTIONS} connections per process; capacity is its simulated throughput. Medians of "
-        f"{validation.ROUNDS} rounds with other arrival times; off is the median of the rounds' deviations. The "
-        "batches of each process are timed before its loads, with 1 and with "
-        f"{validation.CONNECTIONS} connections, and its simulated times are multiplied by the ratio to those below. "
-        f"Goal: {WITHIN:.0%}.",
+        "The same loads on real servers and simulated, with the same arrival times and a deadline of 1 s. One process "
+        "has a core, the load another. Two processes have a core each and share it with a load of their own, whose "
+        "processor time is simulated, too. The closed loop has 32 connections per process; capacity is its simulated "
+        "throughput. Medians of 3 rounds with other arrival times; off is the median of the rounds' deviations. The "
+        "batches of each process are timed before its loads, with 1 and with 32 connections, and its simulated times "
+        "are multiplied by the ratio to those below. Goal: 15%.",
         "",
         table(columns, rows, left=3),
     ]
@@ -384,8 +335,8 @@ def _costs(data: Data) -> list[str]:
         "",
         table(["bucket", *map(str, sizes)], rows),
         f"Processor time of a request besides: {front_end}; of a refusal: {costs['refusal_ms']:.2f} ms; of the client: "
-        f"{costs['client_ms']:.2f} ms. Start of a "
-        f"process: {statistics.mean(costs['start_s']):.1f} s.",
+        f"{costs['client_ms']:.2f} ms."
+        + (f" Start of a process: {statistics.mean(costs['start_s']):.1f} s." if "start_s" in costs else ""),
     ]
 
 
@@ -424,16 +375,7 @@ def draw(record_: Record, path: Path) -> None:
     chart.save(figure, path)
 
 
-BENCHMARK = Benchmark(
-    program="benchmarks.serving.sizing",
-    title="Number of replicas",
-    description=__doc__,
-    options=options,
-    measure=measure,
-    report=report,
-    chart=draw,
-    packages=(*PACKAGES, "simpy"),
-)
+BENCHMARK = Benchmark.of("Number of replicas", measure, report, draw, options, (*PACKAGES, "simpy"))
 
 if __name__ == "__main__":
     BENCHMARK.main()

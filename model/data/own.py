@@ -91,7 +91,7 @@ class DataFiles:
     """File or folder of user data, instead of a data set."""
     validation: Path | None = None
     test: Path | None = None
-    """DataFiles of user data besides `data`; None if a split is taken from it."""
+    """Files of user data besides `data`; None if a split is taken from it."""
     unlabelled: Path | None = None
     """File or folder of unlabelled documents of the user."""
 

@@ -16,19 +16,9 @@ from pydantic import ValidationError
 
 from artifact.backends.base import Device, output_error
 from artifact.defaults import add_default
-from artifact.manifest import (
-    MANIFEST,
-    MAX_TOLERANCE,
-    SCHEMA_VERSION,
-    ArrayFile,
-    ClassifierManifest,
-    Float16,
-    Graph,
-    Manifest,
-    is_version,
-    parse_manifest,
-    sha256_of,
-)
+from artifact.exports import is_version, parse_manifest, sha256_of
+from artifact.manifest import MANIFEST, MAX_TOLERANCE, SCHEMA_VERSION, ArrayFile, ExportManifest, Float16, Graph
+from artifact.tasks.classification import ClassifierManifest
 from model.config.schema import explain
 from model.data.own import DataFiles
 from model.errors import ExportMismatch, UserError, writing
@@ -51,7 +41,7 @@ class Exported:
     """A new version."""
 
     folder: Path
-    manifest: Manifest
+    manifest: ExportManifest
     notes: tuple[str, ...]
     """Notes about the measurement."""
     warning: str
@@ -175,7 +165,7 @@ def _in_float16(best: Trained, graphs: Sequence[ExportGraph]) -> ExportGraph:
     return source
 
 
-def _publish(partial: Path, manifest: Manifest, versions: Path) -> Path:
+def _publish(partial: Path, manifest: ExportManifest, versions: Path) -> Path:
     """Rename the folder to the version of its manifest, or to the next one that no concurrent export has taken."""
     while True:
         (partial / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")
@@ -198,7 +188,7 @@ def _manifest(
     float16: Float16 | None,
     measured: Measurement,
     folder: Path,
-) -> Manifest:
+) -> ExportManifest:
     """Write the archives of the measurement and create the manifest. Raises: UserError naming the key at fault."""
     progress, task = best.progress, best.task
     archives = dict[str, Any]()

@@ -18,7 +18,8 @@ from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend, output_error
 from artifact.backends.onnx import OnnxBackend
 from artifact.backends.torchscript import SHARED, SHARED_TENSORS
-from artifact.manifest import FixedShapes, Format, Graph, ModelFile, Precision, TensorSpec, sha256_of
+from artifact.exports import sha256_of
+from artifact.manifest import FixedShapes, Format, Graph, ModelFile, Precision, TensorSpec
 from model.errors import ExportMismatch
 from model.export.operators import check_operators, check_script
 from model.export.weights import share_constants, share_weights

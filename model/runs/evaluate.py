@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from artifact.backends.base import Device
-from artifact.manifest import Precision, Result, read_manifest, version_folder
+from artifact.exports import read_manifest, version_folder
+from artifact.manifest import Precision, Result
 from model.config.data import OWN
 from model.data.own import DataFiles
 from model.data.own_recipe import name_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from artifact.manifest import Manifest
+from artifact.manifest import ExportManifest
 from model.config.data import OWN
 from model.config.stored import from_stored
 from model.data.own import DataFiles
@@ -135,7 +135,7 @@ def _check_files(name: str, files: DataFiles) -> None:
             raise UserError(f"{name} was trained on {path}, which does not exist; give its new place with {option}")
 
 
-def prepare_export(manifest: Manifest, folder: Path, files: DataFiles) -> Evaluable:
+def prepare_export(manifest: ExportManifest, folder: Path, files: DataFiles) -> Evaluable:
     """The task of an export and the data on which it is evaluated.
 
     Raises: UserError if its test split is not a part of `files.data`, the file that it was trained on; or if it was
@@ -159,6 +159,6 @@ def prepare_export(manifest: Manifest, folder: Path, files: DataFiles) -> Evalua
     return Evaluable(task=task, data=task.load(source), files=files)
 
 
-def task_of_export(manifest: Manifest, folder: Path) -> TrainingTask[Any, Any, Any]:
+def task_of_export(manifest: ExportManifest, folder: Path) -> TrainingTask[Any, Any, Any]:
     """Create the task of an export, with the facts and the calibration stored in it."""
     return task_of(from_stored(manifest.training.recipe)).of_export(manifest, folder)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from torch import nn
 
-from artifact.manifest import Manifest, Result
+from artifact.manifest import ExportManifest, Result
 from model.config.run import RunConfig
 from model.data.own import DataFiles
 from model.errors import UserError
@@ -162,7 +162,7 @@ class TrainingTask(ABC, Generic[R, S, D]):
         return Finished(model, final, graphs, graphs if final is None else self.graphs(final), keys)
 
     @abstractmethod
-    def of_export(self, manifest: Manifest, folder: Path) -> Self:
+    def of_export(self, manifest: ExportManifest, folder: Path) -> Self:
         """The task with the facts and the calibration stored in an export."""
 
     @abstractmethod

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from artifact.documents import pad_rows
 from artifact.encodings import RAW
-from artifact.manifest import ClassifierManifest, Manifest, Result
+from artifact.manifest import ExportManifest, Result
+from artifact.tasks.classification import ClassifierManifest
 from model.config.data import DocumentsConfig
 from model.config.run import ClassificationRun
 from model.data.documents import (
@@ -224,7 +225,7 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         del golden
         return {"labels": self.facts["labels"], "max_length": self.length, "window_overlap": self.overlap}
 
-    def of_export(self, manifest: Manifest, folder: Path) -> Self:
+    def of_export(self, manifest: ExportManifest, folder: Path) -> Self:
         del folder
         assert isinstance(manifest, ClassifierManifest)
         return self.knowing(labels=list(manifest.labels))

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from artifact.arrays import Doubles, Floats
-from artifact.manifest import CalibrationSource, ForecasterManifest, Manifest, Result
+from artifact.manifest import ExportManifest, Result
 from artifact.series import Calibration, calibrate
+from artifact.tasks.forecasting import CalibrationSource, ForecasterManifest
 from model.config.data import SeriesName
 from model.config.run import ForecastingRun
 from model.data.own import DataFiles
@@ -257,7 +258,7 @@ class ForecastingTask(TrainingTask[ForecastingRun, OwnSeries | Path, ForecastDat
             "min_observations": max(2, model.context_length // 4),
         }
 
-    def of_export(self, manifest: Manifest, folder: Path) -> Self:
+    def of_export(self, manifest: ExportManifest, folder: Path) -> Self:
         assert isinstance(manifest, ForecasterManifest)
         with np.load(folder / manifest.calibration.path, allow_pickle=False) as arrays:
             shipped = Calibration(arrays["levels"], arrays["errors"], manifest.calibration_examples)

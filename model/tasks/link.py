@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from artifact import documents
-from artifact.manifest import ReliabilityBin
+from artifact.tasks.classification import ReliabilityBin
 
 Outputs = NDArray[np.float32] | NDArray[np.float64]
 Targets = NDArray[Any]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from artifact.documents import pad_rows, pool
-from artifact.manifest import Manifest, Result
+from artifact.manifest import ExportManifest, Result
 from model.config.run import MatchingRun
 from model.data.own import DataFiles, OwnTexts, read_own
 from model.data.pairs import Pairs, columns_of, data_terms, load_pairs, load_test_pairs
@@ -195,7 +195,7 @@ class MatchingTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
             "window_overlap": self.overlap,
         }
 
-    def of_export(self, manifest: Manifest, folder: Path) -> Self:
+    def of_export(self, manifest: ExportManifest, folder: Path) -> Self:
         del manifest, folder
         return self
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import matplotlib
 
-from artifact.manifest import ReliabilityBin
+from artifact.tasks.classification import ReliabilityBin
 
 matplotlib.use("Agg")
 from matplotlib import pyplot  # after the choice of the backend

@@ -44,7 +44,7 @@ from service.metrics import ModelMetrics
 
 log = logging.getLogger(__name__)
 
-Run = Callable[[Sequence[bytes], int], Floats]
+RunRows = Callable[[Sequence[bytes], int], Floats]
 """Rows and their bucket -> outputs (rows, ...). Called by several threads of the executor concurrently."""
 
 BULK_ROWS = 32
@@ -84,7 +84,7 @@ class Batcher:
 
     def __init__(
         self,
-        run: Run,
+        run: RunRows,
         buckets: Sequence[int],
         limits: Limits,
         foreground: Executor,

@@ -18,12 +18,10 @@ from starlette.responses import Response
 
 from artifact.arrays import Doubles
 from artifact.errors import InvalidInput
-from artifact.forecasting import Forecast, check_channels, check_levels, choose_horizon
 from artifact.series import Tails, continue_timestamps, parse_frequency, parse_start
-from service.engine.served import ServedForecaster
+from artifact.tasks.forecasting import Forecast, Forecasting
 from service.errors import rename_places
 from service.offload import ITEM_NUMBERS, offload
-from service.tasks.forecasting import forecast
 from service.wire.dependencies import Context, CurrentRuntime
 from service.wire.errors import Dialect, Failure
 from service.wire.inference import model_fields, record, run
@@ -85,7 +83,7 @@ class KServeRequest(_Part):
     options: KServeOptions
 
 
-Values = list[float] | list[list[float]]
+ForecastValues = list[float] | list[list[float]]
 
 
 class KServeContent(BaseModel):
@@ -93,10 +91,10 @@ class KServeContent(BaseModel):
 
     type: Literal["time_series_forecast"]
     name: str
-    mean_forecast: Values
+    mean_forecast: ForecastValues
     frequency: str
     start_timestamp: str | None
-    quantiles: dict[str, Values] | None = None
+    quantiles: dict[str, ForecastValues] | None = None
 
 
 class KServeOutput(BaseModel):
@@ -155,7 +153,7 @@ router = DIALECT.router("KServe time series")
 )
 async def get_models(runtime: CurrentRuntime) -> Response:
     """List the names of the forecasters."""
-    names = [name for name, model in runtime.models.items() if isinstance(model, ServedForecaster)]
+    names = dict.fromkeys(model.manifest.name for model in runtime.models.of_task(Forecasting.name))
     return json_response({"models": [{"name": name} for name in names]})
 
 
@@ -180,28 +178,26 @@ async def post_forecast(context: Context) -> Response:
     parsed = await read_json(context, parse)
     asked = parsed.request
     context.body.hold(sum(series.values.nbytes for series in parsed.series))
-    model = context.runtime.models.forecaster(asked.model)
+    model = context.runtime.models.choose(Forecasting, asked.model)
     with _within("options"):
-        choose_horizon(model.manifest, asked.options.horizon)
-        check_levels(model.calibration, asked.options.quantiles)
+        model.task.choose_horizon(asked.options.horizon)
+        model.task.check_levels(asked.options.quantiles)
     steps = len(asked.inputs) * asked.options.horizon * (1 + len(asked.options.quantiles))
-    count = steps * len(model.manifest.channels)
+    count = steps * len(model.task.manifest.channels)
     reserve_numbers(context, count, "send fewer series, or ask for a shorter horizon or fewer quantiles")
     starts = []
     for number, (given, series) in enumerate(zip(asked.inputs, parsed.series, strict=True)):
         with _within(f"inputs.{number}"):
-            check_channels(model.manifest, None, len(series.lengths))
-            starts.append(_first_timestamp(model, given, int(series.lengths[0])))
+            model.task.check_channels(None, len(series.lengths))
+            starts.append(_first_timestamp(model.task, given, int(series.lengths[0])))
     options = asked.options
-    work = forecast(
-        model,
+    computation = model.task.forecast(
         parsed.series,
         horizon=options.horizon,
         levels=options.quantiles,
-        deadline=context.deadline,
         rename=lambda number, place: f"inputs.{number}.{place}",
     )
-    answers, timing = await run(context, model, work)
+    answers, timing = await run(context, model, computation, len(parsed.series))
     outputs = await offload(count // ITEM_NUMBERS, _outputs, parsed, answers, starts)
     content = {
         "id": uuid.uuid4().hex,
@@ -306,13 +302,13 @@ def _as_sent(values: Doubles, given: KServeInput, *, is_flat: bool) -> list[list
     return sent
 
 
-def _first_timestamp(model: ServedForecaster, given: KServeInput, length: int) -> str | None:
+def _first_timestamp(task: Forecasting, given: KServeInput, length: int) -> str | None:
     """Timestamp of the first forecast step; None if the series has no start.
 
     Raises: InvalidInput if the frequency is invalid or is not the model's.
     """
     step = parse_frequency(STEPS.get(given.frequency, given.frequency))
-    model.manifest.check_step(step)
+    task.manifest.check_step(step)
     if given.start_timestamp is None:
         return None
     return continue_timestamps(parse_start(given.start_timestamp), step, length, 1)[0]

@@ -11,21 +11,19 @@ A document is a string, or `{"b64": string}` for any bytes. Options have their d
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Tag
 from starlette.responses import Response
 
-from artifact.classification import Options
-from artifact.forecasting import check_channels
 from artifact.series import Tails
-from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher
+from artifact.tasks.classification import Classification, ResultOptions
+from artifact.tasks.forecasting import Forecast, Forecasting
+from artifact.tasks.matching import Matching
+from service.engine.served import ServedModel
 from service.errors import rename_places
 from service.offload import ITEM_NUMBERS, count_items
-from service.tasks.classification import classify
-from service.tasks.forecasting import forecast
-from service.tasks.matching import score
 from service.wire.context import RequestContext
 from service.wire.dependencies import Context, NamedModel
 from service.wire.errors import Dialect, Failure
@@ -64,7 +62,7 @@ def _kind(value: object) -> str | None:
     return "string" if isinstance(value, str) else None
 
 
-Document = Annotated[
+InstanceDocument = Annotated[
     Annotated[str, Tag("string")] | Annotated[EncodedDocument, Tag("b64")],
     Discriminator(
         lambda value: None if (kind := _kind(value)) == "text" else kind,
@@ -77,7 +75,7 @@ Document = Annotated[
 class TextInstance(_Instance):
     """A document to classify, as an object."""
 
-    text: Document
+    text: InstanceDocument
 
 
 ClassifierInstance = Annotated[
@@ -93,8 +91,8 @@ ClassifierInstance = Annotated[
 class MatcherInstance(_Instance):
     """A pair of documents."""
 
-    a: Document
-    b: Document
+    a: InstanceDocument
+    b: InstanceDocument
 
 
 class ForecasterInstance(_Instance):
@@ -164,12 +162,7 @@ router = DIALECT.router("KServe v1")
 async def post_instances(context: Context, model: NamedModel) -> Response:
     """Run a model on instances."""
     check_content_encoding(context)  # no check of the media type: some clients send none
-    if isinstance(model, ServedClassifier):
-        return await _classify(context, model)
-    if isinstance(model, ServedMatcher):
-        return await _score(context, model)
-    assert isinstance(model, ServedForecaster)
-    return await _forecast(context, model)
+    return await PREDICT[model.task.name](context, model)
 
 
 async def _read(context: RequestContext, parse: Callable[[int, bytes], T]) -> T:
@@ -178,24 +171,21 @@ async def _read(context: RequestContext, parse: Callable[[int, bytes], T]) -> T:
     return await parse_body(context, limited, await read_body(context))
 
 
-async def _classify(context: RequestContext, model: ServedClassifier) -> Response:
+async def _classify(context: RequestContext, model: ServedModel[Classification]) -> Response:
     """Classify documents."""
     sent = await _read(context, _parse_documents)
-    settings = context.runtime.settings
+    settings, options = context.runtime.settings, ResultOptions()
     documents = [read_document(settings, f"instances.{number}", document) for number, document in enumerate(sent)]
-    work = classify(model, documents, on_overflow="windows", deadline=context.deadline)
-    labels, options = model.manifest.labels, Options()
-    with rename_places(lambda place: place.replace("inputs", "instances", 1)):
-        return await respond(
-            context,
-            model,
-            work,
-            lambda answers: {"predictions": [answer.as_json(labels, options) for answer in answers]},
-            count_items(documents),
-        )
+    return await respond(
+        context,
+        model,
+        model.task.classify(documents, options.on_overflow, "instances"),
+        lambda found: {"predictions": [document.as_json(options) for document in found]},
+        count_items(documents),
+    )
 
 
-async def _score(context: RequestContext, model: ServedMatcher) -> Response:
+async def _score(context: RequestContext, model: ServedModel[Matching]) -> Response:
     """Score pairs of documents."""
     sent = await _read(context, _parse_pairs)
     settings = context.runtime.settings
@@ -203,15 +193,18 @@ async def _score(context: RequestContext, model: ServedMatcher) -> Response:
         (read_text(settings, f"instances.{number}.a", a), read_text(settings, f"instances.{number}.b", b))
         for number, (a, b) in enumerate(sent)
     ]
-    work = score(model, pairs, on_overflow="windows", deadline=context.deadline)
     return await respond(
-        context, model, work, lambda scored: {"predictions": [pair.as_json("windows") for pair in scored]}, len(pairs)
+        context,
+        model,
+        model.task.score(pairs, "windows", model.cache),
+        lambda scored: {"predictions": [pair.as_json("windows") for pair in scored]},
+        count_items(text.document for pair in pairs for text in pair),
     )
 
 
-async def _forecast(context: RequestContext, model: ServedForecaster) -> Response:
+async def _forecast(context: RequestContext, model: ServedModel[Forecasting]) -> Response:
     """Forecast series over the model's full horizon."""
-    manifest = model.manifest
+    task, manifest = model.task, model.task.manifest
     sent = await _read(context, functools.partial(_parse_series, manifest.context_length))
     context.body.hold(sum(one.series.values.nbytes for one in sent))
     count = len(sent) * manifest.horizon * len(manifest.channels)
@@ -219,23 +212,24 @@ async def _forecast(context: RequestContext, model: ServedForecaster) -> Respons
     orders = []
     for number, one in enumerate(sent):
         with rename_places(functools.partial(_in_instance, number)):
-            orders.append(check_channels(manifest, one.names, len(one.series.lengths)))
-    work = forecast(
-        model,
-        [one.series.take(order) for one, order in zip(sent, orders, strict=True)],
-        horizon=manifest.horizon,
-        levels=(),
-        deadline=context.deadline,
-        rename=_in_instance,
-    )
+            orders.append(task.check_channels(one.names, len(one.series.lengths)))
+    series = [one.series.take(order) for one, order in zip(sent, orders, strict=True)]
 
-    def to_json(answers: Any) -> dict[str, Any]:
+    def to_json(forecasts: Sequence[Forecast]) -> dict[str, Any]:
         """The predictions, each serialized separately."""
-        parts = zip(sent, orders, answers, strict=True)
-        predictions = [fragment(answer.as_json(one.names, order)) for one, order, answer in parts]
-        return {"predictions": predictions}
+        parts = zip(sent, orders, forecasts, strict=True)
+        return {"predictions": [fragment(forecast.as_json(one.names, order)) for one, order, forecast in parts]}
 
-    return await respond(context, model, work, to_json, count // ITEM_NUMBERS)
+    computation = task.forecast(series, horizon=manifest.horizon, levels=(), rename=_in_instance)
+    return await respond(context, model, computation, to_json, max(len(sent), count // ITEM_NUMBERS))
+
+
+PREDICT: dict[str, Callable[[RequestContext, ServedModel[Any]], Awaitable[Response]]] = {
+    Classification.name: _classify,
+    Matching.name: _score,
+    Forecasting.name: _forecast,
+}
+"""Task -> what answers a request."""
 
 
 class _ParsedSeries(NamedTuple):

@@ -10,7 +10,7 @@ from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from artifact.matching import normalized
+from artifact.tasks.matching import normalized
 from service.offload import offload
 from service.wire.dependencies import Context, JsonBody
 from service.wire.errors import Dialect, Failure
@@ -18,7 +18,7 @@ from service.wire.inference import record
 from service.wire.openapi import json_body
 from service.wire.responses import json_response
 from service.wire.schemas import Inputs, ModelName
-from service.wire.vectors import MAX_DIMENSIONS, EncodedTexts, encode_texts, write_vector
+from service.wire.vectors import MAX_DIMENSIONS, Embeddings, encode_texts, write_vector
 
 EncodingFormat = Literal["float", "base64"]
 
@@ -113,7 +113,7 @@ async def post_embeddings(
     return response
 
 
-def _write(encoded: EncodedTexts, encoding: EncodingFormat) -> Response:
+def _write(encoded: Embeddings, encoding: EncodingFormat) -> Response:
     """Write the vectors in OpenAI's format."""
     data = [
         {

@@ -7,15 +7,15 @@ from types import MappingProxyType
 from typing import Literal
 
 from artifact.backends.base import BATCH_ROWS, batches_at_once
-from artifact.defaults import DEFAULTS, TaskName
+from artifact.defaults import DEFAULTS
 from artifact.loading import LoadedModel
-from artifact.manifest import ClassifierManifest, ForecasterManifest
+from artifact.tasks import TASKS
 from service.batching.admission import Limits
 from service.batching.batcher import Batcher
 from service.batching.lane import BackgroundThreads, ForegroundThreads
 from service.engine.cache import EncodingCache
-from service.engine.selection import DEFAULT_SETTINGS, Default, Models, check_task, unknown_defaults
-from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
+from service.engine.selection import Default, Models, check_task, unknown_defaults
+from service.engine.served import AnyModel, ServedModel
 from service.errors import RetryableError
 from service.metrics import Metrics
 from service.settings import Settings
@@ -43,7 +43,7 @@ class Engine:
         models: Sequence[LoadedModel],
         settings: Settings,
         metrics: Metrics,
-        defaults: Mapping[TaskName, str] = MappingProxyType({}),
+        defaults: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._settings = settings
         self._is_draining = False
@@ -60,8 +60,8 @@ class Engine:
             slots=slots,
         )
         self._metrics = metrics
-        self._removed: list[ServedModel] = []
-        self._defaults: Mapping[TaskName, str] = {}
+        self._removed: list[AnyModel] = []
+        self._defaults: Mapping[str, str] = {}
         self.models = Models(settings)
         for model in models:
             self.models.add(self._create_served(model))
@@ -82,7 +82,7 @@ class Engine:
         self.models.add(self._create_served(model))
         self._update_default(task, before)
 
-    def remove(self, name: str, version: int) -> ServedModel:
+    def remove(self, name: str, version: int) -> AnyModel:
         """Stop serving a version of a model and return it; its requests in flight are still answered."""
         task = self.models[name].manifest.task
         before = self.models.default(task)
@@ -103,7 +103,7 @@ class Engine:
         """Free the memory of removed models that have no request in flight."""
         self._removed = [model for model in self._removed if not model.is_idle]
 
-    def use_defaults(self, defaults: Mapping[TaskName, str]) -> None:
+    def use_defaults(self, defaults: Mapping[str, str]) -> None:
         """Replace the default models of `defaults.json`; log the names that are not served."""
         if defaults == self._defaults:
             return
@@ -112,7 +112,7 @@ class Engine:
         for task, default in before.items():
             self._update_default(task, default)
 
-    def _set_defaults(self, defaults: Mapping[TaskName, str]) -> None:
+    def _set_defaults(self, defaults: Mapping[str, str]) -> None:
         self._defaults = defaults
         self.models.use_defaults(defaults)
         models = self._settings.models
@@ -136,13 +136,13 @@ class Engine:
             log.info("%s: requests without a model go to %s (%s)", task, default.name, default.reason)
             return
         known = ", ".join(model.manifest.name for model in self.models.values() if model.manifest.task == task)
-        setting = next(setting for setting, its_task in DEFAULT_SETTINGS.items() if its_task == task)
+        setting = f"default_{TASKS[task].kind}"
         log.warning(
             "%s: requests must name a model (%s), because neither %s nor %s names a served one",
             task, known, setting, DEFAULTS,
         )  # fmt: skip
 
-    def _create_served(self, model: LoadedModel) -> ServedModel:
+    def _create_served(self, model: LoadedModel) -> AnyModel:
         """Create the served model of a loaded one, with its batcher; publish its metrics."""
         manifest, model_metrics = model.manifest, self._metrics.of(model.manifest.name)
         batcher = Batcher(
@@ -161,21 +161,18 @@ class Engine:
         files = manifest.files_of(model.format)
         file, device = files[max(files)], model.backend.device
         model_metrics.announce(str(manifest.version), manifest.task, model.format, device, file.precision, file.sha256)
-        if isinstance(manifest, ClassifierManifest):
-            return ServedClassifier(manifest, batcher, model_metrics)
-        if isinstance(manifest, ForecasterManifest):
-            assert model.calibration is not None
-            return ServedForecaster(manifest, batcher, model_metrics, model.calibration)
-        cache = EncodingCache(self._settings.max_cache_bytes, model_metrics)
-        model_metrics.watch_cache(lambda: cache.size)
-        return ServedMatcher(manifest, batcher, model_metrics, cache, model, self._foreground)
+        cache = None
+        if model.task.has_head:
+            cache = EncodingCache(self._settings.max_cache_bytes, model_metrics)
+            model_metrics.watch_cache(lambda: cache.size)
+        return ServedModel(model.task, batcher, model_metrics, model.run_head, self._foreground, cache)
 
     @property
     def is_ready(self) -> bool:
         """Whether every model accepts requests and the server is not draining."""
         return not self._is_draining and all(model.batcher.is_ready for model in self.models.served)
 
-    def is_serving(self, model: ServedModel) -> bool:
+    def is_serving(self, model: AnyModel) -> bool:
         """Whether a model accepts requests and the server is not draining."""
         return model.batcher.is_ready and not self._is_draining
 
@@ -192,7 +189,7 @@ class Engine:
         self,
         task: str,
         left_s: float,
-        asked: Callable[[], ServedModel | None] = lambda: None,
+        asked: Callable[[], AnyModel | None] = lambda: None,
         size: int | None = None,
     ) -> RetryableError | None:
         """Why a request is rejected before it is handled; None if a model that it may ask for can accept it.

@@ -1,27 +1,25 @@
 """The served models, and the choice of the model for a request."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from typing_extensions import override
 
-from artifact.defaults import DEFAULTS, TaskName
+from artifact.defaults import DEFAULTS
 from artifact.errors import BadExport, InvalidInput
-from artifact.manifest import Manifest
-from artifact.series import Step
-from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
+from artifact.manifest import ExportManifest
+from artifact.tasks import TASKS
+from artifact.tasks.base import Task
+from artifact.tasks.forecasting import Forecasting
+from service.engine.served import AnyModel, ServedModel
 from service.errors import ModelNotFound
 from service.settings import Settings
 from service.versions import pinned
 
-M = TypeVar("M", bound=ServedModel)
+T = TypeVar("T", bound=Task)
 
-DEFAULT_SETTINGS = {
-    "default_classifier": "text-classification",
-    "default_matcher": "text-matching",
-    "default_forecaster": "forecasting",
-}
+DEFAULT_SETTINGS = {f"default_{task.kind}": name for name, task in TASKS.items()}
 """Setting -> task of the model it names."""
 
 
@@ -35,7 +33,7 @@ class Default:
     """What made it the default."""
 
 
-class Models(Mapping[str, ServedModel]):
+class Models(Mapping[str, AnyModel]):
     """Served models: name -> highest version. Requests may pin any served version as `name@version`.
 
     Args:
@@ -44,9 +42,9 @@ class Models(Mapping[str, ServedModel]):
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._versions: dict[str, dict[int, ServedModel]] = {}
+        self._versions: dict[str, dict[int, AnyModel]] = {}
         """Name -> version -> model, the highest version first."""
-        self._by_task: dict[str, list[ServedModel]] = {}
+        self._by_task: dict[str, list[AnyModel]] = {}
         self._from_settings = {
             task: Default(name, setting)
             for setting, task in DEFAULT_SETTINGS.items()
@@ -55,11 +53,11 @@ class Models(Mapping[str, ServedModel]):
         self._from_file: dict[str, Default] = {}
         self._sole_models: dict[str, Default] = {}
         """Task -> model that `choose_default` chose because it was the only one of the task."""
-        self._defaults: dict[str, tuple[Default, ServedModel] | None] = {}
+        self._defaults: dict[str, tuple[Default, AnyModel] | None] = {}
         """Task -> its default, found since the models or the defaults last changed: every request asks for it."""
 
     @override
-    def __getitem__(self, name: str) -> ServedModel:
+    def __getitem__(self, name: str) -> AnyModel:
         return next(iter(self._versions[name].values()))
 
     @override
@@ -71,26 +69,26 @@ class Models(Mapping[str, ServedModel]):
         return len(self._versions)
 
     @property
-    def served(self) -> list[ServedModel]:
+    def served(self) -> list[AnyModel]:
         """Every version of every model, in the order of the names, the highest version first."""
         return [model for versions in self._versions.values() for model in versions.values()]
 
-    def of_task(self, task: str) -> Sequence[ServedModel]:
+    def of_task(self, task: str) -> Sequence[AnyModel]:
         """Every version of the models of a task, in the order of `served`."""
         return self._by_task.get(task, ())
 
-    def versions(self, name: str) -> list[ServedModel]:
+    def versions(self, name: str) -> list[AnyModel]:
         """Served versions of a model, highest first; empty if none is served."""
         return list(self._versions.get(name, {}).values())
 
-    def add(self, model: ServedModel) -> None:
+    def add(self, model: AnyModel) -> None:
         """Serve a version, in addition to the other versions of its name."""
         name, version = model.manifest.name, model.manifest.version
         versions = {**self._versions.get(name, {}), version: model}
         self._versions[name] = dict(sorted(versions.items(), reverse=True))
         self._group()
 
-    def discard(self, name: str, version: int) -> ServedModel:
+    def discard(self, name: str, version: int) -> AnyModel:
         """Stop serving a version; return it."""
         model = self._versions[name].pop(version)
         if not self._versions[name]:
@@ -105,7 +103,7 @@ class Models(Mapping[str, ServedModel]):
         for model in self.served:
             self._by_task.setdefault(model.manifest.task, []).append(model)
 
-    def use_defaults(self, defaults: Mapping[TaskName, str]) -> None:
+    def use_defaults(self, defaults: Mapping[str, str]) -> None:
         """Replace the defaults of `defaults.json`: task -> name of the model."""
         self._from_file = {task: Default(name, DEFAULTS) for task, name in defaults.items()}
         self._defaults.clear()
@@ -119,7 +117,7 @@ class Models(Mapping[str, ServedModel]):
         found = self._find_default(task)
         return None if found is None else found[0]
 
-    def _find_default(self, task: str) -> tuple[Default, ServedModel] | None:
+    def _find_default(self, task: str) -> tuple[Default, AnyModel] | None:
         """The default model of a task, as `default` tells."""
         if task not in self._defaults:
             named = [all_of.get(task) for all_of in (self._from_settings, self._from_file, self._sole_models)]
@@ -136,7 +134,7 @@ class Models(Mapping[str, ServedModel]):
             self._defaults.clear()
         return self.default(task)
 
-    def named(self, name: str, version: str | None = None) -> ServedModel:
+    def named(self, name: str, version: str | None = None) -> AnyModel:
         """Find a served model: a given version, or the highest version of a name.
 
         Args:
@@ -155,7 +153,7 @@ class Models(Mapping[str, ServedModel]):
             raise ModelNotFound(f"model {versions[0].manifest.name} is served in {which} {numbers} only")
         raise ModelNotFound(f"no model of that name is served; there are: {', '.join(self) or 'none'}")
 
-    def _find(self, name: str) -> ServedModel | None:
+    def _find(self, name: str) -> AnyModel | None:
         """The model with this name, or `name@version`."""
         name, separator, version = name.partition("@")
         found = self._versions.get(name, {})
@@ -163,89 +161,62 @@ class Models(Mapping[str, ServedModel]):
             return next(iter(found.values()), None)
         return next((model for number, model in found.items() if str(number) == version), None)
 
-    def asked(self, task: str, name: str | None) -> ServedModel | None:
+    def asked(self, task: str, name: str | None) -> AnyModel | None:
         """The model that a request for a task asks for, by name or as the default; None if it is not served.
 
-        None for a request without a name to forecast, because its series may select the model.
+        None for a request without a name if its inputs may select the model.
         """
         if name is not None:
             return self._find(name)
-        return None if task == "forecasting" else self.default_model(task)
+        return None if TASKS[task].is_chosen_by_input else self.default_model(task)
 
-    def default_model(self, task: str) -> ServedModel | None:
+    def default_model(self, task: str) -> AnyModel | None:
         """The model that `default` names; None if there is none."""
         found = self._find_default(task)
         return None if found is None else found[1]
 
-    def classifier(self, name: str | None) -> ServedClassifier:
-        """The classifier for a request: the one it names, or the default.
+    def choose(self, kind: type[T], name: str | None, fits: Callable[[T], bool] = lambda _: True) -> ServedModel[T]:
+        """The model for a request: the one it names, or the default.
 
-        Raises: ModelNotFound; InvalidInput if the model has another task, or if there is no default.
-        """
-        return self._choose(ServedClassifier, "text-classification", name)
-
-    def matcher(self, name: str | None) -> ServedMatcher:
-        """As `classifier`, for a matcher."""
-        return self._choose(ServedMatcher, "text-matching", name)
-
-    def forecaster(
-        self, name: str | None, channels: Sequence[str] | None = None, step: Step | None = None
-    ) -> ServedForecaster:
-        """As `classifier`, for a forecaster. Without a name, the channels and the step may select the model.
-
-        If exactly one model has these channels and this step, it is selected; otherwise the default is. Only the
-        highest version of each model is considered. If the default pins a version, that version is considered too, and
-        is preferred to the highest version of the same model.
+        Without a name, the inputs may select the model if the task allows it: if exactly one model fits them, it is
+        selected; otherwise the default is. Only the highest version of each model is considered. If the default pins a
+        version, that version is considered too, and is preferred to the highest version of the same model.
 
         Args:
+            kind: the task.
             name: name of the model, if the request has one.
-            channels: names of the channels, if the request has them.
-            step: time between two values, if the request has it.
+            fits: whether a model of the task fits the inputs.
 
-        Raises: as `classifier`; InvalidInput if the model expects another step.
+        Raises: ModelNotFound; InvalidInput if the model has another task, or if there is no default.
 
         """
-        if name is None:
-            default = self.default("forecasting")
-            models = [*self._of_kind(ServedForecaster).values(), self._find(default.name if default else "")]
-            forecasters = (model for model in models if isinstance(model, ServedForecaster))
-            fitting = {model.manifest.name: model for model in forecasters if _fits(model, channels, step)}
+        if name is None and kind.is_chosen_by_input:
+            default = self.default_model(kind.name)
+            candidates = [*self._highest(kind), *([] if default is None else [default])]
+            fitting = {model.manifest.name: model for model in candidates if fits(model.task)}
             if len(fitting) == 1:
                 return next(iter(fitting.values()))
-        model = self._choose(ServedForecaster, "forecasting", name)
-        if step is not None:
-            model.manifest.check_step(step)
-        return model
+        chosen = self.default_model(kind.name) if name is None else self._find(name)
+        if chosen is not None and isinstance(chosen.task, kind):
+            return chosen
+        known = f"models for this route: {', '.join(model.manifest.name for model in self._highest(kind)) or 'none'}"
+        if name is None:
+            raise InvalidInput(f"name a model; {known}", [("model", "missing")])
+        other = self.named(name)
+        message = f"{other.manifest.name} is for {other.task.name}; {known}"
+        raise InvalidInput(message, [("model", "of another task")])
 
     @property
     def longest_context(self) -> int:
         """Longest context of any served forecaster, in steps."""
-        models = (model for model in self.served if isinstance(model, ServedForecaster))
-        return max((model.manifest.context_length for model in models), default=1)
+        return max((model.task.manifest.context_length for model in self.of_task(Forecasting.name)), default=1)
 
-    def _of_kind(self, kind: type[M]) -> dict[str, M]:
-        return {name: model for name, model in self.items() if isinstance(model, kind)}
-
-    def _choose(self, kind: type[M], task: str, name: str | None) -> M:
-        """The model of a task with this name, or the default. Raises: ModelNotFound, InvalidInput."""
-        chosen = self.default_model(task) if name is None else self._find(name)
-        if isinstance(chosen, kind):
-            return chosen
-        known = f"models for this route: {', '.join(self._of_kind(kind)) or 'none'}"
-        if name is None:
-            raise InvalidInput(f"name a model; {known}", [("model", "missing")])
-        other = self.named(name)
-        message = f"{other.manifest.name} is for {other.manifest.task}; {known}"
-        raise InvalidInput(message, [("model", "of another task")])
+    def _highest(self, kind: type[T]) -> list[ServedModel[T]]:
+        """The highest version of each model of a task."""
+        return [model for model in self.values() if isinstance(model.task, kind)]
 
 
-def _fits(model: ServedForecaster, channels: Sequence[str] | None, step: Step | None) -> bool:
-    """Whether a forecaster has these channels and this step."""
-    manifest = model.manifest
-    return (channels is None or set(channels) == set(manifest.channels)) and step in (None, manifest.step)
-
-
-def check_defaults(manifests: Sequence[Manifest], settings: Settings) -> None:
+def check_defaults(manifests: Sequence[ExportManifest], settings: Settings) -> None:
     """Check that each default model of the settings is among the exports of its task. Raises: BadExport."""
     for setting, task in DEFAULT_SETTINGS.items():
         if (name := getattr(settings, setting)) is not None and name not in (known := _names(manifests, task, name)):
@@ -253,21 +224,21 @@ def check_defaults(manifests: Sequence[Manifest], settings: Settings) -> None:
             raise BadExport(f"{setting} {name!r} is not among the exports for {task}: {listed}", "missing")
 
 
-def unknown_defaults(defaults: Mapping[TaskName, str], manifests: Sequence[Manifest]) -> Iterator[str]:
+def unknown_defaults(defaults: Mapping[str, str], manifests: Sequence[ExportManifest]) -> Iterator[str]:
     """Yield a message for each default of `defaults.json` that is not among the models of its task."""
     for task, name in defaults.items():
         if name not in (known := _names(manifests, task, name)):
             yield f"{task}: there is no model {name!r} for this task; there are: {', '.join(known) or 'none'}"
 
 
-def _names(manifests: Iterable[Manifest], task: str, default: str) -> list[str]:
+def _names(manifests: Iterable[ExportManifest], task: str, default: str) -> list[str]:
     """Names of the models of a task, in the form of `default`: `name` or `name@version`."""
     found = [manifest for manifest in manifests if manifest.task == task]
     names = [pinned(manifest.name, manifest.version) if "@" in default else manifest.name for manifest in found]
     return list(dict.fromkeys(names))
 
 
-def check_task(manifest: Manifest, other: Manifest | None) -> None:
+def check_task(manifest: ExportManifest, other: ExportManifest | None) -> None:
     """Check that a version has the same task as another version of the model. Raises: BadExport."""
     if other is not None and other.task != manifest.task:
         name = manifest.name

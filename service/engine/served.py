@@ -2,24 +2,40 @@
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar, assert_never
 
 import numpy as np
 
 from artifact.arrays import Floats
-from artifact.documents import sigmoid
 from artifact.errors import InferenceFailed, NonFiniteOutput
-from artifact.loading import LoadedModel
-from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest, MatcherManifest
-from artifact.series import Calibration
+from artifact.manifest import ExportManifest
+from artifact.tasks.base import Answer, Computation, RunHead, RunModel, StepOutputs, Task, advance
 from service.batching.admission import ClientLimit
 from service.batching.batcher import Batcher
 from service.engine.cache import EncodingCache
 from service.errors import DeadlineExceeded, ShuttingDown
 from service.metrics import ModelMetrics
+from service.offload import offload
 
 log = logging.getLogger(__name__)
+
+A = TypeVar("A")
+T = TypeVar("T", bound=Task, covariant=True)
+
+
+class Timing(NamedTuple):
+    """Stages of a request in seconds."""
+
+    decode: float
+    """Conversion of the inputs to rows."""
+    queue: float
+    """Longest time that a row of the request was queued."""
+    compute: float
+    """Longest batch of the request; if its rows are computed in chunks, the sum of the longest batch of each chunk."""
 
 
 class _InFlight:
@@ -46,18 +62,29 @@ class _InFlight:
 
 
 @dataclass(frozen=True)
-class ServedModel:
+class ServedModel(Generic[T]):
     """One version of a model with its batcher."""
 
-    manifest: Manifest
+    task: T
     batcher: Batcher
     metrics: ModelMetrics
+    run_head: Callable[[Floats, Floats], Floats]
+    """`LoadedModel.run_head`."""
+    executor: Executor
+    """Where the head runs."""
+    cache: EncodingCache | None
+    """Vectors of texts; None if the task has no head."""
     in_flight: _InFlight = field(init=False, repr=False, compare=False)
     """Counts a request while its block runs; an upload of lines is one request."""
 
     def __post_init__(self) -> None:
         """Count from 0."""
         object.__setattr__(self, "in_flight", _InFlight(self.metrics))
+
+    @property
+    def manifest(self) -> ExportManifest:
+        """The manifest of the export."""
+        return self.task.manifest
 
     @property
     def is_idle(self) -> bool:
@@ -69,44 +96,43 @@ class ServedModel:
         await self.in_flight.are_done.wait()
         await self.batcher.drain()
 
-
-@dataclass(frozen=True)
-class ServedClassifier(ServedModel):
-    """Documents -> labels."""
-
-    manifest: ClassifierManifest
-
-
-@dataclass(frozen=True)
-class ServedForecaster(ServedModel):
-    """Windows -> forecasts."""
-
-    manifest: ForecasterManifest
-    calibration: Calibration
-
-
-@dataclass(frozen=True)
-class ServedMatcher(ServedModel):
-    """Documents -> vectors, computed in batches; pairs of vectors -> scores, computed by the head."""
-
-    manifest: MatcherManifest
-    cache: EncodingCache
-    loaded: LoadedModel
-    executor: Executor
-
-    async def score(self, a: Floats, b: Floats, deadline: float) -> list[float]:
-        """Probability that the documents of each pair belong together.
+    async def run(
+        self, computation: Computation[A], deadline: float, *, items: int = 1, bulk: bool = False
+    ) -> tuple[A, Timing]:
+        """Run a computation of the task; its rows go to the batcher, those of a step together.
 
         Args:
-            a: vectors of the first documents, (pairs, dim).
-            b: vectors of the second documents, (pairs, dim).
+            computation: returned by a method of `task`.
             deadline: on the clock of the event loop.
+            items: number of inputs, as `offload` counts them: many are converted in a thread.
+            bulk: whether the request is a line of an upload; see `Batcher.infer`.
 
-        Raises: DeadlineExceeded, InferenceFailed, NonFiniteOutput, ShuttingDown.
+        Raises: InvalidInput naming the input; DeadlineExceeded, InferenceFailed, NonFiniteOutput, ShuttingDown; what
+            `Batcher.infer` raises.
 
         """
+        started = time.perf_counter()
+        step = await offload(items, advance, computation)
+        decode_s, queue_s, compute_s = time.perf_counter() - started, 0.0, 0.0
+        while not isinstance(step, Answer):
+            outputs: StepOutputs
+            match step:
+                case RunModel(rows):
+                    outcome = await self.batcher.infer(list(rows), deadline, bulk=bulk)
+                    queue_s, compute_s = max(queue_s, outcome.queue_s), compute_s + outcome.compute_s
+                    outputs = outcome.outputs
+                case RunHead(a, b):
+                    outputs = [await self._run_head(a, b, deadline)]
+                case _:
+                    assert_never(step)
+            step = await offload(items, advance, computation, outputs)
+        self.metrics.count_inputs(step.coverages)
+        return step.value, Timing(decode_s, queue_s, compute_s)
+
+    async def _run_head(self, a: Floats, b: Floats, deadline: float) -> Floats:
+        """Logits of pairs of vectors. Raises: as `run`."""
         try:
-            running = asyncio.get_running_loop().run_in_executor(self.executor, self.loaded.run_head, a, b)
+            running = asyncio.get_running_loop().run_in_executor(self.executor, self.run_head, a, b)
         except RuntimeError:
             raise ShuttingDown("the server is shutting down; retry on another one") from None
         try:
@@ -122,5 +148,7 @@ class ServedMatcher(ServedModel):
         if not np.isfinite(logits).all():
             self.metrics.inference_error("non_finite")
             raise NonFiniteOutput("the model returned NaN or infinity for this input")
-        scores: list[float] = sigmoid(logits).tolist()
-        return scores
+        return logits
+
+
+AnyModel = ServedModel[Any]

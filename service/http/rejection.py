@@ -10,16 +10,17 @@ from urllib.parse import parse_qs
 import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from artifact.defaults import TaskName
+from artifact.tasks.classification import Classification
+from artifact.tasks.forecasting import Forecasting
 from service.batching.admission import limited
 from service.engine.engine import Engine
-from service.engine.served import ServedModel
+from service.engine.served import AnyModel
 from service.errors import DeadlineExceeded, RetryableError, Unauthorized
 from service.http.keys import Keys
 from service.wire.context import RequestContext, context_of
 from service.wire.media import JSON, NDJSON
 
-TASKS: Mapping[str, TaskName] = {"/v1/classify": "text-classification", "/v1/forecast": "forecasting"}
+TASKS = {"/v1/classify": Classification.name, "/v1/forecast": Forecasting.name}
 """Path -> task whose model every request needs. Requests to match texts may be answered from the cache of encodings,
 even while the queue is full."""
 MAX_DIGITS = 9
@@ -52,7 +53,7 @@ class RejectionMiddleware:
                 raise error
         await self._app(scope, receive, send)
 
-    async def _rejection(self, task: TaskName, context: RequestContext) -> RetryableError | None:
+    async def _rejection(self, task: str, context: RequestContext) -> RetryableError | None:
         """Why a request is rejected; None admits it. Raises: what reading a body raises."""
         headers, query = context.headers, context.query
         content_type = headers.get("content-type", "").lower()
@@ -84,7 +85,7 @@ async def _peek(context: RequestContext, left_s: float) -> bytes | None:
         raise DeadlineExceeded("the deadline passed before the body had arrived") from None
 
 
-def _asked_in_json(engine: Engine, task: TaskName, body: bytes | None) -> ServedModel | None:
+def _asked_in_json(engine: Engine, task: str, body: bytes | None) -> AnyModel | None:
     """The model that a JSON body asks for; None if that cannot be told."""
     try:
         content = orjson.loads(body or b"")
@@ -94,7 +95,7 @@ def _asked_in_json(engine: Engine, task: TaskName, body: bytes | None) -> Served
     return engine.models.asked(task, name) if name is None or isinstance(name, str) else None
 
 
-def _asked_in_query(engine: Engine, task: TaskName, query: bytes) -> ServedModel | None:
+def _asked_in_query(engine: Engine, task: str, query: bytes) -> AnyModel | None:
     """The model that a query string asks for; None if that cannot be told."""
     names = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("model", []) if query else []
     return engine.models.asked(task, names[0] if names else None) if len(names) <= 1 else None

@@ -1,34 +1,26 @@
 """Inputs -> results, without a server: what `predict` and `batch` share."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, get_args
+from typing import Any
 
 from artifact.documents import OnOverflow
 from artifact.encodings import RAW
 from artifact.errors import InputError, InvalidInput, LongdocError
-from artifact.local import Model, Result
-from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest, MatcherManifest
+from artifact.local import Json, Model
 from artifact.tables.reading import Field, Source, Values
 from artifact.tables.table import BadRow
+from artifact.tasks.base import Task
 
 CHUNK = 64
 """Inputs computed together."""
-Task = Literal["classify", "score", "rank", "forecast"]
-Compute = Callable[[Sequence[Any]], list[Result]]
+Predict = Callable[[Sequence[Any]], list[Json]]
 """Values of rows -> results; raises LongdocError if a row is invalid."""
-FIELDS: dict[Task, tuple[Field, ...]] = {
-    "classify": (Field("text"),),
-    "score": (Field("a"), Field("b")),
-    "rank": (Field("query"), Field("documents", "a list of strings")),
-    "forecast": (Field("series", "a series"),),
-}
-"""What a row of each task holds."""
 
 
 @dataclass(frozen=True)
-class Options:
+class PredictOptions:
     """Options of the results; None means the model's default, or all."""
 
     text_column: tuple[str, ...] = ()
@@ -43,88 +35,115 @@ class Options:
     quantiles: tuple[float, ...] = ()
 
 
-def choose_task(manifest: Manifest, asked: str | None = None) -> Task:
-    """The task of a model, or the one asked for. Raises: InputError if the model has another one."""
-    if isinstance(manifest, ClassifierManifest):
-        known: tuple[Task, ...] = ("classify",)
-    else:
-        known = ("score", "rank") if isinstance(manifest, MatcherManifest) else ("forecast",)
-    for task in known:
-        if asked in (None, task):
-            return task
-    raise InputError(f"--task {asked}: {manifest.name} can {' or '.join(known)}")
+@dataclass(frozen=True)
+class Operation:
+    """What is computed for each row of a file."""
+
+    fields: tuple[Field, ...]
+    """What a row holds."""
+    columns: Mapping[str, type]
+    """What a result holds; lists and objects are strings of JSON in CSV and Parquet."""
+    run: Callable[[Model, Sequence[Any], PredictOptions], list[Json]]
+    """Values of rows -> results."""
+    check: Callable[[Model, PredictOptions], object] = lambda *_: None
+    """Raises InvalidInput for an option that the model does not allow."""
+    places: tuple[str, ...] = ()
+    """Location of each field in errors of `run` for a single row, which then name the field."""
 
 
-def choose_fields(task: Task, options: Options, name: str) -> tuple[Field, ...]:
+TEXT_COLUMNS = {
+    "label": str,
+    "score": float,
+    **dict.fromkeys(("scores", "coverage", "windows", "stretches"), str),
+}
+OPERATIONS = {
+    "classify": Operation(
+        (Field("text"),),
+        TEXT_COLUMNS,
+        lambda model, rows, options: model.classify(
+            [text for (text,) in rows], top_k=options.top, on_overflow=options.on_overflow, detail=options.detail
+        ),
+    ),
+    "score": Operation(
+        (Field("a"), Field("b")),
+        {"score": float, "coverage": str},
+        lambda model, rows, options: model.score(rows, on_overflow=options.on_overflow),
+        places=("pairs.0.0", "pairs.0.1"),
+    ),
+    "rank": Operation(
+        (Field("query"), Field("documents", "a list of strings")),
+        {"results": str},
+        lambda model, rows, options: [
+            {"results": model.rank(query, documents, top_n=options.top, on_overflow=options.on_overflow)}
+            for query, documents in rows
+        ],
+        places=("query", "documents"),
+    ),
+    "forecast": Operation(
+        (Field("series", "a series"),),
+        {"forecast": str, "quantiles": str, "quantiles_reliable": bool, "coverage": str},
+        lambda model, rows, options: [
+            model.forecast(series, horizon=options.horizon, quantiles=options.quantiles) for (series,) in rows
+        ],
+        check=lambda model, options: model.check_forecast(options.horizon, options.quantiles),
+    ),
+}
+"""The operations of all tasks."""
+
+
+def choose_operation(task: Task, asked: str | None = None) -> str:
+    """What to compute: the first operation of a task, or the one asked for. Raises: InputError if it has none."""
+    if asked is None or asked in task.operations:
+        return asked or task.operations[0]
+    raise InputError(f"--task {asked}: {task.manifest.name} can {' or '.join(task.operations)}")
+
+
+def choose_fields(operation: str, options: PredictOptions, name: str) -> tuple[Field, ...]:
     """Fields of a row, named by --text-column if it is given. Raises: InputError if their numbers differ."""
-    fields = FIELDS[task]
+    fields = OPERATIONS[operation].fields
     names = options.text_column or tuple(field.name for field in fields)
     if len(names) != len(fields):
         raise InputError(f"--text-column: {name} needs {len(fields)}, not {len(names)}: {' '.join(names)}")
     return tuple(field._replace(name=given) for field, given in zip(fields, names, strict=True))
 
 
-def choose_encoding(manifest: Manifest, options: Options) -> str:
+def choose_encoding(task: Task, options: PredictOptions) -> str:
     """Encoding in which files are read: the one that is asked for; a model of bytes reads documents as they are."""
-    reads_text = isinstance(manifest, ForecasterManifest) or manifest.reads_text
-    return options.encoding if reads_text else RAW
+    return options.encoding if task.manifest.reads_text else RAW
 
 
-def prepare(model: Model, task: Task, fields: Sequence[Field], options: Options) -> Compute:
-    """The function that computes the results of a task. Raises: InputError for an option that the model does not allow.
+def prepare(model: Model, operation: str, fields: Sequence[Field], options: PredictOptions) -> Predict:
+    """The function that computes an operation. Raises: InputError for an option that the model does not allow.
 
     Args:
-        model: a model that has the task.
-        task: what is computed.
+        model: a model whose task has the operation.
+        operation: what is computed.
         fields: fields of a row; errors name them.
         options: options of the results.
 
     """
-    on_overflow = options.on_overflow
-    if task == "forecast":
-        try:
-            model.check_forecast(options.horizon, options.quantiles)
-        except InvalidInput as error:
-            raise InputError(f"--{error}") from None
-        return lambda rows: [
-            model.forecast(series, horizon=options.horizon, quantiles=options.quantiles) for (series,) in rows
-        ]
-    if task == "classify":
-        return lambda rows: model.classify(
-            [text for (text,) in rows], top_k=options.top, on_overflow=on_overflow, detail=options.detail
-        )
-    names = [field.name for field in fields]
-    if task == "score":
-        return _renamed(lambda rows: model.score(rows, on_overflow=on_overflow), ("pairs.0.0", "pairs.0.1"), names)
-    return _renamed(
-        lambda rows: [
-            {"results": model.rank(query, documents, top_n=options.top, on_overflow=on_overflow)}
-            for query, documents in rows
-        ],
-        ("query", "documents"),
-        names,
-    )
-
-
-def _renamed(compute: Compute, places: Sequence[str], names: Sequence[str]) -> Compute:
-    """Name fields, not the arguments of the model, in the error of a single row."""
+    chosen = OPERATIONS[operation]
+    try:
+        chosen.check(model, options)
+    except InvalidInput as error:
+        raise InputError(f"--{error}") from None
 
     def rename(place: str) -> str:
-        for prefix, name in zip(places, names, strict=True):
+        for prefix, field in zip(chosen.places, fields, strict=False):
             if place == prefix or place.startswith(f"{prefix}."):
-                return name + place.removeprefix(prefix)
+                return field.name + place.removeprefix(prefix)
         return place
 
-    def renamed(rows: Sequence[Any]) -> list[Result]:
+    def compute(rows: Sequence[Any]) -> list[Json]:
         try:
-            return compute(rows)
+            return chosen.run(model, rows, options)
         except InvalidInput as error:
-            raise error.renamed(rename) from None
+            raise (error.renamed(rename) if chosen.places else error) from None
 
-    return renamed
+    return compute
 
 
-def results(rows: Iterable[Source[Values | BadRow]], compute: Compute) -> Iterator[Source[Result]]:
+def results(rows: Iterable[Source[Values | BadRow]], compute: Predict) -> Iterator[Source[Json]]:
     """Location and result of each row, in order; that of a bad row is its error. A missing text is an empty one."""
     found = iter(rows)
     while chunk := list(islice(found, CHUNK)):
@@ -134,7 +153,7 @@ def results(rows: Iterable[Source[Values | BadRow]], compute: Compute) -> Iterat
             yield place, failure("invalid_input", row.reason) if isinstance(row, BadRow) else next(computed)
 
 
-def compute_each(compute: Compute, rows: Sequence[Sequence[Any]]) -> list[Result]:
+def compute_each(compute: Predict, rows: Sequence[Sequence[Any]]) -> list[Json]:
     """Results of all rows; if one of them is invalid, each half is computed on its own, until the row is found."""
     if not rows:
         return []
@@ -147,9 +166,6 @@ def compute_each(compute: Compute, rows: Sequence[Sequence[Any]]) -> list[Result
         return compute_each(compute, rows[:middle]) + compute_each(compute, rows[middle:])
 
 
-def failure(code: str, detail: str) -> Result:
+def failure(code: str, detail: str) -> Json:
     """The result of a row without one."""
     return {"error": {"code": code, "detail": detail}}
-
-
-TASKS: tuple[Task, ...] = get_args(Task)

@@ -26,29 +26,16 @@ from pyarrow import parquet
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
 from artifact.errors import InputError
-from artifact.local import Result
-from service.offline.compute import Compute, Task, results
+from artifact.local import Json
+from service.offline.compute import OPERATIONS, Predict, results
 from service.offline.inputs import InputFile, Part, filesystem
 
-Format = Literal["jsonl", "csv", "parquet"]
+OutputFormat = Literal["jsonl", "csv", "parquet"]
 JOB, SUCCESS, ERRORS, RESULTS, ERROR_PARTS = "_job.json", "_SUCCESS.json", "errors.jsonl", "results", "_errors"
 PARTIAL = ".partial"
 """End of the name of a file that is being written."""
-STRING, FLOAT, BOOL = pyarrow.string(), pyarrow.float64(), pyarrow.bool_()
-COLUMNS: dict[Task, dict[str, Any]] = {
-    "classify": {
-        "label": STRING,
-        "score": FLOAT,
-        "scores": STRING,
-        "coverage": STRING,
-        "windows": STRING,
-        "stretches": STRING,
-    },
-    "score": {"score": FLOAT, "coverage": STRING},
-    "rank": {"results": STRING},
-    "forecast": {"forecast": STRING, "quantiles": STRING, "quantiles_reliable": BOOL, "coverage": STRING},
-}
-"""Columns of CSV and Parquet, between `row` and `error`; lists and objects are strings of JSON."""
+KINDS = {str: pyarrow.string(), float: pyarrow.float64(), bool: pyarrow.bool_()}
+"""Types of columns, between `row` and `error`."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +55,8 @@ class Output:
 
     uri: str
     """Path or URI."""
-    task: Task
-    format: Format
+    task: str
+    format: OutputFormat
 
     def start(self, job: Mapping[str, Any]) -> Counts | None:
         """Create the folder, or continue with it. Returns the counts if everything is complete.
@@ -103,7 +90,7 @@ class Output:
             return None
         return (self._read(_error_part(name, number)) or b"").count(b"\n")
 
-    def write(self, name: str, part: Part, computed: Sequence[Result]) -> int:
+    def write(self, name: str, part: Part, computed: Sequence[Json]) -> int:
         """Write the results of a part of an input; returns the number of bad rows. Raises: OSError."""
         rows = [{"row": number, **result} for number, result in enumerate(computed, part.first)]
         errors = [{"source": place, **row} for (place, _), row in zip(part.rows, rows, strict=True) if "error" in row]
@@ -152,11 +139,12 @@ class Output:
         with _created(system, f"{root}/{path}") as stream:
             stream.write(content)
 
-    def _encode(self, rows: Sequence[Result]) -> bytes:
+    def _encode(self, rows: Sequence[Json]) -> bytes:
         """Rows in the format of the output."""
         if self.format == "jsonl":
             return _lines(rows)
-        kinds = {"row": pyarrow.int64(), **COLUMNS[self.task], "error": STRING}
+        columns = {name: KINDS[kind] for name, kind in OPERATIONS[self.task].columns.items()}
+        kinds = {"row": pyarrow.int64(), **columns, "error": KINDS[str]}
         table = [{name: _cell(row.get(name), kind) for name, kind in kinds.items()} for row in rows]
         if self.format == "csv":
             text = io.StringIO()
@@ -169,7 +157,7 @@ class Output:
         return packed.getvalue()
 
 
-def compute_part(compute: Compute, output: Output, name: str, part: Part) -> int:
+def compute_part(compute: Predict, output: Output, name: str, part: Part) -> int:
     """Compute and write a part unless it is complete; returns the number of its bad rows. Raises: OSError."""
     found = output.bad_rows(name, part.number)
     return output.write(name, part, [result for _, result in results(part.rows, compute)]) if found is None else found
@@ -191,13 +179,13 @@ def _error_part(name: str, number: int) -> str:
     return f"{ERROR_PARTS}/{name}/part-{number:06d}.jsonl"
 
 
-def _lines(rows: Sequence[Result]) -> bytes:
+def _lines(rows: Sequence[Json]) -> bytes:
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
 
 
 def _cell(value: Any, kind: Any) -> Any:
     """A value as a cell of a column."""
-    if value is None or kind != STRING or isinstance(value, str):
+    if value is None or kind != KINDS[str] or isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
 

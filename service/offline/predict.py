@@ -13,19 +13,19 @@ from tqdm import tqdm
 import artifact
 from artifact.encodings import RAW, is_utf8, not_utf8
 from artifact.errors import InputError
-from artifact.local import Model, Result
-from artifact.manifest import ForecasterManifest
+from artifact.local import Json, Model
 from artifact.series import PLAIN, Layout
 from artifact.tables.reading import Source, Values
 from artifact.tables.streams import name_of
 from artifact.tables.table import BadRow
 from artifact.tables.timeline import read_timeline
-from service.offline.compute import Options, choose_encoding, choose_fields, choose_task, prepare, results
+from artifact.tasks.forecasting import ForecasterManifest, Forecasting
+from service.offline.compute import PredictOptions, choose_encoding, choose_fields, choose_operation, prepare, results
 from service.offline.files import read_inputs, read_rows, table_kind
 
 
 @dataclass(frozen=True)
-class Inputs:
+class PredictFiles:
     """The files that a command names, in one of three ways."""
 
     files: Sequence[Path] = ()
@@ -35,7 +35,7 @@ class Inputs:
     """How tables hold series, where it differs from the training data."""
 
 
-def predict(export: Path, inputs: Inputs, options: Options) -> int:
+def predict(export: Path, inputs: PredictFiles, options: PredictOptions) -> int:
     """Print a line of JSON for every input; return the exit code, 1 if any input was invalid.
 
     For an invalid input, the line has the error. If the reader of the output closes it, as `head` does, the rest of the
@@ -53,7 +53,7 @@ def predict(export: Path, inputs: Inputs, options: Options) -> int:
     return 1 if failed else 0
 
 
-def _print(found: Iterator[Source[Result]]) -> int:
+def _print(found: Iterator[Source[Json]]) -> int:
     """Print every result; returns the number of invalid inputs."""
     failed = 0
     for place, result in tqdm(found, unit="doc", file=sys.stderr, disable=None):
@@ -63,17 +63,17 @@ def _print(found: Iterator[Source[Result]]) -> int:
     return failed
 
 
-def _results(model: Model, inputs: Inputs, options: Options) -> Iterator[Source[Result]]:
+def _results(model: Model, inputs: PredictFiles, options: PredictOptions) -> Iterator[Source[Json]]:
     """Results of the inputs that the options select."""
-    manifest = model.manifest
-    task = choose_task(manifest)
-    if isinstance(manifest, ForecasterManifest) and (inputs.jsonl is not None or options.text_column):
+    task, manifest = model.task, model.manifest
+    operation = choose_operation(task)
+    if isinstance(task, Forecasting) and (inputs.jsonl is not None or options.text_column):
         raise InputError(f"{manifest.name} forecasts series: give CSV files with its channels as columns")
-    fields, encoding = choose_fields(task, options, manifest.name), choose_encoding(manifest, options)
-    compute = prepare(model, task, fields, options)
-    if isinstance(manifest, ForecasterManifest):
+    fields, encoding = choose_fields(operation, options, manifest.name), choose_encoding(task, options)
+    compute = prepare(model, operation, fields, options)
+    if isinstance(task, Forecasting):
         paths = inputs.files or [path for path in (inputs.csv,) if path is not None]
-        layout = layout_of(manifest, inputs.layout, encoding)
+        layout = layout_of(task.manifest, inputs.layout, encoding)
         return results(((name_of(path), (read_channels(path, layout),)) for path in paths), compute)
     if inputs.layout != PLAIN:
         raise InputError(f"{manifest.name} reads no series: --time-column and the like are for forecasts")

@@ -17,11 +17,11 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from artifact.classification import Options
 from artifact.encodings import MARK
 from artifact.errors import InvalidInput, LongdocError
+from artifact.tasks.classification import Classification, ResultOptions
 from service.batching.admission import ClientLimit, limited
-from service.engine.served import ServedClassifier
+from service.engine.served import ServedModel
 from service.errors import (
     DeadlineExceeded,
     MalformedInput,
@@ -31,7 +31,6 @@ from service.errors import (
     clear_tracebacks,
 )
 from service.offload import count_items, offload
-from service.tasks.classification import classify, max_detail_bytes
 from service.wire.context import RequestContext
 from service.wire.disconnect import CancelOnDisconnect
 from service.wire.errors import failure, problem
@@ -60,7 +59,7 @@ class BulkResponse(Response):
 
     media_type = NDJSON
 
-    def __init__(self, context: RequestContext, model: ServedClassifier, options: Options) -> None:
+    def __init__(self, context: RequestContext, model: ServedModel[Classification], options: ResultOptions) -> None:
         super().__init__()
         del self.headers["content-length"]
         self._engine = context.runtime.engine
@@ -81,7 +80,7 @@ class BulkResponse(Response):
     def of(cls, context: RequestContext) -> Self:
         """The response to an upload, whose options are in the query string. Raises: InvalidInput, ModelNotFound."""
         options = read_query(context, ClassifyOptions)
-        return cls(context, context.runtime.models.classifier(options.model), options.result_options)
+        return cls(context, context.runtime.models.choose(Classification, options.model), options.result_options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response. Raises: InvalidInput if the body has no lines; ClientDisconnect."""
@@ -139,7 +138,7 @@ class BulkResponse(Response):
     def _answer_bytes(self, line: bytes) -> int:
         """Maximum bytes of the details in the answer to a line. Its document is not longer than the line."""
         size = min(len(line), self._settings.max_document_bytes)
-        return max_detail_bytes(self._model.manifest, size, self._options)
+        return self._model.task.max_detail_bytes(size, self._options)
 
     def _add(self, work: Any, size: int) -> None:
         """Start a task that answers a line; `size` is the number of bytes that the line and its answer hold."""
@@ -264,9 +263,8 @@ class BulkResponse(Response):
         deadline = limited(now + self._settings.deadline_s, now + self._deadline_s)
         while True:
             try:
-                (answer,), timing = await classify(
-                    self._model, [document], on_overflow=options.on_overflow, deadline=deadline, bulk=True
-                )
+                computation = self._model.task.classify([document], options.on_overflow)
+                (answer,), timing = await self._model.run(computation, deadline, items=count, bulk=True)
             except Overloaded:
                 if loop.time() + RETRY_S > deadline:
                     self._model.metrics.rejected("overloaded")
@@ -275,7 +273,7 @@ class BulkResponse(Response):
             else:
                 self._model.metrics.queue_seconds.observe(timing.queue)
                 self._model.metrics.compute_seconds.observe(timing.compute)
-                return await offload(count, answer.as_json, self._model.manifest.labels, options)
+                return await offload(count, answer.as_json, options)
 
 
 def _deadline_s(context: RequestContext) -> float:

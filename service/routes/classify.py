@@ -4,9 +4,9 @@ import functools
 
 from starlette.responses import Response
 
+from artifact.tasks.classification import Classification
 from service.offload import count_items
 from service.routes.bulk import BulkResponse
-from service.tasks.classification import classify, count_contributions
 from service.wire.dependencies import Context
 from service.wire.errors import NATIVE
 from service.wire.inference import respond
@@ -66,18 +66,17 @@ async def post_classify(context: Context) -> Response:
     check_count("inputs", len(documents), settings.max_documents)
     for index, document in enumerate(documents):
         check_size(f"input {index}", document, settings.max_document_bytes)
-    model = context.runtime.models.classifier(options.model)
-    if model.manifest.reads_text and given.name == TEXT:
+    model = context.runtime.models.choose(Classification, options.model)
+    if model.task.manifest.reads_text and given.name == TEXT:
         documents = [decode_text(documents[0], given.charset, settings.max_document_bytes)]
-    labels, result_options = model.manifest.labels, options.result_options
+    result_options = options.result_options
     if options.detail:
-        count = count_contributions(model.manifest, documents, result_options)
+        count = model.task.count_contributions(documents, options.top_k)
         reserve_numbers(context, count, "send fewer, or set top_k")
-    work = classify(model, documents, on_overflow=options.on_overflow, deadline=context.deadline)
     return await respond(
         context,
         model,
-        work,
-        lambda answers: {"results": [answer.as_json(labels, result_options) for answer in answers]},
+        model.task.classify(documents, options.on_overflow),
+        lambda found: {"results": [document.as_json(result_options) for document in found]},
         count_items(documents),
     )

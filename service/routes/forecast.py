@@ -8,10 +8,9 @@ from typing import Any
 from starlette.responses import Response
 
 from artifact.errors import InvalidInput
-from artifact.forecasting import Forecast, check_channels, check_levels, choose_horizon
 from artifact.series import Step, Tails, continue_timestamps, parse_frequency, parse_start
+from artifact.tasks.forecasting import Forecast, Forecasting
 from service.offload import ITEM_NUMBERS
-from service.tasks.forecasting import forecast
 from service.wire.dependencies import Context
 from service.wire.errors import NATIVE
 from service.wire.inference import respond
@@ -39,14 +38,17 @@ async def post_forecast(context: Context) -> Response:
     asked, names, series = parsed.options, parsed.names, parsed.series
     context.body.hold(series.values.nbytes)
     step = None if asked.frequency is None else parse_frequency(asked.frequency)
-    model = context.runtime.models.forecaster(asked.model, names, step)
-    order = check_channels(model.manifest, names, len(series.lengths))
-    horizon = choose_horizon(model.manifest, asked.horizon)
-    check_levels(model.calibration, asked.quantiles)
-    timestamps = _timestamps(asked.start, step or model.manifest.step, int(series.lengths.max()), horizon)
+    model = context.runtime.models.choose(Forecasting, asked.model, lambda task: task.fits(names, step))
+    task = model.task
+    if step is not None:
+        task.manifest.check_step(step)
+    order = task.check_channels(names, len(series.lengths))
+    horizon = task.choose_horizon(asked.horizon)
+    task.check_levels(asked.quantiles)
+    timestamps = _timestamps(asked.start, step or task.manifest.step, int(series.lengths.max()), horizon)
     count = horizon * len(order) * (1 + len(asked.quantiles))
     reserve_numbers(context, count, "ask for a shorter horizon or fewer quantiles")
-    work = forecast(model, [series.take(order)], horizon=horizon, levels=asked.quantiles, deadline=context.deadline)
+    forecast = task.forecast([series.take(order)], horizon=horizon, levels=asked.quantiles)
 
     def to_json(answers: Sequence[Forecast]) -> dict[str, Any]:
         """The response; the forecast and each quantile are serialized separately."""
@@ -54,7 +56,7 @@ async def post_forecast(context: Context) -> Response:
         quantiles = {level: fragment(values) for level, values in found["quantiles"].items()}
         return {**found, "forecast": fragment(found["forecast"]), "quantiles": quantiles, **timestamps}
 
-    return await respond(context, model, work, to_json, count // ITEM_NUMBERS)
+    return await respond(context, model, forecast, to_json, count // ITEM_NUMBERS)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,8 @@ from typing import Annotated, Any
 from fastapi import Depends
 from starlette.responses import Response
 
-from artifact.matching import Ranking
-from service.offload import offload
-from service.tasks.matching import rank, score
+from artifact.tasks.matching import Matching, Ranking
+from service.offload import count_items, offload
 from service.wire.dependencies import Context, JsonBody
 from service.wire.errors import NATIVE
 from service.wire.inference import respond
@@ -39,14 +38,13 @@ async def post_score(
         (read_text(settings, f"pairs.{number}.0", a), read_text(settings, f"pairs.{number}.1", b))
         for number, (a, b) in enumerate(asked.pairs)
     ]
-    model = context.runtime.models.matcher(asked.model)
-    work = score(model, pairs, on_overflow=asked.on_overflow, deadline=context.deadline)
+    model = context.runtime.models.choose(Matching, asked.model)
     return await respond(
         context,
         model,
-        work,
+        model.task.score(pairs, asked.on_overflow, model.cache),
         lambda scored: {"results": [pair.as_json(asked.on_overflow) for pair in scored]},
-        len(pairs),
+        count_items(text.document for pair in pairs for text in pair),
     )
 
 
@@ -72,13 +70,14 @@ async def post_rank(
     check_count("documents", len(asked.documents), settings.max_rank_documents)
     query = read_text(settings, "query", asked.query)
     documents = await offload(len(asked.documents), read_texts, settings, "documents", asked.documents)
-    model = context.runtime.models.matcher(asked.model)
-    work = rank(model, query, documents, on_overflow=asked.on_overflow, deadline=context.deadline)
+    model = context.runtime.models.choose(Matching, asked.model)
+    ranking = model.task.rank(query, documents, asked.on_overflow, model.cache)
+    inputs = count_items(text.document for text in (query, *documents))
 
-    def to_json(ranking: Ranking) -> dict[str, Any]:
-        results = ranking.as_json(asked.top_n, asked.on_overflow)
+    def to_json(found: Ranking) -> dict[str, Any]:
+        results = found.as_json(asked.top_n, asked.on_overflow)
         if asked.return_documents:
             results = [{**result, "document": asked.documents[result["index"]]} for result in results]
-        return {"results": results, "query_coverage": ranking.query.as_json(asked.on_overflow)}
+        return {"results": results, "query_coverage": found.query.as_json(asked.on_overflow)}
 
-    return await respond(context, model, work, to_json, len(documents))
+    return await respond(context, model, ranking, to_json, inputs)

@@ -8,21 +8,15 @@ from typing import Any
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.responses import Response
 
-from service.engine.served import ServedModel
+from service.engine.served import AnyModel
 from service.runtime import Runtime
 from service.wire.dependencies import CurrentRuntime, NamedModel
 from service.wire.errors import NATIVE
 from service.wire.responses import json_response
 from service.wire.schemas import ModelDescription, ModelList
 
-PUBLIC = {
-    *("name", "version", "task", "labels", "min_length", "max_length", "window_overlap"),
-    *("channels", "context_length", "horizon", "min_observations", "frequency"),
-    *("calibration_source", "calibration_examples", "quantiles_reliable"),
-    *("temperature", "reliability", "stretches"),
-    *("results", "training", "data_terms", "non_commercial"),
-}
-"""Fields of the manifest that are returned."""
+PUBLIC = frozenset({"name", "version", "task", "results", "training", "data_terms", "non_commercial"})
+"""Fields of the manifest that are returned, beside those of the task."""
 
 
 class ModelNameConvertor(Convertor[str]):
@@ -48,7 +42,7 @@ async def get_models(runtime: CurrentRuntime) -> Response:
     """List all models, and the default model of each task."""
     defaults = {
         task: {"model": default.name, "reason": default.reason}
-        for task in sorted({model.manifest.task for model in runtime.models.values()})
+        for task in sorted({model.task.name for model in runtime.models.values()})
         if (default := runtime.models.default(task)) is not None
     }
     described = [_describe(runtime, model) for model in runtime.models.served]
@@ -66,7 +60,7 @@ async def get_model(runtime: CurrentRuntime, model: NamedModel) -> Response:
     return json_response(_describe(runtime, model))
 
 
-def _describe(runtime: Runtime, model: ServedModel) -> dict[str, Any]:
+def _describe(runtime: Runtime, model: AnyModel) -> dict[str, Any]:
     settings = runtime.settings
     limits = {
         "body_bytes": settings.max_body_bytes,
@@ -75,5 +69,5 @@ def _describe(runtime: Runtime, model: ServedModel) -> dict[str, Any]:
         "rank_documents": settings.max_rank_documents,
         "deadline_s": settings.deadline_s,
     }
-    public = model.manifest.model_dump(mode="json", include=PUBLIC)
+    public = model.manifest.model_dump(mode="json", include=set(PUBLIC | model.task.public))
     return {**public, "ready": runtime.engine.is_serving(model), "limits": limits}

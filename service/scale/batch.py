@@ -23,13 +23,14 @@ from ray.exceptions import RayError, RayTaskError
 from tqdm import tqdm
 
 from artifact.errors import BadExport, InputError
+from artifact.exports import sha256_of, version_folder
 from artifact.loading import load_export
 from artifact.local import Model
-from artifact.manifest import MANIFEST, sha256_of, version_folder
+from artifact.manifest import MANIFEST
 from artifact.tables.reading import Field
-from service.offline.compute import Compute, Options, choose_encoding, choose_fields, choose_task, prepare
+from service.offline.compute import Predict, PredictOptions, choose_encoding, choose_fields, choose_operation, prepare
 from service.offline.inputs import PART_BYTES, PART_ROWS, InputFile, Part, absolute, find_inputs, read_parts
-from service.offline.outputs import ERRORS, Counts, Format, Output, compute_part
+from service.offline.outputs import ERRORS, Counts, Output, OutputFormat, compute_part
 
 READERS = 4
 """Files that are read at the same time."""
@@ -41,7 +42,7 @@ RESULT = pyarrow.schema({"file": INT, "rows": INT, "bad_rows": INT, "read": INT,
 
 
 @dataclass(frozen=True)
-class Job:
+class BatchJob:
     """What every task needs; can be pickled."""
 
     export: Path
@@ -49,7 +50,7 @@ class Job:
     """Hash of the manifest of the export, which has the hashes of its files."""
     fields: tuple[Field, ...]
     encoding: str
-    options: Options
+    options: PredictOptions
     output: Output
 
 
@@ -58,9 +59,9 @@ def batch(
     patterns: Sequence[str],
     folder: str,
     task: str | None,
-    format: Format,
+    format: OutputFormat,
     workers: int | None,
-    options: Options,
+    options: PredictOptions,
 ) -> int:
     """Compute the results of all rows of the files; return the exit code, 1 if any row was bad.
 
@@ -79,12 +80,14 @@ def batch(
     """
     export = version_folder(export.absolute())
     model = Model(load_export(export, format="onnx", device="cpu"))
-    chosen = choose_task(model.manifest, task)
+    chosen = choose_operation(model.task, task)
     fields = choose_fields(chosen, options, model.manifest.name)
     prepare(model, chosen, fields, options)
     inputs = find_inputs(patterns)
-    encoding = choose_encoding(model.manifest, options)
-    job = Job(export, sha256_of(export / MANIFEST), fields, encoding, options, Output(absolute(folder), chosen, format))
+    encoding = choose_encoding(model.task, options)
+    job = BatchJob(
+        export, sha256_of(export / MANIFEST), fields, encoding, options, Output(absolute(folder), chosen, format)
+    )
     done = job.output.start({**_description(job, model), "inputs": [file._asdict() for file in inputs]})
     if done is None:
         try:
@@ -99,7 +102,7 @@ def batch(
     return 1 if done.bad_rows else 0
 
 
-def _description(job: Job, model: Model) -> dict[str, Any]:
+def _description(job: BatchJob, model: Model) -> dict[str, Any]:
     """What the results depend on besides the inputs, as JSON."""
     return {
         "model": model.manifest.name,
@@ -114,7 +117,7 @@ def _description(job: Job, model: Model) -> dict[str, Any]:
     }
 
 
-def _run(job: Job, inputs: Sequence[InputFile], workers: int | None) -> dict[InputFile, Counts]:
+def _run(job: BatchJob, inputs: Sequence[InputFile], workers: int | None) -> dict[InputFile, Counts]:
     """Compute all parts that are not complete; returns the counts of every input. Raises: InputError."""
     counts = dict.fromkeys(inputs, Counts())
     if not ray.is_initialized():
@@ -133,7 +136,7 @@ def _run(job: Job, inputs: Sequence[InputFile], workers: int | None) -> dict[Inp
     return counts
 
 
-def _computed(job: Job, inputs: Sequence[InputFile], workers: int | None) -> Iterator[Mapping[str, Any]]:
+def _computed(job: BatchJob, inputs: Sequence[InputFile], workers: int | None) -> Iterator[Mapping[str, Any]]:
     """Rows of RESULT, one for each part that is complete, in any order. Raises: InputError if tasks fail repeatedly."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
@@ -169,7 +172,7 @@ def _computed(job: Job, inputs: Sequence[InputFile], workers: int | None) -> Ite
         raise InputError(f"Ray failed: {reason}; the same command continues") from error
 
 
-def _read(files: pyarrow.Table, job: Job) -> Iterator[pyarrow.Table]:
+def _read(files: pyarrow.Table, job: BatchJob) -> Iterator[pyarrow.Table]:
     """Parts of files, pickled."""
     for file in files.to_pylist():
         try:
@@ -179,12 +182,12 @@ def _read(files: pyarrow.Table, job: Job) -> Iterator[pyarrow.Table]:
             yield pyarrow.Table.from_pylist([{**file, "part": b"", "problem": str(error)}], PART)
 
 
-def _compute(parts: pyarrow.Table, job: Job) -> pyarrow.Table:
+def _compute(parts: pyarrow.Table, job: BatchJob) -> pyarrow.Table:
     """Compute and write parts."""
     return pyarrow.Table.from_pylist([_result(row, job) for row in parts.to_pylist()], RESULT)
 
 
-def _result(row: Mapping[str, Any], job: Job) -> dict[str, Any]:
+def _result(row: Mapping[str, Any], job: BatchJob) -> dict[str, Any]:
     """A row of RESULT for a part."""
     result = {"file": row["file"], "rows": 0, "bad_rows": 0, "read": 0, "problem": row["problem"]}
     if row["problem"] is not None:
@@ -200,7 +203,7 @@ def _result(row: Mapping[str, Any], job: Job) -> dict[str, Any]:
 
 
 @cache
-def _loaded(job: Job) -> Compute:
+def _loaded(job: BatchJob) -> Predict:
     """The function that computes results; a process loads the model once. Raises: BadExport."""
     if sha256_of(job.export / MANIFEST) != job.sha256:
         raise BadExport(f"{job.export}: this node has another export under this path", "hash")

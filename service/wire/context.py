@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from starlette.types import Scope
 
-from artifact.manifest import Manifest
+from artifact.manifest import ExportManifest
+from service.engine.served import Timing
 from service.runtime import Runtime
-from service.tasks.timing import Timing
 from service.wire.body import Body
 
 KEY = "longdoc"
@@ -19,7 +19,7 @@ KEY = "longdoc"
 class Inference(NamedTuple):
     """Model and times of a request that a model has answered, for traces."""
 
-    manifest: Manifest
+    manifest: ExportManifest
     timing: Timing
     finished: float
     """When the response was ready, in seconds of `perf_counter`."""

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from artifact.errors import InvalidInput
 from service.batching.admission import limited
-from service.engine.served import ServedModel
+from service.engine.served import AnyModel
 from service.runtime import Runtime
 from service.wire.context import RequestContext, context_of
 from service.wire.headers import repeated_headers
@@ -93,9 +93,9 @@ ModelPath = Annotated[str, Path(examples=["imdb-s3"])]
 """Name of a model in a path."""
 
 
-async def get_named_model(request: Request, runtime: CurrentRuntime, name: ModelPath) -> ServedModel:
+async def get_named_model(request: Request, runtime: CurrentRuntime, name: ModelPath) -> AnyModel:
     """The model that the path names: the version in the path, or the highest one. Raises: ModelNotFound."""
     return runtime.models.named(name, request.path_params.get("version"))
 
 
-NamedModel = Annotated[ServedModel, Depends(get_named_model)]
+NamedModel = Annotated[AnyModel, Depends(get_named_model)]

@@ -12,7 +12,7 @@ from starlette.datastructures import QueryParams
 
 from artifact.encodings import MARK, codec_of
 from artifact.errors import InvalidInput
-from artifact.matching import Text
+from artifact.tasks.matching import LocatedText
 from service.errors import DeadlineExceeded, PayloadTooLarge, UnsupportedEncoding, UnsupportedMedia
 from service.settings import Settings
 from service.wire.context import RequestContext
@@ -148,11 +148,11 @@ def reserve_numbers(context: RequestContext, count: int, hint: str) -> None:
     context.body.reserve(count * NUMBER_BYTES)
 
 
-def read_text(settings: Settings, place: str, document: str | bytes) -> Text:
+def read_text(settings: Settings, place: str, document: str | bytes) -> LocatedText:
     """A text to match. Raises: PayloadTooLarge naming its location if it exceeds the limit of a document."""
-    return Text(place, read_document(settings, place, document))
+    return LocatedText(place, read_document(settings, place, document))
 
 
-def read_texts(settings: Settings, place: str, documents: Sequence[str]) -> list[Text]:
+def read_texts(settings: Settings, place: str, documents: Sequence[str]) -> list[LocatedText]:
     """Texts to match. Raises: PayloadTooLarge naming the location of one that exceeds the limit of a document."""
     return [read_text(settings, f"{place}.{number}", document) for number, document in enumerate(documents)]

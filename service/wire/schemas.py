@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag
 
-from artifact.classification import Options
 from artifact.documents import OnOverflow
+from artifact.tasks.classification import ResultOptions
 
 ModelName = Annotated[
     str,
@@ -31,7 +31,7 @@ def up_to(most: int, setting: str) -> Any:
     return Field(fail_fast=True, max_length=most, json_schema_extra={"minItems": 1, LIMIT: setting})
 
 
-Documents = Annotated[list[str], up_to(MAX_TEXTS, "max_documents")]
+TextList = Annotated[list[str], up_to(MAX_TEXTS, "max_documents")]
 Candidates = Annotated[list[str], up_to(MAX_TEXTS, "max_rank_documents")]
 """Texts to score with one text."""
 
@@ -42,7 +42,7 @@ def text_or_list(value: object) -> str | None:
 
 
 Inputs = Annotated[
-    Annotated[str, Tag("text")] | Annotated[Documents, Tag("list")],
+    Annotated[str, Tag("text")] | Annotated[TextList, Tag("list")],
     Discriminator(
         text_or_list, custom_error_type="inputs", custom_error_message="Input should be a string or a list of strings"
     ),
@@ -67,9 +67,9 @@ class ClassifyOptions(_Request):
     """Whether to return the scores of each window and the contributions of each stretch."""
 
     @property
-    def result_options(self) -> Options:
+    def result_options(self) -> ResultOptions:
         """The options of the result: all except the model."""
-        return Options(self.top_k, self.on_overflow, self.detail)
+        return ResultOptions(self.top_k, self.on_overflow, self.detail)
 
 
 class ClassifyRequest(ClassifyOptions):

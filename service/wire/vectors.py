@@ -1,18 +1,16 @@
 """Vectors of texts, for the protocols that return them."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import orjson
 
 from artifact.arrays import Floats
-from artifact.documents import OnOverflow
+from artifact.documents import OnOverflow, TextCoverage
 from artifact.errors import InvalidInput
-from artifact.manifest import MatcherManifest
-from artifact.matching import Coverage, Vector
-from service.engine.served import ServedMatcher
-from service.offload import offload
-from service.tasks.matching import encode
-from service.tasks.timing import Timing
+from artifact.tasks.matching import Matching
+from service.engine.served import ServedModel, Timing
+from service.offload import count_items, offload
 from service.wire.context import RequestContext
 from service.wire.inference import run
 from service.wire.parsing import check_count
@@ -22,13 +20,13 @@ MAX_DIMENSIONS = 1_000_000
 """Maximum of the field `dimensions`, far above the length of vectors: an error would repeat a longer number."""
 
 
-class EncodedTexts(NamedTuple):
+class Embeddings(NamedTuple):
     """Vectors of the texts of a request."""
 
-    model: ServedMatcher
+    model: ServedModel[Matching]
     vectors: Floats
     """(texts, dim), not normalized."""
-    coverages: list[Coverage]
+    coverages: Sequence[TextCoverage]
     """How many bytes of each text were read."""
     timing: Timing
 
@@ -46,7 +44,7 @@ async def encode_texts(
     model: str | None,
     dimensions: int | None,
     on_overflow: OnOverflow,
-) -> EncodedTexts:
+) -> Embeddings:
     """Encode a text or several with a matcher.
 
     Args:
@@ -57,37 +55,39 @@ async def encode_texts(
         dimensions: length of a vector that the client asks for; None for the model's.
         on_overflow: what happens to texts longer than the model reads.
 
-    Raises: InvalidInput, PayloadTooLarge, Overloaded, ModelNotFound, ClientDisconnect, and what `encode` raises.
+    Raises: InvalidInput, PayloadTooLarge, Overloaded, ModelNotFound, ClientDisconnect, and what
+        `Matching.encode` raises.
 
     """
     given = [inputs] if isinstance(inputs, str) else inputs
     check_count(place, len(given), context.runtime.settings.max_documents)
-    served = context.runtime.models.matcher(model)
-    check_vectors(context, served.manifest, len(given), dimensions)
+    served = context.runtime.models.choose(Matching, model)
+    check_vectors(context, served.task, len(given), dimensions)
     texts = await offload(len(given), read_texts, context.runtime.settings, place, given)
 
-    work = encode(served, texts, on_overflow=on_overflow, deadline=context.deadline)
-    vectors, coverages, _, timing = await run(context, served, work)
-    return EncodedTexts(served, vectors, coverages, timing)
+    computation = served.task.encode(texts, on_overflow, served.cache)
+    encoded, timing = await run(context, served, computation, count_items(text.document for text in texts))
+    return Embeddings(served, encoded.vectors, encoded.coverages, timing)
 
 
-def check_vectors(context: RequestContext, manifest: MatcherManifest, count: int, dimensions: int | None) -> None:
+def check_vectors(context: RequestContext, task: Matching, count: int, dimensions: int | None) -> None:
     """Check the length and number of vectors, and count their bytes in advance.
 
     Args:
         context: the request.
-        manifest: the manifest of the model.
+        task: the task of the model.
         count: number of vectors.
         dimensions: length of a vector that the client asks for; None for the model's.
 
     Raises: InvalidInput, PayloadTooLarge, Overloaded.
 
     """
+    manifest = task.manifest
     if dimensions not in (None, manifest.dim):
         raise InvalidInput.at("dimensions", f"{dimensions}; vectors of {manifest.name} have {manifest.dim} numbers")
     reserve_numbers(context, count * manifest.dim, "send fewer texts")
 
 
-def write_vector(vector: Vector) -> orjson.Fragment:
+def write_vector(vector: Floats) -> orjson.Fragment:
     """A vector (dim,) as JSON. One call for many vectors would hold the GIL too long."""
     return orjson.Fragment(orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY))

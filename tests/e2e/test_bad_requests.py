@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from artifact.manifest import Manifest
+from artifact.manifest import ExportManifest
 from service.http.protocol import MAX_HEAD_BYTES
 from tests.support.problems import SECRET, check_problem
 from tests.support.server import ControlledServer, Server
@@ -112,7 +112,7 @@ def test_bad_timeouts_are_rejected(client: httpx.Client, value: str) -> None:
     check_problem(response, 422, "invalid_input")
 
 
-def test_request_past_its_deadline_gets_504(controlled: ControlledServer, manifest: Manifest) -> None:
+def test_request_past_its_deadline_gets_504(controlled: ControlledServer, manifest: ExportManifest) -> None:
     with controlled.held():
         response = controlled.post("/v1/classify", content=b"x", headers={**TEXT, "X-Request-Timeout-Ms": "20"})
     check_problem(response, 504, "deadline_exceeded")

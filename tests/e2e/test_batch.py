@@ -20,7 +20,8 @@ import pytest
 from pyarrow import parquet
 
 import artifact
-from artifact.manifest import ForecasterManifest
+from artifact.exports import version_folder
+from artifact.tasks.forecasting import ForecasterManifest
 from benchmarks.lib.processes import descendants
 from tests.support.offline import OfflineForecaster, same_score
 from tests.support.paths import EXPORTS, ROOT
@@ -189,7 +190,7 @@ def results_of(
 
 
 def test_all_tasks_get_the_answers_of_the_server(cluster: Cluster, server: Server, tmp_path: Path) -> None:
-    forecaster = OfflineForecaster(artifact.manifest.version_folder(FORECASTER))
+    forecaster = OfflineForecaster(version_folder(FORECASTER))
     assert isinstance(forecaster.manifest, ForecasterManifest)
     channels = forecaster.manifest.channels
     series = [forecaster.series(forecaster.manifest.context_length, seed) for seed in range(2)]

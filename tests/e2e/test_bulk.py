@@ -31,7 +31,8 @@ Line = dict[str, Any]
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with limits low enough for a test to reach."""
     limits = ("--max-body-bytes", str(LINE_BYTES), "--max-document-bytes", str(DOCUMENT_BYTES))
-    with Server(tmp_path_factory.mktemp("small") / "log", *limits, "--drain-delay-s", "0") as server:
+    flags = ("--models", "imdb-s3", "--drain-delay-s", "0")
+    with Server(tmp_path_factory.mktemp("small") / "log", *limits, *flags) as server:
         yield server
         assert server.stop() == 0
 

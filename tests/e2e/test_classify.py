@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from artifact.documents import cut
-from artifact.manifest import ClassifierManifest
+from artifact.tasks.classification import ClassifierManifest
 from tests.support.offline import Offline, agree, document, scores_of
 from tests.support.server import ControlledServer, Scrape, Server
 

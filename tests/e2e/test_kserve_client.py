@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from artifact.manifest import ClassifierManifest
+from artifact.tasks.classification import ClassifierManifest
 from tests.support.offline import Offline, OfflineForecaster, OfflineMatcher, agree, same_score
 from tests.support.paths import ROOT
 from tests.support.server import Server

@@ -7,7 +7,7 @@ import httpx
 import orjson
 import pytest
 
-from artifact.manifest import Manifest
+from artifact.manifest import ExportManifest
 from tests.support.offline import Offline, OfflineForecaster, OfflineMatcher, agree, document, same_score
 from tests.support.problems import SECRET
 from tests.support.server import Server
@@ -36,7 +36,7 @@ def check_error(response: httpx.Response, status: int, message: str) -> None:
     assert SECRET[:20] not in response.text
 
 
-def test_documents_are_classified(client: httpx.Client, manifest: Manifest, offline: Offline) -> None:
+def test_documents_are_classified(client: httpx.Client, manifest: ExportManifest, offline: Offline) -> None:
     bytes_of_any_kind = b"A good film, \xff\x00 even so."
     encoded = {"b64": "QSBnb29kIGZpbG0sIP8AIGV2ZW4gc28u"}
     found = predict(client, manifest.name, SHORT, {"text": LONG}, encoded, {"text": encoded})
@@ -69,7 +69,7 @@ def test_series_are_forecast(client: httpx.Client, forecaster: OfflineForecaster
     assert forecaster.agree([found[2]["forecast"][name] for name in m.channels], forecaster(series[2]))
 
 
-def test_response_names_the_version(client: httpx.Client, manifest: Manifest) -> None:
+def test_response_names_the_version(client: httpx.Client, manifest: ExportManifest) -> None:
     answer = send(client, manifest.name, {"instances": ["a"], "signature_name": "serving_default"}).json()
     assert (answer["model"], answer["version"]) == (manifest.name, manifest.version)
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from artifact.cores import cpu_count
-from artifact.manifest import ClassifierManifest
+from artifact.tasks.classification import ClassifierManifest
 from tests.support.load import until_answered, until_refused
 from tests.support.offline import Offline, agree, documents
 from tests.support.offline import document as repeated
@@ -119,7 +119,7 @@ def test_full_model_rejects_from_the_headers_although_another_is_free(
     start_controlled: Callable[..., ControlledServer], manifest: ClassifierManifest
 ) -> None:
     queue_rows, of_model = 2, {"model": manifest.name}
-    server = start_controlled("--max-queue-rows", str(queue_rows), "--drain-delay-s", "0")
+    server = start_controlled("--models", "imdb-s3,scotus", "--max-queue-rows", str(queue_rows), "--drain-delay-s", "0")
     with ExitStack() as stack:
         with server.held():
             accepted = []

@@ -90,7 +90,7 @@ def test_score_does_not_depend_on_the_order_or_number_of_pairs(client: httpx.Cli
 def test_without_a_cache_other_pairs_change_a_score_by_rounding_only(
     start: Callable[..., Server], texts: list[str]
 ) -> None:
-    server = start("--max-cache-bytes", "0", "--drain-delay-s", "0")
+    server = start("--models", "aan", "--max-cache-bytes", "0", "--drain-delay-s", "0")
     query = text(104, 400)
     with server.client() as client:
         together = by_index(rank(client, query, texts))

@@ -122,7 +122,7 @@ def test_stalled_uploads_that_hold_all_bytes_do_not_have_small_requests_rejected
 
 def test_unread_responses_stay_within_the_memory_bound(start: Callable[..., Server]) -> None:
     """Small requests with responses of megabytes, from clients that do not read them: most are rejected."""
-    server = start("--max-held-bytes", str(HELD_BYTES), "--drain-delay-s", "0")
+    server = start("--models", "ettm2", "--max-held-bytes", str(HELD_BYTES), "--drain-delay-s", "0")
     series = [[1.0, 2.0] * 24 for _ in range(7)]
     inputs = [{"frequency": "15min", "series": series} for _ in range(9)]
     levels = [round(0.03 + 0.04 * level, 2) for level in range(19)]

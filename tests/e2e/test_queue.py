@@ -37,8 +37,13 @@ def recorded(folder: Path, name: str) -> dict[str, list[object] | dict[str, obje
     return found
 
 
-HELD = {"PYTHONPATH": str(ROOT / "tests/support/held")}
+HELD = {"PYTHONPATH": os.pathsep.join((str(ROOT / "tests/support/held"), str(ROOT)))}
 """Variable that holds a job of kind speed between its two parts."""
+
+
+def content(folder: Path) -> dict[Path, bytes]:
+    """Content of each file of the records."""
+    return {path: path.read_bytes() for path in (folder / "results").rglob("*") if path.is_file()}
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -91,19 +96,20 @@ def test_stopped_job_goes_on(job: str, tmp_path: Path) -> None:
     assert checkpoints(folder) == []
 
 
+@pytest.mark.slow
 def test_whole_queue_runs_on_a_cpu_and_is_done_once(tmp_path: Path) -> None:
     process = start(tmp_path, log := tmp_path / "first.log")
     assert process.wait() == 0, log.read_text()
     shown = log.read_text()
     assert re.findall(r"^queue: (\S+): complete after", shown, re.MULTILINE) == [job.name for job in JOBS]
-    before = {path: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()}
+    before = content(tmp_path)
     assert {path.parent.name for path in before} == {"gpu", "lra", "lra_rates", "attention_speed_gpu"}
     assert {path.name for path in before} == {"data.json", "report.md", "chart.png"}
 
     process = start(tmp_path, log := tmp_path / "second.log")
     assert process.wait() == 0
     assert log.read_text() == "".join(f"queue: {job.name}: complete\n" for job in JOBS)
-    assert before == {path: path.read_bytes() for path in (tmp_path / "results").rglob("*") if path.is_file()}
+    assert content(tmp_path) == before
 
 
 def test_make_gpu_runs_the_queue() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.engine.folder import LOAD_TURN_S
+from service.engine.reload import LOAD_TURN_S
 from tests.support.offline import document
 from tests.support.oversized import LIMITED, make_endless, make_sparse
 from tests.support.server import ControlledServer, Server
@@ -212,25 +212,39 @@ def test_sigterm_after_a_new_version_loses_no_request(exports_copy: Path, reload
 
 
 HANGING = """
-import sys, threading
+import sys, threading, time
+from pathlib import Path
 from service import __main__
-from service.engine import folder
+from service.engine import loading, reload
 
-folder.LOAD_TURN_S = folder.LOAD_LIMIT_S = 0.1
-folder.load_export = lambda *args, **options: threading.Event().wait()
+loading.SLOW_LOAD_S = reload.SLOW_LOAD_S = reload.LOAD_TURN_S = 0.1
+load = loading.load_export
+
+def load_when_the_mount_answers(path, **options):
+    while path.name != "OLD" and not Path(f"ANSWERS-{path.name}").exists():
+        time.sleep(0.01)
+    return load(path, **options)
+
+loading.load_export = load_when_the_mount_answers
 sys.exit(__main__.main(sys.argv[1:]))
 """
 
 
-def test_hanging_read_of_an_export_does_not_block_shutdown(exports_copy: Path, start: Callable[..., Server]) -> None:
-    """Simulates a network mount that does not respond."""
+def test_load_that_hangs_is_refused_until_it_ends(
+    exports_copy: Path, tmp_path: Path, start: Callable[..., Server]
+) -> None:
+    """Simulates a network mount that does not answer; it does not block the end of the server either."""
     flags = ("--exports", str(exports_copy), "--reload-s", str(LOOK_S), "--drain-delay-s", "0")
-    server = start(*flags, program=("-c", HANGING))
-    folder = publish(new_version(exports_copy))
-    place = f"{folder.parent.name}/{folder.name}"
-    wait_until(lambda: f"refused: {place}: loading takes longer than" in server.text())
-    assert refused(server, "timeout") == 1
-    assert version(server) == OLD
+    program = HANGING.replace("OLD", str(OLD)).replace("ANSWERS", str(tmp_path / "answers"))
+    server = start(*flags, program=("-c", program))
+    publish(new_version(exports_copy))
+    wait_until(lambda: f"refused: {NAME}/{NEW}: loading takes longer than" in server.text())
+    assert (refused(server, "timeout"), version(server)) == (1, OLD)
+    (tmp_path / f"answers-{NEW}").touch()
+    wait_until(lambda: version(server) == NEW)
+    publish(prepare(exports_copy, version=NEW + 1))
+    wait_until(lambda: refused(server, "timeout") == 2)
+    assert version(server) == NEW
     assert server.stop() == 0
     assert "stopped" in server.text()
 

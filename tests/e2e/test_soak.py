@@ -24,7 +24,7 @@ import httpx
 import numpy as np
 import pytest
 
-from artifact.manifest import version_folder
+from artifact.exports import version_folder
 from tests.support.offline import Offline, OfflineForecaster, OfflineMatcher, document, documents, same_score
 from tests.support.paths import EXPORTS
 from tests.support.problems import SECRET

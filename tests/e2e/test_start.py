@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from artifact.exports import read_manifest, version_folder
 from artifact.loading import find_exports
-from artifact.manifest import ClassifierManifest, read_manifest, version_folder
+from artifact.tasks.classification import ClassifierManifest
 from service.__main__ import main
 from service.settings import Settings
 from tests.support.offline import OfflineForecaster, same_score
@@ -266,9 +267,15 @@ counter.labels("/v1/classify", "POST", 200).inc(7)
 """A program that leaves its counts in the folder that it inherits."""
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize("content", ["missing", "earlier counts"])
-@pytest.mark.parametrize("variable", ["PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"])
+@pytest.mark.parametrize(
+    ("variable", "content", "workers"),  # each two of their values together
+    [
+        ("PROMETHEUS_MULTIPROC_DIR", "missing", "1"),
+        ("PROMETHEUS_MULTIPROC_DIR", "earlier counts", "2"),
+        ("prometheus_multiproc_dir", "missing", "2"),
+        ("prometheus_multiproc_dir", "earlier counts", "1"),
+    ],
+)
 def test_inherited_folder_of_metrics_is_ignored(
     start: Callable[..., Server], tmp_path: Path, variable: str, content: str, workers: str
 ) -> None:

@@ -6,12 +6,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from artifact.manifest import ClassifierManifest, read_manifest
-from tests.support import commands
+from artifact.exports import read_manifest
+from artifact.tasks.classification import ClassifierManifest
 from tests.support.offline import document
 from tests.support.server import Server
 from tests.support.stretches import check_stretches
-from tests.unit.model.export.test_export_words import NGRAM_VIEW, RECIPE
+from tests.unit.model.conftest import exported_once
+from tests.unit.model.export.test_export_words import ngram_run
 
 TEXT = {"content-type": "text/plain"}
 NAME = "tiny"
@@ -20,10 +21,7 @@ NAME = "tiny"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the export."""
-    path = tmp_path_factory.mktemp("stretches")
-    recipe = path / "tiny.toml"
-    recipe.write_text(RECIPE.format(kind="words", seq_len=64) + NGRAM_VIEW)
-    return commands.export(commands.train(recipe, path / "runs"), path / "exports")
+    return exported_once(ngram_run(tmp_path_factory), tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

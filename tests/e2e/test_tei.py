@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from artifact.cores import cpu_count
-from artifact.manifest import ClassifierManifest
+from artifact.tasks.classification import ClassifierManifest
 from tests.support.mutations import mutate
 from tests.support.offline import Offline, OfflineMatcher, document, same_score
 from tests.support.paths import EXPORTS

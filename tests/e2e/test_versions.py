@@ -14,7 +14,7 @@ import pytest
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
-from artifact.manifest import version_folder
+from artifact.exports import version_folder
 from tests.support.offline import OfflineForecaster, document
 from tests.support.paths import EXPORTS
 from tests.support.problems import check_problem

@@ -22,6 +22,7 @@ from tests.support.controlled import LAST_REQUESTS_S
 from tests.support.load import until_answered, until_refused
 from tests.support.offline import Offline, agree, documents
 from tests.support.paths import ROOT
+from tests.support.processes import children, is_running
 from tests.support.refusals import check_last_line, check_refusal, run
 from tests.support.server import Server
 from tests.support.versions import NAME, NEW, OLD, flip_byte, new_version, publish
@@ -34,14 +35,6 @@ LOOK_S = 0.2
 Start = Callable[..., Server]
 
 
-def children(pid: int) -> list[int]:
-    """Return the running child processes of a process."""
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
-
-
 def workers(server: Server) -> list[int]:
     """Return the worker processes, without the helper processes of multiprocessing."""
     found = []
@@ -52,14 +45,6 @@ def workers(server: Server) -> list[int]:
         except OSError:  # the process has just exited
             pass
     return found
-
-
-def is_alive(pid: int) -> bool:
-    """Return whether a process exists and is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def folder_of(server: Server) -> Path:
@@ -83,7 +68,7 @@ def several(start: Start, *flags: str, constants: Mapping[str, float] | None = N
     yield server
     if server.process.poll() is None:
         assert server.stop() == 0
-    wait_until(lambda: not any(map(is_alive, pids)))
+    wait_until(lambda: not any(map(is_running, pids)))
 
 
 def post(server: Server, count: int) -> Counter[int]:
@@ -124,7 +109,7 @@ def test_killed_worker_is_restarted_and_its_counts_are_kept(start: Start) -> Non
         before = classified(server)
         assert before == 40
         os.kill(first[0], signal.SIGKILL)
-        wait_until(lambda: not is_alive(first[0]))
+        wait_until(lambda: not is_running(first[0]))
         lowest = before
         end = time.monotonic() + PATIENCE_S
         while server.text().count("listening on") < WORKERS + 1:
@@ -198,11 +183,11 @@ def test_signal_during_start_stops_the_server(tmp_path: Path, number: signal.Sig
             cwd=ROOT, stdout=stream, stderr=stream,
         )  # fmt: skip
     try:
-        wait_until(lambda: len(children(process.pid)) > WORKERS)
-        pids = children(process.pid)
+        wait_until(lambda: len(list(children(process.pid))) > WORKERS)
+        pids = list(children(process.pid))
         process.send_signal(number)
         assert process.wait(PATIENCE_S) == 0
-        wait_until(lambda: not any(map(is_alive, pids)))
+        wait_until(lambda: not any(map(is_running, pids)))
     finally:
         process.kill()
         process.wait()

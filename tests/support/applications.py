@@ -1,5 +1,8 @@
 """An application with the routes of a test beside its own."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.types import Message, Receive
 
@@ -7,7 +10,7 @@ from service.app import create_app
 from service.metrics import Metrics
 from service.settings import Settings
 from service.wire.dependencies import require_key
-from tests.support.contexts import receive_of, runtime_with
+from tests.support.contexts import receive_of, runtime_with, scope_of
 
 
 def application(*routers: APIRouter, settings: Settings | None = None, metrics: Metrics | None = None) -> FastAPI:
@@ -18,15 +21,16 @@ def application(*routers: APIRouter, settings: Settings | None = None, metrics: 
     return app
 
 
-async def send_to(app: FastAPI, path: str, receive: Receive | None = None) -> list[Message]:
+async def send_to(
+    app: FastAPI, path: str, receive: Receive | None = None, headers: Mapping[str, str] = MappingProxyType({})
+) -> list[Message]:
     """Post to a path and return the messages of the response."""
     sent = list[Message]()
 
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "http_version": "1.0", "method": "POST", "path": path, "query_string": b"", "headers": []}
-    await app(scope, receive or receive_of(b"x"), send)
+    await app({**scope_of(headers), "http_version": "1.0", "path": path}, receive or receive_of(b"x"), send)
     return sent
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import onnx
 
+from artifact.exports import read_manifest
 from artifact.loading import find_exports
-from artifact.manifest import read_manifest
 from model.export.weights import SMALLEST
 from tests.support.paths import EXPORTS
 

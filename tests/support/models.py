@@ -10,16 +10,20 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import httpx
 import numpy as np
 from typing_extensions import override
 
-from artifact.backends.base import Array, Tensors
+from artifact.arrays import Array
+from artifact.backends.base import Tensors
 from artifact.loading import LoadedModel
-from artifact.manifest import ClassifierManifest, ForecasterManifest, MatcherManifest
 from artifact.series import Calibration
+from artifact.tasks.base import Answer, Computation, RunHead, RunModel, advance
+from artifact.tasks.classification import Classification, ClassifierManifest
+from artifact.tasks.forecasting import ForecasterManifest, Forecasting
+from artifact.tasks.matching import MatcherManifest, Matching
 from service.app import create_app
 from service.engine.engine import Engine
 from service.engine.reload import Reloader
@@ -28,6 +32,7 @@ from service.runtime import Runtime
 from service.settings import Settings
 from tests.support.waiting import PATIENCE_S
 
+T = TypeVar("T")
 BUCKETS = (8, 16)
 MAX_LENGTH, OVERLAP = 16, 4
 """Lengths of the rows of a classifier, in bytes."""
@@ -104,7 +109,7 @@ def classifier(name: str = "mood", version: int = 1, kind: str = "words") -> Loa
         }
     )
     backend = Backend("logits", lambda inputs: np.log1p(_counts(inputs)[:, ::-1]))
-    return LoadedModel(manifest, backend, "onnx", 0.5)
+    return LoadedModel(Classification(manifest), backend, "onnx", 0.5)
 
 
 def matcher(name: str = "twins", version: int = 1) -> LoadedModel:
@@ -127,7 +132,7 @@ def matcher(name: str = "twins", version: int = 1) -> LoadedModel:
         }
     )
     head = Backend("logits", lambda inputs: np.log1p((inputs["a"] * inputs["b"]).sum(axis=1, keepdims=True)))
-    return LoadedModel(manifest, Backend("vectors", _counts), "onnx", 0.5, head)
+    return LoadedModel(Matching(manifest), Backend("vectors", _counts), "onnx", 0.5, head)
 
 
 def forecaster(
@@ -161,7 +166,24 @@ def forecaster(
         }
     )
     backend = Backend("forecast", lambda inputs: np.repeat(inputs["series"][:, -1:], HORIZON, axis=1))
-    return LoadedModel(manifest, backend, "onnx", 0.5, calibration=_calibration(count))
+    return LoadedModel(Forecasting(manifest, _calibration(count)), backend, "onnx", 0.5)
+
+
+def compute(computation: Computation[T], outputs: Sequence[Sequence[Array]]) -> T:
+    """Return the answer of a computation whose steps get these outputs."""
+    step = advance(computation)
+    for computed in outputs:
+        assert isinstance(step, RunModel | RunHead)
+        step = advance(computation, computed)
+    assert isinstance(step, Answer)
+    return step.value
+
+
+def rows_of(computation: Computation[Any]) -> list[bytes]:
+    """Return the rows of the first step of a computation."""
+    step = advance(computation)
+    assert isinstance(step, RunModel)
+    return list(step.rows)
 
 
 def answer(response: httpx.Response) -> Any:

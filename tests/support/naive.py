@@ -8,18 +8,20 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from artifact.manifest import sha256_of
+from artifact.exports import sha256_of
+from artifact.tasks.forecasting import Forecasting
 from tests.support.models import CONTEXT, HORIZON, forecaster
 
 
 def write_naive_forecaster(exports: Path, name: str, channels: Sequence[str]) -> None:
     """Write `tests.support.models.forecaster` to a folder of exports."""
     model, folder, count = forecaster(name, channels=channels), exports / name / "1", len(channels)
-    assert model.calibration is not None
+    task = model.task
+    assert isinstance(task, Forecasting)
     folder.mkdir(parents=True)
     windows = np.arange(2 * CONTEXT * count, dtype=np.float32).reshape(2, CONTEXT, count)
     np.savez(folder / "golden.npz", series=windows, forecast=np.repeat(windows[:, -1:], HORIZON, axis=1))
-    np.savez(folder / "calibration.npz", levels=model.calibration.levels, errors=model.calibration.errors)
+    np.savez(folder / "calibration.npz", levels=task.calibration.levels, errors=task.calibration.errors)
     onnx.save(_graph(count), folder / "model.onnx")
     manifest = model.manifest.model_dump(mode="json")
     for file in (*manifest["files"], manifest["golden"], manifest["calibration"]):

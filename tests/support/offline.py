@@ -11,8 +11,12 @@ import pytest
 
 from artifact.backends.onnx import OnnxBackend
 from artifact.documents import combine, cut, pad_rows, pool, sigmoid, take
-from artifact.manifest import ClassifierManifest, ForecasterManifest, Graph, MatcherManifest, read_manifest
+from artifact.exports import read_manifest
+from artifact.manifest import Graph
 from artifact.series import Column, Tails, read_window
+from artifact.tasks.classification import ClassifierManifest
+from artifact.tasks.forecasting import ForecasterManifest
+from artifact.tasks.matching import MatcherManifest
 
 Columns = list[list[float | None]]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from artifact.documents import softmax
-from artifact.manifest import ClassifierManifest
+from artifact.tasks.classification import ClassifierManifest
 
 
 def check_stretches(result: dict[str, Any], manifest: ClassifierManifest, size: int) -> None:

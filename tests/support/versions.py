@@ -4,7 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-from artifact.manifest import sha256_of, version_folder
+from artifact.exports import sha256_of, version_folder
 from tests.support.paths import EXPORTS
 
 

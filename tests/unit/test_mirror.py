@@ -9,9 +9,10 @@ ELSEWHERE = {
     "deploy/test_chart.py",  # the Helm chart
     "docker/test_dashboard.py",  # the files in docker/
     "docker/test_settings.py",  # docker-compose.yml
+    "test_docs.py",  # README and docs/
     "test_imports.py",  # contracts in pyproject.toml
     "test_mirror.py",  # tests/unit itself
-    "test_pages.py",  # README and docs/
+    "test_registries.py",  # docs/develop/extend.md
     "test_requirements.py",  # requirements/
     "test_security.py",  # docs/operate/security.md
     "test_suites.py",  # marks of tests, and the Makefile

@@ -1,28 +1,26 @@
-"""Attention layers, one module per paper, by their names in recipes. Used by `model.nn.encoder`."""
+"""Attention layers, one module per paper, named as in recipes. Used by `model.nn.encoder`."""
+
+from importlib import import_module
 
 import torch
 
+from model.config.attentions import OPTIONS
 from model.config.encoder import EncoderConfig
 from model.nn.attention.base import Attention
-from model.nn.attention.dba import DynamicBilinearAttention
-from model.nn.attention.kernelized import KernelizedAttention
-from model.nn.attention.linformer import Linformer
-from model.nn.attention.nystrom import Nystromformer
-from model.nn.attention.performer import Performer
-from model.nn.attention.s3 import S3Attention
-from model.nn.attention.skyformer import Skyformer
-from model.nn.attention.softmax import SoftmaxAttention
 
-ATTENTIONS: dict[str, type[Attention]] = {
-    "dba": DynamicBilinearAttention,
-    "kernelized": KernelizedAttention,
-    "linformer": Linformer,
-    "nystrom": Nystromformer,
-    "performer": Performer,
-    "s3": S3Attention,
-    "skyformer": Skyformer,
-    "softmax": SoftmaxAttention,
-}
+
+def _layer(name: str) -> type[Attention]:
+    """The attention that the module of this name defines."""
+    module = import_module(f"{__name__}.{name}")
+    (layer,) = (
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Attention) and value.__module__ == module.__name__
+    )
+    return layer
+
+
+ATTENTIONS: dict[str, type[Attention]] = {name: _layer(name) for name in OPTIONS}
 
 
 def create_attention(config: EncoderConfig, generator: torch.Generator) -> Attention:

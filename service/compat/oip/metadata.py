@@ -4,7 +4,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from artifact import __version__
-from artifact.manifest import ClassifierManifest, ForecasterManifest, Manifest, MatcherManifest
+from artifact.tasks.base import Tensor
 from service.compat.oip.errors import DIALECT, TAG, VERSION
 from service.compat.oip.tensors import Datatype
 from service.errors import NotReady
@@ -74,14 +74,14 @@ async def get_model(runtime: CurrentRuntime, model: NamedModel) -> Response:
     """Return the inputs and outputs of a model."""
     manifest = model.manifest
     served = [version.manifest.version for version in runtime.models.versions(manifest.name)]
-    inputs, outputs = signature(manifest)
+    inputs, outputs = (list(map(described, tensors)) for tensors in model.task.tensors)
     metadata = ModelMetadata(
         name=manifest.name,
         versions=[str(version) for version in sorted(served)],
         platform=PLATFORMS[runtime.settings.backend],
         inputs=inputs,
         outputs=outputs,
-        parameters=parameters(manifest),
+        parameters=model.task.parameters,
     )
     return json_response(metadata.model_dump())
 
@@ -123,26 +123,6 @@ async def ready(runtime: CurrentRuntime) -> Response:
     return json_response({"live": True, "ready": True})
 
 
-def signature(manifest: Manifest) -> tuple[list[TensorMetadata], list[TensorMetadata]]:
-    """Inputs and outputs of a model."""
-
-    def tensor(name: str, datatype: Datatype, *shape: int) -> TensorMetadata:
-        return TensorMetadata(name=name, datatype=datatype, shape=[-1, *shape])
-
-    if isinstance(manifest, ClassifierManifest):
-        scores = tensor("scores", "FP32", len(manifest.labels))
-        return [tensor("text", "BYTES")], [scores, tensor("label", "BYTES")]
-    if isinstance(manifest, MatcherManifest):
-        return [tensor("a", "BYTES"), tensor("b", "BYTES")], [tensor("score", "FP32")]
-    channels = len(manifest.channels)
-    series = tensor("series", "FP32", manifest.context_length, channels)
-    return [series], [tensor("forecast", "FP32", manifest.horizon, channels)]
-
-
-def parameters(manifest: Manifest) -> dict[str, str | list[str]]:
-    """Labels or channels, which clients need to interpret a model's outputs."""
-    if isinstance(manifest, ClassifierManifest):
-        return {"labels": list(manifest.labels)}
-    if isinstance(manifest, ForecasterManifest):
-        return {"channels": list(manifest.channels), "frequency": manifest.frequency}
-    return {}
+def described(tensor: Tensor) -> TensorMetadata:
+    """An input or output of a task."""
+    return TensorMetadata(name=tensor.name, datatype=tensor.datatype, shape=list(tensor.shape))

@@ -1,16 +1,21 @@
-"""The index of Triton's model repository extension: versions in the exports folder, and which of them are served."""
+"""Triton's model repository extension: the index of versions, and loading and unloading if `model_control` is set.
+
+Models are loaded from the exports folder: a request can contain neither files nor a configuration.
+"""
 
 import functools
-from typing import Literal
+from typing import Annotated, Any, Literal, TypeVar
 
+from fastapi import Depends
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
+from artifact.errors import InvalidInput
 from service.compat.oip.errors import DIALECT, TAG
 from service.compat.oip.metadata import ResponseModel
-from service.engine.reload import VersionState
+from service.errors import ControlRefused
 from service.runtime import Runtime
-from service.wire.dependencies import Context
+from service.wire.dependencies import Context, ModelPath
 from service.wire.media import JSON
 from service.wire.openapi import request_body
 from service.wire.parsing import parse_json
@@ -20,13 +25,24 @@ from service.wire.responses import json_response
 router = DIALECT.router(TAG)
 
 
-class IndexRequest(BaseModel):
-    """Body of the request, which is optional."""
+class OptionalBody(BaseModel):
+    """Body of a request, which may be empty; unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
+
+class IndexRequest(OptionalBody):
+    """Body of a request for the index."""
+
     ready: bool = False
     """Whether to return only models that are ready."""
+
+
+class ControlRequest(OptionalBody):
+    """Body of a request to load or unload a model."""
+
+    parameters: dict[str, Any] = {}
+    """Triton's `unload_dependents` is ignored, because no model depends on another one."""
 
 
 class ModelIndex(ResponseModel):
@@ -40,6 +56,22 @@ class ModelIndex(ResponseModel):
     """Why the version is not ready; else empty."""
 
 
+class ControlResponse(ResponseModel):
+    """Versions of the model that are served now."""
+
+    name: str
+    versions: list[str]
+
+
+B = TypeVar("B", bound=OptionalBody)
+
+
+async def _read(context: Context, kind: type[B]) -> B:
+    """Read and validate a body. Raises: what reading and parsing a body raises."""
+    check_content_encoding(context)  # no check of the media type: clients send none or any
+    return await parse_body(context, functools.partial(parse_json, kind), await read_body(context) or b"{}")
+
+
 @router.post(
     "/v2/repository/index",
     name="oip_index",
@@ -49,17 +81,58 @@ class ModelIndex(ResponseModel):
 )
 async def post_index(context: Context) -> Response:
     """List all versions in the exports folder or served, with their states."""
-    check_content_encoding(context)  # no check of the media type: clients send none or any
-    body = await read_body(context)
-    parse = functools.partial(parse_json, IndexRequest)
-    asked = await parse_body(context, parse, body) if body else IndexRequest()
-    entries = [_entry(context.runtime, found) for found in await context.runtime.reloader.index(context.deadline)]
+    asked = await _read(context, IndexRequest)
+    entries = []
+    for name, version, why in await context.runtime.reloader.index(context.deadline):
+        reason = why or ("the server is about to stop" if context.runtime.engine.is_draining else "")
+        state: Literal["READY", "UNAVAILABLE"] = "UNAVAILABLE" if reason else "READY"
+        entries.append(ModelIndex(name=name, version=str(version or ""), state=state, reason=reason))
     return json_response([entry.model_dump() for entry in entries if entry.state == "READY" or not asked.ready])
 
 
-def _entry(runtime: Runtime, found: VersionState) -> ModelIndex:
-    """Entry of a version; while the server drains, no version is ready."""
-    state, reason = found.state, found.reason
-    if state == "READY" and runtime.engine.is_draining:
-        state, reason = "UNAVAILABLE", "the server is about to stop"
-    return ModelIndex(name=found.name, version=str(found.version or ""), state=state, reason=reason)
+async def get_controlled_name(context: Context, name: ModelPath) -> str:
+    """Name of the model in a valid request. Raises: ControlRefused, InvalidInput, and what reading a body raises."""
+    if not context.runtime.settings.model_control:
+        raise ControlRefused("loading and unloading by request is disabled; the setting model_control enables it")
+    asked = await _read(context, ControlRequest)
+    if any(key == "config" or key.startswith("file:") for key in asked.parameters):
+        raise InvalidInput.at(
+            "parameters", "`config` and `file:` parameters are not supported; models are loaded from the exports folder"
+        )
+    return name
+
+
+ControlledName = Annotated[str, Depends(get_controlled_name)]
+CONTROL_BODY = request_body({JSON: ControlRequest}, is_required=False)
+
+
+@router.post(
+    "/v2/repository/models/{name}/load",
+    name="oip_load",
+    response_model=ControlResponse,
+    responses=DIALECT.responses(),
+    openapi_extra=CONTROL_BODY,
+)
+async def post_load(context: Context, name: ControlledName) -> Response:
+    """Load the versions of a model that the version policy selects; responds when they are loaded."""
+    await context.runtime.reloader.load(name, context.deadline)
+    return _served(context.runtime, name)
+
+
+@router.post(
+    "/v2/repository/models/{name}/unload",
+    name="oip_unload",
+    response_model=ControlResponse,
+    responses=DIALECT.responses(),
+    openapi_extra=CONTROL_BODY,
+)
+async def post_unload(context: Context, name: ControlledName) -> Response:
+    """Unload a model until it is loaded again; responds when its requests in flight have finished."""
+    await context.runtime.reloader.unload(name, context.deadline)
+    return _served(context.runtime, name)
+
+
+def _served(runtime: Runtime, name: str) -> Response:
+    """Respond with the versions of a model that are served now."""
+    versions = sorted(model.manifest.version for model in runtime.models.versions(name))
+    return json_response({"name": name, "versions": [str(version) for version in versions]})

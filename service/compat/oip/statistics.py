@@ -5,17 +5,22 @@ is cached is not computed again. NDJSON uploads do not count as requests, but th
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from starlette.responses import Response
 
 from service.compat.oip.errors import DIALECT, TAG, VERSION
 from service.compat.oip.metadata import MODEL, MODEL_VERSION, ResponseModel
-from service.engine.served import ServedModel
+from service.engine.served import AnyModel
 from service.statistics import Duration
 from service.wire.dependencies import CurrentRuntime, NamedModel
 from service.wire.responses import json_response
 
 router = DIALECT.router(TAG)
+
+StageStat = Literal[
+    "success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss"
+]
 
 
 class DurationStat(ResponseModel):
@@ -25,36 +30,11 @@ class DurationStat(ResponseModel):
     ns: int
 
 
-class InferenceStats(ResponseModel):
-    """Durations of requests and of their stages."""
-
-    success: DurationStat
-    """Time from a complete request to its response."""
-    fail: DurationStat
-    """Requests that were rejected, cancelled or failed."""
-    queue: DurationStat
-    """Longest time that a row of a request was queued."""
-    compute_input: DurationStat
-    """Conversion of documents to rows."""
-    compute_infer: DurationStat
-    """Longest batch of a request."""
-    compute_output: DurationStat
-    """Conversion of outputs to the response."""
-    cache_hit: DurationStat
-    """Always 0: responses are not cached."""
-    cache_miss: DurationStat
-    """Always 0: responses are not cached."""
-
-
 class BatchStats(ResponseModel):
     """Batches of one size."""
 
     batch_size: int
-    compute_input: DurationStat
-    """Always 0: included in `compute_infer`."""
     compute_infer: DurationStat
-    compute_output: DurationStat
-    """Always 0: included in `compute_infer`."""
 
 
 class ModelStats(ResponseModel):
@@ -66,7 +46,10 @@ class ModelStats(ResponseModel):
     """Time of the last response or batch in milliseconds since 1970; 0 if there was none."""
     inference_count: int
     execution_count: int
-    inference_stats: InferenceStats
+    inference_stats: dict[StageStat, DurationStat]
+    """`success`: answered requests; `fail`: rejected, cancelled or failed ones. Stages of those answered: `queue`
+    (the longest time that a row was queued), `compute_input` (documents to rows), `compute_infer` (the longest batch),
+    `compute_output` (outputs to the response). `cache_hit` and `cache_miss` are always 0: responses are not cached."""
     batch_stats: list[BatchStats]
 
 
@@ -74,9 +57,6 @@ class StatisticsResponse(ResponseModel):
     """Body of the response."""
 
     model_stats: list[ModelStats]
-
-
-NOTHING = DurationStat(count=0, ns=0)
 
 
 @router.get(
@@ -113,33 +93,33 @@ async def get_version_statistics(model: NamedModel) -> Response:
     return _respond([model])
 
 
-def _respond(models: Sequence[ServedModel]) -> Response:
+def _respond(models: Sequence[AnyModel]) -> Response:
     """Respond with the statistics of models."""
     return json_response(StatisticsResponse(model_stats=[_stats(model) for model in models]).model_dump())
 
 
-def _stats(model: ServedModel) -> ModelStats:
+def _stats(model: AnyModel) -> ModelStats:
     """Statistics of a version in Triton's format."""
     manifest, done = model.manifest, model.metrics.statistics
+    stages: dict[StageStat, Duration] = {
+        "success": done.success,
+        "fail": done.fail,
+        "queue": done.queue,
+        "compute_input": done.decode,
+        "compute_infer": done.compute,
+        "compute_output": done.encode,
+        "cache_hit": Duration(),
+        "cache_miss": Duration(),
+    }
     return ModelStats(
         name=manifest.name,
         version=str(manifest.version),
         last_inference=int(1000 * done.last_s),
         inference_count=done.rows,
         execution_count=done.executions,
-        inference_stats=InferenceStats(
-            success=_stat(done.success),
-            fail=_stat(done.fail),
-            queue=_stat(done.queue),
-            compute_input=_stat(done.decode),
-            compute_infer=_stat(done.compute),
-            compute_output=_stat(done.encode),
-            cache_hit=NOTHING,
-            cache_miss=NOTHING,
-        ),
+        inference_stats={stage: _stat(duration) for stage, duration in stages.items()},
         batch_stats=[
-            BatchStats(batch_size=rows, compute_input=NOTHING, compute_infer=_stat(batches), compute_output=NOTHING)
-            for rows, batches in sorted(done.batches.items())
+            BatchStats(batch_size=rows, compute_infer=_stat(batches)) for rows, batches in sorted(done.batches.items())
         ],
     )
 

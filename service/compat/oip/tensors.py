@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from starlette.responses import Response
 
+from artifact.arrays import Array
 from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
 from service.errors import MalformedInput, clear_tracebacks
@@ -35,7 +35,6 @@ Datatype = Literal[
 ]  # fmt: skip
 DTYPES: Mapping[Datatype, np.dtype[Any]] = {"UINT8": np.dtype("u1"), "INT32": np.dtype("<i4"), "FP32": np.dtype("<f4")}
 """NumPy types of the numeric inputs that models have."""
-Array = NDArray[Any]
 
 
 def _instead_of_null(value: Any) -> BeforeValidator:
@@ -108,7 +107,7 @@ Elements = Array | list[str] | InvalidInput
 
 
 @dataclass(frozen=True)
-class Tensor:
+class InputTensor:
     """An input of the request."""
 
     spec: InferInput
@@ -211,9 +210,9 @@ def parse_head(head: bytes) -> Head:
     return Head(asked.model_copy(update={"inputs": inputs}), elements)
 
 
-def tensors_of(head: Head, binary: memoryview) -> dict[str, Tensor]:
+def tensors_of(head: Head, binary: memoryview) -> dict[str, InputTensor]:
     """Inputs by name, each with its part of the binary data. Raises: InvalidInput."""
-    tensors, begin = dict[str, Tensor](), 0
+    tensors, begin = dict[str, InputTensor](), 0
     for number, (given, elements) in enumerate(zip(head.request.inputs, head.elements, strict=True)):
         place, size = f"inputs.{number}", given.parameters.binary_data_size
         if given.name in tensors:
@@ -228,7 +227,7 @@ def tensors_of(head: Head, binary: memoryview) -> dict[str, Tensor]:
         elif elements is None:
             elements = InvalidInput.at(given.name, "neither a list as data nor a binary_data_size")
         end = begin + (size or 0)
-        tensors[given.name] = Tensor(given, elements, binary[begin:end])
+        tensors[given.name] = InputTensor(given, elements, binary[begin:end])
         begin = end
     if begin < len(binary):
         raise InvalidInput.at("inputs", f"the last {len(binary) - begin} bytes of the body belong to no input")
@@ -250,7 +249,7 @@ def _elements(given: InferInput) -> Elements | None:
             return InvalidInput.at(given.name, f"{len(flat)} elements; at most {MAX_TEXTS} in one request")
         return flat
     if given.datatype not in DTYPES:
-        return np.empty(0)  # no model has such an input; `Tensor` reports it
+        return np.empty(0)  # no model has such an input; `InputTensor` reports it
     if given.datatype == "FP32":  # not float32: the task reports values that are too large
         return np.array(flat, float)
     try:

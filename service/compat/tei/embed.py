@@ -7,7 +7,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from artifact.arrays import Floats
-from artifact.matching import normalized
+from artifact.tasks.matching import normalized
 from service.compat.tei.errors import DIALECT
 from service.compat.tei.texts import ResponseStats, Truncation, respond
 from service.offload import offload

@@ -6,11 +6,11 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from artifact import __version__
-from artifact.manifest import ClassifierManifest
+from artifact.tasks.classification import Classification
+from artifact.tasks.matching import Matching
 from service.compat.tei.errors import DIALECT
 from service.compat.tei.scores import MATCH
 from service.engine.selection import Models
-from service.engine.served import ServedClassifier
 from service.errors import NotReady
 from service.wire.dependencies import CurrentRuntime
 from service.wire.responses import json_response
@@ -62,9 +62,9 @@ async def get_health(runtime: CurrentRuntime) -> Response:
 async def get_info(runtime: CurrentRuntime) -> Response:
     """Describe the default classifier; without classifiers, the default matcher as a re-ranker. Tokens are bytes."""
     models, settings = runtime.models, runtime.settings
-    manifest = (models.classifier(None) if has_classifier(models) else models.matcher(None)).manifest
-    is_classifier = isinstance(manifest, ClassifierManifest)
-    labels = manifest.labels if isinstance(manifest, ClassifierManifest) else (MATCH,)
+    kind: type[Classification | Matching] = Classification if has_classifier(models) else Matching
+    task = models.choose(kind, None).task
+    manifest, labels = task.manifest, task.parameters.get("labels", [MATCH])
     files = manifest.files_of(settings.backend)
     file = files[max(files)]
     names = {
@@ -76,7 +76,7 @@ async def get_info(runtime: CurrentRuntime) -> Response:
         "model_sha": file.sha256,
         "model_dtype": file.precision,
         "served_model_name": manifest.name,
-        "model_type": {"classifier" if is_classifier else "reranker": names},
+        "model_type": {"classifier" if kind is Classification else "reranker": names},
         "max_concurrent_requests": settings.max_queue_rows,
         "max_input_length": manifest.max_length,
         "max_batch_tokens": settings.max_body_bytes,
@@ -93,4 +93,4 @@ async def get_info(runtime: CurrentRuntime) -> Response:
 
 def has_classifier(models: Models) -> bool:
     """Whether a classifier is served; `POST /` and `/info` use the matcher otherwise."""
-    return any(isinstance(model, ServedClassifier) for model in models.values())
+    return bool(models.of_task(Classification.name))

@@ -23,12 +23,12 @@ from service.wire.dependencies import Context, JsonBody
 from service.wire.openapi import json_body
 from service.wire.parsing import check_count
 from service.wire.responses import json_response
-from service.wire.schemas import Documents, text_or_list
+from service.wire.schemas import TextList, text_or_list
 
 router = DIALECT.router("text-embeddings-inference")
 
 TaskInputs = Annotated[
-    Annotated[str, Tag("text")] | Annotated[Documents, Tag("list")] | Annotated[SimilarityInput, Tag("object")],
+    Annotated[str, Tag("text")] | Annotated[TextList, Tag("list")] | Annotated[SimilarityInput, Tag("object")],
     Discriminator(
         lambda value: "object" if isinstance(value, dict) else text_or_list(value),
         custom_error_type="inputs",

@@ -23,14 +23,12 @@ from starlette.responses import Response
 
 from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
-from artifact.matching import Ranking
+from artifact.tasks.classification import Classification
+from artifact.tasks.matching import Matching, Ranking
 from service.compat.tei.errors import DIALECT
 from service.compat.tei.texts import ResponseStats, Truncation, respond
-from service.engine.served import ServedMatcher
-from service.offload import offload
-from service.tasks.classification import classify
-from service.tasks.matching import rank, score
-from service.tasks.timing import Timing
+from service.engine.served import ServedModel, Timing
+from service.offload import count_items, offload
 from service.wire.context import RequestContext
 from service.wire.dependencies import Context, JsonBody
 from service.wire.inference import run
@@ -57,9 +55,9 @@ def _is_batch(value: object) -> bool:
 
 Strings = Annotated[list[str], up_to(MAX_INPUTS, "max_documents")]
 Input = Annotated[list[str], Field(min_length=1, max_length=2, fail_fast=True)]
-Batch = Annotated[list[Input], up_to(MAX_INPUTS, "max_documents")]
-Inputs = Annotated[
-    Annotated[str, Tag("text")] | Annotated[Strings, Tag("list")] | Annotated[Batch, Tag("batch")],
+TextBatch = Annotated[list[Input], up_to(MAX_INPUTS, "max_documents")]
+PredictInputs = Annotated[
+    Annotated[str, Tag("text")] | Annotated[Strings, Tag("list")] | Annotated[TextBatch, Tag("batch")],
     Discriminator(
         lambda value: "batch" if _is_batch(value) else text_or_list(value),
         custom_error_type="inputs",
@@ -76,7 +74,7 @@ class _ScoreOptions(Truncation):
 class PredictRequest(_ScoreOptions):
     """Body of `POST /predict`."""
 
-    inputs: Inputs
+    inputs: PredictInputs
     """A text, a pair of texts, or a list of texts or pairs, each in a list of its own."""
 
 
@@ -193,7 +191,7 @@ async def post_similarity(
 
 
 async def answer_similarity(context: RequestContext, inputs: SimilarityInput, on_overflow: OnOverflow) -> Response:
-    """Respond with the score of each text. Raises: what `rank` raises, and InvalidInput, PayloadTooLarge."""
+    """Respond with the score of each text. Raises: what `Matching.rank` raises, and InvalidInput, PayloadTooLarge."""
     source, sentences = ("inputs.source_sentence", inputs.source_sentence), ("inputs.sentences", inputs.sentences)
     model, ranking, timing = await _rank_texts(context, source, sentences, on_overflow)
     stats = ResponseStats.of(model, [ranking.query, *ranking.documents], timing)
@@ -202,15 +200,16 @@ async def answer_similarity(context: RequestContext, inputs: SimilarityInput, on
 
 async def _rank_texts(
     context: RequestContext, query: tuple[str, str], texts: tuple[str, Sequence[str]], on_overflow: OnOverflow
-) -> tuple[ServedMatcher, Ranking, Timing]:
+) -> tuple[ServedModel[Matching], Ranking, Timing]:
     """Score texts with a query by the default matcher; `query` and `texts` are (location, value)."""
     settings, (place, documents) = context.runtime.settings, texts
     check_count(place, len(documents), settings.max_rank_documents)
     query_text = read_text(settings, *query)
     candidates = await offload(len(documents), read_texts, settings, place, documents)
-    model = context.runtime.models.matcher(None)
-    work = rank(model, query_text, candidates, on_overflow=on_overflow, deadline=context.deadline)
-    ranking, timing = await run(context, model, work)
+    model = context.runtime.models.choose(Matching, None)
+    computation = model.task.rank(query_text, candidates, on_overflow, model.cache)
+    items = count_items(text.document for text in (query_text, *candidates))
+    ranking, timing = await run(context, model, computation, items)
     return model, ranking, timing
 
 
@@ -244,15 +243,13 @@ async def predict_labels(
 ) -> tuple[list[list[dict[str, Any]]], ResponseStats]:
     """Labels of each text, best first, by the default classifier.
 
-    Raises: PayloadTooLarge, and what `classify` raises.
+    Raises: PayloadTooLarge, and what `Classification.classify` raises.
     """
     documents = [read_document(context.runtime.settings, f"inputs.{number}", text) for number, text in enumerate(texts)]
-    model = context.runtime.models.classifier(None)
-    work = classify(model, documents, on_overflow=on_overflow, deadline=context.deadline)
-    answers, timing = await run(context, model, work)
-    predictions = [_ranked(answer.scores, model.manifest.labels, raw_scores=raw_scores) for answer in answers]
-    total, used = sum(answer.bytes_total for answer in answers), sum(answer.bytes_used for answer in answers)
-    return predictions, ResponseStats(model, total, used, timing)
+    model = context.runtime.models.choose(Classification, None)
+    found, timing = await run(context, model, model.task.classify(documents, on_overflow), count_items(documents))
+    predictions = [_ranked(one.scores, model.task.manifest.labels, raw_scores=raw_scores) for one in found]
+    return predictions, ResponseStats.of(model, [one.coverage for one in found], timing)
 
 
 def _ranked(scores: Sequence[float], labels: Sequence[str], *, raw_scores: bool) -> list[dict[str, Any]]:
@@ -273,10 +270,9 @@ async def _predict_matches(
         )
         for number, (a, b) in enumerate(inputs)
     ]
-    model = context.runtime.models.matcher(None)
-    scored, timing = await run(
-        context, model, score(model, pairs, on_overflow=asked.on_overflow, deadline=context.deadline)
-    )
+    model = context.runtime.models.choose(Matching, None)
+    items = count_items(text.document for pair in pairs for text in pair)
+    scored, timing = await run(context, model, model.task.score(pairs, asked.on_overflow, model.cache), items)
     predictions = [[{"score": _score(pair.score, asked), "label": MATCH}] for pair in scored]
     return predictions, ResponseStats.of(model, [text for pair in scored for text in (pair.a, pair.b)], timing)
 

@@ -12,10 +12,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
-from artifact.documents import OnOverflow
-from artifact.matching import Coverage
-from service.engine.served import ServedModel
-from service.tasks.timing import Timing
+from artifact.documents import OnOverflow, TextCoverage
+from service.engine.served import AnyModel, Timing
 from service.wire.context import RequestContext
 from service.wire.inference import record
 
@@ -44,14 +42,14 @@ class Truncation(BaseModel):
 class ResponseStats:
     """Model, bytes and times of a response."""
 
-    model: ServedModel
+    model: AnyModel
     bytes_total: int
     bytes_used: int
     timing: Timing
 
     @classmethod
-    def of(cls, model: ServedModel, coverages: Sequence[Coverage], timing: Timing) -> "ResponseStats":
-        """Statistics of a matcher's response, from the coverage of each text."""
+    def of(cls, model: AnyModel, coverages: Sequence[TextCoverage], timing: Timing) -> "ResponseStats":
+        """Statistics of a response, from the coverage of each text."""
         total, used = (sum(text.bytes_total for text in coverages), sum(text.bytes_used for text in coverages))
         return cls(model, total, used, timing)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from artifact.manifest import version_folder
+from artifact.exports import version_folder
 from tests.support.browser import Visit, run_curl, run_python
 from tests.support.paths import EXPORTS, ROOT
 from tests.support.server import Server

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from artifact.manifest import ForecasterManifest, read_manifest, version_folder
+from artifact.exports import read_manifest, version_folder
+from artifact.tasks.forecasting import ForecasterManifest
 from tests.support.browser import Visit, run_curl, run_python
 from tests.support.paths import EXPORTS
 from tests.support.server import Server

@@ -4,21 +4,21 @@ Python imports this module at its start if its folder is in PYTHONPATH. Without 
 before a test has seen the first one.
 """
 
-import sys
 import time
-from types import FrameType
+from collections.abc import Sequence
+
+from benchmarks.papers import attention_speed
 
 SECOND = 64
 """Length of the inputs of the second measurement at toy scale."""
+measured = attention_speed.speed
 
 
-def hold(frame: FrameType, event: str, argument: object) -> None:
-    """Sleep if the function that begins is the second measurement."""
-    del argument
-    code = frame.f_code
-    if event == "call" and code.co_name == "speed" and code.co_filename.endswith("attention_speed.py"):
-        while frame.f_locals["length"] == SECOND:
-            time.sleep(0.01)
+def hold(rows: Sequence[str], length: int, batch: int, rounds: int, *, trains: bool) -> dict[str, float]:
+    """Measure, but sleep instead of the second measurement."""
+    while length == SECOND:
+        time.sleep(0.01)
+    return measured(rows, length, batch, rounds, trains=trains)
 
 
-sys.setprofile(hold)
+attention_speed.speed = hold

@@ -64,4 +64,6 @@ def test_scores_are_the_softmax_of_the_mean_of_the_windows() -> None:
     logits = np.array([[0.0, 1.0], [2.0, -1.0]], np.float32)
     expected = np.exp([1.0, 0.0]) / np.exp([1.0, 0.0]).sum()
     assert combine(list(logits)) == pytest.approx(expected, rel=1e-15)
+    assert combine([np.array([1e3, 0.0], np.float32)]) == [1.0, 0.0], "large logits do not overflow"
     assert softmax(np.array([1e4, 0.0])).tolist() == [1.0, 0.0]
+    assert softmax(np.array([[1e4, 0.0], [7.0, 7.0]])).tolist() == [[1.0, 0.0], [0.5, 0.5]], "each row by itself"

@@ -30,7 +30,7 @@ def test_utf_16_and_32_are_known_by_their_mark_or_their_zero_bytes(text: str, en
     for document in (text.encode(encoding), (mark + text).encode(encoding)):
         assert wide_encoding(document[:HEAD]).startswith(encoding)
         assert decode(document) == text.encode()
-        with pytest.raises(InvalidInput, match=f"^the document is {encoding[:6].upper()}; send it as text, or convert"):
+        with pytest.raises(InvalidInput, match=encoding[:6].upper()):
             as_text(document)
 
 
@@ -45,22 +45,11 @@ def test_mark_is_no_text(text: str) -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        *(text.encode() for text in TEXTS),
-        b"",
-        b"\0",
-        b"\0" * 50,
-        b"\xff\xfe\x80",
-        b"\xff\x00",
-        bytes(range(256)),
-        bytes(range(256)) * 99,
-        b"a\tb\nc\td\n" * 99,
-        b"1\n0\n1\n0\n",
-        b"Ein Film, with NUL \0 in it.",
-        b"\xff\xd8\xff\xe0" + bytes(range(256)),
-        "漢字".encode("utf-16-le"),
-        "Größe, naïve".encode("latin-1"),
+        *(text.encode() for text in TEXTS), b"", b"\0", b"\0" * 50, b"\xff\xfe\x80", b"\xff\x00", bytes(range(256)),
+        bytes(range(256)) * 99, b"a\tb\nc\td\n" * 99, b"1\n0\n1\n0\n", b"Ein Film, with NUL \0 in it.",
+        b"\xff\xd8\xff\xe0" + bytes(range(256)), "漢字".encode("utf-16-le"), "Größe, naïve".encode("latin-1"),
     ],
-)
+)  # fmt: skip
 def test_other_documents_stay_as_they_are(document: bytes) -> None:
     assert (wide_encoding(document), decode(document)) in {("", document), ("utf-16-le", document)}
     assert as_text(document) == document
@@ -106,16 +95,10 @@ def test_every_codec_decodes_text() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("latin-1", "Größe, naïve"),
-        ("cp1252", "“Größe”, 5 €"),
-        ("cp1251", "Привет"),
-        ("koi8-r", "Привет"),
-        ("mac-cyrillic", "Привет"),
-        ("shift_jis", "日本語"),
-        ("gbk", "中文"),
-        ("utf-16-be", "Привет"),
+        ("latin-1", "Größe, naïve"), ("cp1252", "“Größe”, 5 €"), ("cp1251", "Привет"), ("koi8-r", "Привет"),
+        ("mac-cyrillic", "Привет"), ("shift_jis", "日本語"), ("gbk", "中文"), ("utf-16-be", "Привет"),
     ],
-)
+)  # fmt: skip
 def test_text_in_a_named_encoding_becomes_utf_8(name: str, text: str) -> None:
     document = text.encode(name)
     assert decode(document, codec_of(name)) == text.encode()
@@ -126,15 +109,15 @@ def test_text_in_a_named_encoding_becomes_utf_8(name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("document", "encoding", "message"),
     [
-        (b"a\x81", "cp1252", "is not cp1252 at byte 2"),
-        (b"ab\xff", "utf_8", "is not utf_8 at byte 3"),
-        (b"plain text", "utf_16", "is not utf_16 but ASCII"),
-        (b"plain text", "utf_16_le", "is not utf_16_le but ASCII"),
-        (b"\xd8\x00a", "utf_16_be", "is not utf_16_be at byte "),
+        (b"a\x81", "cp1252", "byte 2"),
+        (b"ab\xff", "utf_8", "byte 3"),
+        (b"plain text", "utf_16", "ASCII"),
+        (b"plain text", "utf_16_le", "ASCII"),
+        (b"\xd8\x00a", "utf_16_be", "byte "),
     ],
 )
 def test_text_in_another_encoding_than_its_name_is_an_error(document: bytes, encoding: str, message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}"):
+    with pytest.raises(ValueError, match=f"^is not {encoding} .*{message}"):
         decode(document, encoding)
 
 

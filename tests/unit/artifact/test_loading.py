@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 from artifact import loading
-from artifact.backends.base import Array, Tensors
+from artifact.arrays import Array
+from artifact.backends.base import Tensors
 from artifact.errors import BadExport
+from artifact.exports import version_folder, versions_of
 from artifact.loading import HEAD_ROWS, find_exports, find_versions, load_export
-from artifact.manifest import ForecasterManifest, MatcherManifest, version_folder, versions_of
+from artifact.tasks.forecasting import Forecasting
+from artifact.tasks.matching import MatcherManifest
 from tests.support.models import Backend, classifier, forecaster, head_of, matcher
 from tests.support.paths import EXPORTS
 
@@ -70,11 +73,10 @@ def test_export_is_loaded_with_everything_its_task_needs(name: str) -> None:
     manifest = model.manifest
     assert (manifest.name, model.format, model.backend.device) == (name, "onnx", "cpu")
     assert model.load_seconds > 0
-    assert (model.head is not None) == isinstance(manifest, MatcherManifest)
-    assert (model.calibration is not None) == isinstance(manifest, ForecasterManifest)
-    if model.calibration is not None:
-        assert isinstance(manifest, ForecasterManifest)
-        assert model.calibration.count == manifest.calibration_examples
+    assert (model.head is not None) == isinstance(manifest, MatcherManifest) == model.task.has_head
+    if name == "ettm2":
+        assert isinstance(model.task, Forecasting)
+        assert model.task.calibration.count == model.task.manifest.calibration_examples
 
 
 def test_batch_of_the_warm_up_that_never_ends_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 import artifact
-from artifact.backends.base import Array, Tensors
+from artifact.arrays import Array
+from artifact.backends.base import Tensors
 from artifact.errors import BadExport, InferenceFailed, InvalidInput, NonFiniteOutput
+from artifact.exports import version_folder
 from artifact.local import Document, Model
-from artifact.manifest import version_folder
 from tests.support.models import Backend, backend_of, classifier, forecaster, matcher
 from tests.support.offline import Offline, OfflineForecaster, OfflineMatcher, agree, document, same_score
 from tests.support.paths import EXPORTS

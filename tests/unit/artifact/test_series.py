@@ -82,24 +82,6 @@ def test_window_equals_the_slow_reference(rows: Table, context_length: int) -> N
     assert counts == (total, sum(known), 2 * context_length - sum(known))
 
 
-def test_gap_is_interpolated_linearly() -> None:
-    values, counts = read([[3, None, None, 9], [-1, -1, -1, -1]], 4)
-    assert values[:, 0].tolist() == [0, 1, 2, 3]
-    assert counts == (6, 6, 2)
-
-
-def test_gaps_at_the_ends_get_the_nearest_value() -> None:
-    values, _ = read([[None, 5, 7, None], [-1, None, None, None]], 4)
-    assert values[:, 0].tolist() == [1, 1, 2, 2]
-    assert values[:, 1].tolist() == [0, 0, 0, 0]
-
-
-def test_short_series_is_placed_at_the_end_of_the_window() -> None:
-    values, counts = read([[5, 7], [-1, 0]], 5)
-    assert values[:, 0].tolist() == [1, 1, 1, 1, 2]
-    assert counts == (4, 4, 6)
-
-
 def test_only_the_end_of_a_long_series_is_read() -> None:
     """Values before the window neither fill a gap at its start nor do any harm if they are extreme."""
     values, counts = read([[1e300, 99, None, 5, 7], [-1] * 5], 3)
@@ -110,11 +92,10 @@ def test_only_the_end_of_a_long_series_is_read() -> None:
 @pytest.mark.parametrize(
     ("columns", "place", "words"),
     [
-        ([[1, 2, 3], [1, 2]], "series", "equally long, not 2, 3"),
+        ([[1, 2, 3], [1, 2]], "series", "not 2, 3"),
         ([[], []], "series.left", "0 of the last 4 values of left are there; at least 2"),
-        ([[1, 2], [None, None]], "series.right", "0 of the last 4 values of right"),
         ([[1, 2, 3], [1, None, None]], "series.right", "1 of the last 4 values of right"),
-        ([[1, 2, 3], [1, 2e6, 3]], "series.right.1", "value 1 of right is more than 1e\\+06 standard deviations"),
+        ([[1, 2, 3], [1, 2e6, 3]], "series.right.1", "value 1 of right is more than 1e\\+06"),
         ([[1, 2, 3], [1, 2, -1e308]], "series.right.2", "value 2 of right"),
         ([[0, 0, 0, None, 1, -1e308], [0] * 6], "series.left.5", "value 5 of left"),
     ],
@@ -134,24 +115,10 @@ def test_unscale_inverts_scale() -> None:
 @pytest.mark.parametrize(
     ("count", "level", "rank"),
     [
-        (9, 0.1, 1),
-        (9, 0.2, 2),
-        (9, 0.3, 3),
-        (9, 0.45, 4),
-        (9, 0.5, 5),
-        (9, 0.55, 6),
-        (9, 0.7, 7),
-        (9, 0.9, 9),
-        (99, 0.01, 1),
-        (99, 0.1, 10),
-        (99, 0.105, 10),
-        (99, 0.5, 50),
-        (99, 0.895, 90),
-        (99, 0.9, 90),
-        (99, 0.99, 99),
-        (1, 0.5, 1),
+        (9, 0.1, 1), (9, 0.45, 4), (9, 0.5, 5), (9, 0.55, 6), (9, 0.9, 9), (99, 0.105, 10), (99, 0.5, 50),
+        (99, 0.895, 90), (1, 0.5, 1),
     ],
-)
+)  # fmt: skip
 def test_rank_is_rounded_away_from_the_middle(count: int, level: float, rank: int) -> None:
     assert conformal_rank(level, count) == rank
 
@@ -227,43 +194,17 @@ def test_error_does_not_decrease_with_the_level(seed: int, levels: list[float]) 
 @pytest.mark.parametrize(
     ("text", "step"),
     [
-        ("1s", Step(timedelta(seconds=1))),
-        ("10min", Step(timedelta(minutes=10))),
-        ("1h", Step(timedelta(hours=1))),
-        ("1d", Step(timedelta(days=1))),
-        ("2w", Step(timedelta(days=14))),
-        ("999999w", Step(timedelta(weeks=999_999))),
-        ("h", Step(timedelta(hours=1))),
-        ("min", Step(timedelta(minutes=1))),
-        ("S", Step(timedelta(seconds=1))),
-        ("15T", Step(timedelta(minutes=15))),
-        ("H", Step(timedelta(hours=1))),
-        ("1H", Step(timedelta(hours=1))),
-        ("D", Step(timedelta(days=1))),
-        ("7D", Step(timedelta(days=7))),
-        ("W", Step(timedelta(days=7))),
-        ("1b", Step(business_days=1)),
-        ("B", Step(business_days=1)),
-        ("5B", Step(business_days=5)),
-        ("1mo", Step(months=1)),
-        ("M", Step(months=1)),
-        ("MS", Step(months=1)),
-        ("2ME", Step(months=2)),
-        ("1q", Step(months=3)),
-        ("QE", Step(months=3)),
-        ("1y", Step(months=12)),
-        ("4q", Step(months=12)),
-        ("YS", Step(months=12)),
-        ("W-SUN", Step(timedelta(days=7))),
-        ("2W-MON", Step(timedelta(days=14))),
-        ("QS-OCT", Step(months=3)),
-        ("BQE-DEC", Step(months=3)),
-        ("A-JUN", Step(months=12)),
-        ("YE-DEC", Step(months=12)),
-        ("BMS", Step(months=1)),
+        ("1s", Step(timedelta(seconds=1))), ("10min", Step(timedelta(minutes=10))), ("2w", Step(timedelta(days=14))),
+        ("999999w", Step(timedelta(weeks=999_999))), ("min", Step(timedelta(minutes=1))),
+        ("S", Step(timedelta(seconds=1))), ("15T", Step(timedelta(minutes=15))), ("H", Step(timedelta(hours=1))),
+        ("7D", Step(timedelta(days=7))), ("W", Step(timedelta(days=7))), ("1b", Step(business_days=1)),
+        ("5B", Step(business_days=5)), ("1mo", Step(months=1)), ("M", Step(months=1)), ("2ME", Step(months=2)),
+        ("QE", Step(months=3)), ("1y", Step(months=12)), ("4q", Step(months=12)), ("YS", Step(months=12)),
+        ("W-SUN", Step(timedelta(days=7))), ("2W-MON", Step(timedelta(days=14))), ("QS-OCT", Step(months=3)),
+        ("BQE-DEC", Step(months=3)), ("A-JUN", Step(months=12)), ("YE-DEC", Step(months=12)), ("BMS", Step(months=1)),
         ("250ms", Step(timedelta(milliseconds=250))),
     ],
-)
+)  # fmt: skip
 def test_frequency_is_a_number_and_a_unit_of_ours_or_of_pandas(text: str, step: Step) -> None:
     assert parse_frequency(text) == step
 
@@ -271,26 +212,8 @@ def test_frequency_is_a_number_and_a_unit_of_ours_or_of_pandas(text: str, step: 
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "1",
-        "0h",
-        "-1h",
-        "1.5h",
-        "1 h",
-        "m",
-        "1Y1",
-        "month",
-        "1hour",
-        "01h",
-        "1000000w",
-        "1h\n",
-        "\u0661h",
-        "1hh",
-        "W-OCT",
-        "QS-SUN",
-        "MS-OCT",
-        "D-SUN",
-        "MIN",
+        *("", "1", "0h", "-1h", "1.5h", "1 h", "m", "1Y1", "month", "1hour", "01h", "1000000w", "1h\n", "\u0661h"),
+        *("1hh", "W-OCT", "QS-SUN", "MS-OCT", "D-SUN", "MIN"),
     ],
 )
 def test_other_frequencies_are_refused(text: str) -> None:
@@ -323,16 +246,11 @@ def test_timestamps_follow_the_series(start: str, frequency: str, expected: list
 @pytest.mark.parametrize(
     ("start", "frequency", "length"),
     [
-        ("9999-12-29", "1d", 2),
-        ("2016-07-01", "999999w", 1),
-        ("2016-07-01", "999999w", 10_000_000),
-        ("9999-12-31T23:59:59-12:00", "1s", 1),
-        ("9999-11-30", "1mo", 1),
-        ("2016-07-01", "999999y", 10_000_000),
-        ("9999-12-31", "1b", 1),
-        ("2016-07-01", "999999b", 10_000_000),
+        ("9999-12-29", "1d", 2), ("2016-07-01", "999999w", 1), ("2016-07-01", "999999w", 10_000_000),
+        ("9999-12-31T23:59:59-12:00", "1s", 1), ("9999-11-30", "1mo", 1), ("2016-07-01", "999999y", 10_000_000),
+        ("9999-12-31", "1b", 1), ("2016-07-01", "999999b", 10_000_000),
     ],
-)
+)  # fmt: skip
 def test_timestamps_beyond_the_calendar_are_rejected(start: str, frequency: str, length: int) -> None:
     with pytest.raises(InvalidInput, match="year 9999") as caught:
         continue_timestamps(parse_start(start), parse_frequency(frequency), length, 2)
@@ -383,17 +301,10 @@ def test_imputed_gaps_are_on_the_line_between_values_and_equal_to_the_nearest_at
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("60min", "1h"),
-        ("24h", "1d"),
-        ("1w", "7d"),
-        ("W-SUN", "7d"),
-        ("90s", "90s"),
-        ("QS-OCT", "1q"),
-        ("24mo", "2y"),
-        ("2B", "2b"),
-        ("1500ms", "1500ms"),
+        ("60min", "1h"), ("24h", "1d"), ("1w", "7d"), ("W-SUN", "7d"), ("90s", "90s"), ("QS-OCT", "1q"),
+        ("24mo", "2y"), ("2B", "2b"), ("1500ms", "1500ms"),
     ],
-)
+)  # fmt: skip
 def test_name_of_a_step_is_in_its_largest_unit(text: str, expected: str) -> None:
     assert parse_frequency(text).name == expected
     assert parse_frequency(expected) == parse_frequency(text)

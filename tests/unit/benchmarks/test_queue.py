@@ -13,12 +13,7 @@ import torch
 from benchmarks import queue
 from benchmarks.lib import record
 from benchmarks.lib.render import benchmark_of
-from benchmarks.papers import lra, lra_rates
 from benchmarks.queue import JOBS, Job, Queue, parse
-from model.config.recipes import find_recipe, load_recipe
-from model.tasks import task_of
-from model.training import checkpoint
-from model.training.checkpoint import Progress
 from tests.support.paths import ROOT
 
 
@@ -129,18 +124,13 @@ def test_device_that_is_missing_is_an_error(capsys: pytest.CaptureFixture[str]) 
     assert "error: --device cuda: no CUDA device is available; --device cpu tries the queue" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("scale", ["full", "toy"])
+@pytest.mark.parametrize("toy", [False, True])
 @pytest.mark.parametrize("found", JOBS, ids=lambda found: found.name)
-def test_benchmarks_accept_their_arguments(found: Job, scale: str, tmp_path: Path) -> None:
-    planned = Queue(parse(["--device", "cpu", "--scale", scale, "--out", str(tmp_path)]))
-    assert planned._missing(found, planned._arguments(found))
-
-
-def test_defaults_of_a_device() -> None:
-    args = parse([])
-    assert (args.budget, args.scale, args.out) == (520, "full", record.RESULTS)
-    assert parse(["--device", "cpu"]).out == Path("runs/toy").absolute()
-    assert parse(["--device", "cpu", "--scale", "full"]).out == record.RESULTS
+def test_benchmarks_accept_their_arguments(found: Job, toy: bool, tmp_path: Path) -> None:
+    benchmark = benchmark_of(found.program)
+    words = [word.format(device="cpu") for word in (found.toy if toy else found.arguments)]
+    assert benchmark.missing is not None
+    assert benchmark.missing(benchmark.parse([*words, "--out", str(tmp_path)]))
 
 
 def test_list_in_the_docs_is_that_of_the_queue() -> None:
@@ -152,33 +142,3 @@ def test_list_in_the_docs_is_that_of_the_queue() -> None:
         for found in JOBS
     ]
     assert rows == expected
-
-
-def trainings() -> list[tuple[str, str, str]]:
-    """Study, column and row of every training of the queue."""
-    found = []
-    for one in JOBS:
-        if one.program in (lra.BENCHMARK.program, lra_rates.BENCHMARK.program):
-            args = benchmark_of(one.program).parse(one.arguments)
-            found += [(one.program, column, row) for column in args.columns for row in args.rows]
-    return found
-
-
-@pytest.mark.parametrize(("program", "column", "row"), trainings())
-def test_files_of_a_training_fit_into_16_mib(program: str, column: str, row: str, tmp_path: Path) -> None:
-    """Weights and optimiser of the last epoch, and weights of the best one."""
-    study = {lra.BENCHMARK.program: lra.STUDY, lra_rates.BENCHMARK.program: lra_rates.STUDY}[program]
-    config = load_recipe(find_recipe(study.columns[column]), list(study.overrides("gpu", column, row)))
-    task = task_of(config, {"labels": list("0123456789")})
-    model = task.build()
-    optimiser = torch.optim.AdamW(model.parameters())
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    optimiser.step()
-    state = {"model": model.state_dict()}
-    checkpoint.save(tmp_path / "best.pt", config, Progress(), task.facts, state)
-    checkpoint.save(
-        tmp_path / "last.pt", config, Progress(), task.facts, {**state, "optimiser": optimiser.state_dict()}
-    )
-    sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
-    assert 0 < 2 * sizes["best.pt"] < sizes["last.pt"] < 2**24 - sizes["best.pt"]

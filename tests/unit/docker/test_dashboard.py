@@ -1,11 +1,10 @@
 """The Grafana dashboard is well-formed; dashboard, alerts and the monitoring page name only existing metrics."""
 
 import re
-from itertools import product
 
 from service.metrics import Metrics
 from tests.support.contract import CONTRACT
-from tests.support.dashboard import ALERTS, BOARD, DASHBOARD, PANELS, QUERIES
+from tests.support.dashboard import ALERTS, BOARD, DASHBOARD, QUERIES
 from tests.support.paths import ROOT
 
 DOCUMENT = (ROOT / "docs" / "operate" / "monitoring.md").read_text()
@@ -23,31 +22,6 @@ def series() -> dict[str, set[str]]:
     }
     processes = [name.removeprefix("process_") for name in known if name.startswith("process_")]
     return known | {f"longdoc_worker_{name}": SCRAPED | {"worker"} for name in processes}
-
-
-def test_panels_have_unique_titles_and_descriptions() -> None:
-    assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])
-    assert len({panel["title"] for panel in PANELS}) == len(PANELS)
-    for panel in PANELS:
-        assert panel["description"], panel["title"]
-        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
-
-
-def test_data_source_can_be_selected() -> None:
-    variables = [variable for variable in BOARD["templating"]["list"] if variable["type"] == "query"]
-    targets = [target for panel in PANELS for target in panel["targets"]]
-    for part in (*variables, *PANELS, *targets):
-        assert part["datasource"] == {"type": "prometheus", "uid": "${datasource}"}, part
-
-
-def test_panels_do_not_overlap() -> None:
-    taken = set[tuple[int, int]]()
-    for panel in BOARD["panels"]:
-        at = panel["gridPos"]
-        cells = set(product(range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"])))
-        assert at["x"] + at["w"] <= 24, panel["title"]
-        assert not cells & taken, panel["title"]
-        taken |= cells
 
 
 def test_variables_are_defined() -> None:

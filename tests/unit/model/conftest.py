@@ -5,16 +5,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import onnx_ir
 import pytest
 import torch
 from torch import nn
 
 import model.export.graphs
-from artifact.manifest import ClassifierManifest, read_manifest
+from artifact.exports import read_manifest
+from artifact.tasks.classification import ClassifierManifest
 from model.config.attentions import S3Options
 from model.config.encoder import EncoderConfig
 from model.tasks.graphs import ExportGraph
 from tests.support.commands import export, train
+from tests.support.shared import made_once
 
 
 @pytest.fixture
@@ -54,46 +57,49 @@ def documents(config: EncoderConfig) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a short training run."""
-    return train("synthetic", tmp_path_factory.mktemp("runs"), "training.epochs=1")
-
-
-@pytest.fixture(scope="module")
-def programs(run: Path) -> dict[tuple[str, bool], torch.onnx.ONNXProgram]:
-    """ONNX programs of the run that have been traced so far, by graph and whether it is the one for CUDA."""
-    del run  # an argument, so that each run gets its own dictionary
-    return {}
+    runs = made_once(tmp_path_factory, "synthetic", lambda folder: train("synthetic", folder, "training.epochs=1"))
+    return runs / "synthetic-seed0"
 
 
 @contextmanager
-def tracing_once(programs: dict[tuple[str, bool], torch.onnx.ONNXProgram]) -> Iterator[None]:
-    """Trace each ONNX program of a run only in its first export; everything else in an export runs each time."""
+def tracing_once(run: Path, factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Trace each ONNX program of a run in its first export only; everything else in an export runs each time."""
     trace = model.export.graphs.onnx_program
 
     def traced(source: ExportGraph, module: nn.Module) -> torch.onnx.ONNXProgram:
-        key = (source.name, module is source.fixed)
-        if key not in programs:
-            programs[key] = trace(source, module)
-        return programs[key]
+        name = f"{run.parent.name} {source.name} {'fixed' if module is source.fixed else 'general'}"
+        folder = made_once(
+            factory, name, lambda folder: trace(source, module).save(folder / "program.onnx", external_data=False)
+        )
+        return torch.onnx.ONNXProgram(onnx_ir.load(folder / "program.onnx"), None)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model.export.graphs, "onnx_program", traced)
         yield
 
 
+def exported_once(run: Path, factory: pytest.TempPathFactory) -> Path:
+    """Export a run as version 1, once."""
+
+    def make(folder: Path) -> None:
+        with tracing_once(run, factory):
+            export(run, folder)
+
+    (folder,) = made_once(factory, f"{run.parent.name} exported", make).glob("*/1")
+    return folder
+
+
 @pytest.fixture
-def traced_once(programs: dict[tuple[str, bool], torch.onnx.ONNXProgram]) -> Iterator[None]:
+def traced_once(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """For tests that export the run again: tracing takes most of an export, and gives the same program."""
-    with tracing_once(programs):
+    with tracing_once(run, tmp_path_factory):
         yield
 
 
 @pytest.fixture(scope="module")
-def exported(
-    run: Path, programs: dict[tuple[str, bool], torch.onnx.ONNXProgram], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def exported(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The export of the run as version 1."""
-    with tracing_once(programs):
-        return export(run, tmp_path_factory.mktemp("exports"))
+    return exported_once(run, tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

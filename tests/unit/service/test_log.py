@@ -23,22 +23,11 @@ def test_trace_id_is_read(given: str) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        "",
-        TRACE,
-        TRACEPARENT.upper(),
-        TRACEPARENT[:-1],
-        f"{TRACEPARENT}0",
-        f"{TRACEPARENT}-more",
-        f"{TRACEPARENT}\n",
-        f" {TRACEPARENT}",
-        f"ff-{TRACE}-{PARENT}-01",
-        f"cc-{TRACE}-{PARENT}-01.more",
-        f"00-{'0' * 32}-{PARENT}-01",
-        f"00-{TRACE}-{'0' * 16}-01",
-        f"00-{TRACE}-{PARENT}-0x",
-        f"00_{TRACE}_{PARENT}_01",
+        "", TRACE, TRACEPARENT.upper(), TRACEPARENT[:-1], f"{TRACEPARENT}0", f"{TRACEPARENT}-more", f"{TRACEPARENT}\n",
+        f" {TRACEPARENT}", f"ff-{TRACE}-{PARENT}-01", f"cc-{TRACE}-{PARENT}-01.more", f"00-{'0' * 32}-{PARENT}-01",
+        f"00-{TRACE}-{'0' * 16}-01", f"00-{TRACE}-{PARENT}-0x", f"00_{TRACE}_{PARENT}_01",
     ],
-)
+)  # fmt: skip
 def test_malformed_header_is_ignored(given: str) -> None:
     assert trace_of([given]) == ""
 

@@ -15,8 +15,8 @@ from artifact.loading import LoadedModel
 from service import __main__ as module
 from service import log as logs
 from service.__main__ import main
-from service.offline.compute import Options
-from service.offline.predict import Inputs
+from service.offline.compute import PredictOptions
+from service.offline.predict import PredictFiles
 from service.settings import Settings
 from tests.support.models import classifier
 
@@ -69,20 +69,12 @@ def test_flags_are_settings(commands: Commands) -> None:
 def test_flags_override_variables_and_variables_override_defaults(
     commands: Commands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Several workers start the supervisor; TorchScript needs no ONNX Runtime."""
     monkeypatch.setenv("LONGDOC_PORT", "2")
     monkeypatch.setenv("LONGDOC_MAX_DOCUMENTS", "3")
-    main(["--port", "1"])
-    found = settings_of(commands, "serve")
-    assert (found.port, found.max_documents, found.workers) == (1, 3, 1)
-
-
-def test_several_workers_start_the_supervisor(commands: Commands) -> None:
-    assert main(["--workers", "2"]) == 11
-    assert settings_of(commands, "supervise").workers == 2
-
-
-def test_torchscript_needs_no_onnx_runtime(commands: Commands) -> None:
-    main(["--backend", "torchscript"])
+    assert main(["--port", "1", "--workers", "2", "--backend", "torchscript"]) == 11
+    found = settings_of(commands, "supervise")
+    assert (found.port, found.max_documents, found.workers) == (1, 3, 2)
     assert ("runtime", None) not in commands.called
 
 
@@ -95,11 +87,8 @@ def test_torchscript_needs_no_onnx_runtime(commands: Commands) -> None:
         (["--api-keys", "secret,schlüssel"], "error: setting api_keys: a key may hold visible ASCII"),
         (["--api-keys", "secret\x7f"], "error: setting api_keys: "),
         *(
-            (
-                [flag, number],
-                f"error: setting {flag[2:].replace('-', '_')} = '{number}': Input should be a finite number",
-            )
-            for flag in ("--deadline-s", "--drain-delay-s", "--drain-timeout-s", "--reload-s")
+            ([f"--{name.replace('_', '-')}", number], f"error: setting {name} = '{number}': ")
+            for name in ("deadline_s", "drain_delay_s", "drain_timeout_s", "reload_s")
             for number in ("inf", "nan")
         ),
     ],
@@ -146,7 +135,7 @@ def test_error_is_one_line(
 
 def test_options_of_predict_are_read(commands: Commands) -> None:
     assert main(["predict", "exports/m", "a", "b", "--on-overflow", "head", "--quantiles", "0.1", "0.9"]) == 12
-    files, options = Inputs([Path("a"), Path("b")]), Options(on_overflow="head", quantiles=(0.1, 0.9))
+    files, options = PredictFiles([Path("a"), Path("b")]), PredictOptions(on_overflow="head", quantiles=(0.1, 0.9))
     assert commands.called == [("predict", (Path("exports/m"), files, options))]
 
 
@@ -179,8 +168,8 @@ def test_options_of_batch_are_read(commands: Commands, monkeypatch: pytest.Monke
     assert main(["batch", "exports/m", *files]) == 1
     inputs = ["a.csv", "s3://b/*.parquet"]
     assert commands.called == [
-        ("batch", (Path("exports/m"), inputs, "out", "rank", "csv", 3, Options(top=2))),
-        ("batch", (Path("exports/m"), inputs, "out", None, "jsonl", None, Options())),
+        ("batch", (Path("exports/m"), inputs, "out", "rank", "csv", 3, PredictOptions(top=2))),
+        ("batch", (Path("exports/m"), inputs, "out", None, "jsonl", None, PredictOptions())),
     ]
 
 
@@ -189,8 +178,7 @@ def test_batch_names_the_extra_that_it_needs(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["batch", "exports/m", "--input", "a.csv", "--output", "out"]) == 2
-    message = "python -m service batch needs ray, which is not installed; run pip install '.[ray]'"
-    assert capsys.readouterr().err == f"error: {message}\n"
+    assert "pip install '.[ray]'" in capsys.readouterr().err
 
 
 def test_check_loads_every_export(
@@ -252,15 +240,9 @@ def test_check_fails_on_a_default_that_is_no_model(exports: Path, capsys: pytest
     defaults.write_text(json.dumps({"text-classification": "b", "text-matching": "a"}))
     assert main(["check", str(exports / "a")]) == 0, "the file is not of this model"
     assert main(["check", str(exports)]) == 2
-    assert capsys.readouterr().err == (
-        f"error: {defaults}: text-classification: there is no model 'b' for this task; there are: a; "
-        "text-matching: there is no model 'a' for this task; there are: none\n"
-    )
+    said = capsys.readouterr().err
+    assert f"{defaults}: text-classification: there is no model 'b'" in said
+    assert "text-matching: there is no model 'a'" in said
     defaults.write_text("{")
     assert main(["check", str(exports)]) == 2
     assert str(defaults) in capsys.readouterr().err
-
-
-def test_check_rejects_a_folder_without_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", str(tmp_path)]) == 2
-    assert "holds no export" in capsys.readouterr().err

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from artifact.matching import Coverage
+from artifact.documents import TextCoverage
 from service.metrics import Metrics
 from service.statistics import Duration
 from tests.support.contract import CONTRACT
@@ -89,13 +89,6 @@ def test_gauges_of_a_model_combine_its_versions_and_end_with_the_last() -> None:
     assert metrics.registry.get_sample_value("longdoc_queue_depth", {"model": "other"}) == 1
 
 
-def test_versions_of_a_model_share_the_series() -> None:
-    metrics = Metrics()
-    for _ in range(2):
-        metrics.of("m").count_documents([Coverage(100, 30, 1)])
-    assert metrics.registry.get_sample_value("longdoc_documents_total", {"model": "m"}) == 2
-
-
 async def test_watched_gauge_is_read_at_each_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.metrics.EXPOSE_S", 0.0)
     metrics, waiting = Metrics(), [1.0]
@@ -126,8 +119,8 @@ async def test_counts_up_to_a_scrape_are_in_it_once(monkeypatch: pytest.MonkeyPa
 
 def test_documents_are_counted_with_their_dropped_bytes() -> None:
     metrics = Metrics()
-    bound = metrics.of("m")
-    bound.count_documents([Coverage(100, 100, 1), Coverage(100, 30, 1)])
+    for used in (100, 30):
+        metrics.of("m").count_inputs([TextCoverage(100, used, 1)])
     values = [metrics.registry.get_sample_value(f"longdoc_{name}", {"model": "m"}) for name in (
         "documents_total", "documents_truncated_total", "bytes_dropped_total", "document_bytes_sum"
     )]  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 
 from artifact.errors import BadExport
 from artifact.loading import LoadedModel
+from artifact.tasks.classification import Classification
 from service import runtime as runtimes
 from service.metrics import Metrics
 from service.runtime import Runtime
@@ -41,7 +42,7 @@ def test_models_are_loaded_with_their_defaults_and_metrics(tmp_path: Path, monke
     assert asked == [(settings, ["mood"])]
     assert (runtime.settings, runtime.metrics) == (settings, metrics)
     assert list(runtime.models) == ["mood", "other"]
-    assert runtime.models.classifier(None).manifest.name == "other"
+    assert runtime.models.choose(Classification, None).manifest.name == "other"
     runtime.close()
 
 
@@ -62,28 +63,20 @@ async def test_requests_in_flight_are_answered_before_the_end() -> None:
     assert not runtime.engine.is_ready
 
 
-async def test_requests_in_flight_are_waited_for_until_a_limit(caplog: pytest.LogCaptureFixture) -> None:
-    model = classifier()
-    runtime = runtime_with(model, settings=Settings(drain_timeout_s=0.001))
+@pytest.mark.parametrize("must_stop_now", [False, True])
+async def test_requests_in_flight_are_waited_for_until_a_limit_or_not_at_all(
+    caplog: pytest.LogCaptureFixture, *, must_stop_now: bool
+) -> None:
+    model, limit_s = classifier(), PATIENCE_S if must_stop_now else 0.001
+    runtime = runtime_with(model, settings=Settings(drain_timeout_s=limit_s))
     backend_of(model).gate.clear()
     with caplog.at_level(logging.ERROR):
         async with runtime.running():
             asked = asyncio.create_task(infer(runtime))
             await wait_until_async(lambda: runtime.engine.is_computing)
-    assert "requests were still in flight after drain_timeout_s = 0.001" in caplog.text
-    backend_of(model).gate.set()
-    await asyncio.wait([asked])
-
-
-async def test_server_that_must_stop_now_does_not_wait() -> None:
-    model = classifier()
-    runtime = runtime_with(model, settings=Settings(drain_timeout_s=PATIENCE_S))
-    backend_of(model).gate.clear()
-    async with runtime.running():
-        asked = asyncio.create_task(infer(runtime))
-        await wait_until_async(lambda: runtime.engine.is_computing)
-        runtime.must_stop_now = True
+            runtime.must_stop_now = must_stop_now
     assert not asked.done()
+    assert ("drain_timeout_s = 0.001" in caplog.text) is not must_stop_now
     backend_of(model).gate.set()
     await asyncio.wait([asked])
 

@@ -47,9 +47,7 @@ def test_port_0_selects_a_free_port() -> None:
 
 
 def test_error_names_the_address_in_use(port_in_use: int) -> None:
-    with pytest.raises(
-        OSError, match=rf"^cannot listen on 127.0.0.1 \(LONGDOC_HOST\), port {port_in_use} \(LONGDOC_PORT\): Add"
-    ):
+    with pytest.raises(OSError, match=rf"127.0.0.1 \(LONGDOC_HOST\), port {port_in_use} \(LONGDOC_PORT\)"):
         bind("127.0.0.1", port_in_use)
 
 

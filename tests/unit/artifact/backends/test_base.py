@@ -3,23 +3,17 @@
 import numpy as np
 import pytest
 
-from artifact.backends import base
-from artifact.backends.base import CUDA_BATCHES, batches_at_once, largest_error, output_error
+from artifact.backends.base import largest_error, output_error
 
 
 @pytest.mark.parametrize(
     ("got", "expected", "error"),
     [
-        ([0.0, 0.5], [0.0, 0.25], 0.25),
-        ([10.0, 21.0], [10.0, 20.0], 0.05),
-        ([-3.0], [-2.0], 0.5),
-        ([], [], 0.0),
-        ([1.0], [1.0, 1.0], np.inf),
-        ([np.nan], [1.0], np.inf),
-        ([np.inf], [np.inf], np.inf),
+        ([0.0, 0.5], [0.0, 0.25], 0.25), ([10.0, 21.0], [10.0, 20.0], 0.05), ([-3.0], [-2.0], 0.5), ([], [], 0.0),
+        ([1.0], [1.0, 1.0], np.inf), ([np.nan], [1.0], np.inf), ([np.inf], [np.inf], np.inf),
         ([1.0], [np.nan], np.inf),
     ],
-)
+)  # fmt: skip
 def test_error_is_relative_to_the_largest_output(got: list[float], expected: list[float], error: float) -> None:
     assert largest_error(np.array(got, np.float32), np.array(expected, np.float32)) == pytest.approx(error)
 
@@ -37,8 +31,3 @@ def test_missing_stretches_of_an_output_count_as_zero() -> None:
     assert output_error(expected[:, :1], expected) == 0.25
     assert output_error(expected, expected[:, :1]) == np.inf
     assert output_error(expected[:, :, 0], expected) == np.inf
-
-
-def test_number_of_concurrent_batches_depends_on_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "cpu_count", lambda: 5)
-    assert (batches_at_once("cpu"), batches_at_once("cuda")) == (5, CUDA_BATCHES)

@@ -4,31 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from artifact.exports import read_manifest, version_folder
 from artifact.loading import find_exports
-from artifact.manifest import read_manifest, version_folder
 from tests.support.cuda_without_gpu import CudaWithoutGpu
 from tests.support.exported import files_for_cuda
 from tests.support.paths import EXPORTS
 
-SHAPE_OPERATORS = frozenset(
-    [
-        "Add",
-        "Cast",
-        "Concat",
-        "Div",
-        "Gather",
-        "Max",
-        "Min",
-        "Mul",
-        "Neg",
-        "Reshape",
-        "Shape",
-        "Slice",
-        "Squeeze",
-        "Sub",
-        "Unsqueeze",
-    ]
-)
+SHAPE_OPERATORS = {
+    *("Add", "Cast", "Concat", "Div", "Gather", "Max", "Min", "Mul"),
+    *("Neg", "Reshape", "Shape", "Slice", "Squeeze", "Sub", "Unsqueeze"),
+}
 """Arithmetic on a few numbers that become shapes."""
 
 

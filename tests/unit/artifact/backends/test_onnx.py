@@ -1,6 +1,7 @@
 """The ONNX Runtime backend on a CPU: files, buckets, arena."""
 
 import threading
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +10,15 @@ import onnx
 import onnxruntime
 import pytest
 
-from artifact.backends import onnx as backend_onnx
-from artifact.backends.base import Array
-from artifact.backends.onnx import OnnxBackend
+from artifact.arrays import Array
+from artifact.backends.onnx import OLDEST, OnnxBackend, load_session
 from artifact.errors import BadExport
-from artifact.manifest import Graph, read_manifest, version_folder
+from artifact.manifest import Graph
 from tests.support.oversized import endless_graph
-from tests.support.paths import EXPORTS
+from tests.support.paths import ROOT
 from tests.support.waiting import wait_until
 
-FOLDER = version_folder(EXPORTS / "imdb-s3")
 TEXT = b"A good film, and a long one; the end is bad."
-
-
-@pytest.fixture(scope="module")
-def graph() -> Graph:
-    return read_manifest(FOLDER)
-
-
-@pytest.fixture(scope="module")
-def files(graph: Graph) -> dict[int, Path]:
-    return {bucket: FOLDER / file.path for bucket, file in graph.files_of("onnx").items()}
 
 
 def test_batch_of_each_bucket_is_computed(graph: Graph, files: dict[int, Path]) -> None:
@@ -49,19 +38,19 @@ def test_batch_of_each_bucket_is_computed(graph: Graph, files: dict[int, Path]) 
     assert not np.array_equal(found[0][0], found[0][1])
 
 
-def test_file_shared_by_buckets_is_loaded_once(
-    graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
+def test_file_shared_by_buckets_is_loaded_once_into_the_shared_arena(
+    folder: Path, graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = list[Path]()
+    loaded = list[tuple[Path, str]]()
     session = onnxruntime.InferenceSession
 
-    def load(path: Path, *args: object, **kwargs: object) -> object:
-        loaded.append(path)
-        return session(path, *args, **kwargs)
+    def load(path: Path, options: Any, *args: object, **kwargs: object) -> object:
+        loaded.append((path, options.get_session_config_entry("session.use_env_allocators")))
+        return session(path, options, *args, **kwargs)
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", load)
     OnnxBackend(files, graph)
-    assert loaded == [FOLDER / "model.onnx"]
+    assert loaded == [(folder / "model.onnx", "1")]
 
 
 def test_error_names_a_file_that_is_no_model(graph: Graph, tmp_path: Path) -> None:
@@ -86,22 +75,80 @@ def test_custom_operator_is_rejected(tmp_path: Path, graph: Graph) -> None:
         OnnxBackend({256: tmp_path / "model.onnx"}, graph)
 
 
+TYPE, SHAPE = onnx.TensorProto.FLOAT, [2]
+
+
+def in_file(place: str) -> onnx.TensorProto:
+    """A tensor `w` whose values are in another file."""
+    made = onnx.TensorProto(name="w", data_type=TYPE, dims=SHAPE, data_location=onnx.TensorProto.EXTERNAL)
+    for key, value in (("location", place), ("offset", "0"), ("length", "8")):
+        made.external_data.add(key=key, value=value)
+    return made
+
+
+def adding(weight: onnx.TensorProto, where: str) -> onnx.ModelProto:
+    """A model w + w that holds its weight in one of the places for tensors."""
+    helper = onnx.helper
+    result = helper.make_tensor_value_info("y", TYPE, SHAPE)
+    constant = helper.make_node("Constant", [], ["w"], value=weight)
+    nodes = [helper.make_node("Add", ["w", "w"], ["y"])]
+    opsets = [helper.make_opsetid("", 17)]
+    if where == "initializer":
+        graph = helper.make_graph(nodes, "g", [], [result], [weight])
+    elif where == "constant":
+        graph = helper.make_graph([constant, *nodes], "g", [], [result])
+    elif where == "sparse":
+        graph = helper.make_graph(nodes, "g", [], [result])
+        indices = helper.make_tensor("i", onnx.TensorProto.INT64, SHAPE, [0, 1])
+        graph.sparse_initializer.append(onnx.SparseTensorProto(values=weight, indices=indices, dims=SHAPE))
+    elif where == "branch":
+        branch = helper.make_graph(nodes, "b", [], [result], [weight])
+        condition = helper.make_tensor("c", onnx.TensorProto.BOOL, [], [True])
+        choice = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+        graph = helper.make_graph([choice], "g", [], [result], [condition])
+    else:
+        function = helper.make_function("d", "f", [], ["y"], [constant, *nodes], opsets)
+        graph = helper.make_graph([helper.make_node("f", [], ["y"], domain="d")], "g", [], [result])
+        opsets = [*opsets, helper.make_opsetid("d", 1)]
+        return helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=8)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+@pytest.mark.parametrize("where", ["initializer", "constant", "sparse", "branch", "function"])
+def test_weights_are_taken_from_the_folder_of_the_export_only(tmp_path: Path, where: str) -> None:
+    """All files there are checked by their hashes. ONNX Runtime refuses the other places."""
+    folder, outside = tmp_path / "export", tmp_path / "outside"
+    for made, values in ((folder, [1, 2]), (outside, [7, 8])):
+        made.mkdir()
+        (made / "w.bin").write_bytes(np.array(values, np.float32).tobytes())
+    (folder / "link.bin").symlink_to(outside / "w.bin")
+    (folder / "link").symlink_to(outside)
+    path = folder / "model.onnx"
+    onnx.save(adding(in_file("w.bin"), where), path)
+    (found,) = load_session(path, ["CPUExecutionProvider"]).run(None, {})
+    assert found.tolist() == [2, 4]
+    for place in ("../outside/w.bin", str(outside / "w.bin"), "link.bin", "link/w.bin", "*/_ORT_MEM_ADDR_/*"):
+        path.write_bytes(adding(in_file(place), where).SerializeToString())
+        with pytest.raises(BadExport, match=r"^model\.onnx cannot be loaded: "):
+            load_session(path, ["CPUExecutionProvider"])
+
+
+def test_runtime_that_takes_weights_from_anywhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lowest = "{}.{}".format(*OLDEST)
+    for extra in ("cpu", "gpu"):
+        assert f">={lowest}," in project["optional-dependencies"][extra][0]
+    monkeypatch.setattr(onnxruntime, "__version__", "1.26.1")
+    with pytest.raises(BadExport, match=rf"^onnxruntime 1\.26\.1 is too old; install {lowest} or later$"):
+        load_session(tmp_path / "model.onnx", [])
+
+
 def test_sessions_share_one_arena(graph: Graph, files: dict[int, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     OnnxBackend(files, graph)
     created = list[object]()
     monkeypatch.setattr(onnxruntime, "create_and_register_allocator", lambda *given: created.append(given))
-    shared = OnnxBackend(files, graph)
-    assert created == []
-    backend_onnx._share_arena.cache_clear()
     OnnxBackend(files, graph)
-    assert len(created) == 1
-    entry = "session.use_env_allocators"
-    assert all(session.get_session_options().get_session_config_entry(entry) == "1" for session in sessions(shared))
-
-
-def sessions(backend: OnnxBackend) -> list[Any]:
-    """The sessions of a backend."""
-    return list(backend._sessions.values())
+    assert created == []
 
 
 @pytest.fixture(scope="module")

@@ -128,13 +128,7 @@ def test_numbers_in_scientific_notation_are_a_channel_in_the_first_column(path: 
 
 
 def test_channels_are_chosen(path: Path) -> None:
-    columns: Table = {
-        "load": LOAD,
-        "temp": TEMP,
-        "date": HOURS,
-        "id": ROWS,
-        "sky": ["sun"] * COUNT,
-    }
+    columns: Table = {"load": LOAD, "temp": TEMP, "date": HOURS, "id": ROWS, "sky": ["sun"] * COUNT}
     assert found(path, columns, Layout(channels=("temp", "id"))) == Columns("date", ("temp", "id"), ())
     left = ("left out 'id': row numbers", "left out 'sky': text, not numbers")
     assert found(path, columns, Layout(ignore=("temp",))) == Columns("date", ("load",), left)

@@ -101,21 +101,11 @@ def test_database_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "text,label\none,x\n",
-        '{"text": "one"}\n',
-        "the big DUCK swam away",
-        "MZ is a short word, as are BM, II and ID3",
-        "PK wrote this. A %PDF-1.7 is not meant.",
-        "Archive!",
-        " " * 257 + "ustar, a word at its place",
-        "Grüße aus Köln",
-        "Привет, мир",
-        "漢字",
-        "x" * HEAD,
-        "nul \0 inside",
+        "", "text,label\none,x\n", '{"text": "one"}\n', "the big DUCK swam away",
+        "MZ is a short word, as are BM, II and ID3", "PK wrote this. A %PDF-1.7 is not meant.", "Archive!",
+        " " * 257 + "ustar, a word at its place", "Grüße aus Köln", "Привет, мир", "漢字", "x" * HEAD, "nul \0 inside",
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
 def test_text_is_no_container(text: str, encoding: str) -> None:
     assert container_of(text.encode(encoding)[:HEAD]) == ""
@@ -124,19 +114,12 @@ def test_text_is_no_container(text: str, encoding: str) -> None:
 @pytest.mark.parametrize(
     ("document", "name"),
     [
-        (json.dumps([{"text": "a"}]), "a JSON array"),
-        ("\ufeff \n[\n 1,\n 2\n]\n", "a JSON array"),
+        (json.dumps([{"text": "a"}]), "a JSON array"), ("\ufeff \n[\n 1,\n 2\n]\n", "a JSON array"),
         (json.dumps({"text": {"0": "a"}}, indent=1), "a JSON object"),
-        ('{"text": "a"}\n{"text": "b"}\n', "JSON Lines"),
-        ('{"text": "a"}\n{"text": broken', "JSON Lines"),
-        ("[Verse 1]\nLa la", ""),
-        ("[MAX 4 3 [MIN 2 3 ] 1 0 ]", ""),
-        ("{braces} in a text", ""),
-        ('"a string"', ""),
-        ("12", ""),
-        ("[" * 100_000, ""),
-        ("", ""),
+        ('{"text": "a"}\n{"text": "b"}\n', "JSON Lines"), ('{"text": "a"}\n{"text": broken', "JSON Lines"),
+        ("[Verse 1]\nLa la", ""), ("[MAX 4 3 [MIN 2 3 ] 1 0 ]", ""), ("{braces} in a text", ""), ('"a string"', ""),
+        ("12", ""), ("[" * 100_000, ""), ("", ""),
     ],
-)
+)  # fmt: skip
 def test_json_is_named(document: str, name: str) -> None:
     assert json_of(document.encode()) == name

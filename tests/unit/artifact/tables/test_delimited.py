@@ -17,6 +17,7 @@ from artifact.tables.table import BadRow
 
 NOT_UTF8 = " is not UTF-8; --encoding names the encoding, such as cp1252"
 QUOTES = 'a quote in a quoted cell must be written twice ("")'
+OPEN = "a quote opens a cell and is never closed"
 
 
 def opened(content: bytes | str, *, is_tsv: bool = False) -> Delimited:
@@ -73,22 +74,13 @@ def test_tsv_has_no_quotes(content: str, expected: list[tuple[int, tuple[str, ..
     [
         ('"one "1"",x\nlast,y\n', [(2, QUOTES), (3, ("last", "y"))]),
         (r'"one \"1\" 1",x' + "\nlast,y\n", [(2, QUOTES + r', not as \"'), (3, ("last", "y"))]),
-        (
-            r'"one \"",x' + '\n"two",y\nlast,y\n',
-            [(2, QUOTES + r', not as \" (lines 2 to 3)'), (4, ("last", "y"))],
-        ),
+        (r'"one \"",x' + '\n"two",y\nlast,y\n', [(2, QUOTES + r', not as \" (lines 2 to 3)'), (4, ("last", "y"))]),
         (
             '"first "line",x\n"a\n\nb "quoted" word",x\nlast,y\n',
             [(2, QUOTES), (3, f"{QUOTES} (lines 3 to 5)"), (6, ("last", "y"))],
         ),
-        (
-            'one,x\n"two,y\nthree,z\n',
-            [(2, ("one", "x")), (3, "a quote opens a cell and is never closed"), (4, ("three", "z"))],
-        ),
-        (
-            '"one\n""two"",y\nlast,z\n',
-            [(2, "a quote opens a cell and is never closed"), (3, QUOTES), (4, ("last", "z"))],
-        ),
+        ('one,x\n"two,y\nthree,z\n', [(2, ("one", "x")), (3, OPEN), (4, ("three", "z"))]),
+        ('"one\n""two"",y\nlast,z\n', [(2, OPEN), (3, QUOTES), (4, ("last", "z"))]),
         ("one\ntwo,y,z\nlast,y\n", [
             (2, "expected 2 columns, not 1"), (3, "expected 2 columns, not 3; cells with commas need quotes"),
             (4, ("last", "y")),

@@ -21,14 +21,11 @@ def test_document_is_read_as_it_is_without_its_byte_order_mark(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"PAR1" + bytes(20), "expected text, but it is a Parquet file; end its name in .parquet"),
-        (b"%PDF-1.7", "expected text, but it is a PDF document"),
-        (gzip.compress(b"text", mtime=0), "expected text, but it is compressed with gzip; unpack it"),
-        (
-            b'[{"text": "a"}]',
-            "expected a text, but it is a JSON array; write one object a line and end its name in .js",
-        ),
-        (b'{"text": "a"}\n{"text": "b"}\n', "expected a text, but it is JSON Lines; write one object a line and end"),
+        (b"PAR1" + bytes(20), "a Parquet file; end its name in .parquet"),
+        (b"%PDF-1.7", "a PDF document"),
+        (gzip.compress(b"text", mtime=0), "compressed with gzip; unpack it"),
+        (b'[{"text": "a"}]', "a JSON array; write one object a line and end its name in .jsonl"),
+        (b'{"text": "a"}\n{"text": "b"}\n', "JSON Lines; write one object a line and end its name in .jsonl"),
     ],
 )
 def test_container_is_no_document(tmp_path: Path, content: bytes, message: str) -> None:
@@ -36,4 +33,5 @@ def test_container_is_no_document(tmp_path: Path, content: bytes, message: str) 
     path.write_bytes(content)
     with pytest.raises(InputError) as caught:
         read_document(path)
-    assert str(caught.value).startswith(f"{path}: {message}")
+    assert str(caught.value).startswith(f"{path}: ")
+    assert message in str(caught.value)

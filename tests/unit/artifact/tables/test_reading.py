@@ -116,6 +116,13 @@ def test_columns_of_parquet_are_checked_without_a_line(tmp_path: Path) -> None:
         read(path, TEXT)
 
 
+def test_bytes_in_parquet_have_the_encoding_that_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    write_parquet(path, [{"text": "é".encode("cp1252")}])
+    with open_table(path, encoding="cp1252") as table:
+        assert list(read_fields(table, [TEXT])) == [(f"{path}:1", ("é".encode(),))]
+
+
 def test_rows_without_a_column_are_bad(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"body": "a", "meta": {"n": 1}}\n{"text": "a"}\n{"text": 5}\n')

@@ -13,16 +13,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow
-import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
 from artifact.errors import InputError
-from artifact.manifest import ForecasterManifest
 from artifact.series import PLAIN, Layout, impute, parse_frequency
 from artifact.tables.reading import Field
 from artifact.tables.table import BadRow
+from artifact.tasks.forecasting import ForecasterManifest
 from model.config.data import SeriesConfig
 from model.data import own
 from model.data.own import TextColumns
@@ -124,7 +123,7 @@ def batched(path: Path) -> tuple[Sequence[tuple[str, Any]], str]:
     return found, ""
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=4 * settings().max_examples, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(delimited() | lines() | columnar())
 def test_any_table_is_read_alike(tmp_path: Path, file: tuple[str, bytes]) -> None:
     name, content = file
@@ -143,24 +142,6 @@ def test_any_table_is_read_alike(tmp_path: Path, file: tuple[str, bytes]) -> Non
         assert (texts, error) == (good, "")
     else:
         assert error.startswith(f"{path} has no ")
-
-
-def test_labels_do_not_change_which_rows_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text('text,label\n"a\nb",x\n,y\nNA,z\nc,\n"d ""e""",NA\n')
-    expected = [(f"{path}:2", b"a\nb"), (f"{path}:6", b"c"), (f"{path}:7", b'd "e"')]
-    assert trained(path, TextColumns(("text",), "label")) == (expected, "")
-    assert [(place, row[0]) for place, row in predicted(path)[0] if row[0] is not None] == expected
-
-
-@pytest.mark.parametrize("count", [120])
-def test_quotes_in_tsv_lose_no_row(tmp_path: Path, count: int) -> None:
-    path = tmp_path / "a.tsv"
-    starts = ['"begins with a quote', 'has a "word" in it', 'ends with a quote"', "plain"]
-    path.write_text("text\tlabel\n" + "".join(f"{starts[i % 4]} {i}\t{'xy'[i % 2]}\n" for i in range(count)))
-    texts, error = trained(path, TextColumns(("text",), "label"))
-    assert (len(texts), error) == (count, "")
-    assert [(place, row[0]) for place, row in predicted(path)[0]] == texts
 
 
 FORMS: dict[str, Sequence[Callable[[datetime], object]]] = {
@@ -258,7 +239,7 @@ def predicted_series(
         return {}, str(error)
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=3 * settings().max_examples, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(series())
 def test_any_series_is_read_alike(tmp_path: Path, file: SeriesFile) -> None:
     path = tmp_path / "a.csv"

@@ -1,6 +1,5 @@
 """Tables of series."""
 
-import gzip
 import json
 import re
 from datetime import datetime
@@ -37,21 +36,6 @@ def test_rows_keep_their_lines(path: Path) -> None:
     found = sheet(path, '\ufeffa,b\r\n1,2\r\n\r\n,\r\n"3\n",4\r\n\n')
     assert (found.columns, found.lines, found.cells) == (("a", "b"), (2, 5), (("1", "2"), ("3\n", "4")))
     assert found.column("b") == ["2", "4"]
-
-
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.csv.gz", "a.jsonl", "a.parquet"])
-def test_series_have_the_formats_of_documents(tmp_path: Path, name: str) -> None:
-    path, rows = tmp_path / name, [{"a": 1.5, "b": None}, {"a": -2.0, "b": 3}]
-    if name == "a.parquet":
-        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    elif name == "a.jsonl":
-        path.write_text('{"a": 1.5}\n{"b": 3, "a": -2}\n')
-    else:
-        sign = "\t" if "tsv" in name else ","
-        content = f"a{sign}b\n1.5{sign}NA\n-2{sign}3\n".encode()
-        path.write_bytes(gzip.compress(content, mtime=0) if name.endswith("gz") else content)
-    found = read_sheet(path)
-    np.testing.assert_array_equal(numbers(found, ["b", "a"]), [[np.nan, 1.5], [3, -2]])
 
 
 @pytest.mark.parametrize(

@@ -22,17 +22,11 @@ def every(step: timedelta, count: int = 20) -> list[datetime]:
 @pytest.mark.parametrize(
     ("step", "expected"),
     [
-        (timedelta(seconds=0.5), "500ms"),
-        (timedelta(seconds=30), "30s"),
-        (timedelta(minutes=10), "10min"),
-        (timedelta(minutes=15), "15min"),
-        (timedelta(minutes=90), "90min"),
-        (timedelta(hours=1), "1h"),
-        (timedelta(hours=36), "36h"),
-        (timedelta(days=1), "1d"),
-        (timedelta(days=7), "7d"),
+        (timedelta(seconds=0.5), "500ms"), (timedelta(seconds=30), "30s"), (timedelta(minutes=10), "10min"),
+        (timedelta(minutes=15), "15min"), (timedelta(minutes=90), "90min"), (timedelta(hours=1), "1h"),
+        (timedelta(hours=36), "36h"), (timedelta(days=1), "1d"), (timedelta(days=7), "7d"),
     ],
-)
+)  # fmt: skip
 def test_frequency_is_the_step_in_its_largest_unit(step: timedelta, expected: str) -> None:
     assert frequency_of(every(step)) == expected
 

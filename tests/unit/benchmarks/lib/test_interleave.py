@@ -2,7 +2,7 @@
 
 import functools
 
-from benchmarks.lib.interleave import interleave, timed
+from benchmarks.lib.interleave import interleave
 
 
 def test_each_round_starts_with_another_turn() -> None:
@@ -17,8 +17,3 @@ def test_each_round_starts_with_another_turn() -> None:
     rounds = ["".join(order[i : i + 3]) for i in range(0, len(order), 3)]
     assert rounds == ["cab", "abc", "bca", "cab"]
     assert measured["a"] == [4, 9, 11]  # the first round is dropped
-
-
-def test_time_of_a_call_is_that_of_the_clock() -> None:
-    now = [1.0]
-    assert timed(lambda: now.append(3.5), lambda: now[-1]) == 2.5

@@ -1,13 +1,11 @@
 """Descendants of a process, and their end."""
 
-import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
-from benchmarks.lib.processes import descendants, terminating_descendants
+from benchmarks.lib.processes import descendants
 from tests.support.paths import ROOT
 from tests.support.waiting import wait_until
 
@@ -43,20 +41,3 @@ def is_running(pid: int) -> bool:
         return stat.read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def test_handler_is_restored_and_not_set_in_other_threads() -> None:
-    before, seen = signal.getsignal(signal.SIGTERM), []
-    with terminating_descendants():
-        assert signal.getsignal(signal.SIGTERM) != before
-    assert signal.getsignal(signal.SIGTERM) == before
-
-    def run() -> None:
-        with terminating_descendants():
-            seen.append(signal.getsignal(signal.SIGTERM))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    assert seen == [before]
-    assert os.getpid() not in descendants(os.getpid())

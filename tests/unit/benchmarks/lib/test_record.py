@@ -1,6 +1,5 @@
 """Records as files."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,13 +16,6 @@ def test_records_are_read_back_unchanged(tmp_path: Path) -> None:
     assert record.earlier("made_up", tmp_path) == MEASURED.data
     assert record.names(tmp_path) == ["made_up"]
     assert [path.name for path in folder.iterdir()] == ["data.json"]
-
-
-def test_each_run_is_on_a_separate_line(tmp_path: Path) -> None:
-    runs = [{"seed": seed, "accuracy": 0.5, "note": "x" * 60} for seed in range(5)]
-    path = record.write(replace(MEASURED, data={"runs": runs}), tmp_path) / "data.json"
-    lines = [line.strip().rstrip(",") for line in path.read_text().splitlines()]
-    assert all(json.dumps(run) in lines for run in runs)
 
 
 def test_nan_is_rejected_and_the_old_record_is_kept(tmp_path: Path) -> None:

@@ -3,18 +3,14 @@
 import onnx
 import pytest
 
-from artifact.manifest import version_folder
+from artifact.exports import version_folder
 from benchmarks.models.graph_parts import (
-    EMBEDDING,
     HEAD,
     MLP,
     NGRAM_VIEW,
-    NORMS,
     OTHER,
     SKELETON,
     SMOOTHER,
-    TOKENS,
-    VOCABULARY,
     WORDS,
     Attribution,
     Node,
@@ -23,8 +19,6 @@ from benchmarks.models.graph_parts import (
     build,
     export_nodes,
     file_nodes,
-    part_of_module,
-    parts_of_export,
 )
 from tests.support.paths import ROOT
 
@@ -36,47 +30,6 @@ ATTENTION = [*BLOCKS, ("v.blocks.0.attention", "S3Attention")]
 def node(name: str, operator: str, *modules: tuple[str, str]) -> Node:
     scopes, classes = zip(MODEL, *modules, strict=True)
     return Node(name, operator, scopes=scopes, classes=classes)
-
-
-@pytest.mark.parametrize(
-    ("modules", "part"),
-    [
-        ([("words", "WordHasher")], WORDS),
-        ([("ngram_view", "NgramClassifier")], NGRAM_VIEW),
-        ([("ngram_view", "NgramClassifier"), ("ngram_view.vocabulary", "Vocabulary")], VOCABULARY),
-        ([*ATTENTION, ("v.blocks.0.attention.smoother", "Smoother")], SMOOTHER),
-        ([*ATTENTION, ("s", "Smoother"), ("s.norm", "LayerNorm")], SMOOTHER),
-        ([*ATTENTION, ("v.blocks.0.attention.skeleton", "SkeletonAttention")], SKELETON),
-        ([*ATTENTION, ("v.blocks.0.attention.out", "Linear")], SKELETON),
-        ([*BLOCKS, ("v.blocks.0.mlp", "Sequential"), ("v.blocks.0.mlp.0", "Linear")], MLP),
-        ([*BLOCKS, ("v.blocks.0.mlp_norm", "LayerNorm")], NORMS),
-        (BLOCKS, NORMS),
-        ([("encoder", "ByteEncoder")], EMBEDDING),
-        ([("encoder", "ByteEncoder"), *BLOCKS], NORMS),
-        ([("encoder", "ByteEncoder"), ("encoder.norm", "LayerNorm")], NORMS),
-        ([("embedding", "Linear")], EMBEDDING),
-        ([("head", "Sequential"), ("head.0", "Linear")], HEAD),
-        ([], None),
-    ],
-    ids=str,
-)
-def test_part_of_a_module_is_that_of_the_innermost_known_one(modules: list[tuple[str, str]], part: str | None) -> None:
-    scopes, classes = zip(MODEL, *modules, strict=True)
-    assert part_of_module(scopes, classes) == part
-
-
-def test_nodes_of_the_model_are_token_means_between_look_ups_and_blocks_and_else_its_head() -> None:
-    norm = ("vector_view.input_norm", "LayerNorm")
-    nodes = [
-        node("a", "Div"),
-        node("b", "Gather", ("vocabulary", "Vocabulary")),
-        node("c", "ScatterND"),
-        Node("d", "Shape"),  # the exporter noted no module
-        node("e", "LayerNormalization", norm),
-        node("f", "MatMul"),
-    ]
-    assert parts_of_export(nodes) == [HEAD, VOCABULARY, TOKENS, None, NORMS, HEAD]
-    assert parts_of_export([nodes[0], nodes[5]]) == [HEAD, HEAD]
 
 
 def test_nodes_are_matched_in_order_by_operator_and_name_without_number() -> None:

@@ -1,13 +1,10 @@
 """The benchmark of long documents: what is read of a document, features of windows, and the report."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from benchmarks.lib.record import Record
-from benchmarks.models.long_documents import METHODS, difference, digits, draw, features, overrides, parts_of, report
+from benchmarks.models.long_documents import difference, digits, features, overrides, parts_of
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import ClassificationRun
 
@@ -47,15 +44,3 @@ def test_differences_are_those_of_the_same_documents() -> None:
     assert difference(better, worse) == "+25.0 ± 25.0"
     assert difference(worse, worse) == ""
     assert difference(worse, None) == ""
-
-
-def test_report_and_chart_have_every_method_of_the_record(tmp_path: Path) -> None:
-    results = [result(*method, [True, number % 2 == 0, False]) for number, method in enumerate(METHODS)]
-    record = Record("long_documents", "p", "c", "d", "r", {"cpu": "x"}, {}, {}, {"results": results})
-    text = report(record)
-    assert text.count("| scotus ") == len(METHODS)
-    assert "head, 4,096 bytes" in text
-    assert "whole, 65,536 bytes" in text
-    assert "scotus 3" in text
-    draw(record, tmp_path / "chart.png")
-    assert (tmp_path / "chart.png").stat().st_size > 1000

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from benchmarks.models import own_documents
-from benchmarks.models.own_documents import Splits
 from model.tasks import tfidf
 from tests.support.records import expect_in_report, made_up
 
@@ -28,7 +27,7 @@ def test_draw_is_written_trained_and_compared(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(own_documents, "run_command", run)
     args = argparse.Namespace(runs=tmp_path, data_dir=tmp_path)
-    result = own_documents.measure_draw("films", Splits(rows[:120], rows[120:]), 100, 0, args)
+    result = own_documents.measure_draw("films", (rows[:120], rows[120:]), 100, 0, args)
     splits = [row["split"] for row in found]
     assert [splits.count(name) for name in ("train", "validation", "test")] == [100, 10, 80]
     trained = {row["text"] for row in found if row["split"] != "test"}

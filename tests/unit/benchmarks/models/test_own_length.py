@@ -7,7 +7,6 @@ from pathlib import Path
 from benchmarks.models import own_length
 from model.data.lines import TRAIN_VALIDATION_TEST
 from model.data.long_documents import SCOTUS
-from tests.support.records import expect_in_report, made_up
 
 WORDS = {0: "police arrest", 5: "state powers"}
 """What arguments of a label are about."""
@@ -41,10 +40,3 @@ def test_documents_of_a_set_are_written_learned_and_classified(tmp_path: Path) -
         "split": "train",
         "group": "0",
     }
-
-
-def test_report_has_the_difference_of_the_same_documents(tmp_path: Path) -> None:
-    shared = {"documents": "scotus", "revision": "abc", "seconds": 61.2, "peak_mib": 2048.4}
-    runs = [{**shared, "bytes": 4096, "correct": "0110"}, {**shared, "bytes": 65536, "correct": "1110"}]
-    lines = ["| scotus | 4,096 | 50.0 | | 61 | 2,048 |", "| scotus | 65,536 | 75.0 | +25.0 ± 25.0 | 61 | 2,048 |"]
-    expect_in_report(own_length.BENCHMARK, made_up({"runs": runs}), lines, tmp_path)

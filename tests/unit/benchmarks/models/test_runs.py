@@ -20,8 +20,7 @@ from model.training.checkpoint import Progress
 HORIZONS = sorted({horizon for _, horizon in forecasting.ROWS})
 METRICS = [
     *itertools.product(
-        ("accuracy", "ece", "macro_f1"),
-        ("windows", "head", "windows, over 4,096 bytes", "head, over 4,096 bytes"),
+        ("accuracy", "ece", "macro_f1"), ("windows", "head", "windows, over 4,096 bytes", "head, over 4,096 bytes")
     ),
     *itertools.product(matching.METRICS, (f"{pairs} pairs, first 4000 bytes" for pairs in ("all", "paper-disjoint"))),
     *itertools.product(("mse", "mae", "coverage_80"), (f"horizon {horizon}" for horizon in HORIZONS)),
@@ -97,10 +96,7 @@ def run_benchmark(benchmark: Benchmark, out: Path) -> Data:
         (
             matching.BENCHMARK,
             7,
-            [
-                "| ours | all | 3 | 0.5339 ± 0.0239 | 0.5339 ± 0.0239 |",
-                "| TF-IDF cosine | all | | 0.7500 | 0.8750 |",
-            ],
+            ["| ours | all | 3 | 0.5339 ± 0.0239 | 0.5339 ± 0.0239 |", "| TF-IDF cosine | all | | 0.7500 | 0.8750 |"],
         ),
     ],
     ids=lambda value: getattr(value, "name", ""),
@@ -148,16 +144,6 @@ def test_fingerprint_depends_on_the_recipe_but_not_on_the_seed() -> None:
     assert case.fingerprint == fingerprint("imdb-s3", ["model.ngram_view.longest=1", "seed=5"])
     assert case.fingerprint != fingerprint("imdb-s3", [])
     assert case.fingerprint != fingerprint("imdb-s3", ["model.ngram_view.longest=2"])
-
-
-def test_output_of_a_command_is_printed_with_its_label(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs.run_command("train", "--help", data_dir=tmp_path, label="first run")
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) > 5
-    assert all(line.startswith("first run: ") for line in lines)
-    with pytest.raises(RuntimeError, match=r"model train absent:\n(.*\n)*error: .*absent"):
-        runs.run_command("train", "absent", data_dir=tmp_path)
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("epoch", [None, 0, 1], ids=["no checkpoint", "interrupted", "ended"])

@@ -96,14 +96,6 @@ def test_folder_of_a_run_is_kept_until_it_is_recorded(
     assert (tmp_path / "lra" / "chart.png").is_file()
 
 
-def test_changed_recipe_has_another_folder() -> None:
-    cases = [Case("gpu", column, "s3", 0) for column in ("text", "image")] + [Case("cpu", "text", "s3", 0)]
-    folders = {lra.STUDY.folder(case) for case in cases}
-    assert len(folders) == 3
-    assert all(re.fullmatch(r"[a-z0-9-]+", folder) for folder in folders)
-    assert lra.STUDY.folder(cases[0]).endswith(lra.STUDY.fingerprint("gpu", "text", "s3"))
-
-
 def test_accuracies_near_chance_leave_the_table() -> None:
     """On Text chance is 49.9 %: a tenth of the way to 100 % is 54.9 %."""
     cases = [Case("cpu", "text", row, seed) for row in ("s3", "dba") for seed in range(2)]
@@ -115,13 +107,6 @@ def test_accuracies_near_chance_leave_the_table() -> None:
     assert "| | text |\n| --- | -------------: |\n| s3 | 55.0 ± 2.8 (2) |\n\n" in report
     assert "Left out, because near the most frequent label: dba on text, s3 on listops.\n" in report
     assert "| dba | 10 | |\n| s3 | 10 | 10 |\n" in report  # training examples a second
-
-
-def test_curves_are_drawn_below_the_results(tmp_path: Path) -> None:
-    points = [[100, 0.7, 0.5], [200, 0.6, 0.625]]
-    runs = [result(lra.STUDY, Case("gpu", "text", "s3", seed), curve=points) for seed in range(2)]
-    lra.STUDY.draw(made_up({"runs": [*runs, result(lra.STUDY, Case("cpu", "image", "s3", 0))]}), tmp_path / "chart.png")
-    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_text_on_a_gpu_has_the_settings_of_table_8() -> None:

@@ -1,8 +1,6 @@
 """The table of measurements of other servers."""
 
-import pytest
-
-from benchmarks.peers.__main__ import BENCHMARK, cell, common_rate, share
+from benchmarks.peers.__main__ import cell, common_rate, share
 
 
 def test_common_rate_is_found() -> None:
@@ -15,10 +13,3 @@ def test_median_needs_every_round() -> None:
     assert share(server, "late") == 0.25
     server["rounds"].append({"value": None, "overload": {"late": 0.1}})
     assert cell(server, lambda found: found["value"], ".1f", "killed") == "killed"
-
-
-def test_unknown_peer_is_named_in_the_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert BENCHMARK.parse(["--peers", "ours,ray"]).peers == ["ours", "ray"]
-    with pytest.raises(SystemExit):
-        BENCHMARK.parse(["--peers", "ours,theirs"])
-    assert "no theirs; there are: ours, fastapi" in capsys.readouterr().err

@@ -23,15 +23,6 @@ def test_bursts_of_factor_one_are_poisson() -> None:
     assert counts.var() == pytest.approx(counts.mean(), rel=0.2)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [({"share": 0.0}, "share is 0"), ({"factor": 11.0}, "factor is 11"), ({"burst_s": 0.0}, "burst_s is 0")],
-)
-def test_impossible_bursts_are_errors_that_name_the_value(wrong: dict[str, float], named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        Bursts(**wrong)
-
-
 def test_mixed_lengths_are_within_their_limits() -> None:
     lengths = mixed_lengths(10_000, np.random.default_rng(0))
     assert lengths.min() >= MIX_SHORTEST

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from artifact.errors import BadExport
+from artifact.exports import version_folder
 from artifact.loading import LoadedModel, find_exports, load_export
-from artifact.manifest import version_folder
 from benchmarks.lib.record import Data, Record
 from benchmarks.serving import gpu
 from tests.support.paths import EXPORTS
@@ -114,14 +114,6 @@ def test_operators_left_to_the_cpu_are_not_asked_of_a_machine_without_a_gpu() ->
     assert gpu.device_name("cpu") == "none"
 
 
-def test_path_without_a_result_is_recorded(tmp_path: Path) -> None:
-    found = gpu.measure_path("no such path", "cpu", str(tmp_path), limit_s=60)
-    assert found[0]["path"] == "no such path"
-    assert "invalid choice" in found[0]["failure"]
-    found = gpu.measure_path(gpu.PATHS[0], "cpu", str(tmp_path), limit_s=0.01)
-    assert found == [{"path": gpu.PATHS[0], "failure": "no result in 0.01 s"}]
-
-
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Parts that are measured, in order; each takes a minute of a clock."""
@@ -138,14 +130,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         found.append(("service", device, str(workers)))
         return [{**CASE, "device": device, "workers": workers, "bytes": length} for length in (256, 4096)]
 
-    def path(path: str, device: str, folder: str, limit_s: float) -> list[Data]:
-        assert (device, Path(folder).is_dir(), limit_s) == ("cpu", True, 40)
-        found.append(("paths", path))
-        return [{"path": path, "failure": "no compiler"}]
-
     monkeypatch.setattr(gpu, "measure_model", model)
     monkeypatch.setattr(gpu, "measure_service", service)
-    monkeypatch.setattr(gpu, "measure_path", path)
     monkeypatch.setattr(gpu, "time", SimpleNamespace(monotonic=lambda: 60.0 * len(found)))
     return found
 
@@ -157,24 +143,21 @@ def test_benchmark_continues_the_record_of_the_same_exports(
     assert gpu.BENCHMARK.missing is not None
     gpu.BENCHMARK.main([*words, "--budget", "119"])  # the third part would start after the time
     assert [part for part, *_ in measured] == ["models", "models"]
-    assert gpu.BENCHMARK.missing(gpu.BENCHMARK.parse(words)) == [
-        *(f"service cpu {workers}" for workers in gpu.WORKERS),
-        *(f"paths {path}" for path in gpu.PATHS),
-    ]
+    assert gpu.BENCHMARK.missing(gpu.BENCHMARK.parse(words)) == [f"service cpu {workers}" for workers in gpu.WORKERS]
     gpu.BENCHMARK.main([*words, "--budget", "3600"])
-    assert len(measured) == len(set(measured)) == 2 + len(gpu.WORKERS) + len(gpu.PATHS)
+    assert len(measured) == len(set(measured)) == 2 + len(gpu.WORKERS)
     assert gpu.BENCHMARK.missing(gpu.BENCHMARK.parse(words)) == []
     assert len(gpu.BENCHMARK.missing(gpu.BENCHMARK.parse([*words[:2], *words[-2:]]))) == len(find_exports(EXPORTS)) - 2
     monkeypatch.setattr(gpu, "sha256_of", lambda _: "another export")
     assert len(gpu.BENCHMARK.missing(gpu.BENCHMARK.parse(words))) == len(measured)
 
 
-def test_cpu_and_compiled_paths_come_last() -> None:
+def test_cpu_comes_last() -> None:
     args = gpu.BENCHMARK.parse([])
     parts = gpu.parts(args, {part: [] for part in gpu.PARTS})
     assert [part[0] for part in parts[: len(find_exports(EXPORTS))]] == ["models"] * len(find_exports(EXPORTS))
-    assert parts[-4:] == [*(("service", "cpu", str(n)) for n in gpu.WORKERS), *(("paths", p) for p in gpu.COMPILED)]
-    assert len(parts) == len(find_exports(EXPORTS)) + 2 * len(gpu.WORKERS) + len(gpu.PATHS)
+    assert parts[-2:] == [("service", "cpu", str(n)) for n in gpu.WORKERS]
+    assert len(parts) == len(find_exports(EXPORTS)) + 2 * len(gpu.WORKERS)
 
 
 def test_service_that_does_not_start_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The simulation: formulas of queues, every request ends once, refusals, balancing, autoscaling. Seeds are fixed."""
+"""The simulation: formulas of queues, every request ends once, refusals, balancing. Seeds are fixed."""
 
 import dataclasses
 
@@ -12,7 +12,6 @@ from benchmarks.serving.simulation import (
     LATE,
     LIMITS,
     REFUSED,
-    Autoscaling,
     Core,
     Costs,
     Pool,
@@ -23,7 +22,7 @@ from benchmarks.serving.simulation import (
 from service.batching.admission import Limits
 
 ROW_S = 0.01
-COSTS = Costs({4096: {1: ROW_S, 2: 2 * ROW_S}}, (1.0, 1.0), {4096: 0.0}, 0.0, 1.0)
+COSTS = Costs({4096: {1: ROW_S, 2: 2 * ROW_S}}, (1.0, 1.0), {4096: 0.0}, 0.0)
 """A row takes 10 ms; nothing else takes time."""
 SINGLE_ROWS = Limits(batch_rows=1, queue_rows=8192, queue_bytes=2**26, slots=1)
 
@@ -40,7 +39,6 @@ def test_single_rows_have_the_latency_of_an_m_d_1_queue() -> None:
     load = 0.7
     result = simulate(load / ROW_S, 20_000, Pool(1, limits=SINGLE_ROWS))
     assert result.latencies.mean() == pytest.approx(ROW_S * (1 + load / (2 * (1 - load))), rel=0.05)
-    assert result.utilisation == pytest.approx(load, rel=0.02)
 
 
 def test_exponential_times_have_the_latency_of_an_m_m_1_queue() -> None:
@@ -112,7 +110,7 @@ def test_windows_of_a_long_document_are_rows() -> None:
 
 
 def test_front_end_shares_the_core_with_the_batch() -> None:
-    costs = Costs({4096: {1: 0.01}}, (1.0, 1.0), {4096: 0.003}, 0.001, 1.0)
+    costs = Costs({4096: {1: 0.01}}, (1.0, 1.0), {4096: 0.003}, 0.001)
     alone = Simulation(costs, Pool(1)).run([0.0], [4096])
     assert alone.ended[0] == pytest.approx(0.013)
     result = Simulation(costs, Pool(1)).run([0.0, 0.002], [4096] * 2)
@@ -127,34 +125,10 @@ def test_threads_share_a_core_equally() -> None:
     core.run(3.0, lambda: ended.update(long=env.now))
     env.run()
     assert ended == {"short": 2.0, "long": 4.0}
-    assert core.utilised_s() == 4.0
-
-
-def test_closed_loop_reaches_the_capacity() -> None:
-    result = Simulation(COSTS, Pool(1)).run_closed(8, 4096, 10.0)
-    assert result.throughput(1.0, 10.0) == pytest.approx(1 / ROW_S, rel=0.02)
-
-
-@pytest.mark.parametrize("delay_s", [5.0, 40.0])
-def test_new_replicas_answer_after_the_delay(delay_s: float) -> None:
-    rules = Autoscaling(max_replicas=5, poll_s=10.0, delay_s=delay_s)
-    result = simulate(150, 150 * 80, Pool(1, autoscaling=rules))
-    (_, before), (at, after), *_ = result.replicas
-    assert (before, at) == (1, 10.0 + delay_s)
-    assert 1 < after <= 5
-
-
-def test_replicas_are_removed_once_all_decisions_agree() -> None:
-    rules = Autoscaling(max_replicas=8, poll_s=10.0, delay_s=5.0, stabilization_s=50.0)
-    times = np.concatenate([poisson(250, 250 * 60), 90 + poisson(10, 10 * 200)])
-    result = Simulation(COSTS, Pool(1, autoscaling=rules)).run(times, [4096] * len(times))
-    numbers = [replicas for _, replicas in result.replicas]
-    assert max(numbers) >= 3
-    assert numbers[-1] < max(numbers)
 
 
 def test_costs_between_and_beyond_measured_sizes_are_linear() -> None:
-    costs = Costs({256: {1: 1.0, 3: 2.0}}, (1.0,), {100: 1.0, 300: 2.0}, 0.0, 1.0)
+    costs = Costs({256: {1: 1.0, 3: 2.0}}, (1.0,), {100: 1.0, 300: 2.0}, 0.0)
     assert [costs.batch_s(256, rows) for rows in (1, 2, 3, 5)] == [1.0, 1.5, 2.0, 3.0]
     assert [costs.front_end_s(length) for length in (1, 200, 500)] == [1.0, 1.5, 3.0]
 

@@ -1,16 +1,11 @@
 """The number of replicas from simulated loads, and the report, rendered from made-up data."""
 
-from pathlib import Path
-
 import pytest
 
 from benchmarks.lib.record import Data
 from benchmarks.serving import sizing
 from benchmarks.serving.simulation import Costs
 from tests.support.costs import COSTS
-from tests.support.records import expect_in_report, made_up
-
-FIGURES = {"requests": 10, "answers_per_s": 100.0, "p50_ms": 5.0, "p99_ms": 20.0, "refused": 0.0}
 
 
 def load(share: float, p99_ms: float, refused: float = 0.0) -> Data:
@@ -18,16 +13,6 @@ def load(share: float, p99_ms: float, refused: float = 0.0) -> Data:
         "bytes": 4096, "arrivals": "poisson", "balancer": "random", "replicas": 1, "share": share, "requests": 30,
         "p50_ms": [p99_ms / 2] * 3, "p99_ms": [p99_ms] * 3, "refused": [refused] * 3,
     }  # fmt: skip
-
-
-def loads() -> list[Data]:
-    cases = (("poisson", "least"), ("poisson", "random"), ("bursty", "random"))
-    return [
-        {**load(share, 10.0 / (1.6 - share)), "bytes": length, "arrivals": arrivals, "balancer": balancer}
-        for length in sizing.LENGTHS
-        for arrivals, balancer in cases
-        for share in (*sizing.SHARES, *sizing.OVERLOADS)
-    ]
 
 
 def test_sustained_share_is_interpolated_in_the_logarithm() -> None:
@@ -63,43 +48,3 @@ def test_loads_are_simulated_with_every_seed() -> None:
     assert found["requests"] == 200 * sizing.SEEDS
     assert len(set(found["p99_ms"])) == sizing.SEEDS
     assert found["refused"] == [0.0] * sizing.SEEDS
-
-
-def test_report_shows_replicas_and_validation(tmp_path: Path) -> None:
-    cases = [
-        {
-            "processes": 1,
-            "bytes": 4096,
-            "times": None,
-            "real": FIGURES,
-            "simulated": {**FIGURES, "answers_per_s": 110.0},
-        },
-        *(
-            {
-                "processes": 2,
-                "bytes": 16384,
-                "times": 1.5,
-                "real": {**FIGURES, "refused": 0.3},
-                "simulated": {**FIGURES, "p99_ms": p99_ms},
-            }
-            for p99_ms in (20.0, 22.0, 99.0)
-        ),
-    ]
-    pools = [{**load(share, 9.0), "replicas": count} for share in sizing.POOL_SHARES for count in sizing.POOLS]
-    steps = [
-        {"delay_s": 5.0, "p99_ms": [9.0, 9.0], "refused": [0.1, 0.1], "replicas": [4, 4], "settled_s": [30.0, 30.0]}
-    ]
-    data = {"costs": COSTS, "validation": cases, "loads": loads(), "pools": pools, "autoscaling": steps}
-    expect_in_report(
-        sizing.BENCHMARK,
-        made_up(data, requests=10),
-        [
-            "| 4 KB | poisson | 50 | 12 | 112 | 1,112 |",
-            "| 4 KB | 80 | 0.4 | 8.3 ± 0.0 | 8.3 ± 0.0 | 0.0% ± 0.0% | 0.0% ± 0.0% |",
-            "| 1 | 4 KB | closed loop | 100 | 110 | +10% | 5.0 | 5.0 | +0% |",
-            "| 2 | 16 KB | 1.5 x capacity | 100 | 100 | +0% | 5.0 | 5.0 | +0% | 20.0 | 22.0 | +10% | 30.0% | 0.0% |",
-            "| 5 | 9 ± 0 | 30 ± 0 | 4 ± 0 | 10.0% ± 0.0% |",
-            "| 256 | 1.00 | 16.00 |",
-        ],
-        tmp_path,
-    )

@@ -16,7 +16,9 @@ import torch
 from pyarrow import parquet
 
 from artifact.encodings import RAW, codec_of
-from artifact.manifest import ClassifierManifest, MatcherManifest, read_manifest
+from artifact.exports import read_manifest
+from artifact.tasks.classification import ClassifierManifest
+from artifact.tasks.matching import MatcherManifest
 from model.config.data import DocumentsConfig, PairsConfig
 from model.config.recipes import choose_recipe
 from model.config.run import ClassificationRun

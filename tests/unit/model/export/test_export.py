@@ -20,7 +20,9 @@ from artifact.backends import create_backend
 from artifact.backends.base import largest_error
 from artifact.backends.torchscript import SHARED
 from artifact.documents import pad_rows
-from artifact.manifest import ClassifierManifest, Format, read_manifest
+from artifact.exports import read_manifest
+from artifact.manifest import Format
+from artifact.tasks.classification import ClassifierManifest
 from model.config.run import from_dict
 from model.data.own import DataFiles
 from model.errors import ExportMismatch

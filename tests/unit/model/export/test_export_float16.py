@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import torch
 from onnx import TensorProto
 
 import artifact
@@ -14,8 +13,9 @@ import model.export.export
 from artifact.backends import create_backend
 from artifact.backends.base import output_error
 from artifact.errors import BadExport
+from artifact.exports import read_manifest
 from artifact.loading import load_export
-from artifact.manifest import ClassifierManifest, read_manifest
+from artifact.tasks.classification import ClassifierManifest
 from tests.support.commands import call
 from tests.unit.model.conftest import tracing_once
 
@@ -23,12 +23,10 @@ FILES = ["golden.float16.npz", "golden.npz", "manifest.json", "model.float16.onn
 
 
 @pytest.fixture(scope="module")
-def folder(
-    run: Path, programs: dict[tuple[str, bool], torch.onnx.ONNXProgram], tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def folder(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The export of the run with float16."""
     out = tmp_path_factory.mktemp("exports")
-    with tracing_once(programs):
+    with tracing_once(run, tmp_path_factory):
         assert call("export", run, "--out", out, "--device", "cpu", "--float16") == 0
     return out / "synthetic" / "1"
 

@@ -16,9 +16,11 @@ from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend, largest_error
 from artifact.documents import OnOverflow, pad_rows
 from artifact.errors import BadExport
+from artifact.exports import sha256_of
 from artifact.loading import load_export
 from artifact.local import Model
-from artifact.manifest import ClassifierManifest, Format, sha256_of
+from artifact.manifest import Format
+from artifact.tasks.classification import ClassifierManifest
 from model.config.recipes import load_recipe
 from model.data.own import DataFiles
 from model.nn.classifier import WordClassifier
@@ -28,6 +30,7 @@ from model.tasks.graphs import ExportGraph, golden_documents
 from model.tasks.words import WordTask
 from tests.support.commands import call, export, train
 from tests.support.exported import has_attention, repeated_weights
+from tests.support.shared import made_once
 from tests.support.stretches import check_stretches
 
 RECIPE = """
@@ -84,16 +87,23 @@ def trained(folder: Path, kind: str, seq_len: int, *sections: str) -> Path:
     return train(recipe, folder)
 
 
+def ngram_run(factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run whose model has the n-gram view only."""
+    folder = made_once(factory, "n-gram view", lambda folder: trained(folder, "words", 64, NGRAM_VIEW))
+    return folder / "tiny-seed0"
+
+
 @pytest.fixture(scope="module", params=["n-gram view", "both views"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run whose model has one view or two; in training, the second would not always stay."""
-    folder = tmp_path_factory.mktemp("runs")
     if request.param == "n-gram view":
-        return trained(folder, "words", 64, NGRAM_VIEW)
+        return ngram_run(tmp_path_factory)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(words, "is_better", lambda *_: True)
         patch.setattr(words, "combine", lambda _, second, __: (1.0, 0.0 if second is None else 2.0))
-        return trained(folder, "words", 64, NGRAM_VIEW, VECTOR_VIEW)
+        sections = (NGRAM_VIEW, VECTOR_VIEW)
+        folder = made_once(tmp_path_factory, "both views", lambda folder: trained(folder, "words", 64, *sections))
+        return folder / "tiny-seed0"
 
 
 @pytest.fixture(scope="module")

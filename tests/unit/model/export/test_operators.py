@@ -10,7 +10,7 @@ import torch
 from onnx import NodeProto, TensorProto, helper
 from torch import Tensor, nn
 
-from artifact.manifest import version_folder
+from artifact.exports import version_folder
 from model.errors import UserError
 from model.export.operators import check_operators, check_script
 from tests.support.exported import files_for_cuda

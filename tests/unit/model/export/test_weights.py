@@ -10,9 +10,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-from artifact.backends.external import refuse_external_data
 from artifact.backends.torchscript import SHARED, SHARED_TENSORS, load_module, tensor_constants
-from artifact.errors import BadExport
 from model.export.weights import SMALLEST, share_constants, share_weights
 from tests.support.exported import repeated_weights
 
@@ -51,16 +49,6 @@ def test_shared_weights_are_read_from_the_other_file(tmp_path: Path) -> None:
     assert np.array_equal(found, LARGE * 2 * (LARGE + 1))
 
 
-def test_file_with_shared_weights_is_accepted_beside_the_other_one_only(tmp_path: Path) -> None:
-    first, second = tmp_path / "model.onnx", tmp_path / "model.fixed.onnx"
-    write(first, "Add", w=LARGE)
-    write(second, "Mul", w=LARGE)
-    share_weights(second, first)
-    refuse_external_data(second, {"model.onnx"})
-    with pytest.raises(BadExport, match="takes weights from"):
-        refuse_external_data(second, {"other.onnx"})
-
-
 class Products(nn.Module):
     """x w + a column of w + another column times a number; freezing computes the last product."""
 
@@ -86,7 +74,7 @@ def test_constants_are_read_from_the_onnx_file(tmp_path: Path) -> None:
     torch.jit.save(frozen, path, _extra_files={SHARED: SHARED_TENSORS.dump_json(shared)})
     assert {tensor.length for tensor in shared} == {LARGE.nbytes}
     assert repeated_weights(path) == []
-    module = load_module(path, "cpu", covered={"model.onnx"})
+    module = load_module(path, "cpu")
     assert torch.equal(module(x), product(x))
     storages = [node.t("value").untyped_storage() for node in tensor_constants(module)]
     large = [storage.data_ptr() for storage in storages if storage.nbytes() == LARGE.nbytes]

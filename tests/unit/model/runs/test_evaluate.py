@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from artifact.manifest import ClassifierManifest
+from artifact.tasks.classification import ClassifierManifest
 from tests.support.commands import call
 
 

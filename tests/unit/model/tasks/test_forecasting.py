@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from artifact import load
 from artifact.backends import create_backend
 from artifact.backends.base import largest_error
-from artifact.manifest import ForecasterManifest, Format, Result, read_manifest
+from artifact.exports import read_manifest
+from artifact.manifest import Format, Result
 from artifact.series import Layout
+from artifact.tasks.forecasting import ForecasterManifest
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import ForecastingRun
 from model.data.own import DataFiles

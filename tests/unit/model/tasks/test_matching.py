@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from artifact.backends import create_backend
 from artifact.backends.base import largest_error
 from artifact.documents import pad_rows, sigmoid
-from artifact.manifest import Format, MatcherManifest, read_manifest
+from artifact.exports import read_manifest
+from artifact.manifest import Format
+from artifact.tasks.matching import MatcherManifest
 from model.config.recipes import find_recipe, load_recipe
 from model.config.run import MatchingRun
 from model.data.own import DataFiles

@@ -48,6 +48,10 @@ class Waiting:
         assert rejection is None or isinstance(rejection.error, Overloaded)
         return rejection and rejection.reason
 
+    def unread(self, left_s: float = 1000.0, *, is_long: bool = False) -> str | None:
+        rejection = self.admission.rejection_without_rows(left_s, is_long=is_long)
+        return rejection and rejection.reason
+
     def _queue(self, background: bool) -> FairQueue:
         return self.background if background else self.foreground
 
@@ -85,9 +89,7 @@ def test_deadline_of_a_client_is_counted_apart_while_that_of_the_server_can_be_m
     longest = 3.0 / SAFETY_FACTOR
     for server, reason in ((longest, "client_deadline"), (longest - 0.1, "too_late")):
         assert waiting.reason(left_s=limited(server, 0.001)) == reason
-        unread = waiting.admission.rejection_without_rows(limited(server + 10, 0.001))
-        assert unread is not None
-        assert unread.reason == "client_deadline"
+        assert waiting.unread(limited(server + 10, 0.001)) == "client_deadline"
     assert waiting.reason(left_s=limited(longest, 2 * longest)) is None
 
 
@@ -129,9 +131,9 @@ def test_background_waits_for_the_foreground_and_not_the_reverse(waiting: Waitin
 
 def test_unread_request_is_accepted_if_the_queue_is_empty(waiting: Waiting) -> None:
     waiting.cost.record_request(1e6)
-    assert waiting.admission.rejection_without_rows(0.001) is None
+    assert waiting.unread(0.001) is None
     waiting.put(1)
-    assert waiting.admission.rejection_without_rows(0.001) is not None
+    assert waiting.unread(0.001) is not None
 
 
 def test_unread_request_is_assumed_to_cost_more_than_the_average(waiting: Waiting) -> None:
@@ -139,27 +141,21 @@ def test_unread_request_is_assumed_to_cost_more_than_the_average(waiting: Waitin
         waiting.cost.record_request(2.0)
     waiting.put(2)
     longest = (2 + MARGIN * 2.0) / 2 / SAFETY_FACTOR  # two queued rows and the request itself
-    assert waiting.admission.rejection_without_rows(longest + 0.01) is None
-    rejection = waiting.admission.rejection_without_rows(longest - 0.01)
-    assert rejection is not None
-    assert rejection.reason == "too_late"
+    assert (waiting.unread(longest + 0.01), waiting.unread(longest - 0.01)) == (None, "too_late")
 
 
 def test_unread_request_counts_as_one_row_of_a_full_queue(waiting: Waiting) -> None:
     waiting.put(9)
-    assert waiting.admission.rejection_without_rows(1000.0) is None
+    assert waiting.unread() is None
     waiting.put(1)
-    full = waiting.admission.rejection_without_rows(1000.0)
-    assert full is not None
-    assert full.reason == "overloaded"
+    assert waiting.unread() == "overloaded"
 
 
 def test_unread_long_request_waits_for_the_background(waiting: Waiting) -> None:
     waiting.put(4, background=True)
     longest = 4 / 2 / SAFETY_FACTOR
-    assert waiting.admission.rejection_without_rows(longest - 0.01) is None
-    assert waiting.admission.rejection_without_rows(longest + 0.01, is_long=True) is None
-    assert waiting.admission.rejection_without_rows(longest - 0.01, is_long=True) is not None
+    assert (waiting.unread(longest - 0.01), waiting.unread(longest + 0.01, is_long=True)) == (None, None)
+    assert waiting.unread(longest - 0.01, is_long=True) is not None
 
 
 @pytest.mark.parametrize(("rows", "seconds"), [(0, 1), (1, 1), (5, 3), (10, 5), (1000, LONGEST_RETRY_S)])

@@ -2,12 +2,12 @@
 
 import asyncio
 import functools
+import inspect
 import itertools
 import math
 import selectors
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artifact.arrays import Floats
-from artifact.errors import InferenceFailed, LongdocError, NonFiniteOutput
+from artifact.errors import InferenceFailed, NonFiniteOutput
 from service.batching.admission import Limits, limited
-from service.batching.batcher import BULK_ROWS, STUCK_S, Batcher, Outcome
+from service.batching.batcher import BULK_ROWS, STUCK_S, Batcher, Outcome, RunRows
 from service.errors import DeadlineExceeded, NotReady, Overloaded, ShuttingDown
-from service.metrics import Metrics
+from service.metrics import Metrics, ModelMetrics
 from service.statistics import Duration
 
 POISON, NAN = b"poison", b"nan"
@@ -94,6 +94,12 @@ class ManualExecutor(Executor):
         self.running.append(list(args[0]))
         return future
 
+    async def finish_all(self, *tasks: asyncio.Task[Outcome]) -> None:
+        """Finish every job, and wait for these tasks."""
+        while self.jobs:
+            await self.finish()
+        await asyncio.gather(*tasks)
+
     async def finish(self, index: int = 0, stall_s: float = 0.0) -> None:
         """Finish a job; the event loop is blocked for `stall_s` before it notices."""
         future, job = self.jobs.pop(index)
@@ -127,14 +133,50 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def simulate(scenario: Callable[[Batcher, ManualExecutor], Coroutine[Any, Any, None]], **limits: int) -> None:
-    """Run a scenario on a loop with a simulated clock."""
-    with asyncio.Runner(loop_factory=ClockLoop) as runner:
-        executor = ManualExecutor()
-        allowed = Limits(**{"batch_rows": 4, "queue_rows": 8, "queue_bytes": 1000, "slots": 1, **limits})
-        threads = executor, Background(executor)
-        batcher = Batcher(run, [4, 16], allowed, *threads, Metrics().of("m"), clock=runner.get_loop().time)
-        runner.run(scenario(batcher, executor))
+def created(
+    executor: Executor,
+    background: Executor | None = None,
+    *,
+    compute: RunRows = run,
+    buckets: Sequence[int] = (4, 16),
+    metrics: ModelMetrics | None = None,
+    on_crash: Callable[[], None] = lambda: None,
+    **limits: int,
+) -> Batcher:
+    """Return a batcher on the running loop; without threads for the background, those of the foreground compute all."""
+    allowed = Limits(**{"batch_rows": 4, "queue_rows": 8, "queue_bytes": 1000, "slots": 1, **limits})
+    threads, clock = (executor, background or executor), asyncio.get_running_loop().time
+    return Batcher(compute, buckets, allowed, *threads, metrics or Metrics().of("m"), on_crash, clock)
+
+
+def simulated(**options: Any) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
+    """Run a test on a loop with a simulated clock, with the executor, and a batcher of these options, that it asks for.
+
+    Other arguments of the test that are named like limits are limits of the batcher, too.
+    """
+
+    def decorate(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+        parameters = inspect.signature(test).parameters
+        signature = inspect.Signature([one for name, one in parameters.items() if name not in ("batcher", "executor")])
+
+        @functools.wraps(test)
+        def simulate(*values: Any, **named: Any) -> None:
+            given = signature.bind(*values, **named).arguments
+
+            async def scenario() -> None:
+                executor = ManualExecutor()
+                limits = {name: value for name, value in given.items() if name in Limits.__dataclass_fields__}
+                batcher = created(executor, Background(executor), **{**options, **limits})
+                made = {"batcher": batcher, "executor": executor}
+                await test(**{name: made[name] for name in made.keys() & parameters.keys()}, **given)
+
+            with asyncio.Runner(loop_factory=ClockLoop) as runner:
+                runner.run(scenario())
+
+        vars(simulate)["__signature__"] = signature
+        return simulate
+
+    return decorate
 
 
 def ask(batcher: Batcher, *rows: bytes, within: float = 30.0, bulk: bool = False) -> asyncio.Task[Outcome]:
@@ -142,52 +184,31 @@ def ask(batcher: Batcher, *rows: bytes, within: float = 30.0, bulk: bool = False
     return asyncio.create_task(batcher.infer(list(rows), loop.time() + within, bulk=bulk))
 
 
-@contextmanager
-def refused(error: type[LongdocError], words: str) -> Iterator[None]:
-    with pytest.raises(error, match=words):
-        yield
-
-
 def values(outcome: Outcome) -> list[float]:
     return [float(output[0]) for output in outcome.outputs]
 
 
-def test_queued_rows_become_one_batch() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        tasks = [ask(batcher, bytes([i])) for i in range(6)]
-        await settle()
-        await executor.finish()
-        await executor.finish()
-        await executor.finish()
-        assert [len(batch) for batch in executor.batches] == [1, 4, 1]
-        assert [values(await task) for task in tasks] == [[float(i)] for i in range(6)]
-
-    simulate(scenario, batch_rows=1)
-
-
-def test_full_batch_is_handed_over_before_a_slot_is_free() -> None:
+@simulated(batch_rows=1, queue_rows=20)
+async def test_full_batch_is_handed_over_before_a_slot_is_free(batcher: Batcher, executor: ManualExecutor) -> None:
     """So that its thread need not wait for the event loop, which may be busy rejecting requests."""
-
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        tasks = [ask(batcher, bytes([i])) for i in range(11)]
-        await settle()
-        assert [len(batch) for batch in executor.running] == [1, 4], "nothing was measured yet: 4 rows are full"
-        assert batcher.waiting_rows == 10, "rows that are not computed yet are queued"
-        await executor.finish()
-        assert [len(batch) for batch in executor.running] == [4, 4]
-        await executor.finish()
-        assert [len(batch) for batch in executor.running] == [4], "two rows are not full: others can still join them"
-        tasks.append(ask(batcher, b"joins"[:1]))
-        await settle()
-        await executor.finish()
-        assert executor.running == [[b"\x09", b"\x0a", b"j"]]
-        await executor.finish()
-        assert [values(await task) for task in tasks] == [[float(i)] for i in (*range(11), ord("j"))]
-
-    simulate(scenario, batch_rows=1, queue_rows=20)
+    tasks = [ask(batcher, bytes([i])) for i in range(11)]
+    await settle()
+    assert [len(batch) for batch in executor.running] == [1, 4], "nothing was measured yet: 4 rows are full"
+    assert batcher.waiting_rows == 10, "rows that are not computed yet are queued"
+    await executor.finish()
+    assert [len(batch) for batch in executor.running] == [4, 4]
+    await executor.finish()
+    assert [len(batch) for batch in executor.running] == [4], "two rows are not full: others can still join them"
+    tasks.append(ask(batcher, b"joins"[:1]))
+    await settle()
+    await executor.finish()
+    assert executor.running == [[b"\x09", b"\x0a", b"j"]]
+    await executor.finish()
+    assert [values(await task) for task in tasks] == [[float(i)] for i in (*range(11), ord("j"))]
 
 
-def test_time_of_a_batch_counts_from_before_its_thread_has_it() -> None:
+@simulated()
+async def test_time_of_a_batch_counts_from_before_its_thread_has_it() -> None:
     """A thread may finish a batch while the event loop still submits it."""
 
     class Immediate(Executor):
@@ -198,446 +219,368 @@ def test_time_of_a_batch_counts_from_before_its_thread_has_it() -> None:
             clock_loop().clock.now += 0.25
             return done
 
-    with asyncio.Runner(loop_factory=ClockLoop) as runner:
-        clock = runner.get_loop().time
-        batcher = Batcher(run, [16], Limits(4, 8, 1000, 1), Immediate(), Immediate(), Metrics().of("m"), clock=clock)
-        assert runner.run(batcher.infer([b"row"], 30.0)).compute_s == 0.5
+    assert (await created(Immediate()).infer([b"row"], 30.0)).compute_s == 0.5
 
 
-def test_time_ahead_is_time_in_the_queue() -> None:
+@simulated(batch_rows=1)
+async def test_time_ahead_is_time_in_the_queue(batcher: Batcher, executor: ManualExecutor) -> None:
     """The time of a batch counts from the end of the one before it, also if the event loop notices that later."""
-
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        first = ask(batcher, b"longest 1")
-        await settle()
-        second = ask(batcher, b"longest 2")
-        await settle()
-        assert executor.running == [[b"longest 1"], [b"longest 2"]]
-        await asyncio.sleep(0.5)
-        await executor.finish(stall_s=0.2)
-        await asyncio.sleep(0.25)
-        await executor.finish()
-        assert ((await first).queue_s, (await first).compute_s) == (0, 0.5)
-        assert (await second).queue_s == 0.5
-        assert (await second).compute_s == pytest.approx(0.45)
-
-    simulate(scenario, batch_rows=1)
+    first = ask(batcher, b"longest 1")
+    await settle()
+    second = ask(batcher, b"longest 2")
+    await settle()
+    assert executor.running == [[b"longest 1"], [b"longest 2"]]
+    await asyncio.sleep(0.5)
+    await executor.finish(stall_s=0.2)
+    await asyncio.sleep(0.25)
+    await executor.finish()
+    assert ((await first).queue_s, (await first).compute_s) == (0, 0.5)
+    assert (await second).queue_s == 0.5
+    assert (await second).compute_s == pytest.approx(0.45)
 
 
-def test_batch_ahead_may_end_before_those_before_it() -> None:
+@simulated(batch_rows=1)
+async def test_batch_ahead_may_end_before_those_before_it(batcher: Batcher, executor: ManualExecutor) -> None:
     """While the priority of the background changes, batches go to threads of two pools."""
+    first = ask(batcher, b"longest 1")
+    await settle()
+    second = ask(batcher, b"longest 2")
+    await settle()
+    assert executor.running == [[b"longest 1"], [b"longest 2"]]
+    await executor.finish(1)
+    assert second.done()
+    third = ask(batcher, b"longest 3")
+    await settle()
+    assert executor.running == [[b"longest 1"], [b"longest 3"]], "the slot is still taken"
+    await executor.finish()
+    await executor.finish()
+    assert all(task.done() for task in (first, second, third))
+    await asyncio.sleep(2 * STUCK_S)
+    assert batcher.is_ready, "no batch is taken for a stuck one"
+    assert (batcher.waiting_rows, batcher.is_computing) == (0, False)
 
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        first = ask(batcher, b"longest 1")
-        await settle()
-        second = ask(batcher, b"longest 2")
-        await settle()
-        assert executor.running == [[b"longest 1"], [b"longest 2"]]
-        await executor.finish(1)
-        assert second.done()
-        third = ask(batcher, b"longest 3")
-        await settle()
-        assert executor.running == [[b"longest 1"], [b"longest 3"]], "the slot is still taken"
+
+@simulated(batch_rows=1)
+async def test_urgent_batch_is_not_handed_over_ahead(batcher: Batcher, executor: ManualExecutor) -> None:
+    await measure(batcher, executor, 2.0)
+    tasks = [ask(batcher, b"running row", within=math.inf), ask(batcher, b"urgent row", within=3.9)]
+    await settle()
+    assert executor.running == [[b"running row"]]
+    await executor.finish()
+    assert executor.running == [[b"urgent row"]]
+    tasks.append(ask(batcher, b"other row", within=4.1))
+    await settle()
+    assert executor.running == [[b"urgent row"], [b"other row"]]
+    await executor.finish_all(*tasks)
+
+
+@simulated(short_bytes=3)
+async def test_unread_request_is_judged_by_its_lane_if_its_size_is_known(
+    batcher: Batcher, executor: ManualExecutor
+) -> None:
+    await measure(batcher, executor, 2.0)
+    tasks = [ask(batcher, b"long request", within=math.inf) for _ in range(4)]
+    await settle()
+    assert [batcher.rejection(5.0, size) is None for size in (None, 4, 5)] == [True, True, False]
+    await executor.finish_all(*tasks)
+
+
+@simulated(batch_rows=1)
+async def test_rows_ahead_count_when_the_next_request_is_judged(batcher: Batcher, executor: ManualExecutor) -> None:
+    await measure(batcher, executor, 2.0)
+    tasks = [ask(batcher, b"running row", within=math.inf), ask(batcher, b"row ahead", within=math.inf)]
+    await settle()
+    assert len(executor.running) == 2
+    with pytest.raises(Overloaded, match=r"about 4\.0 s"):
+        await batcher.infer([b"late row"], asyncio.get_running_loop().time() + 7.9)
+    await executor.finish_all(*tasks)
+
+
+@simulated(buckets=[16], batch_rows=2, queue_rows=20)
+async def test_retries_are_computed_while_full_batches_wait(batcher: Batcher, executor: ManualExecutor) -> None:
+    tasks = [ask(batcher, row) for row in (b"a", POISON[:6], *[b"longest %d" % number for number in range(2)])]
+    await settle()
+    for _ in range(2):
         await executor.finish()
-        await executor.finish()
-        assert all(task.done() for task in (first, second, third))
-        await asyncio.sleep(2 * STUCK_S)
-        assert batcher.is_ready, "no batch is taken for a stuck one"
-        assert (batcher.waiting_rows, batcher.is_computing) == (0, False)
-
-    simulate(scenario, batch_rows=1)
-
-
-def test_urgent_batch_is_not_handed_over_ahead() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        await measure(batcher, executor, 2.0)
-        tasks = [ask(batcher, b"running row", within=math.inf), ask(batcher, b"urgent row", within=3.9)]
-        await settle()
-        assert executor.running == [[b"running row"]]
-        await executor.finish()
-        assert executor.running == [[b"urgent row"]]
-        tasks.append(ask(batcher, b"other row", within=4.1))
-        await settle()
-        assert executor.running == [[b"urgent row"], [b"other row"]]
-        while executor.jobs:
-            await executor.finish()
-        await asyncio.gather(*tasks)
-
-    simulate(scenario, batch_rows=1)
-
-
-def test_unread_request_is_judged_by_its_lane_if_its_size_is_known() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        await measure(batcher, executor, 2.0)
-        tasks = [ask(batcher, b"long request", within=math.inf) for _ in range(4)]
-        await settle()
-        assert [batcher.rejection(5.0, size) is None for size in (None, 4, 5)] == [True, True, False]
-        while executor.jobs:
-            await executor.finish()
-        await asyncio.gather(*tasks)
-
-    simulate(scenario, short_bytes=3)
-
-
-def test_rows_ahead_count_when_the_next_request_is_judged() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        await measure(batcher, executor, 2.0)
-        tasks = [ask(batcher, b"running row", within=math.inf), ask(batcher, b"row ahead", within=math.inf)]
-        await settle()
-        assert len(executor.running) == 2
-        with refused(Overloaded, "the wait would be about 4.0 s"):
-            await batcher.infer([b"late row"], asyncio.get_running_loop().time() + 7.9)
-        while executor.jobs:
-            await executor.finish()
-        await asyncio.gather(*tasks)
-
-    simulate(scenario, batch_rows=1)
-
-
-def test_retries_are_computed_while_full_batches_wait() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        tasks = [ask(batcher, row) for row in (b"a", POISON[:6], *[b"longest %d" % number for number in range(2)])]
-        await settle()
-        for _ in range(2):
-            await executor.finish()
-        tasks += [ask(batcher, b"longest %d" % number) for number in range(2, 6)]
-        await settle()
-        while executor.jobs:
-            await executor.finish()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert [task.exception() is None for task in tasks] == [True, False, *[True] * 6]
-
-    with asyncio.Runner(loop_factory=ClockLoop) as runner:
-        executor = ManualExecutor()
-        batcher = Batcher(run, [16], Limits(2, 20, 1000, 1), executor, executor, Metrics().of("m"))
-        runner.run(scenario(batcher, executor))
+    tasks += [ask(batcher, b"longest %d" % number) for number in range(2, 6)]
+    await settle()
+    await executor.finish_all()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert [task.exception() is None for task in tasks] == [True, False, *[True] * 6]
 
 
 @pytest.mark.parametrize(("row", "sizes"), [(b"long", [1, 12]), (b"longest", [1, 3, 3, 3, 3])])
-def test_batch_of_shorter_rows_holds_proportionally_more(row: bytes, sizes: list[int]) -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        tasks = [ask(batcher, row) for _ in range(13)]
-        await settle()
-        while executor.jobs:
-            await executor.finish()
-        assert [len(batch) for batch in executor.batches] == sizes
-        await asyncio.gather(*tasks)
-
-    simulate(scenario, batch_rows=3, queue_rows=100)
-
-
-def test_batch_has_rows_of_one_bucket_only() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        tasks = [ask(batcher, row) for row in (b"x", b"a", b"long long", b"b", b"also long")]
-        await settle()
-        for _ in range(3):
-            await executor.finish()
-        assert executor.batches == [[b"x"], [b"a", b"b"], [b"long long", b"also long"]]
-        await asyncio.gather(*tasks)
-
-    simulate(scenario)
+@simulated(batch_rows=3, queue_rows=100)
+async def test_batch_of_shorter_rows_holds_proportionally_more(
+    batcher: Batcher, executor: ManualExecutor, row: bytes, sizes: list[int]
+) -> None:
+    tasks = [ask(batcher, row) for _ in range(13)]
+    await settle()
+    await executor.finish_all()
+    assert [len(batch) for batch in executor.batches] == sizes
+    await asyncio.gather(*tasks)
 
 
 @pytest.mark.parametrize(("length", "bucket"), [(1, 4), (3, 4), (4, 4), (5, 16), (15, 16), (16, 16)])
-def test_row_is_computed_in_the_smallest_bucket_that_fits(length: int, bucket: int) -> None:
-    computed = []
+@simulated()
+async def test_row_is_computed_in_the_smallest_bucket_that_fits(
+    executor: ManualExecutor, length: int, bucket: int
+) -> None:
+    computed, metrics = list[int](), Metrics()
 
-    async def scenario(_: Batcher, executor: ManualExecutor) -> None:
-        metrics = Metrics()
+    def note(rows: Sequence[bytes], bucket: int) -> Floats:
+        computed.append(bucket)
+        return run(rows, bucket)
 
-        def note(rows: Sequence[bytes], bucket: int) -> Floats:
-            computed.append(bucket)
-            return run(rows, bucket)
-
-        batcher = Batcher(note, [4, 16], Limits(4, 8, 1000, 1), executor, executor, metrics.of("m"))
-        task = ask(batcher, b"x" * length)
-        await settle()
-        await executor.finish()
-        await task
-        padding = metrics.registry.get_sample_value("longdoc_batch_padding_ratio_sum", {"model": "m"})
-        assert padding == pytest.approx(1 - length / bucket)
-
-    simulate(scenario)
+    task = ask(created(executor, compute=note, metrics=metrics.of("m")), b"x" * length)
+    await settle()
+    await executor.finish_all(task)
     assert computed == [bucket]
+    padding = metrics.registry.get_sample_value("longdoc_batch_padding_ratio_sum", {"model": "m"})
+    assert padding == pytest.approx(1 - length / bucket)
 
 
-def test_full_queue_rejects_with_retry_after() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        tasks = [ask(batcher, b"1"), ask(batcher, *[b"2"] * 8)]
-        await settle()
-        with refused(Overloaded, "8 rows wait") as _:
-            await batcher.infer([b"3"], 30.0)
-        with refused(Overloaded, "rows wait"):
-            await batcher.infer([b"3" * 16] * 100, 30.0)
-        while executor.jobs:
-            await executor.finish()
-        await asyncio.gather(*tasks)
-
-    simulate(scenario)
+@simulated()
+async def test_full_queue_rejects_with_retry_after(batcher: Batcher, executor: ManualExecutor) -> None:
+    tasks = [ask(batcher, b"1"), ask(batcher, *[b"2"] * 8)]
+    await settle()
+    for rows in ([b"3"], [b"3" * 16] * 100):
+        with pytest.raises(Overloaded, match="8 rows wait"):
+            await batcher.infer(rows, 30.0)
+    await executor.finish_all(*tasks)
 
 
-def test_queue_is_limited_in_bytes_too() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        tasks = [ask(batcher, b"1"), ask(batcher, b"x" * 16)]
-        await settle()
-        with refused(Overloaded, "rows wait"):
-            await batcher.infer([b"y" * 16], 30.0)
-        while executor.jobs:
-            await executor.finish()
-        await asyncio.gather(*tasks)
-
-    simulate(scenario, queue_bytes=20)
+@simulated(queue_bytes=20)
+async def test_queue_is_limited_in_bytes_too(batcher: Batcher, executor: ManualExecutor) -> None:
+    tasks = [ask(batcher, b"1"), ask(batcher, b"x" * 16)]
+    await settle()
+    with pytest.raises(Overloaded, match="rows wait"):
+        await batcher.infer([b"y" * 16], 30.0)
+    await executor.finish_all(*tasks)
 
 
-def test_request_larger_than_the_queue_is_accepted_when_the_queue_is_empty() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        task = ask(batcher, *[bytes([i]) for i in range(20)])
-        await settle()
-        while executor.jobs:
-            await executor.finish()
-        assert values(await task) == [float(i) for i in range(20)]
-
-    simulate(scenario)
-
-
-def test_cancelled_request_frees_its_place_and_does_not_affect_others() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        running, waiting, other = ask(batcher, b"1"), ask(batcher, b"2", b"3"), ask(batcher, b"4")
-        await settle()
-        assert batcher.waiting_rows == 3
-        waiting.cancel()
-        running.cancel()
-        await settle()
-        assert (batcher.waiting_rows, batcher.waiting_bytes) == (1, 1)
-        await executor.finish()
-        await executor.finish()
-        assert executor.batches == [[b"1"], [b"4"]]
-        assert values(await other) == [float(b"4"[0])]
-        for task in (running, waiting):
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-    simulate(scenario)
+@simulated()
+async def test_cancelled_request_frees_its_place_and_does_not_affect_others(
+    batcher: Batcher, executor: ManualExecutor
+) -> None:
+    running, waiting, other = ask(batcher, b"1"), ask(batcher, b"2", b"3"), ask(batcher, b"4")
+    await settle()
+    assert batcher.waiting_rows == 3
+    waiting.cancel()
+    running.cancel()
+    await settle()
+    assert (batcher.waiting_rows, batcher.waiting_bytes) == (1, 1)
+    await executor.finish()
+    await executor.finish()
+    assert executor.batches == [[b"1"], [b"4"]]
+    assert values(await other) == [float(b"4"[0])]
+    for task in (running, waiting):
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
 
-def test_deadline_ends_a_request_in_the_queue_and_in_a_batch() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        running, waiting, patient = ask(batcher, b"1", within=2), ask(batcher, b"2", within=1), ask(batcher, b"3")
-        with refused(DeadlineExceeded, "in the queue"):
-            await waiting
-        with refused(DeadlineExceeded, "during inference"):
-            await running
-        await executor.finish()
-        await executor.finish()
-        assert executor.batches == [[b"1"], [b"3"]]
-        await patient
-
-    simulate(scenario)
+@simulated()
+async def test_deadline_ends_a_request_in_the_queue_and_in_a_batch(batcher: Batcher, executor: ManualExecutor) -> None:
+    running, waiting, patient = ask(batcher, b"1", within=2), ask(batcher, b"2", within=1), ask(batcher, b"3")
+    with pytest.raises(DeadlineExceeded, match="in the queue"):
+        await waiting
+    with pytest.raises(DeadlineExceeded, match="during inference"):
+        await running
+    await executor.finish()
+    await executor.finish()
+    assert executor.batches == [[b"1"], [b"3"]]
+    await patient
 
 
-def test_rejections_are_counted_by_whose_deadline_it_is_and_not_for_lines_of_uploads() -> None:
-    metrics = Metrics()
+@simulated()
+async def test_rejections_are_counted_by_whose_deadline_it_is_and_not_for_lines_of_uploads(
+    executor: ManualExecutor,
+) -> None:
+    metrics, clock = Metrics(), asyncio.get_running_loop().time
+    batcher = created(executor, buckets=[16], metrics=metrics.of("m"), batch_rows=1, queue_rows=2)
 
     def count(reason: str) -> float | None:
         return metrics.registry.get_sample_value("longdoc_requests_rejected_total", {"model": "m", "reason": reason})
 
-    async def scenario() -> None:
-        executor, clock = ManualExecutor(), asyncio.get_running_loop().time
-        limits = Limits(1, 2, 1000, 1)
-        batcher = Batcher(run, [16], limits, executor, executor, metrics.of("m"), clock=clock)
-        tasks = [ask(batcher, b"row", within=9.0, bulk=bulk) for bulk in (False, True, True)]
-        await settle()
-        await asyncio.sleep(1)
-        assert batcher.oldest_age_s() == 0
-        late = asyncio.create_task(batcher.infer([b"client's"], limited(clock() + 9, clock() + 1)))
-        await asyncio.sleep(0.5)
-        assert batcher.oldest_age_s() == 0.5
-        with refused(Overloaded, "2 rows wait already"):
-            await batcher.infer([b"line"], clock() + 9, bulk=True)
-        assert count("overloaded") == 0
-        with refused(Overloaded, "2 rows wait already"):
-            await batcher.infer([b"request"], clock() + 9)
-        assert count("overloaded") == 1
-        with refused(DeadlineExceeded, "in the queue"):
-            await late
-        assert (count("client_deadline"), count("deadline")) == (1, 0)
-        for task in tasks:
-            with refused(DeadlineExceeded, "deadline"):
-                await task
-        assert (count("client_deadline"), count("deadline")) == (1, 3)
-
-    with asyncio.Runner(loop_factory=ClockLoop) as runner:
-        runner.run(scenario())
+    tasks = [ask(batcher, b"row", within=9.0, bulk=bulk) for bulk in (False, True, True)]
+    await settle()
+    await asyncio.sleep(1)
+    assert batcher.oldest_age_s() == 0
+    late = asyncio.create_task(batcher.infer([b"client's"], limited(clock() + 9, clock() + 1)))
+    await asyncio.sleep(0.5)
+    assert batcher.oldest_age_s() == 0.5
+    for bulk in (True, False):
+        with pytest.raises(Overloaded, match="2 rows wait"):
+            await batcher.infer([b"row"], clock() + 9, bulk=bulk)
+        assert count("overloaded") == (not bulk)
+    with pytest.raises(DeadlineExceeded, match="in the queue"):
+        await late
+    assert (count("client_deadline"), count("deadline")) == (1, 0)
+    for task in tasks:
+        with pytest.raises(DeadlineExceeded):
+            await task
+    assert (count("client_deadline"), count("deadline")) == (1, 3)
 
 
-def test_failed_batch_is_computed_again_request_by_request() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        first = ask(batcher, b"0")
-        await settle()
-        good, bad, late = ask(batcher, b"1", b"2"), ask(batcher, POISON[:6]), ask(batcher, b"3")
-        await settle()
-        while executor.jobs:
-            await executor.finish()
-        assert values(await good) == [float(b"1"[0]), float(b"2"[0])]
-        assert values(await late) == [float(b"3"[0])]
-        with refused(InferenceFailed, "failed"):
-            await bad
-        await first
-
-    with asyncio.Runner(loop_factory=ClockLoop) as runner:
-        executor = ManualExecutor()
-        batcher = Batcher(run, [16], Limits(4, 8, 1000, 1), executor, executor, Metrics().of("m"))
-        runner.run(scenario(batcher, executor))
+@simulated(buckets=[16])
+async def test_failed_batch_is_computed_again_request_by_request(batcher: Batcher, executor: ManualExecutor) -> None:
+    first = ask(batcher, b"0")
+    await settle()
+    good, bad, late = ask(batcher, b"1", b"2"), ask(batcher, POISON[:6]), ask(batcher, b"3")
+    await settle()
+    await executor.finish_all(first, good, late)
+    assert values(await good) == [float(b"1"[0]), float(b"2"[0])]
+    assert values(await late) == [float(b"3"[0])]
+    with pytest.raises(InferenceFailed):
+        await bad
 
 
-def test_retried_rows_leave_the_queue_once() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        tasks = [ask(batcher, b"first row")]
-        await settle()
-        tasks += [ask(batcher, row) for row in (b"good row", POISON, b"other row", b"cancelled row")]
-        await settle()
+@simulated()
+async def test_retried_rows_leave_the_queue_once(batcher: Batcher, executor: ManualExecutor) -> None:
+    tasks = [ask(batcher, b"first row")]
+    await settle()
+    tasks += [ask(batcher, row) for row in (b"good row", POISON, b"other row", b"cancelled row")]
+    await settle()
+    await executor.finish()
+    waiting = ask(batcher, b"waiting row")
+    await settle()
+    running: list[list[bytes]] = []
+    while not waiting.done():
+        running += executor.running[:1]
+        is_queued = running[-1] != [b"waiting row"]
+        assert (batcher.waiting_rows, batcher.waiting_bytes) == (is_queued, is_queued * len(b"waiting row"))
+        if running[-1] == [POISON]:
+            tasks[-1].cancel()
         await executor.finish()
-        waiting = ask(batcher, b"waiting row")
-        await settle()
-        running: list[list[bytes]] = []
-        while not waiting.done():
-            running += executor.running[:1]
-            is_queued = running[-1] != [b"waiting row"]
-            assert (batcher.waiting_rows, batcher.waiting_bytes) == (is_queued, is_queued * len(b"waiting row"))
-            if running[-1] == [POISON]:
-                tasks[-1].cancel()
-            await executor.finish()
-        batch = [b"good row", POISON, b"other row", b"cancelled row"]
-        assert running == [batch, [b"good row"], [POISON], [b"other row"], [b"waiting row"]]
-        assert (batcher.waiting_rows, batcher.waiting_bytes, batcher.is_idle) == (0, 0, True)
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    simulate(scenario)
+    batch = [b"good row", POISON, b"other row", b"cancelled row"]
+    assert running == [batch, [b"good row"], [POISON], [b"other row"], [b"waiting row"]]
+    assert (batcher.waiting_rows, batcher.waiting_bytes, batcher.is_idle) == (0, 0, True)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def test_computed_batches_are_counted_with_their_time() -> None:
+@simulated()
+async def test_computed_batches_are_counted_with_their_time(executor: ManualExecutor) -> None:
     """A failed batch is not counted; its requests are computed again one by one and counted."""
-    unit_s = 2.0**-10
-
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        loop = cast(ClockLoop, asyncio.get_running_loop())
-        tasks = [ask(batcher, b"0")]
-        await settle()
-        tasks += [ask(batcher, b"1", b"2"), ask(batcher, POISON)]
-        await settle()
-        for part in (4, 1, 2, 1):
-            await loop.pause(part * unit_s)
-            await executor.finish()
-        assert [len(batch) for batch in executor.batches] == [1, 3, 2, 1]
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    with asyncio.Runner(loop_factory=ClockLoop) as runner:
-        executor, bound = ManualExecutor(), Metrics().of("m")
-        batcher = Batcher(run, [16], Limits(4, 8, 1000, 1), executor, executor, bound, clock=runner.get_loop().time)
-        assert batcher.batch_rows == 4
-        runner.run(scenario(batcher, executor))
+    bound, unit_s = Metrics().of("m"), 2.0**-10
+    batcher = created(executor, buckets=[16], metrics=bound)
+    assert batcher.batch_rows == 4
+    tasks = [ask(batcher, b"0")]
+    await settle()
+    tasks += [ask(batcher, b"1", b"2"), ask(batcher, POISON)]
+    await settle()
+    for part in (4, 1, 2, 1):
+        await clock_loop().pause(part * unit_s)
+        await executor.finish()
+    assert [len(batch) for batch in executor.batches] == [1, 3, 2, 1]
+    await asyncio.gather(*tasks, return_exceptions=True)
     assert bound.statistics.batches == {1: Duration(1, 4 * unit_s), 2: Duration(1, 2 * unit_s)}
 
 
-def test_non_finite_output_fails_only_its_request() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        first = ask(batcher, b"0")
-        await settle()
-        bad, good = ask(batcher, NAN), ask(batcher, b"1")
-        await settle()
-        while executor.jobs:
-            await executor.finish()
-        with refused(NonFiniteOutput, "NaN or infinity"):
-            await bad
-        await asyncio.gather(first, good)
-
-    simulate(scenario)
-
-
-def test_wrong_number_of_outputs_is_a_failure() -> None:
-    async def scenario() -> None:
-        executor = ManualExecutor()
-        limits = Limits(4, 8, 1000, 1)
-        batcher = Batcher(lambda rows, _: run(rows, 16)[1:], [16], limits, executor, executor, Metrics().of("m"))
-        task = ask(batcher, b"1", b"2")
-        await settle()
-        await executor.finish()
-        with refused(InferenceFailed, "failed"):
+@simulated()
+async def test_failures_and_cancellations_are_counted_by_their_kind(executor: ManualExecutor) -> None:
+    """A request whose output is not finite fails alone."""
+    metrics = Metrics()
+    batcher = created(executor, buckets=[16], metrics=metrics.of("m"))
+    running = ask(batcher, b"0")
+    await settle()
+    not_finite, left, good = [ask(batcher, row) for row in (NAN, b"2", b"1")]
+    await settle()
+    running.cancel()
+    left.cancel()
+    await executor.finish_all(good)
+    failed = ask(batcher, POISON)
+    await settle()
+    await executor.finish()
+    for task, error in ((not_finite, NonFiniteOutput), (failed, InferenceFailed)):
+        with pytest.raises(error):
             await task
 
-    asyncio.run(scenario())
+    def count(name: str, label: str, value: str) -> float | None:
+        return metrics.registry.get_sample_value(f"longdoc_{name}_total", {"model": "m", label: value})
+
+    assert [count("inference_errors", "kind", kind) for kind in ("raised", "non_finite", "crashed")] == [1, 1, 0]
+    assert [count("requests_cancelled", "stage", stage) for stage in ("queue", "compute")] == [1, 1]
 
 
-def test_crash_fails_everything_and_ends_readiness() -> None:
-    def crash(*_: object) -> Floats:
-        raise SystemExit(1)
-
-    async def scenario() -> None:
-        executor = ManualExecutor()
-        batcher = Batcher(crash, [16], Limits(1, 8, 1000, 1), executor, executor, Metrics().of("m"))
-        tasks = [ask(batcher, b"1"), ask(batcher, b"2")]
-        await settle()
-        assert batcher.is_ready
-        await executor.finish()
-        for task in tasks:
-            with refused(NotReady, "failed"):
-                await task
-        assert not batcher.is_ready
-        with refused(NotReady, "restarted"):
-            await batcher.infer([b"3"], 30.0)
-
-    asyncio.run(scenario())
+@simulated(buckets=[16])
+async def test_rows_of_a_batch_share_its_measured_time(batcher: Batcher, executor: ManualExecutor) -> None:
+    """Four rows took 2 s: one that waits and one that arrives take 1 s, half of the time until the deadline."""
+    first = ask(batcher, *[b"row"] * 4, within=math.inf)
+    await settle()
+    await asyncio.sleep(2)
+    await executor.finish_all(first)
+    tasks = [ask(batcher, b"row", within=math.inf) for _ in range(2)]
+    await settle()
+    with pytest.raises(Overloaded):
+        await batcher.infer([b"row"], asyncio.get_running_loop().time() + 1.9)
+    await executor.finish_all(*tasks, ask(batcher, b"row", within=2.1))
 
 
-def test_executor_that_was_shut_down_is_a_crash() -> None:
-    class Gone(Executor):
-        def submit(self, *_: Any, **__: Any) -> Future[Any]:
-            raise RuntimeError("cannot schedule new futures after shutdown")
-
-    async def scenario() -> None:
-        batcher = Batcher(run, [16], Limits(1, 8, 1000, 1), Gone(), Gone(), Metrics().of("m"))
-        with refused(NotReady, "failed"):
-            await batcher.infer([b"1"], asyncio.get_running_loop().time() + 1)
-        assert (batcher.is_ready, batcher.is_computing) == (False, False)
-
-    asyncio.run(scenario())
+@simulated(compute=lambda rows, _: run(rows, 16)[1:])
+async def test_wrong_number_of_outputs_is_a_failure(batcher: Batcher, executor: ManualExecutor) -> None:
+    task = ask(batcher, b"1", b"2")
+    await settle()
+    await executor.finish()
+    with pytest.raises(InferenceFailed):
+        await task
 
 
-def test_drain_rejects_new_requests_and_waits_for_the_others() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        tasks = [ask(batcher, b"1"), ask(batcher, b"2")]
-        await settle()
-        batcher.close()
-        with refused(ShuttingDown, "shutting down"):
-            await batcher.infer([b"3"], 30.0)
-        drained = asyncio.create_task(batcher.drain())
-        await executor.finish()
-        assert not drained.done()
-        await executor.finish()
-        await settle()
-        assert drained.done()
-        await asyncio.gather(*tasks)
-
-    simulate(scenario)
+def crash(*_: object) -> Floats:
+    raise SystemExit(1)
 
 
-def test_interactive_and_bulk_rows_share_by_weight() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        tasks = [ask(batcher, *[b"bulk row"] * (BULK_ROWS + 8))]
-        await settle()
-        tasks += [ask(batcher, b"single row") for _ in range(32)]
-        await settle()
-        while executor.jobs:
-            await executor.finish()
-        kinds = [batch[0].decode() for batch in executor.batches]
-        singles = ["single row"] * 4
-        assert kinds[:12] == ["bulk row", "bulk row", *singles, "bulk row", *singles, "bulk row"], (
-            "the second batch was handed over before the single rows came"
-        )
-        assert len(kinds) == BULK_ROWS + 8 + 32
-        await asyncio.gather(*tasks)
+@simulated(compute=crash, batch_rows=1)
+async def test_crash_fails_everything_and_ends_readiness(batcher: Batcher, executor: ManualExecutor) -> None:
+    tasks = [ask(batcher, b"1"), ask(batcher, b"2")]
+    await settle()
+    assert batcher.is_ready
+    await executor.finish()
+    for task in (*tasks, ask(batcher, b"3")):
+        with pytest.raises(NotReady):
+            await task
+    assert not batcher.is_ready
 
-    simulate(scenario, batch_rows=1, queue_rows=1000, short_bytes=0)
+
+@simulated()
+async def test_executor_that_was_shut_down_is_a_crash() -> None:
+    threads = ThreadPoolExecutor(1)
+    threads.shutdown()
+    batcher = created(threads)
+    with pytest.raises(NotReady):
+        await batcher.infer([b"1"], asyncio.get_running_loop().time() + 1)
+    assert (batcher.is_ready, batcher.is_computing) == (False, False)
+
+
+@simulated()
+async def test_drain_rejects_new_requests_and_waits_for_the_others(batcher: Batcher, executor: ManualExecutor) -> None:
+    tasks = [ask(batcher, b"1"), ask(batcher, b"2")]
+    await settle()
+    batcher.close()
+    with pytest.raises(ShuttingDown):
+        await batcher.infer([b"3"], 30.0)
+    drained = asyncio.create_task(batcher.drain())
+    await executor.finish()
+    assert not drained.done()
+    await executor.finish()
+    await settle()
+    assert drained.done()
+    await asyncio.gather(*tasks)
+
+
+@simulated(batch_rows=1, queue_rows=1000, short_bytes=0)
+async def test_interactive_and_bulk_rows_share_by_weight(batcher: Batcher, executor: ManualExecutor) -> None:
+    tasks = [ask(batcher, *[b"bulk row"] * (BULK_ROWS + 8))]
+    await settle()
+    tasks += [ask(batcher, b"single row") for _ in range(32)]
+    await settle()
+    await executor.finish_all()
+    kinds = [batch[0].decode() for batch in executor.batches]
+    singles = ["single row"] * 4
+    assert kinds[:12] == ["bulk row", "bulk row", *singles, "bulk row", *singles, "bulk row"], (
+        "the second batch was handed over before the single rows came"
+    )
+    assert len(kinds) == BULK_ROWS + 8 + 32
+    await asyncio.gather(*tasks)
 
 
 class Row(bytes):
@@ -725,118 +668,104 @@ def check_end(rows: list[bytes], task: asyncio.Task[Outcome]) -> None:
         assert isinstance(error, (Overloaded, DeadlineExceeded))
 
 
-@settings(max_examples=300)
-@given(st.one_of(st.lists(ACTIONS, max_size=40), st.lists(FAILING, min_size=8, max_size=40)), st.integers(1, 3))
-def test_every_request_ends_exactly_once(script: Script, slots: int) -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        requests = await play(script, slots, batcher, executor)
-        while executor.jobs:
-            await executor.finish()
-        await batcher.drain()
-        assert (batcher.waiting_rows, batcher.waiting_bytes, batcher.oldest_age_s()) == (0, 0, 0)
-        assert batcher.is_idle
-        assert all(len(batch) <= (16 if max(map(len, batch)) <= 4 else 4) for batch in executor.batches)
-        for rows, task in requests:
-            check_end(rows, task)
-
-    simulate(scenario, slots=slots, queue_bytes=60, short_bytes=0)
-
-
-def test_batch_dropped_by_a_closing_executor_fails_its_requests() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        tasks = [ask(batcher, b"a", b"b")]
-        await settle()
-        tasks.append(ask(batcher, *[b"c"] * 4))
-        await settle()
-        assert len(executor.jobs) == 2, "the second one is ahead"
-        assert all(future.cancel() for future, _ in executor.jobs)
-        for task in tasks:
-            with refused(ShuttingDown, "stopped"):
-                await task
-        assert (batcher.is_computing, batcher.waiting_rows, batcher.is_idle) == (False, 0, True)
-
-    simulate(scenario, batch_rows=1)
-
-
-@settings(max_examples=100)
+@settings(max_examples=3 * settings().max_examples)
 @given(
-    st.lists(st.tuples(st.sampled_from(["ask", "ask", "finish", "cancel"]), st.integers(0, 9)), max_size=40),
-    st.sampled_from([0, 4096]),
+    script=st.one_of(st.lists(ACTIONS, max_size=40), st.lists(FAILING, min_size=8, max_size=40)),
+    slots=st.integers(1, 3),
 )
-def test_rows_of_one_bucket_are_computed_in_order_of_arrival(script: list[tuple[str, int]], short_bytes: int) -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        tasks: list[asyncio.Task[Outcome]] = []
-        for action, number in script:
-            if action == "ask":
-                serial = len(tasks).to_bytes(2, "big")
-                tasks.append(
-                    ask(batcher, *[serial + bytes([i]) + b"." * (8 * (number % 2)) for i in range(1 + number // 2)])
-                )
-            elif action == "finish" and executor.jobs:
-                await executor.finish()
-            elif action == "cancel" and tasks:
-                tasks[number % len(tasks)].cancel()
-            await settle()
-        while executor.jobs:
+@simulated(queue_bytes=60, short_bytes=0)
+async def test_every_request_ends_exactly_once(
+    batcher: Batcher, executor: ManualExecutor, script: Script, slots: int
+) -> None:
+    requests = await play(script, slots, batcher, executor)
+    await executor.finish_all()
+    await batcher.drain()
+    assert (batcher.waiting_rows, batcher.waiting_bytes, batcher.oldest_age_s()) == (0, 0, 0)
+    assert batcher.is_idle
+    assert all(len(batch) <= (16 if max(map(len, batch)) <= 4 else 4) for batch in executor.batches)
+    for rows, task in requests:
+        check_end(rows, task)
+
+
+@simulated(batch_rows=1)
+async def test_batch_dropped_by_a_closing_executor_fails_its_requests(
+    batcher: Batcher, executor: ManualExecutor
+) -> None:
+    tasks = [ask(batcher, b"a", b"b")]
+    await settle()
+    tasks.append(ask(batcher, *[b"c"] * 4))
+    await settle()
+    assert len(executor.jobs) == 2, "the second one is ahead"
+    assert all(future.cancel() for future, _ in executor.jobs)
+    for task in tasks:
+        with pytest.raises(ShuttingDown, match="stopped"):
+            await task
+    assert (batcher.is_computing, batcher.waiting_rows, batcher.is_idle) == (False, 0, True)
+
+
+@given(
+    script=st.lists(st.tuples(st.sampled_from(["ask", "ask", "finish", "cancel"]), st.integers(0, 9)), max_size=40),
+    short_bytes=st.sampled_from([0, 4096]),
+)
+@simulated(queue_rows=1000)
+async def test_rows_of_one_bucket_are_computed_in_order_of_arrival(
+    batcher: Batcher, executor: ManualExecutor, script: list[tuple[str, int]], short_bytes: int
+) -> None:
+    del short_bytes
+    tasks = list[asyncio.Task[Outcome]]()
+    for action, number in script:
+        if action == "ask":
+            start, rest = len(tasks).to_bytes(2, "big"), b"." * (8 * (number % 2))
+            tasks.append(ask(batcher, *[start + bytes([i]) + rest for i in range(1 + number // 2)]))
+        elif action == "finish" and executor.jobs:
             await executor.finish()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for lane, is_long in itertools.product(("foreground", "background"), (False, True)):
-            batches = [
-                rows for rows, its_lane in zip(executor.batches, executor.lanes, strict=True) if its_lane == lane
-            ]
-            computed = [row for batch in batches for row in batch if (len(row) > 4) is is_long]
-            assert computed == sorted(computed)
-        assert all(len({len(row) > 4 for row in batch}) == 1 for batch in executor.batches)
+        elif action == "cancel" and tasks:
+            tasks[number % len(tasks)].cancel()
+        await settle()
+    await executor.finish_all()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for lane, is_long in itertools.product(("foreground", "background"), (False, True)):
+        batches = itertools.compress(executor.batches, (its == lane for its in executor.lanes))
+        computed = [row for batch in batches for row in batch if (len(row) > 4) is is_long]
+        assert computed == sorted(computed)
+    assert all(len({len(row) > 4 for row in batch}) == 1 for batch in executor.batches)
 
-    simulate(scenario, queue_rows=1000, short_bytes=short_bytes)
 
-
-def test_priority_that_was_alone_gets_only_its_share_afterwards() -> None:
+@pytest.mark.parametrize(("past", "first"), [*itertools.product((False, True), repeat=2)])
+@simulated(batch_rows=1, queue_rows=1000, short_bytes=0)
+async def test_priority_that_was_alone_gets_only_its_share_afterwards(
+    batcher: Batcher, executor: ManualExecutor, past: bool, first: bool
+) -> None:
     """Both priorities get their shares at once, whichever was alone before and whichever comes first."""
-
-    async def alone(batcher: Batcher, executor: ManualExecutor, *, bulk: bool) -> None:
-        for _ in range(200):
-            task = asyncio.create_task(batcher.infer([b"past row"], math.inf, bulk=bulk))
-            await settle()
-            await executor.finish()
-            await task
-        executor.batches.clear()
-
-    async def scenario(batcher: Batcher, executor: ManualExecutor, *, past: bool, first: bool) -> None:
-        await alone(batcher, executor, bulk=past)
-        tasks = [asyncio.create_task(batcher.infer([b"busy row"], math.inf, bulk=first))]
+    for _ in range(200):
+        task = ask(batcher, b"past row", within=math.inf, bulk=past)
         await settle()
-        for bulk in (first, not first):
-            name = b"bulk row" if bulk else b"interactive row"
-            tasks += [asyncio.create_task(batcher.infer([name], math.inf, bulk=bulk)) for _ in range(30)]
-            await settle()
-        while executor.jobs:
-            await executor.finish()
-        kinds = [batch[0] for batch in executor.batches[1:21]]
-        assert 3 <= kinds.count(b"bulk row") <= 5, (past, first, kinds)
-        await asyncio.gather(*tasks)
-
-    for past, first in itertools.product((False, True), repeat=2):
-        simulate(functools.partial(scenario, past=past, first=first), batch_rows=1, queue_rows=1000, short_bytes=0)
+        await executor.finish_all(task)
+    executor.batches.clear()
+    tasks = [ask(batcher, b"busy row", within=math.inf, bulk=first)]
+    await settle()
+    for bulk in (first, not first):
+        name = b"bulk row" if bulk else b"interactive row"
+        tasks += [ask(batcher, name, within=math.inf, bulk=bulk) for _ in range(30)]
+        await settle()
+    await executor.finish_all(*tasks)
+    assert 3 <= [batch[0] for batch in executor.batches[1:21]].count(b"bulk row") <= 5
 
 
-def test_one_slow_batch_does_not_block_later_requests() -> None:
+@simulated()
+async def test_one_slow_batch_does_not_block_later_requests(batcher: Batcher, executor: ManualExecutor) -> None:
     """A slow batch makes the measured cost exceed all deadlines; an idle batcher still computes and measures again."""
-
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        first = ask(batcher, b"1")
+    first = ask(batcher, b"1")
+    await settle()
+    await asyncio.sleep(20)
+    await executor.finish()
+    await first
+    for _ in range(5):
+        task = ask(batcher, b"2", within=1.0)
         await settle()
-        await asyncio.sleep(20)
+        assert executor.jobs, "the executor is idle, but the row is not computed"
         await executor.finish()
-        await first
-        for _ in range(5):
-            task = ask(batcher, b"2", within=1.0)
-            await settle()
-            assert executor.jobs, "the executor is idle, but the row is not computed"
-            await executor.finish()
-            await task
-
-    simulate(scenario)
+        await task
 
 
 async def measure(batcher: Batcher, executor: ManualExecutor, seconds: float) -> None:
@@ -849,240 +778,183 @@ async def measure(batcher: Batcher, executor: ManualExecutor, seconds: float) ->
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-def test_request_that_would_miss_its_deadline_is_rejected_at_once(slots: int) -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        await measure(batcher, executor, 2.0)
-        tasks = [ask(batcher, b"computed row") for _ in range(slots)]
-        await settle()
-        tasks += [ask(batcher, b"waiting row %d" % number, within=math.inf) for number in range(10)]
-        await settle()
-        seconds = 10 * 2.0 / slots
-        asked = len(executor.batches)
-        with pytest.raises(Overloaded, match="the deadline is in") as caught:
-            await batcher.infer([b"late row"], asyncio.get_running_loop().time() + 0.9 * seconds)
-        assert caught.value.retry_after_s == pytest.approx(seconds, abs=1)
-        assert (batcher.waiting_rows, len(executor.batches)) == (10, asked)
-        tasks.append(ask(batcher, b"patient row", within=10 * seconds))
-        await settle()
-        assert batcher.waiting_rows == 11
-        while executor.jobs:
-            await executor.finish()
-        await asyncio.gather(*tasks)
-
-    simulate(scenario, slots=slots, batch_rows=1, queue_rows=100)
+@simulated(batch_rows=1, queue_rows=100)
+async def test_request_that_would_miss_its_deadline_is_rejected_at_once(
+    batcher: Batcher, executor: ManualExecutor, slots: int
+) -> None:
+    await measure(batcher, executor, 2.0)
+    tasks = [ask(batcher, b"computed row") for _ in range(slots)]
+    await settle()
+    tasks += [ask(batcher, b"waiting row %d" % number, within=math.inf) for number in range(10)]
+    await settle()
+    seconds = 10 * 2.0 / slots
+    asked = len(executor.batches)
+    with pytest.raises(Overloaded) as caught:
+        await batcher.infer([b"late row"], asyncio.get_running_loop().time() + 0.9 * seconds)
+    assert caught.value.retry_after_s == pytest.approx(seconds, abs=1)
+    assert (batcher.waiting_rows, len(executor.batches)) == (10, asked)
+    tasks.append(ask(batcher, b"patient row", within=10 * seconds))
+    await settle()
+    assert batcher.waiting_rows == 11
+    await executor.finish_all(*tasks)
 
 
-def test_queued_row_that_cannot_meet_its_deadline_is_not_computed() -> None:
+@simulated(slots=2)
+async def test_queued_row_that_cannot_meet_its_deadline_is_not_computed(
+    batcher: Batcher, executor: ManualExecutor
+) -> None:
     """Another batch is running: an idle batcher would try the row in any case."""
-
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        await measure(batcher, executor, 2.0)
-        tasks = [ask(batcher, b"other slot", within=math.inf), ask(batcher, b"this slot")]
-        await settle()
-        too_late, patient = ask(batcher, b"too late row", within=3.5), ask(batcher, b"patient row")
-        await asyncio.sleep(2.5)
-        now = asyncio.get_running_loop().time()
-        await executor.finish(1)
-        assert executor.running == [[b"other slot"], [b"patient row"]], "one second is left, two are needed"
-        with refused(DeadlineExceeded, "in the queue"):
-            await too_late
-        assert asyncio.get_running_loop().time() == now, "the request fails at once"
-        while executor.jobs:
-            await executor.finish()
-        await asyncio.gather(patient, *tasks)
-
-    simulate(scenario, slots=2)
+    await measure(batcher, executor, 2.0)
+    tasks = [ask(batcher, b"other slot", within=math.inf), ask(batcher, b"this slot")]
+    await settle()
+    too_late, patient = ask(batcher, b"too late row", within=3.5), ask(batcher, b"patient row")
+    await asyncio.sleep(2.5)
+    now = asyncio.get_running_loop().time()
+    await executor.finish(1)
+    assert executor.running == [[b"other slot"], [b"patient row"]], "one second is left, two are needed"
+    with pytest.raises(DeadlineExceeded, match="in the queue"):
+        await too_late
+    assert asyncio.get_running_loop().time() == now, "the request fails at once"
+    await executor.finish_all(patient, *tasks)
 
 
 @pytest.mark.parametrize(
     ("rows", "bulk", "lane"),
     [
-        ([b"1234"], False, "foreground"),
-        ([b"12", b"34"], False, "foreground"),
-        ([b"12", b"345"], False, "background"),
-        ([b"12345"], False, "background"),
-        ([b"1"], True, "background"),
+        ([b"1234"], False, "foreground"), ([b"12", b"34"], False, "foreground"),
+        ([b"12", b"345"], False, "background"), ([b"12345"], False, "background"), ([b"1"], True, "background"),
         ([b"1"] * (BULK_ROWS + 1), False, "background"),
     ],
+)  # fmt: skip
+@simulated(short_bytes=0, queue_rows=100)
+async def test_long_and_bulk_requests_are_computed_in_the_background(
+    batcher: Batcher, executor: ManualExecutor, rows: list[bytes], bulk: bool, lane: Name
+) -> None:
+    task = ask(batcher, *rows, bulk=bulk)
+    await settle()
+    await executor.finish_all()
+    await task
+    assert set(executor.lanes) == {lane}
+
+
+@simulated(short_bytes=3)
+async def test_single_row_is_short_if_the_model_takes_long_rows_only(
+    batcher: Batcher, executor: ManualExecutor
+) -> None:
+    tasks = [ask(batcher, b"1234"), ask(batcher, b"1234", b"5")]
+    await settle()
+    assert executor.running_lanes == ["foreground", "background"]
+    await executor.finish_all(*tasks)
+
+
+@given(
+    script=st.lists(st.tuples(st.sampled_from(["short", "long", "bulk", "finish"]), st.integers(0, 9)), max_size=60),
+    slots=st.integers(1, 3),
 )
-def test_long_and_bulk_requests_are_computed_in_the_background(rows: list[bytes], bulk: bool, lane: Name) -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        task = ask(batcher, *rows, bulk=bulk)
-        await settle()
-        while executor.jobs:
-            await executor.finish()
-        await task
-        assert set(executor.lanes) == {lane}
-
-    simulate(scenario, short_bytes=0, queue_rows=100)
-
-
-def test_single_row_is_short_if_the_model_takes_long_rows_only() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        tasks = [ask(batcher, b"1234"), ask(batcher, b"1234", b"5")]
-        await settle()
-        assert executor.running_lanes == ["foreground", "background"]
-        while executor.jobs:
-            await executor.finish()
-        await asyncio.gather(*tasks)
-
-    simulate(scenario, short_bytes=3)
-
-
-@settings(max_examples=100)
-@given(st.lists(st.tuples(st.sampled_from(["short", "long", "bulk", "finish"]), st.integers(0, 9)), max_size=60),
-       st.integers(1, 3))  # fmt: skip
-def test_foreground_never_waits_for_the_background(script: list[tuple[str, int]], slots: int) -> None:
+@simulated(batch_rows=1, queue_rows=1000, queue_bytes=10_000, short_bytes=0)
+async def test_foreground_never_waits_for_the_background(
+    batcher: Batcher, executor: ManualExecutor, script: list[tuple[str, int]], slots: int
+) -> None:
     rows = {"short": b"1", "long": b"long request", "bulk": b"2"}
     kinds: dict[Name, list[str]] = {"foreground": ["short"], "background": ["long", "bulk"]}
-
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        tasks = {name: list[asyncio.Task[Outcome]]() for name in rows}
-        for action, number in script:
-            if action == "finish" and executor.jobs:
-                await executor.finish(number % len(executor.jobs))
-            elif action in rows:
-                tasks[action].append(ask(batcher, rows[action], within=math.inf, bulk=action == "bulk"))
-            await settle()
-            for lane, names in kinds.items():
-                unfinished = sum(not task.done() for name in names for task in tasks[name])
-                running = list(itertools.compress(executor.running, (it == lane for it in executor.running_lanes)))
-                assert len(running) >= slots or sum(map(len, running)) == unfinished
-        while executor.jobs:
-            await executor.finish()
-        await asyncio.gather(*itertools.chain.from_iterable(tasks.values()))
-        assert all(len(set(batch)) == 1 for batch in executor.batches), "a batch mixes lanes or priorities"
-
-    simulate(scenario, slots=slots, batch_rows=1, queue_rows=1000, queue_bytes=10_000, short_bytes=0)
-
-
-def bulk_request(batcher: Batcher) -> asyncio.Task[Outcome]:
-    return ask(batcher, b"bulk request", within=math.inf, bulk=True)
+    tasks = {name: list[asyncio.Task[Outcome]]() for name in rows}
+    for action, number in script:
+        if action == "finish" and executor.jobs:
+            await executor.finish(number % len(executor.jobs))
+        elif action in rows:
+            tasks[action].append(ask(batcher, rows[action], within=math.inf, bulk=action == "bulk"))
+        await settle()
+        for lane, names in kinds.items():
+            unfinished = sum(not task.done() for name in names for task in tasks[name])
+            running = list(itertools.compress(executor.running, (it == lane for it in executor.running_lanes)))
+            assert len(running) >= slots or sum(map(len, running)) == unfinished
+    await executor.finish_all(*itertools.chain.from_iterable(tasks.values()))
+    assert all(len(set(batch)) == 1 for batch in executor.batches), "a batch mixes lanes or priorities"
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3])
-def test_neither_priority_starves(slots: int) -> None:
+@simulated(batch_rows=1, queue_rows=1000, queue_bytes=100_000, short_bytes=0)
+async def test_neither_priority_starves(batcher: Batcher, executor: ManualExecutor, slots: int) -> None:
     """Both priorities have queued requests all the time."""
-
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        tasks = []
-        for _ in range(200):
-            tasks += [ask(batcher, b"one request", within=math.inf), bulk_request(batcher)]
-            await settle()
-            await executor.finish()
-        done = executor.batches[slots:]
-        bulk = sum(rows[0] == b"bulk request" for rows in done)
-        assert len(done) / 10 < bulk < len(done) / 3
-        while executor.jobs:
-            await executor.finish()
-        await asyncio.gather(*tasks)
-
-    simulate(scenario, slots=slots, batch_rows=1, queue_rows=1000, queue_bytes=100_000, short_bytes=0)
-
-
-def test_stuck_batch_is_a_crash() -> None:
-    crashes = []
-
-    async def scenario(_: Batcher, executor: ManualExecutor) -> None:
-        limits, clock = Limits(1, 8, 1000, 2), asyncio.get_running_loop().time
-        batcher = Batcher(
-            run,
-            [16],
-            limits,
-            executor,
-            executor,
-            Metrics().of("m"),
-            on_crash=lambda: crashes.append(clock()),
-            clock=clock,
-        )
-        stuck, waiting = [ask(batcher, b"1"), ask(batcher, b"2")], ask(batcher, b"3", within=2 * STUCK_S)
-        late = ask(batcher, b"4", within=STUCK_S / 2)
-        await asyncio.sleep(STUCK_S - 1)
-        assert batcher.is_ready
-        for task in (*stuck, late):
-            assert isinstance(task.exception(), DeadlineExceeded)
-        assert not waiting.done()
-        with refused(NotReady, "failed"):
-            await waiting
-        assert not batcher.is_ready
-        assert crashes[0] == pytest.approx(STUCK_S, abs=1)
-        assert (batcher.waiting_rows, batcher.waiting_bytes) == (0, 0)
-        await asyncio.wait_for(batcher.drain(), 1)
-
-    simulate(scenario)
-
-
-def test_batch_that_finishes_in_time_is_no_crash() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        task = ask(batcher, b"1", within=math.inf)
-        await asyncio.sleep(STUCK_S - 1)
+    tasks = list[asyncio.Task[Outcome]]()
+    for _ in range(200):
+        tasks += [ask(batcher, b"%d request" % bulk, within=math.inf, bulk=bulk) for bulk in (False, True)]
+        await settle()
         await executor.finish()
-        await task
-        await asyncio.sleep(2 * STUCK_S)
-        assert batcher.is_ready
-
-    simulate(scenario)
-
-
-def test_suspended_process_does_not_count_as_a_stuck_batch() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        patient, late = ask(batcher, b"1", within=math.inf), ask(batcher, b"2", within=30)
-        await settle()
-        for _ in range(3):
-            await clock_loop().pause(2 * STUCK_S)
-        assert batcher.is_ready
-        with refused(DeadlineExceeded, "deadline"):
-            await late
-        await executor.finish()
-        assert values(await patient) == [ord("1")]
-
-    simulate(scenario)
+    done = executor.batches[slots:]
+    bulk = sum(rows[0] == b"1 request" for rows in done)
+    assert len(done) / 10 < bulk < len(done) / 3
+    await executor.finish_all(*tasks)
 
 
-def test_stuck_batch_is_a_crash_after_a_suspension_too() -> None:
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        del executor
-        stuck = ask(batcher, b"1", within=math.inf)
-        await settle()
-        await clock_loop().pause(10 * STUCK_S)
-        await asyncio.sleep(STUCK_S + 1)
-        with refused(NotReady, "failed"):
-            await stuck
+@simulated()
+async def test_stuck_batch_is_a_crash(executor: ManualExecutor) -> None:
+    crashes, clock = list[float](), asyncio.get_running_loop().time
+    batcher = created(executor, buckets=[16], batch_rows=1, slots=2, on_crash=lambda: crashes.append(clock()))
+    stuck, waiting = [ask(batcher, b"1"), ask(batcher, b"2")], ask(batcher, b"3", within=2 * STUCK_S)
+    late = ask(batcher, b"4", within=STUCK_S / 2)
+    await asyncio.sleep(STUCK_S - 1)
+    assert batcher.is_ready
+    for task in (*stuck, late):
+        assert isinstance(task.exception(), DeadlineExceeded)
+    assert not waiting.done()
+    with pytest.raises(NotReady):
+        await waiting
+    assert not batcher.is_ready
+    assert crashes[0] == pytest.approx(STUCK_S, abs=1)
+    assert (batcher.waiting_rows, batcher.waiting_bytes) == (0, 0)
+    await asyncio.wait_for(batcher.drain(), 1)
 
-    simulate(scenario)
 
-
-def test_suspension_does_not_raise_the_measured_cost() -> None:
-    """Otherwise the batcher would reject the next requests because of their deadlines."""
-
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        during = ask(batcher, b"1", within=math.inf)
-        await settle()
+@simulated()
+async def test_suspended_process_does_not_count_as_a_stuck_batch(batcher: Batcher, executor: ManualExecutor) -> None:
+    patient, late = ask(batcher, b"1", within=math.inf), ask(batcher, b"2", within=30)
+    await settle()
+    for _ in range(3):
         await clock_loop().pause(2 * STUCK_S)
-        await executor.finish()
-        assert (await during).compute_s <= 2
-        after = [ask(batcher, bytes([number])) for number in range(4)]
-        await settle()
-        while executor.jobs:
-            await executor.finish()
-        assert [values(await task) for task in after] == [[0.0], [1.0], [2.0], [3.0]]
-
-    simulate(scenario)
+    assert batcher.is_ready
+    with pytest.raises(DeadlineExceeded):
+        await late
+    await executor.finish()
+    assert values(await patient) == [ord("1")]
 
 
-def test_stall_of_the_event_loop_does_not_raise_the_measured_cost() -> None:
+@simulated()
+async def test_stuck_batch_is_a_crash_after_a_suspension_too(batcher: Batcher, executor: ManualExecutor) -> None:
+    del executor
+    stuck = ask(batcher, b"1", within=math.inf)
+    await settle()
+    await clock_loop().pause(10 * STUCK_S)
+    await asyncio.sleep(STUCK_S + 1)
+    with pytest.raises(NotReady):
+        await stuck
+
+
+@simulated()
+async def test_suspension_does_not_raise_the_measured_cost(batcher: Batcher, executor: ManualExecutor) -> None:
+    """Otherwise the batcher would reject the next requests because of their deadlines."""
+    during = ask(batcher, b"1", within=math.inf)
+    await settle()
+    await clock_loop().pause(2 * STUCK_S)
+    await executor.finish()
+    assert (await during).compute_s <= 2
+    after = [ask(batcher, bytes([number])) for number in range(4)]
+    await settle()
+    await executor.finish_all()
+    assert [values(await task) for task in after] == [[0.0], [1.0], [2.0], [3.0]]
+
+
+@simulated()
+async def test_stall_of_the_event_loop_does_not_raise_the_measured_cost(
+    batcher: Batcher, executor: ManualExecutor
+) -> None:
     """The time of a batch is measured in its thread, not when the event loop takes the results."""
-
-    async def scenario(batcher: Batcher, executor: ManualExecutor) -> None:
-        during = ask(batcher, b"1")
-        await settle()
-        await asyncio.sleep(0.25)
-        await executor.finish(stall_s=0.7)
-        assert (await during).compute_s == pytest.approx(0.25)
-        after = [ask(batcher, bytes([number]), within=1.5) for number in range(3)]
-        await settle()
-        while executor.jobs:
-            await executor.finish()
-        assert [values(await task) for task in after] == [[0.0], [1.0], [2.0]]
-
-    simulate(scenario)
+    during = ask(batcher, b"1")
+    await settle()
+    await asyncio.sleep(0.25)
+    await executor.finish(stall_s=0.7)
+    assert (await during).compute_s == pytest.approx(0.25)
+    after = [ask(batcher, bytes([number]), within=1.5) for number in range(3)]
+    await settle()
+    await executor.finish_all()
+    assert [values(await task) for task in after] == [[0.0], [1.0], [2.0]]

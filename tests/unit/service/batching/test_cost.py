@@ -1,16 +1,8 @@
 """The measured cost of rows."""
 
-import math
-
 import pytest
 
 from service.batching.cost import EARLIER_WEIGHT, LONGEST_BATCH_S, CostModel
-
-
-def test_cost_is_zero_before_the_first_batch() -> None:
-    cost = CostModel()
-    assert (cost.row_seconds(8), cost.seconds({8: 100}), cost.request_seconds) == (0, 0, 0)
-    assert cost.max_rows(8) == math.inf
 
 
 def test_first_measurement_counts_fully_and_later_ones_by_weight() -> None:

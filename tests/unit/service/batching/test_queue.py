@@ -58,23 +58,14 @@ def test_rows_are_taken_in_order_of_arrival(loop: asyncio.AbstractEventLoop) -> 
     assert [queue.pop() for _ in range(4)] == [b"a", b"b" * LONG, b"c", None]
 
 
-def test_queued_rows_and_bytes_are_counted(loop: asyncio.AbstractEventLoop) -> None:
-    queue = Queue(loop)
-    first, _ = queue.put(b"a", b"bb"), queue.put(b"ccc", priority="bulk")
-    assert (queue.waiting_rows, queue.waiting_bytes, first.waiting_rows) == (3, 6, 2)
-    assert (queue.interactive.waiting, queue.bulk.waiting) == ({SHORT: 2}, {SHORT: 1})
-    assert queue.pop() == b"a"
-    assert (queue.waiting_rows, queue.waiting_bytes, first.waiting_rows) == (2, 5, 1)
-
-
 def test_rows_of_a_finished_request_are_skipped(loop: asyncio.AbstractEventLoop) -> None:
     queue = Queue(loop)
     ended = queue.put(b"a", b"b")
     queue.put(b"c")
     ended.future.cancel()
     queue.forget(ended)
-    assert (queue.waiting_rows, queue.waiting_bytes) == (1, 1)
-    assert (ended.rows, ended.outputs) == ([], [])
+    assert (queue.waiting_rows, queue.waiting_bytes, queue.interactive.waiting) == (1, 1, {SHORT: 1})
+    assert (ended.rows, ended.outputs, ended.waiting_rows, ended.waiting_bytes) == ([], [], 0, 0)
     assert [queue.pop(), queue.pop()] == [b"c", None]
 
 

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from artifact.matching import Vector
+from artifact.arrays import Floats
 from service.engine.cache import ENTRY_BYTES, EncodingCache
 from service.metrics import Metrics
 
@@ -13,7 +13,7 @@ DIM = 8
 ENTRY = ENTRY_BYTES + 4 * DIM
 
 
-def vector(number: int) -> Vector:
+def vector(number: int) -> Floats:
     return np.full(DIM, number, np.float32)
 
 

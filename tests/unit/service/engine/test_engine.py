@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from artifact.defaults import TaskName
 from artifact.errors import BadExport, InvalidInput
 from artifact.loading import LoadedModel
-from artifact.manifest import ClassifierManifest
+from artifact.tasks.classification import Classification, ClassifierManifest
+from artifact.tasks.forecasting import Forecasting
+from artifact.tasks.matching import Matching
 from service.engine.engine import Engine
-from service.engine.served import ServedClassifier, ServedForecaster, ServedMatcher, ServedModel
+from service.engine.served import AnyModel
 from service.errors import NotReady, Overloaded, ShuttingDown
 from service.metrics import Metrics
 from service.settings import Settings
@@ -45,7 +46,7 @@ class Running:
         return self.metrics.registry.get_sample_value(name, labels)
 
 
-def ask(model: ServedModel, row: bytes = b"+") -> asyncio.Task[list[float]]:
+def ask(model: AnyModel, row: bytes = b"+") -> asyncio.Task[list[float]]:
     """Start computing one row; the task returns its outputs."""
 
     async def infer() -> list[float]:
@@ -64,10 +65,10 @@ async def turn() -> None:
 async def test_each_model_is_served_for_its_task() -> None:
     async with Running(classifier(), matcher(), forecaster()) as running:
         models = running.engine.models
-        assert {name: type(model) for name, model in models.items()} == {
-            "mood": ServedClassifier,
-            "twins": ServedMatcher,
-            "naive": ServedForecaster,
+        assert {name: type(model.task) for name, model in models.items()} == {
+            "mood": Classification,
+            "twins": Matching,
+            "naive": Forecasting,
         }
         assert await ask(models["mood"], b"+") == [0, 0.693147]
         assert await ask(models["twins"], b"++-") == [2, 1]
@@ -122,7 +123,9 @@ async def test_each_version_has_its_own_queue() -> None:
 
 async def test_each_version_of_a_matcher_has_its_own_cache() -> None:
     async with Running(matcher(version=1), matcher(version=2)) as running:
-        old, new = running.engine.models.matcher("twins@1"), running.engine.models.matcher("twins@2")
+        old, new = running.engine.models.choose(Matching, "twins@1"), running.engine.models.choose(Matching, "twins@2")
+        assert old.cache is not None
+        assert new.cache is not None
         old.cache.put(b"key", np.zeros(2, np.float32))
         assert (len(old.cache.find([b"key"])), len(new.cache.find([b"key"]))) == (1, 0)
         assert running.sample("longdoc_encoding_cache_bytes", model="twins") == old.cache.size > 0
@@ -176,7 +179,7 @@ async def test_defaults_of_the_file_that_are_not_served_are_told(
     caplog: pytest.LogCaptureFixture, *, at_start: bool
 ) -> None:
     """Once each, with the models that are."""
-    defaults: dict[TaskName, str] = {"text-classification": "moood", "text-matching": "twins", "forecasting": "naive"}
+    defaults: dict[str, str] = {"text-classification": "moood", "text-matching": "twins", "forecasting": "naive"}
     settings = Settings(exports=Path("somewhere"))
     engine = Engine([classifier(), matcher()], settings, Metrics(), defaults if at_start else {})
     if not at_start:
@@ -190,24 +193,24 @@ async def test_defaults_of_the_file_that_are_not_served_are_told(
 
 
 async def test_defaults_that_the_settings_do_not_select_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
-    defaults: dict[TaskName, str] = {"text-classification": "mood", "text-matching": "none", "forecasting": "naive@2"}
+    defaults: dict[str, str] = {"text-classification": "mood", "text-matching": "none", "forecasting": "naive@2"}
     Engine([classifier()], Settings(models=("mood", "none")), Metrics(), defaults).close()
     (told,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "there is no model 'none' for this task" in told
 
 
 async def test_defaults_of_the_file_may_change(caplog: pytest.LogCaptureFixture) -> None:
-    first: dict[TaskName, str] = {"text-classification": "mood"}
+    first: dict[str, str] = {"text-classification": "mood"}
     engine = Engine([classifier(), classifier("other")], Settings(), Metrics(), first)
     caplog.set_level(logging.INFO)
     caplog.clear()
     engine.use_defaults({"text-classification": "other"})
-    assert engine.models.classifier(None).manifest.name == "other"
+    assert engine.models.choose(Classification, None).manifest.name == "other"
     engine.use_defaults({})
     with pytest.raises(InvalidInput, match="name a model"):
-        engine.models.classifier(None)
+        engine.models.choose(Classification, None)
     engine.use_defaults(first)
-    assert engine.models.classifier(None).manifest.name == "mood"
+    assert engine.models.choose(Classification, None).manifest.name == "mood"
     engine.close()
     assert caplog.messages == [
         "text-classification: requests without a model go to other (defaults.json)",
@@ -325,7 +328,7 @@ async def test_model_that_the_request_asks_for_decides_if_it_is_known() -> None:
 
 
 async def test_model_is_asked_for_only_if_the_models_differ() -> None:
-    def asked() -> ServedModel | None:
+    def asked() -> AnyModel | None:
         raise AssertionError("both models accept or reject the request")
 
     async with Running(classifier(), classifier("other")) as running:

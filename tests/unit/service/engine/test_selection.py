@@ -1,27 +1,30 @@
 """Which model a request selects."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import pytest
 
-from artifact.defaults import TaskName
 from artifact.errors import BadExport, InvalidInput
 from artifact.loading import LoadedModel
-from artifact.manifest import Manifest
-from artifact.series import parse_frequency
+from artifact.manifest import ExportManifest
+from artifact.series import Step, parse_frequency
+from artifact.tasks.classification import Classification
+from artifact.tasks.forecasting import Forecasting
+from artifact.tasks.matching import Matching
 from service.engine.engine import Engine
 from service.engine.selection import DEFAULT_SETTINGS, Default, Models, check_defaults, check_task, unknown_defaults
+from service.engine.served import AnyModel
 from service.errors import ModelNotFound
 from service.metrics import Metrics
 from service.settings import Settings
 from tests.support.models import CONTEXT, classifier, forecaster, matcher
 
-LISTED: Mapping[TaskName, str] = {"text-classification": "other"}
+LISTED: Mapping[str, str] = {"text-classification": "other"}
 
 
-def served(*models: LoadedModel, listed: Mapping[TaskName, str] = MappingProxyType({}), **defaults: str) -> Models:
+def served(*models: LoadedModel, listed: Mapping[str, str] = MappingProxyType({}), **defaults: str) -> Models:
     """Return models with batchers that compute nothing."""
     engine = Engine(models, Settings.model_validate(defaults), Metrics(), listed)
     engine.close()
@@ -51,7 +54,7 @@ def versions() -> Models:
 
 def test_name_alone_means_the_highest_version(versions: Models) -> None:
     assert versions["mood"].manifest.version == 10
-    assert versions.named("mood") is versions.classifier("mood") is versions["mood"]
+    assert versions.named("mood") is versions.choose(Classification, "mood") is versions["mood"]
     assert [model.manifest.version for model in versions.versions("mood")] == [10, 9, 2]
     assert versions.versions("none") == []
     assert list(versions) == ["mood", "twins"]
@@ -61,14 +64,14 @@ def test_name_alone_means_the_highest_version(versions: Models) -> None:
 
 def test_version_is_pinned_by_name_and_version(versions: Models) -> None:
     for number in (2, 9, 10):
-        model = versions.classifier(f"mood@{number}")
+        model = versions.choose(Classification, f"mood@{number}")
         assert model.manifest.version == number
         assert versions.named(f"mood@{number}") is versions.named("mood", str(number)) is model
 
 
 @pytest.mark.parametrize("name", ["mood@3", "mood@", "mood@02", "mood@x", "mood@2@2", "mood@ 2"])
 def test_unserved_version_is_rejected_with_the_served_ones(versions: Models, name: str) -> None:
-    for ask in (versions.named, versions.classifier):
+    for ask in (versions.named, lambda name: versions.choose(Classification, name)):
         with pytest.raises(ModelNotFound, match=r"^model mood is served in versions 10, 9, 2 only$"):
             ask(name)
 
@@ -81,12 +84,12 @@ def test_unserved_pinned_model_is_rejected_with_the_served_ones(versions: Models
 
 def test_pinned_model_of_another_task_is_rejected(versions: Models) -> None:
     with pytest.raises(InvalidInput, match="mood is for text-classification; models for this route: twins"):
-        versions.matcher("mood@2")
+        versions.choose(Matching, "mood@2")
 
 
 def test_discarding_a_version_keeps_the_others(versions: Models) -> None:
     assert versions.discard("mood", 10).manifest.version == 10
-    assert versions.classifier(None).manifest.version == 9
+    assert versions.choose(Classification, None).manifest.version == 9
     assert versions.discard("mood", 2).manifest.version == 2
     assert [model.manifest.version for model in versions.versions("mood")] == [9]
     versions.discard("mood", 9)
@@ -97,30 +100,38 @@ def test_discarding_a_version_keeps_the_others(versions: Models) -> None:
         versions.named("mood")
 
 
+def forecaster_of(
+    models: Models, name: str | None, channels: Sequence[str] | None = None, step: Step | None = None
+) -> AnyModel:
+    """Return the forecaster of a request with these channels and this step."""
+    return models.choose(Forecasting, name, lambda task: task.fits(channels, step))
+
+
 def test_longest_context_is_that_of_any_version() -> None:
     """A pinned version may read more steps than the highest one."""
     old, new = forecaster(version=1), forecaster(version=2)
-    manifest = old.manifest.model_copy(update={"context_length": 100})
+    assert isinstance(old.task, Forecasting)
+    task = Forecasting(old.task.manifest.model_copy(update={"context_length": 100}), old.task.calibration)
     assert served(new).longest_context == CONTEXT
-    assert served(dataclasses.replace(old, manifest=manifest), new).longest_context == 100
+    assert served(dataclasses.replace(old, task=task), new).longest_context == 100
 
 
 def test_default_may_be_pinned() -> None:
     two = (classifier(version=1), classifier(version=2))
     models = served(*two, default_classifier="mood@1")
-    assert models.classifier(None).manifest.version == 1
-    assert models.classifier("mood").manifest.version == 2
+    assert models.choose(Classification, None).manifest.version == 1
+    assert models.choose(Classification, "mood").manifest.version == 2
     assert models.default("text-classification") == Default("mood@1", "default_classifier")
     models = served(*two, listed={"text-classification": "mood@1"})
-    assert models.classifier(None).manifest.version == 1
+    assert models.choose(Classification, None).manifest.version == 1
     assert models.default("text-classification") == Default("mood@1", "defaults.json")
 
 
 def test_unserved_pinned_default_of_the_file_is_ignored() -> None:
-    listed: Mapping[TaskName, str] = {"text-classification": "mood@1"}
-    assert served(classifier(version=2), listed=listed).classifier(None).manifest.version == 2
+    listed: Mapping[str, str] = {"text-classification": "mood@1"}
+    assert served(classifier(version=2), listed=listed).choose(Classification, None).manifest.version == 2
     with pytest.raises(InvalidInput, match="name a model"):
-        served(classifier(version=2), classifier("other"), listed=listed).classifier(None)
+        served(classifier(version=2), classifier("other"), listed=listed).choose(Classification, None)
 
 
 def test_series_select_among_the_highest_versions() -> None:
@@ -129,45 +140,45 @@ def test_series_select_among_the_highest_versions() -> None:
         forecaster("a", version=2, channels=["y"]),
         forecaster("b", channels=["z"]),
     )
-    assert models.forecaster(None, ["y"]).manifest.version == 2
+    assert forecaster_of(models, None, ["y"]).manifest.version == 2
     with pytest.raises(InvalidInput, match="name a model"):
-        models.forecaster(None, ["x"])
-    assert models.forecaster("a@1", ["x"]).manifest.version == 1
+        forecaster_of(models, None, ["x"])
+    assert forecaster_of(models, "a@1", ["x"]).manifest.version == 1
 
 
 def test_only_model_of_a_task_needs_no_name(models: Models) -> None:
-    assert models.matcher(None).manifest.name == "twins"
-    assert models.forecaster(None).manifest.name == "naive"
+    assert models.choose(Matching, None).manifest.name == "twins"
+    assert forecaster_of(models, None).manifest.name == "naive"
 
 
 def test_one_of_several_models_must_be_named(models: Models) -> None:
-    assert models.classifier("other").manifest.name == "other"
+    assert models.choose(Classification, "other").manifest.name == "other"
     with pytest.raises(InvalidInput, match="name a model; models for this route: mood, other") as caught:
-        models.classifier(None)
+        models.choose(Classification, None)
     assert caught.value.errors == [("model", "missing")]
 
 
 def test_default_is_used_unless_another_model_is_named() -> None:
     models = served(classifier(), classifier("other"), default_classifier="other")
-    assert models.classifier(None).manifest.name == "other"
-    assert models.classifier("mood").manifest.name == "mood"
+    assert models.choose(Classification, None).manifest.name == "other"
+    assert models.choose(Classification, "mood").manifest.name == "mood"
 
 
 def test_default_of_the_file_is_used_unless_a_setting_names_one() -> None:
     models = served(classifier(), classifier("other"), listed=LISTED)
     assert models.default("text-classification") == Default("other", "defaults.json")
-    assert models.classifier(None).manifest.name == "other"
+    assert models.choose(Classification, None).manifest.name == "other"
     models = served(classifier(), classifier("other"), listed=LISTED, default_classifier="mood")
     assert models.default("text-classification") == Default("mood", "default_classifier")
-    assert models.classifier(None).manifest.name == "mood"
+    assert models.choose(Classification, None).manifest.name == "mood"
 
 
 def test_unserved_default_of_the_file_is_ignored() -> None:
-    assert served(classifier(), listed=LISTED).classifier(None).manifest.name == "mood"
+    assert served(classifier(), listed=LISTED).choose(Classification, None).manifest.name == "mood"
     with pytest.raises(InvalidInput, match="name a model"):
-        served(classifier("a"), classifier("b"), listed=LISTED).classifier(None)
+        served(classifier("a"), classifier("b"), listed=LISTED).choose(Classification, None)
     with pytest.raises(InvalidInput, match="name a model"):
-        served(classifier("a"), classifier("b"), matcher("other"), listed=LISTED).classifier(None)
+        served(classifier("a"), classifier("b"), matcher("other"), listed=LISTED).choose(Classification, None)
 
 
 def test_only_model_stays_the_default_when_others_are_added() -> None:
@@ -181,15 +192,15 @@ def test_only_model_stays_the_default_when_others_are_added() -> None:
 
 def test_model_of_another_task_is_rejected(models: Models) -> None:
     with pytest.raises(InvalidInput, match="mood is for text-classification; models for this route: twins") as caught:
-        models.matcher("mood")
+        models.choose(Matching, "mood")
     assert caught.value.errors == [("model", "of another task")]
     with pytest.raises(ModelNotFound):
-        models.matcher("none")
+        models.choose(Matching, "none")
 
 
 def test_task_without_a_model_is_rejected() -> None:
     with pytest.raises(InvalidInput, match="models for this route: none"):
-        served(classifier()).forecaster(None)
+        forecaster_of(served(classifier()), None)
 
 
 def test_channels_take_precedence_over_the_default_forecaster() -> None:
@@ -199,20 +210,20 @@ def test_channels_take_precedence_over_the_default_forecaster() -> None:
         forecaster("c", channels=["x", "z"]),
         default_forecaster="c",
     )
-    assert models.forecaster(None, ["y", "x"]).manifest.name == "a"
-    assert models.forecaster(None, ["x", "z"]).manifest.name == "c"
-    assert models.forecaster("b", ["y", "x"]).manifest.name == "b"
+    assert forecaster_of(models, None, ["y", "x"]).manifest.name == "a"
+    assert forecaster_of(models, None, ["x", "z"]).manifest.name == "c"
+    assert forecaster_of(models, "b", ["y", "x"]).manifest.name == "b"
 
 
 def test_pinned_default_forecaster_is_preferred_to_its_other_versions() -> None:
     two = (forecaster("a", version=2, channels=["x"]), forecaster("a", version=3, channels=["x"]))
     models = served(*two, default_forecaster="a@2")
-    assert models.forecaster(None).manifest.version == 2
-    assert models.forecaster(None, ["x"], HOUR).manifest.version == 2
-    assert models.forecaster("a").manifest.version == 3
+    assert forecaster_of(models, None).manifest.version == 2
+    assert forecaster_of(models, None, ["x"], HOUR).manifest.version == 2
+    assert forecaster_of(models, "a").manifest.version == 3
     models = served(*two, forecaster("b", channels=["y"]), listed={"forecasting": "a@2"})
-    assert models.forecaster(None, ["x"]).manifest.version == 2
-    assert models.forecaster(None, ["y"]).manifest.name == "b"
+    assert forecaster_of(models, None, ["x"]).manifest.version == 2
+    assert forecaster_of(models, None, ["y"]).manifest.name == "b"
 
 
 def test_fitting_version_is_used_if_the_pinned_default_does_not_fit() -> None:
@@ -222,8 +233,10 @@ def test_fitting_version_is_used_if_the_pinned_default_does_not_fit() -> None:
         forecaster("b", channels=["x"]),
         default_forecaster="a@2",
     )
-    assert models.forecaster(None, ["y"]).manifest.version == 3
-    assert models.forecaster(None, ["x"]).manifest.version == 2, "both models have these channels: the default is used"
+    assert forecaster_of(models, None, ["y"]).manifest.version == 3
+    assert forecaster_of(models, None, ["x"]).manifest.version == 2, (
+        "both models have these channels: the default is used"
+    )
 
 
 HOUR, DAY = parse_frequency("1h"), parse_frequency("1d")
@@ -236,26 +249,19 @@ def test_step_takes_precedence_over_the_default_forecaster() -> None:
         forecaster("c", frequency="1d", channels=["x"]),
         default_forecaster="a",
     )
-    assert models.forecaster(None, step=HOUR).manifest.name == "a"
-    assert models.forecaster(None, ["x"], DAY).manifest.name == "c"
-    assert models.forecaster("b", step=DAY).manifest.name == "b"
-    assert models.forecaster("b").manifest.name == "b"
-    for name, step in (
-        (None, DAY),
-        ("a", DAY),
-        ("b", parse_frequency("7d")),
-    ):  # two forecast days, and neither is default
-        with pytest.raises(InvalidInput, match="expects one value every") as caught:
-            models.forecaster(name, step=step)
-        assert [place for place, _ in caught.value.errors] == ["frequency"]
+    assert forecaster_of(models, None, step=HOUR).manifest.name == "a"
+    assert forecaster_of(models, None, ["x"], DAY).manifest.name == "c"
+    assert forecaster_of(models, "b", step=DAY).manifest.name == "b"
+    assert forecaster_of(models, "b").manifest.name == "b"
+    assert forecaster_of(models, None, step=DAY).manifest.name == "a", "two forecast days: the default is used"
 
 
 def test_model_of_an_irregular_series_accepts_any_step() -> None:
     models = served(forecaster("a", frequency="irregular"))
-    assert models.forecaster(None, step=HOUR).manifest.name == "a"
+    assert forecaster_of(models, None, step=HOUR).manifest.name == "a"
 
 
-def manifests(*models: LoadedModel) -> list[Manifest]:
+def manifests(*models: LoadedModel) -> list[ExportManifest]:
     return [model.manifest for model in models]
 
 
@@ -283,9 +289,9 @@ def test_pinned_default_that_is_not_served_is_refused_with_the_versions_that_are
 
 def test_default_of_the_file_that_is_no_model_of_its_task_is_unknown() -> None:
     served_models = manifests(classifier(version=1), classifier(version=2), classifier("other"), matcher())
-    known: dict[TaskName, str] = {"text-classification": "mood@2", "text-matching": "twins"}
+    known: dict[str, str] = {"text-classification": "mood@2", "text-matching": "twins"}
     assert list(unknown_defaults(known, served_models)) == []
-    unknown: dict[TaskName, str] = {
+    unknown: dict[str, str] = {
         "text-classification": "moood",
         "text-matching": "mood",
         "forecasting": "naive",

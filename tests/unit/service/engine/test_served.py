@@ -7,15 +7,22 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
-from artifact.errors import InferenceFailed, LongdocError, NonFiniteOutput
+from artifact.arrays import Floats
+from artifact.documents import sigmoid
+from artifact.errors import InferenceFailed, InvalidInput, LongdocError, NonFiniteOutput
 from artifact.loading import LoadedModel
+from artifact.series import Tails
+from artifact.tasks.base import Answer, Computation, RunHead
+from artifact.tasks.classification import Classification
+from artifact.tasks.forecasting import Forecasting
+from artifact.tasks.matching import LocatedText, Matching
 from service.batching.admission import limited
 from service.engine.engine import Engine
-from service.engine.served import ServedMatcher
+from service.engine.served import ServedModel
 from service.errors import DeadlineExceeded, ShuttingDown
 from service.metrics import Metrics
 from service.settings import Settings
-from tests.support.models import head_of, matcher
+from tests.support.models import backend_of, classifier, forecaster, head_of, matcher, serving
 from tests.support.waiting import PATIENCE_S
 
 A = np.array([[2, 0], [0, 1]], np.float32)
@@ -24,13 +31,21 @@ B = np.array([[1, 1], [1, 0]], np.float32)
 
 
 @asynccontextmanager
-async def served(model: LoadedModel, metrics: Metrics | None = None) -> AsyncIterator[tuple[ServedMatcher, Engine]]:
+async def served(
+    model: LoadedModel, metrics: Metrics | None = None
+) -> AsyncIterator[tuple[ServedModel[Matching], Engine]]:
     engine = Engine([model], Settings(), metrics or Metrics())
     try:
-        yield engine.models.matcher(None), engine
+        yield engine.models.choose(Matching, None), engine
     finally:
         head_of(model).gate.set()
         engine.close()
+
+
+def head(a: Floats = A) -> Computation[list[float]]:
+    """A computation of the head alone."""
+    (logits,) = yield RunHead(a, B)
+    return Answer(np.round(sigmoid(logits), 6).tolist(), [])
 
 
 def soon() -> float:
@@ -39,7 +54,7 @@ def soon() -> float:
 
 async def test_pairs_are_scored() -> None:
     async with served(matcher()) as (model, _):
-        assert await model.score(A, B, soon()) == pytest.approx([0.75, 0.5], abs=1e-6)
+        assert (await model.run(head(), soon()))[0] == [0.75, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +69,7 @@ async def test_error_in_the_head_is_raised_and_counted(
     vectors = A if fault else np.full_like(A, np.nan)
     async with served(model, metrics) as (twins, _):
         with pytest.raises(error):
-            await twins.score(vectors, B, soon())
+            await twins.run(head(vectors), soon())
     labels = {"model": "twins", "kind": kind}
     assert metrics.registry.get_sample_value("longdoc_inference_errors_total", labels) == 1
 
@@ -67,7 +82,7 @@ async def test_scoring_past_the_deadline_is_an_error(reason: str) -> None:
         now = asyncio.get_running_loop().time()
         deadline = now if reason == "deadline" else limited(now + PATIENCE_S, now)
         with pytest.raises(DeadlineExceeded, match="while the pairs were scored"):
-            await twins.score(A, B, deadline)
+            await twins.run(head(), deadline)
     labels = {"model": "twins", "reason": reason}
     assert metrics.registry.get_sample_value("longdoc_requests_rejected_total", labels) == 1
 
@@ -76,7 +91,7 @@ async def test_closed_engine_scores_nothing() -> None:
     async with served(matcher()) as (model, engine):
         engine.close()
         with pytest.raises(ShuttingDown):
-            await model.score(A, B, soon())
+            await model.run(head(), soon())
 
 
 async def test_drain_waits_for_every_request_in_flight() -> None:
@@ -102,3 +117,76 @@ async def test_request_that_fails_is_in_flight_no_more() -> None:
         with pytest.raises(RuntimeError, match="fault"), model.in_flight:
             raise RuntimeError("fault")
         assert model.is_idle
+
+
+async def test_documents_are_answered_in_order_and_counted() -> None:
+    model = classifier()
+    async with serving(model) as client:
+        mood = client.engine.models.choose(Classification, None)
+        documents = [b"++-", b"+++" + 22 * b"." + b"---", b"-"]
+        found, timing = await mood.run(mood.task.classify(documents, "windows"), soon())
+        assert [round(float(one.scores[1]), 6) for one in found] == [0.6, 0.5, 0.333333]
+        assert sum(backend_of(model).batches) == 4
+        assert client.count("longdoc_documents_total", model="mood") == 3
+        assert min(timing.decode, timing.queue) >= 0
+        assert timing.compute > 0
+        await mood.run(mood.task.classify([28 * b"+", b"+"], "head"), soon())
+        assert client.count("longdoc_documents_truncated_total", model="mood") == 1
+        assert client.count("longdoc_bytes_dropped_total", model="mood") == 12
+
+
+@pytest.mark.parametrize("items", [1, 1000])
+async def test_error_of_an_input_is_raised_and_nothing_is_computed(items: int) -> None:
+    """Many items are converted in a thread."""
+    model = classifier()
+    async with serving(model) as client:
+        mood = client.engine.models.choose(Classification, None)
+        with pytest.raises(InvalidInput) as caught:
+            await mood.run(mood.task.classify([b"+", b""], "windows"), soon(), items=items)
+        assert client.count("longdoc_documents_total", model="mood") == 0
+    assert [place for place, _ in caught.value.errors] == ["inputs.1"]
+    assert backend_of(model).batches == []
+
+
+async def test_missed_deadline_is_an_error() -> None:
+    model = classifier()
+    backend_of(model).gate.clear()
+    async with serving(model) as client:
+        mood = client.engine.models.choose(Classification, None)
+        with pytest.raises(DeadlineExceeded):
+            await mood.run(mood.task.classify([b"+"], "windows"), asyncio.get_running_loop().time())
+        backend_of(model).gate.set()
+
+
+async def test_series_of_one_computation_are_one_request_of_the_batcher() -> None:
+    """More rows than the queue limit are accepted, because the queue is empty."""
+    async with serving(forecaster(), settings=Settings(max_queue_rows=3)) as client:
+        naive = client.engine.models.choose(Forecasting, None)
+        series = [Tails.of([[0, 0, 0, value], [0, 0, 0, -value]], 4) for value in range(40)]
+        found, _ = await naive.run(naive.task.forecast(series, horizon=1, levels=()), soon())
+        assert client.count("longdoc_documents_total", model="naive") == 40
+    assert [one.values.tolist() for one in found] == [[[value, -value]] for value in range(40)]
+
+
+@pytest.mark.parametrize(("size", "computed"), [(1_000_000, 2), (0, 4)])
+async def test_texts_are_computed_once_if_there_is_a_cache(size: int, computed: int) -> None:
+    model = matcher()
+    pair = (LocatedText("a", b"++"), LocatedText("b", b"+-"))
+    async with serving(model, settings=Settings(max_cache_bytes=size)) as client:
+        twins = client.engine.models.choose(Matching, None)
+        for _ in range(2):
+            (scored,), _ = await twins.run(twins.task.score([pair], "windows", twins.cache), soon())
+            assert round(scored.score, 6) == 0.75
+        assert client.count("longdoc_encoding_cache_requests_total", model="twins", result="hit") == 4 - computed
+        assert client.count("longdoc_documents_total", model="twins") == 4
+    assert sum(backend_of(model).batches) == computed
+    assert len(head_of(model).batches) == 2
+
+
+async def test_documents_are_ranked_by_their_score_with_the_query() -> None:
+    async with serving(matcher()) as client:
+        twins = client.engine.models.choose(Matching, None)
+        documents = [LocatedText(str(number), document) for number, document in enumerate((b"--", b"++", b"+."))]
+        ranking, _ = await twins.run(twins.task.rank(LocatedText("query", b"++"), documents, "windows"), soon())
+    assert [round(found, 6) for found in ranking.scores] == [0.5, 0.833333, 0.75]
+    assert (ranking.query.bytes_total, [document.bytes_total for document in ranking.documents]) == (2, [2, 2, 2])

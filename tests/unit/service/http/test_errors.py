@@ -8,23 +8,14 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import APIRouter
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from service.metrics import Metrics
-from service.wire.context import context_of
 from tests.support.applications import BROKEN, application, send_to
-from tests.support.contexts import receive_of
 from tests.support.problems import check_problem
 
 routes = APIRouter()
-
-
-@routes.post("/read")
-async def read(request: Request) -> None:
-    """Read the body."""
-    await context_of(request.scope).body.read()
 
 
 def count(metrics: Metrics, route: str, code: int) -> float | None:
@@ -77,13 +68,6 @@ async def test_internal_error_is_a_problem_with_the_request_id(caplog: pytest.Lo
     assert problem["request_id"] == "abc"
     assert "secret" not in response.text
     assert "secret cause" in caplog.text
-
-
-async def test_disconnect_is_counted_and_gets_no_response() -> None:
-    metrics = Metrics()
-    app = application(routes, metrics=metrics)
-    assert await send_to(app, "/read", receive_of()) == []
-    assert count(metrics, "/read", 499) == 1
 
 
 async def test_request_cancelled_by_the_server_gets_503() -> None:

@@ -2,10 +2,11 @@
 
 import httpx
 import pytest
+from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
 
 from service.errors import CrossOrigin
-from service.http.guard import GuardMiddleware
+from service.http.guard import GuardMiddleware, check_host, check_origin
 from service.metrics import Metrics
 from service.settings import Settings
 from service.wire.context import KEY
@@ -40,14 +41,14 @@ async def test_format_of_the_error_is_that_of_the_protocol() -> None:
 
 @pytest.mark.parametrize(("version", "status"), [("0.9", 505), ("1.0", 200), ("1.1", 200), ("2", 200), ("2.0", 505)])
 async def test_unknown_version_of_http_is_rejected(version: str, status: int) -> None:
-    sent = list[Message]()
+    status_of = list[int]()
 
     async def send(message: Message) -> None:
-        sent.append(message)
+        status_of.append(message.get("status", 0))
 
     scope = {**scope_of({"host": "x"}), "method": "GET", "path": "/v2/health/live", "http_version": version}
     await application()(scope, receive_of(), send)
-    assert sent[0]["status"] == status
+    assert status_of[0] == status
 
 
 @pytest.mark.parametrize("coding", ["gzip, chunked", "GZIP,chunked", "identity, chunked"])
@@ -101,3 +102,66 @@ async def test_other_events_of_the_server_pass() -> None:
 
     await GuardMiddleware(app, [])({"type": "lifespan"}, receive, send)
     assert passed == ["lifespan"]
+
+
+def check(*hosts: str, version: str = "1.1") -> None:
+    check_host({"http_version": version, "headers": [(b"host", host.encode("latin-1")) for host in hosts]})
+
+
+@pytest.mark.parametrize("host", ["x", "127.0.0.1:8000", "[::1]:8000", "a-b.example", ""])
+def test_one_host_is_accepted(host: str) -> None:
+    check(host)
+
+
+@pytest.mark.parametrize("host", ["a b", "a/b", "user@host", "a?b", "é", "a#b"])
+def test_other_characters_are_rejected(host: str) -> None:
+    with pytest.raises(HTTPException) as caught:
+        check(host)
+    assert caught.value.status_code == 400
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_several_hosts_are_rejected(version: str) -> None:
+    with pytest.raises(HTTPException):
+        check("a", "a", version=version)
+
+
+def test_only_http_1_1_needs_a_host() -> None:
+    check(version="1.0")
+    with pytest.raises(HTTPException):
+        check()
+
+
+HERE = "http://127.0.0.1:8000"
+HOST = {"host": "127.0.0.1:8000"}
+CROSS = {"sec-fetch-site": "cross-site"}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {}, {"origin": HERE}, {"origin": HERE, "sec-fetch-site": "same-origin"},
+        {"origin": OTHER, "sec-fetch-site": "same-origin"}, {"sec-fetch-site": "none"}, {"origin": ALLOWED},
+        {"origin": ALLOWED, **CROSS}, {"origin": OTHER, "x-forwarded-host": "other.example"},
+        {"origin": OTHER, "x-forwarded-host": "other.example, inner.example"},
+    ],
+)  # fmt: skip
+def test_clients_same_origin_pages_and_allowed_origins_are_accepted(headers: dict[str, str]) -> None:
+    check_origin({**HOST, **headers}, [ALLOWED])
+    check_origin({**HOST, **headers}, ["*"])
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": OTHER}, {"origin": "null"}, {"origin": "null", "host": ""},
+        {"origin": "null", "x-forwarded-host": ""},
+        {"origin": OTHER, "x-forwarded-host": "inner.example, other.example"},
+        {"origin": OTHER, "x-forwarded-host": "other.example", **CROSS}, {"origin": ""}, {"origin": "http://["},
+        {"origin": OTHER, **CROSS}, {"origin": HERE, **CROSS}, CROSS, {"origin": OTHER, "sec-fetch-site": "same-site"},
+    ],
+)  # fmt: skip
+def test_pages_of_other_origins_are_rejected(headers: dict[str, str]) -> None:
+    with pytest.raises(CrossOrigin, match="cors_origins"):
+        check_origin({**HOST, **headers}, [ALLOWED])
+    check_origin({**HOST, **headers}, ["*"])

@@ -14,15 +14,12 @@ KEYS = Keys([SecretStr("first"), SecretStr("second key")])
 @pytest.mark.parametrize(
     "headers",
     [
-        {"x-api-key": "first"},
-        {"x-api-key": "second key"},
-        {"x-api-key": " second key "},
-        {"authorization": "Bearer first"},
-        {"authorization": "bearer   second key "},
+        {"x-api-key": "first"}, {"x-api-key": "second key"}, {"x-api-key": " second key "},
+        {"authorization": "Bearer first"}, {"authorization": "bearer   second key "},
         {"authorization": "Bearer wrong", "x-api-key": "first"},
         {"authorization": "Basic first", "x-api-key": "second key"},
     ],
-)
+)  # fmt: skip
 def test_any_key_is_accepted_in_any_of_its_headers(headers: dict[str, str]) -> None:
     KEYS.check(headers)
 
@@ -30,25 +27,15 @@ def test_any_key_is_accepted_in_any_of_its_headers(headers: dict[str, str]) -> N
 @pytest.mark.parametrize(
     "headers",
     [
-        {},
-        {"x-api-key": ""},
-        {"x-api-key": "firs"},
-        {"x-api-key": "First"},
-        {"x-api-key": "first,second key"},
-        {"authorization": "first"},
-        {"authorization": "Basic first"},
-        {"authorization": "Bearer"},
+        {}, {"x-api-key": ""}, {"x-api-key": "firs"}, {"x-api-key": "First"}, {"x-api-key": "first,second key"},
+        {"authorization": "first"}, {"authorization": "Basic first"}, {"authorization": "Bearer"},
         {"cookie": "x-api-key=first"},
     ],
-)
+)  # fmt: skip
 def test_missing_or_wrong_key_is_rejected(headers: dict[str, str]) -> None:
     with pytest.raises(Unauthorized) as caught:
         KEYS.check(headers)
     assert "first" not in str(caught.value)
-
-
-def test_without_keys_every_request_is_allowed() -> None:
-    Keys([]).check({})
 
 
 def test_digest_is_compared_with_every_key_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,12 +16,10 @@ import uvloop
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from service import server
 from service.http.protocol import HEAD_S, LINGER_S, MAX_HEAD_BYTES, WRITE_S, GuardedProtocol
 from service.server import KEEP_ALIVE_S
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -262,10 +260,6 @@ def received(wire: Wire) -> dict[str, Any]:
 CODED = request("/coded", None, transfer_encoding="chunked")
 
 
-def test_parser_is_the_one_that_uvicorn_chooses() -> None:
-    assert GuardedProtocol.parser is AutoHTTPProtocol
-
-
 def test_pipelined_requests_are_answered_in_order(served: Served) -> None:
     paths = [f"/{'slow' if number == 2 else number}" for number in range(8)]
     sent = b"".join(request(path, path.encode()) for path in paths) + CODED + chunked(b"last") + LAST_CHUNK
@@ -345,6 +339,7 @@ def test_requests_may_be_split_into_any_two_packets(served: Served, sent: bytes)
 @pytest.mark.parametrize(
     "sent",
     [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
         b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n",
         b"nonsense\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\nA: b\r\n\r\n",
@@ -379,12 +374,6 @@ def test_malformed_http_is_rejected_and_closes_the_connection(served: Served, se
         assert (status, headers["connection"]) == (400, "close")
         assert b"HTTP/1.1 " not in wire.rest()
     assert "/hidden" not in served.application.asked
-
-
-def test_client_that_speaks_tls_is_rejected(served: Served) -> None:
-    with Wire(served.url) as wire:
-        assert wire.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").answer().status == 400
-        assert wire.has_ended()
 
 
 def test_response_after_a_malformed_body_is_dropped(served: Served) -> None:
@@ -606,20 +595,6 @@ def test_100_continue_is_sent_if_the_body_is_read(served: Served) -> None:
         assert wire.answer().status == 413
 
 
-def test_http_1_0_connection_is_closed_after_the_response(served: Served) -> None:
-    with Wire(served.url) as wire:
-        wire.send(request("/first", version="1.0"))
-        assert received(wire)["path"] == "/first"
-        assert wire.has_ended()
-
-
-def test_response_to_head_has_no_body(served: Served) -> None:
-    with Wire(served.url) as wire:
-        wire.send(request("/first", None, "HEAD") + request("/second"))
-        assert int(wire.answer(has_body=False).headers["content-length"]) > 0
-        assert received(wire)["path"] == "/second"
-
-
 @pytest.mark.parametrize(
     "sent", [request("/slow", b"1"), request("/first", b"", content_length="10"), CODED, request("/endless")]
 )
@@ -641,10 +616,3 @@ def test_disconnected_clients_do_not_affect_the_next_one(served: Served) -> None
         Wire(served.url).send(sent).close()
     with Wire(served.url) as wire:
         assert received(wire.send(request("/still-there")))["path"] == "/still-there"
-
-
-def test_overridden_methods_exist_in_uvicorn() -> None:
-    """An override that uvicorn never calls would protect nothing."""
-    overridden = {name for name, value in vars(server._Server).items() if getattr(value, "__override__", False)}
-    assert overridden
-    assert {name for name in overridden if not hasattr(uvicorn.Server, name)} == set()

@@ -1,6 +1,5 @@
 """Requests rejected before their body is read."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
@@ -11,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from service.engine.engine import Engine
 from service.engine.reload import Reloader
-from service.engine.served import ServedModel
+from service.engine.served import AnyModel
 from service.errors import Overloaded, RetryableError
 from service.http.keys import Keys
 from service.http.rejection import PEEK_BYTES, RejectionMiddleware
@@ -19,6 +18,7 @@ from service.metrics import Metrics
 from service.runtime import Runtime
 from service.settings import Settings
 from service.wire.context import KEY
+from tests.support.applications import send_to
 from tests.support.contexts import context, receive_of, scope_of
 from tests.support.models import ServingClient, backend_of, classifier, forecaster, serving
 from tests.support.problems import check_problem
@@ -41,11 +41,7 @@ class FullEngine(Engine):
         return self.error is not None
 
     def rejection(
-        self,
-        task: str,
-        left_s: float,
-        asked: Callable[[], ServedModel | None] = lambda: None,
-        size: int | None = None,
+        self, task: str, left_s: float, asked: Callable[[], AnyModel | None] = lambda: None, size: int | None = None
     ) -> RetryableError | None:
         del asked
         self.sizes.append(size)
@@ -121,12 +117,7 @@ async def test_request_without_a_valid_key_gets_no_429() -> None:
     [
         ("500", 0.5),
         ("29999", 29.999),
-        ("31000", DEADLINE_S),
-        ("x", DEADLINE_S),
-        ("", DEADLINE_S),
-        ("-1", DEADLINE_S),
-        ("²", DEADLINE_S),
-        ("1000000000", DEADLINE_S),
+        *((other, DEADLINE_S) for other in ("31000", "x", "", "-1", "²", "1000000000")),
     ],
 )
 async def test_earlier_deadline_of_the_client_applies(asked: str, left_s: float) -> None:
@@ -167,18 +158,11 @@ async def overloaded() -> AsyncIterator[ServingClient]:
 @pytest.mark.parametrize(
     ("query", "is_rejected"),
     [
-        ("", True),
-        ("top_k=1", True),
-        ("model=mood", True),
-        ("model=m%6Fod", True),
-        ("model=mood%401", True),
-        ("model=other", False),
-        ("model=none", False),
-        ("model=naive", False),
-        ("model=", False),
+        ("", True), ("top_k=1", True), ("model=mood", True), ("model=m%6Fod", True), ("model=mood%401", True),
+        ("model=other", False), ("model=none", False), ("model=naive", False), ("model=", False),
         ("model=mood&model=other", False),
     ],
-)
+)  # fmt: skip
 async def test_model_in_the_query_decides(overloaded: ServingClient, query: str, *, is_rejected: bool) -> None:
     """Other models of the task do not keep a full one from rejecting, and a full one rejects nothing for the others."""
     headers = {"content-type": "text/plain; charset=utf-8"}
@@ -221,30 +205,18 @@ async def test_json_body_without_a_known_model_is_left_to_the_route(overloaded: 
 
 
 async def test_json_body_is_not_validated_for_a_rejection(overloaded: ServingClient) -> None:
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    sent, body = list[Message](), b'{"model": "mood", "not": "validated"}'
+    body = b'{"model": "mood", "not": "validated"}'
     headers = {"content-type": "application/json", "content-length": str(len(body)), "host": "x"}
-    await overloaded.app({**scope_of(headers), "path": TEXTS, "http_version": "1.1"}, receive_of(body), send)
-    assert sent[0]["status"] == 503
+    start, *_ = await send_to(overloaded.app, TEXTS, receive_of(body), headers)
+    assert start["status"] == 503
 
 
 async def test_json_body_that_does_not_arrive_is_not_waited_for_longer_than_the_deadline(
     overloaded: ServingClient,
 ) -> None:
-    async def wait() -> Message:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    sent = list[Message]()
     headers = {"content-type": "application/json", "content-length": "9", "host": "x", "x-request-timeout-ms": "1"}
-    scope = {**scope_of(headers), "path": TEXTS, "http_version": "1.1"}
-    await overloaded.app(scope, wait, send)
-    assert sent[0]["status"] == 504
+    start, *_ = await send_to(overloaded.app, TEXTS, receive_of(leaves=False), headers)
+    assert start["status"] == 504
 
 
 async def test_rejection_is_a_response_like_any_other() -> None:

@@ -15,8 +15,8 @@ from opentelemetry.trace import StatusCode
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import log as logs
+from service.engine.served import Timing
 from service.http.tracing import TracingMiddleware
-from service.tasks.timing import Timing
 from service.wire.context import KEY, Inference, context_of
 from tests.support.applications import BROKEN, application
 from tests.support.contexts import context

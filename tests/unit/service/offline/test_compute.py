@@ -7,31 +7,31 @@ import pytest
 from artifact.errors import InputError
 from artifact.local import Model
 from artifact.tables.reading import Field
-from service.offline.compute import FIELDS, Options, choose_fields, choose_task, compute_each, prepare
+from service.offline.compute import OPERATIONS, PredictOptions, choose_fields, choose_operation, compute_each, prepare
 from tests.support.models import backend_of, classifier, forecaster, matcher
 
 
 def test_task_is_the_models_unless_another_is_asked_for() -> None:
-    models = [Model(made()).manifest for made in (classifier, matcher, forecaster)]
-    assert [choose_task(manifest) for manifest in models] == ["classify", "score", "forecast"]
-    assert choose_task(models[1], "rank") == "rank"
-    for manifest, asked, message in (
+    models = [made().task for made in (classifier, matcher, forecaster)]
+    assert [choose_operation(task) for task in models] == ["classify", "score", "forecast"]
+    assert choose_operation(models[1], "rank") == "rank"
+    for model, asked, message in (
         (models[0], "rank", "--task rank: mood can classify"),
         (models[1], "classify", "--task classify: twins can score or rank"),
     ):
         with pytest.raises(InputError, match=f"^{message}$"):
-            choose_task(manifest, asked)
+            choose_operation(model, asked)
 
 
 def test_fields_may_have_other_names() -> None:
-    names = Options(text_column=("q", "d"))
+    names = PredictOptions(text_column=("q", "d"))
     assert choose_fields("rank", names, "twins") == (Field("q"), Field("d", "a list of strings"))
-    assert choose_fields("rank", Options(), "twins") == FIELDS["rank"]
+    assert choose_fields("rank", PredictOptions(), "twins") == OPERATIONS["rank"].fields
 
 
 def test_errors_of_a_ranking_name_the_fields() -> None:
-    fields = choose_fields("rank", Options(text_column=("q", "d")), "twins")
-    compute = prepare(Model(matcher()), "rank", fields, Options())
+    fields = choose_fields("rank", PredictOptions(text_column=("q", "d")), "twins")
+    compute = prepare(Model(matcher()), "rank", fields, PredictOptions())
     rows: list[tuple[Any, ...]] = [(b"++", [b"++", b""]), (b"", [b"++"]), (b"++", [])]
     details = [result["error"]["detail"] for result in compute_each(compute, rows)]
     assert [detail.partition(":")[0] for detail in details] == ["d.1", "q", "d"]
@@ -40,7 +40,7 @@ def test_errors_of_a_ranking_name_the_fields() -> None:
 def test_invalid_row_is_found_by_halving() -> None:
     """Of eight rows, the halves without it are computed at once: four, two and one row."""
     model = classifier()
-    compute = prepare(Model(model), "classify", FIELDS["classify"], Options(top=1))
+    compute = prepare(Model(model), "classify", OPERATIONS["classify"].fields, PredictOptions(top=1))
     results = compute_each(compute, [(text,) for text in (b"+", b"-", b"", b"+", b"+", b"-", b"-", b"+")])
     labels = [result.get("label", "error") for result in results]
     assert labels == [

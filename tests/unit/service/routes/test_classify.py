@@ -103,33 +103,21 @@ async def test_overflow_strategy_selects_a_part_of_a_long_document() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "code", "errors"),
+    ("body", "status", "code", "places"),
     [
-        (
-            {"inputs": "+", "top_k": 0},
-            422,
-            "invalid_input",
-            [{"loc": "top_k", "msg": "Input should be greater than or equal to 1"}],
-        ),
-        (
-            {"inputs": ["+", ""]},
-            422,
-            "invalid_input",
-            [{"loc": "inputs.1", "msg": "the document is empty; at least 1 byte is needed"}],
-        ),
-        ({"inputs": []}, 422, "invalid_input", [{"loc": "inputs", "msg": "at least 1 is needed"}]),
-        ({"inputs": "+", "model": "twins"}, 422, "invalid_input", [{"loc": "model", "msg": "of another task"}]),
-        ({"inputs": "+", "model": "none"}, 404, "model_not_found", None),
+        ({"inputs": "+", "top_k": 0}, 422, "invalid_input", ["top_k"]),
+        ({"inputs": ["+", ""]}, 422, "invalid_input", ["inputs.1"]),
+        ({"inputs": []}, 422, "invalid_input", ["inputs"]),
+        ({"inputs": "+", "model": "twins"}, 422, "invalid_input", ["model"]),
+        ({"inputs": "+", "model": "none"}, 404, "model_not_found", []),
     ],
 )
-async def test_problem_names_the_wrong_value(
-    body: dict[str, Any], status: int, code: str, errors: list[dict[str, str]] | None
-) -> None:
+async def test_problem_names_the_wrong_value(body: dict[str, Any], status: int, code: str, places: list[str]) -> None:
     async with serving(classifier(), matcher()) as client:
         problem = check_problem(await client.post("/v1/classify", json=body), status, code)
     assert problem["instance"] == "/v1/classify"
     assert problem["type"] == f"urn:longdoc:error:{code}"
-    assert problem.get("errors") == errors
+    assert [error["loc"] for error in problem.get("errors", [])] == places
 
 
 async def test_models_of_bytes_read_text_as_it_is() -> None:

@@ -39,12 +39,7 @@ async def test_missing_values_are_interpolated_and_counted() -> None:
         found = answer(await client.post("/v1/forecast", json=body))
     assert found["forecast"] == [[3, 3, 3], [8, 8, 8]]
     assert found["quantiles_reliable"] is False
-    assert found["coverage"] == {
-        "observations_total": 8,
-        "observations_used": 6,
-        "imputed": 2,
-        "context_length": 4,
-    }
+    assert found["coverage"] == {"observations_total": 8, "observations_used": 6, "imputed": 2, "context_length": 4}
 
 
 async def test_start_and_frequency_give_time_stamps() -> None:
@@ -54,13 +49,6 @@ async def test_start_and_frequency_give_time_stamps() -> None:
     assert found["timestamps"] == ["2024-02-29T00:00:00", "2024-02-29T00:30:00"]
 
 
-async def test_start_without_frequency_uses_the_step_of_the_model() -> None:
-    body = {"series": SERIES, "horizon": 2, "start": "2024-02-28T22:00:00"}
-    async with serving(forecaster(frequency="2h")) as client:
-        found = answer(await client.post("/v1/forecast", json=body))
-    assert found["timestamps"] == ["2024-02-29T06:00:00", "2024-02-29T08:00:00"]
-
-
 @pytest.mark.parametrize(
     ("frequency", "expected"),
     [
@@ -68,9 +56,10 @@ async def test_start_without_frequency_uses_the_step_of_the_model() -> None:
         ("1q", ["2025-01-31T00:00:00", "2025-04-30T00:00:00"]),
         ("1y", ["2028-01-31T00:00:00", "2029-01-31T00:00:00"]),
         ("1b", ["2024-02-06T00:00:00", "2024-02-07T00:00:00"]),
+        ("2h", ["2024-01-31T08:00:00", "2024-01-31T10:00:00"]),
     ],
 )
-async def test_model_of_calendar_steps_answers_with_their_time_stamps(frequency: str, expected: list[str]) -> None:
+async def test_start_without_frequency_uses_the_step_of_the_model(frequency: str, expected: list[str]) -> None:
     body = {"series": SERIES, "horizon": 2, "start": "2024-01-31"}
     async with serving(forecaster(frequency=frequency)) as client:
         found = answer(await client.post("/v1/forecast", json=body))
@@ -86,19 +75,6 @@ async def test_start_alone_is_refused_where_the_model_knows_no_step() -> None:
     (error,) = check_problem(response, 422, "invalid_input")["errors"]
     assert error["loc"] == "frequency"
     assert found["timestamps"][0] == "2024-03-03T00:00:00"
-
-
-async def test_frequency_selects_the_model() -> None:
-    async with serving(forecaster(), forecaster("daily", frequency="1d")) as client:
-        found = answer(await client.post("/v1/forecast", json={"series": SERIES, "frequency": "24h"}))
-    assert found["model"] == "daily"
-    assert "timestamps" not in found
-
-
-async def test_channels_select_the_model() -> None:
-    async with serving(forecaster(), forecaster("other", channels=["wind"])) as client:
-        found = answer(await client.post("/v1/forecast", json={"series": {"wind": [1, 2, 3, 4]}}))
-    assert (found["model"], found["forecast"]) == ("other", {"wind": [4, 4, 4]})
 
 
 @pytest.mark.parametrize(
@@ -123,8 +99,3 @@ async def test_problem_names_the_wrong_value(changes: dict[str, Any], place: str
     (error,) = problem["errors"]
     assert (problem["instance"], error["loc"]) == ("/v1/forecast", place)
     assert message is None or error["msg"] == message
-
-
-async def test_body_is_json() -> None:
-    async with serving(forecaster()) as client:
-        check_problem(await client.post("/v1/forecast", content="1"), 415, "unsupported_media_type")

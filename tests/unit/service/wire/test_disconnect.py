@@ -9,7 +9,6 @@ from starlette.types import Message
 from service.wire import disconnect
 from service.wire.disconnect import CancelOnDisconnect, cancel_on_disconnect
 from tests.support.contexts import receive_of
-from tests.support.waiting import PATIENCE_S
 
 
 class Endless:
@@ -93,12 +92,3 @@ async def test_finished_or_failed_watcher_does_not_interrupt_the_work() -> None:
             watcher = watched.watch(watching())
             await asyncio.wait([watcher])
             await asyncio.sleep(0)
-
-
-async def test_watcher_is_cancelled_at_the_end_of_the_block() -> None:
-    endless = Endless()
-    with CancelOnDisconnect() as watched:
-        watcher = watched.watch(endless.work())
-        await endless.began.wait()
-    await asyncio.wait([watcher], timeout=PATIENCE_S)
-    assert endless.was_cancelled

@@ -1,19 +1,16 @@
 """Requests that run a model: response, metrics, cancellation."""
 
-import asyncio
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
-from starlette.requests import ClientDisconnect
 
-from service.engine.served import ServedClassifier
+from artifact.tasks.base import Answer, Computation
+from artifact.tasks.classification import Classification
+from service.engine.served import ServedModel, Timing
 from service.statistics import Duration
-from service.tasks.timing import Timing
-from service.wire import disconnect
 from service.wire.context import RequestContext
-from service.wire.inference import model_fields, respond, run
+from service.wire.inference import model_fields, respond
 from tests.support.contexts import context, receive_of
 from tests.support.models import classifier
 
@@ -28,31 +25,44 @@ def asked() -> Iterator[RequestContext]:
     made.runtime.close()
 
 
-def model_of(asked: RequestContext) -> ServedClassifier:
-    return asked.runtime.models.classifier(None)
+def model_of(asked: RequestContext) -> ServedModel[Classification]:
+    return asked.runtime.models.choose(Classification, None)
 
 
 def sample(asked: RequestContext, name: str, **labels: str) -> float | None:
     return asked.runtime.metrics.registry.get_sample_value(name, {"model": "mood", **labels})
 
 
-async def timed() -> tuple[None, Timing]:
-    return None, TIMING
+def computed(outcome: int = 0, check: Callable[[], object] = lambda: None) -> Computation[int]:
+    """A computation without steps."""
+    check()
+    yield from ()
+    return Answer(outcome, [])
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let computations have the stages of TIMING."""
+
+    async def run_timed(*_: object, **__: object) -> tuple[int, Timing]:
+        return 0, TIMING
+
+    monkeypatch.setattr(ServedModel, "run", run_timed)
 
 
 async def test_response_has_the_model_before_the_results(asked: RequestContext) -> None:
-    async def work() -> tuple[int, Timing]:
+    def is_in_flight() -> None:
         assert sample(asked, "longdoc_requests_in_flight") == 1
-        return 7, TIMING
 
-    response = await respond(asked, model_of(asked), work(), lambda outcome: {"outcome": outcome})
+    response = await respond(asked, model_of(asked), computed(7, is_in_flight), lambda outcome: {"outcome": outcome})
     assert json.loads(bytes(response.body)) == {"model": "mood", "version": 3, "outcome": 7}
     assert model_fields(model_of(asked)) == {"model": "mood", "version": 3}
     assert sample(asked, "longdoc_requests_in_flight") == 0
 
 
+@pytest.mark.usefixtures("timed")
 async def test_stages_are_recorded(asked: RequestContext) -> None:
-    await respond(asked, model_of(asked), timed(), lambda _: {})
+    await respond(asked, model_of(asked), computed(), lambda _: {})
     assert asked.server_timing == {"queue": 1.0, "compute": 2.0}
     inference = asked.inference
     assert inference is not None
@@ -75,7 +85,7 @@ async def test_stages_are_recorded(asked: RequestContext) -> None:
 
 async def test_duration_begins_when_the_client_has_sent_the_body(asked: RequestContext) -> None:
     assert await asked.body.read() == b"body"
-    await respond(asked, model_of(asked), timed(), lambda _: {})
+    await respond(asked, model_of(asked), computed(), lambda _: {})
     assert asked.inference is not None
     assert asked.body.read_at is not None
     total = sample(asked, "longdoc_request_duration_seconds_sum", task="text-classification")
@@ -83,27 +93,14 @@ async def test_duration_begins_when_the_client_has_sent_the_body(asked: RequestC
 
 
 async def test_failed_work_is_recorded_only_as_a_failure(asked: RequestContext) -> None:
-    async def work() -> tuple[None, Timing]:
+    def fail() -> None:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        await respond(asked, model_of(asked), work(), lambda _: {})
+        await respond(asked, model_of(asked), computed(check=fail), lambda _: {})
     assert asked.inference is None
     statistics = model_of(asked).metrics.statistics
     assert (statistics.success.count, statistics.fail.count) == (0, 1)
     assert statistics.fail.seconds > 0
     assert sample(asked, "longdoc_request_queue_seconds_count") == 0
     assert sample(asked, "longdoc_requests_in_flight") == 0
-
-
-async def test_disconnect_cancels_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work() -> Any:
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(disconnect, "WATCH_AFTER_S", 0)
-    left = context(models=[classifier()], receive=receive_of(b""))
-    with pytest.raises(ClientDisconnect):
-        await run(left, model_of(left), work())
-    assert sample(left, "longdoc_requests_in_flight") == 0
-    assert model_of(left).metrics.statistics.fail.count == 1
-    left.runtime.close()

@@ -3,7 +3,6 @@
 import copy
 from typing import Annotated, Any
 
-import pytest
 from fastapi import FastAPI
 from pydantic import BaseModel, Field
 from starlette.responses import Response
@@ -11,7 +10,7 @@ from starlette.responses import Response
 from service.settings import Settings
 from service.wire.errors import NATIVE, Dialect
 from service.wire.media import JSON, NDJSON, TEXT
-from service.wire.openapi import BINARY_SCHEMA, Lines, complete, contents, json_body, request_body, schema_of
+from service.wire.openapi import Lines, complete, contents, json_body, request_body, schema_of
 from service.wire.schemas import LIMIT
 
 
@@ -51,12 +50,6 @@ async def post_whole(name: str) -> Response:
     return Response(name)
 
 
-@native.post("/bare", name="bare", openapi_extra=request_body({JSON: Part}, is_required=False))
-async def post_bare() -> Response:
-    """Do it without a body."""
-    return Response()
-
-
 @native.post("/limited", name="limited", openapi_extra=json_body(Limited, {"texts": ["a"]}))
 async def post_limited() -> Response:
     """Do it within limits."""
@@ -77,12 +70,6 @@ def document(settings: Settings | None = None) -> dict[str, Any]:
     return app.openapi()
 
 
-@pytest.fixture(scope="module")
-def operation() -> dict[str, Any]:
-    found: dict[str, Any] = document()["paths"]["/wholes/{name}"]["post"]
-    return found
-
-
 def reference(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
@@ -97,64 +84,11 @@ def test_every_type_is_defined_once_by_name() -> None:
     assert document() == found, "the parts that applications share are not changed"
 
 
-def test_path_operation_is_described_by_its_docstring(operation: dict[str, Any]) -> None:
-    assert (operation["operationId"], operation["description"]) == ("whole", "Do it.\n\nSlowly.")
-
-
-def test_bodies_are_described_by_media_type(operation: dict[str, Any]) -> None:
-    content = operation["requestBody"]["content"]
-    assert content == {
-        JSON: {"schema": reference("Whole")},
-        TEXT: {"schema": {"type": "string"}, "example": "a"},
-        NDJSON: {"schema": {"type": "string", "contentMediaType": NDJSON, "contentSchema": reference("Part")}},
-    }
-    limited = document()["paths"]["/limited"]["post"]["requestBody"]["content"]
-    assert limited == {JSON: {"schema": reference("Limited"), "example": {"texts": ["a"]}}}
-
-
-def test_body_is_required_unless_the_route_needs_none(operation: dict[str, Any]) -> None:
-    assert operation["requestBody"]["required"] is True
-    assert document()["paths"]["/bare"]["post"]["requestBody"]["required"] is False
-
-
-def test_responses_are_described_by_status_and_headers(operation: dict[str, Any]) -> None:
-    responses = operation["responses"]
-    assert responses["200"]["content"] == {
-        JSON: {"schema": {"type": "array", "items": reference("Part"), "title": "Response Whole"}},
-        NDJSON: {"schema": {"type": "string", "contentMediaType": NDJSON, "contentSchema": reference("Part")}},
-    }
-    for status, headers in (("422", {"X-Request-Id"}), ("429", {"X-Request-Id", "Retry-After"})):
-        assert responses[status]["content"] == {"application/problem+json": {"schema": reference("Problem")}}
-        assert set(responses[status]["headers"]) == headers
-
-
-def test_error_without_a_body_has_no_content() -> None:
-    responses = document()["paths"]["/open"]["get"]["responses"]
-    assert "content" not in responses["401"]
-    assert responses["503"]["content"] == {JSON: {"schema": reference("Sorry")}}
-
-
-def test_path_parameters_come_before_other_parameters(operation: dict[str, Any]) -> None:
-    found, *others = operation["parameters"]
-    assert (found["name"], found["in"], found["required"], found["schema"]["type"]) == ("name", "path", True, "string")
-    assert [other["name"] for other in others] == ["X-A", "X-Request-Timeout-Ms", "X-Request-Id"]
-
-
 def test_limit_of_a_list_is_the_setting() -> None:
     for limit in (3, 4):
         schema = document(Settings(max_documents=limit))["components"]["schemas"]["Limited"]["properties"]["texts"]
         assert schema["maxItems"] == limit
         assert LIMIT not in schema
-
-
-def test_schema_of_a_type_may_be_changed() -> None:
-    schema_of(Part)["$defs"].clear()
-    assert schema_of(Part)["$defs"]
-
-
-def test_schema_may_be_given_as_such() -> None:
-    found = schema_of(BINARY_SCHEMA)
-    assert (found, found is BINARY_SCHEMA) == (BINARY_SCHEMA, False)
 
 
 def test_type_that_is_already_described_is_kept() -> None:

@@ -5,39 +5,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from artifact.classification import Options
 from service.wire.schemas import (
     BulkLine,
-    ClassifyOptions,
     ClassifyRequest,
     ForecastRequest,
     RankRequest,
     ScoreRequest,
-    channels_of,
 )
-
-
-def test_options_have_the_values_of_the_request_or_defaults() -> None:
-    asked = ClassifyRequest(inputs="a", model="m", top_k=2, on_overflow="tail", detail=True)
-    assert asked.result_options == Options(2, "tail", True)
-    assert ClassifyOptions().result_options == Options()
-
-
-@pytest.mark.parametrize(
-    ("schema", "value"),
-    [
-        (ClassifyRequest, {"inputs": "a"}),
-        (ClassifyRequest, {"inputs": ["a", ""]}),
-        (ScoreRequest, {"pairs": [["a", "b"]]}),
-        (RankRequest, {"query": "a", "documents": [], "top_n": 1}),
-        (ForecastRequest, {"series": {"a": [1, None, 2.5]}}),
-        (ForecastRequest, {"series": [[1], [2]], "quantiles": [0.1, 0.9], "horizon": 1}),
-        (BulkLine, {"id": -(2**63), "text": ""}),
-        (BulkLine, {"id": "x" * 256, "base64": ""}),
-    ],
-)
-def test_valid_value_is_accepted(schema: type[BaseModel], value: dict[str, Any]) -> None:
-    assert schema.model_validate(value).model_dump(mode="json", exclude_unset=True) == value
 
 
 @pytest.mark.parametrize(
@@ -64,11 +38,6 @@ def test_error_names_the_wrong_value(schema: type[BaseModel], value: dict[str, A
         schema.model_validate(value)
     (error,) = caught.value.errors()
     assert ".".join(map(str, error["loc"])) == place
-
-
-def test_channels_are_given_by_name_or_by_position() -> None:
-    assert channels_of({"b": [1, None], "a": [2]}) == (["b", "a"], [[1, None], [2]])
-    assert channels_of([[1, None], [2]]) == (None, [[1, None], [2]])
 
 
 @pytest.mark.parametrize("name", [2**63, -(2**63) - 1, "x" * 257, 1.5])

@@ -1,6 +1,5 @@
 """Triton's configuration of a model."""
 
-import json
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ def tensor(name: str, data_type: str, *dims: int) -> dict[str, Any]:
 
 
 async def test_configuration_describes_the_model() -> None:
-    settings = Settings(max_documents=7, max_batch_rows=5, deadline_s=2.5)
+    settings = Settings(max_documents=7, max_batch_rows=5)
     async with serving(classifier(version=3), settings=settings) as client:
         found = answer(await client.get("/v2/models/mood/config"))
         assert answer(await client.get("/v2/models/mood/versions/3/config")) == found
@@ -22,36 +21,11 @@ async def test_configuration_describes_the_model() -> None:
         "name": "mood",
         "platform": "onnxruntime_onnx",
         "backend": "onnxruntime",
-        "version_policy": {"latest": {"num_versions": 1}},
         "max_batch_size": 7,
         "input": [tensor("text", "TYPE_STRING")],
         "output": [tensor("scores", "TYPE_FP32", 2), tensor("label", "TYPE_STRING")],
-        "dynamic_batching": {
-            "preferred_batch_size": [5],
-            "max_queue_delay_microseconds": 0,
-            "preserve_ordering": False,
-            "default_queue_policy": {
-                "timeout_action": "REJECT",
-                "default_timeout_microseconds": 2_500_000,
-                "allow_timeout_override": True,
-            },
-        },
-        "parameters": {"labels": {"string_value": '["negative","positive"]'}},
+        "dynamic_batching": {"preferred_batch_size": [5], "max_queue_delay_microseconds": 0},
     }
-
-
-@pytest.mark.parametrize(
-    ("policy", "mood", "twins"),
-    [
-        ("latest", {"latest": {"num_versions": 1}}, {"latest": {"num_versions": 1}}),
-        ("all", {"all": {}}, {"all": {}}),
-        ("mood:3,1", {"specific": {"versions": [1, 3]}}, {"latest": {"num_versions": 1}}),
-    ],
-)
-async def test_version_policy_follows_the_setting(policy: str, mood: dict[str, Any], twins: dict[str, Any]) -> None:
-    async with serving(classifier(version=3), matcher(), settings=Settings(version_policy=policy)) as client:
-        found = [answer(await client.get(f"/v2/models/{name}/config"))["version_policy"] for name in ("mood", "twins")]
-    assert found == [mood, twins]
 
 
 async def test_tensors_are_those_of_the_metadata_without_the_batch_dimension() -> None:
@@ -63,14 +37,6 @@ async def test_tensors_are_those_of_the_metadata_without_the_batch_dimension() -
                 assert [t["name"] for t in config[configured]] == [t["name"] for t in metadata[tensors]]
                 assert [[-1, *t["dims"]] for t in config[configured]] == [t["shape"] for t in metadata[tensors]]
     assert config["input"] == [tensor("series", "TYPE_FP32", 4, 2)]
-
-
-async def test_parameters_are_those_of_the_metadata_as_strings() -> None:
-    async with serving(forecaster(), matcher()) as client:
-        found = answer(await client.get("/v2/models/naive/config"))["parameters"]
-        assert answer(await client.get("/v2/models/twins/config"))["parameters"] == {}
-    assert json.loads(found["channels"]["string_value"]) == ["load", "heat"]
-    assert found["frequency"] == {"string_value": "1h"}
 
 
 async def test_backend_has_tritons_name() -> None:

@@ -50,9 +50,7 @@ async def test_requests_rows_and_batches_are_counted() -> None:
     assert (found["inference_count"], found["execution_count"]) == (4, batches.total())
     assert {batch["batch_size"]: batch["compute_infer"]["count"] for batch in found["batch_stats"]} == batches
     assert [batch["batch_size"] for batch in found["batch_stats"]] == sorted(batches)
-    for batch in found["batch_stats"]:
-        assert batch["compute_infer"]["ns"] > 0
-        assert (batch["compute_input"], batch["compute_output"]) == (ZERO, ZERO)
+    assert all(batch["compute_infer"]["ns"] > 0 for batch in found["batch_stats"])
     done = found["inference_stats"]
     assert {done[stage]["count"] for stage in ("success", *STAGES)} == {2}
     assert done["success"]["ns"] >= done["compute_infer"]["ns"] > 0

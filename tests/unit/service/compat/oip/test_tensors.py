@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from artifact.errors import InvalidInput
-from service.compat.oip.tensors import HEAD_LENGTH, InferRequest, Tensor, parse_head, respond, split, tensors_of
+from service.compat.oip.tensors import HEAD_LENGTH, InferRequest, InputTensor, parse_head, respond, split, tensors_of
 from service.errors import MalformedInput, PayloadTooLarge
 
 PACKED = b"\x02\x00\x00\x00ab\x00\x00\x00\x00"
 """Two elements, "ab" and an empty one, each after its length."""
 
 
-def parse(body: bytes, head_length: str | None) -> tuple[InferRequest, dict[str, Tensor]]:
+def parse(body: bytes, head_length: str | None) -> tuple[InferRequest, dict[str, InputTensor]]:
     """Return the JSON of a request and its inputs by name."""
     json_part, binary_part = split(body, head_length)
     head = parse_head(json_part)

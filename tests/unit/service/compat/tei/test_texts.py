@@ -2,10 +2,9 @@
 
 import pytest
 
-from artifact.documents import OnOverflow
-from artifact.matching import Coverage
+from artifact.documents import OnOverflow, TextCoverage
 from service.compat.tei.texts import ResponseStats, Truncation
-from service.tasks.timing import Timing
+from service.engine.served import Timing
 from tests.support.models import matcher, serving
 
 
@@ -26,5 +25,5 @@ def test_truncate_options_select_the_overflow_strategy(asked: dict[str, object],
 async def test_outcome_adds_up_the_bytes_read() -> None:
     async with serving(matcher()) as client:
         model = client.engine.models["twins"]
-        found = ResponseStats.of(model, [Coverage(5, 4, 1), Coverage(3, 3, 1)], Timing(0, 0, 0))
+        found = ResponseStats.of(model, [TextCoverage(5, 4, 1), TextCoverage(3, 3, 1)], Timing(0, 0, 0))
     assert (found.bytes_total, found.bytes_used) == (8, 7)

@@ -1,0 +1,284 @@
+"""Text classification: documents -> labels with scores."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from artifact.arrays import Array, Floats
+from artifact.documents import OnOverflow, Span, TextCoverage, bytes_used, combine, cut, take
+from artifact.encodings import as_text
+from artifact.errors import InvalidInput
+from artifact.manifest import ArrayFile, ManifestPart, Text, TextManifest
+from artifact.tasks.base import Answer, Computation, RunModel, Task, Tensor, TensorAnswer, VectorCache
+
+NUMBER_BYTES = 24
+"""Maximum bytes of a number of 64 bits in JSON."""
+
+
+class ReliabilityBin(ManifestPart):
+    """Test documents whose top score falls into one bin."""
+
+    score: float
+    """Mean top score."""
+    accuracy: float
+    """Share of correct answers."""
+    examples: int
+
+
+class Stretches(ManifestPart):
+    """Parts of a document whose contributions to the logits are the second output of a classifier.
+
+    The logits of a row are `base` plus the contributions of its stretches.
+    """
+
+    length: int = Field(gt=0)
+    """Number of bytes of a stretch; the last one of a row may be shorter."""
+    base: tuple[float, ...]
+    """Part of the logits that is the same for all documents, (classes,)."""
+
+
+class ClassifierManifest(TextManifest):
+    """Documents -> labels."""
+
+    task: Literal["text-classification"]
+    labels: tuple[Text, ...] = Field(min_length=2)
+    temperature: float = Field(default=1.0, gt=0)
+    """Calibration temperature. The exported weights are already divided by it."""
+    reliability: tuple[ReliabilityBin, ...] = ()
+    """Mean score and accuracy on the test split, by score bin."""
+    stretches: Stretches | None = None
+    """None if the model returns logits only."""
+
+    @model_validator(mode="after")
+    def _check_labels(self) -> Self:
+        if self.outputs[0].shape != (-1, len(self.labels)):
+            raise ValueError(f"{len(self.labels)} labels do not fit outputs of shape {self.outputs[0].shape}")
+        if len(set(self.labels)) != len(self.labels):
+            raise ValueError("labels must differ")
+        return self
+
+    @model_validator(mode="after")
+    def _check_stretches(self) -> Self:
+        shapes = tuple(spec.shape for spec in self.outputs[1:])
+        if self.stretches is None:
+            if shapes:
+                raise ValueError(f"a second output needs `stretches`; outputs has {1 + len(shapes)}")
+        elif len(shapes) != 1 or len(shapes[0]) != 3 or shapes[0][::2] != (-1, len(self.labels)):
+            raise ValueError(f"`stretches` need one output of shape (-1, any, {len(self.labels)}), not {shapes}")
+        elif len(self.stretches.base) != len(self.labels):
+            raise ValueError(f"{len(self.labels)} labels do not fit a base of {len(self.stretches.base)} numbers")
+        return self
+
+
+class ResultOptions(NamedTuple):
+    """What a result holds."""
+
+    top_k: int | None = None
+    """Number of scores to return, best first; None, or a number above the number of labels, returns all."""
+    on_overflow: OnOverflow = "windows"
+    """How documents longer than the model's max_length were read."""
+    detail: bool = False
+    """Whether to return the scores of each window and the contributions of each stretch."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowScores:
+    """What the model computed for one row of a document."""
+
+    spans: list[Span]
+    """Parts of the document in the row."""
+    scores: list[float]
+    """Of each label, summing to 1."""
+    contributions: Floats
+    """(stretches, classes); those of the padding may be included."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifiedDocument:
+    """Result for one document."""
+
+    scores: list[float]
+    """Of each label, summing to 1."""
+    coverage: TextCoverage
+    plan: list[list[Span]]
+    """Parts of the document in each row."""
+    outputs: Sequence[Floats]
+    """Outputs of the model for each row."""
+    task: "Classification"
+
+    @property
+    def rows(self) -> list[RowScores]:
+        """The rows in detail."""
+        return [
+            RowScores(spans, *self.task.split(output)) for spans, output in zip(self.plan, self.outputs, strict=True)
+        ]
+
+    def as_json(self, options: ResultOptions) -> dict[str, Any]:
+        """The JSON object returned to clients, best score first."""
+        labels = self.task.manifest.labels
+        scores = _ranked(self.scores, labels, options.top_k)
+        result: dict[str, Any] = {
+            **scores[0],
+            "scores": scores,
+            "coverage": self.coverage.as_json(options.on_overflow),
+        }
+        if options.detail:
+            rows = self.rows
+            result["windows"] = [
+                {"start": start, "end": end, "scores": _ranked(row.scores, labels, options.top_k)}
+                for row in rows
+                for start, end in row.spans
+            ]
+            kept = [score["label"] for score in scores]
+            result["stretches"] = [
+                {"start": start, "end": end, "contributions": {label: contributions[label] for label in kept}}
+                for start, end, contributions in self._stretches(rows)
+            ]
+        return result
+
+    def _stretches(self, rows: Sequence[RowScores]) -> list[tuple[int, int, dict[str, float]]]:
+        """Start and end byte of each stretch, and its contribution to the document's logit of each label, by start.
+
+        The document's logits, the mean over its rows, are the sum of the contributions and of the manifest's base.
+        Stretches of overlapping windows overlap. In a row of `head_tail`, a stretch that begins in the head and ends in
+        the tail includes the bytes between, which the model does not read.
+        """
+        labels = self.task.manifest.labels
+        found = list[tuple[int, int, dict[str, float]]]()
+        for row in rows:
+            bounds = _bounds(row.spans, self.task.stretch_bytes)
+            shares = row.contributions[: len(bounds)].astype(np.float64) / len(rows)
+            found += [
+                (start, end, dict(zip(labels, share, strict=True)))
+                for (start, end), share in zip(bounds, shares.tolist(), strict=True)
+            ]
+        return sorted(found, key=lambda stretch: stretch[:2])
+
+
+class Classification(Task):
+    """A classifier of texts."""
+
+    name: ClassVar[str] = "text-classification"
+    kind: ClassVar[str] = "classifier"
+    manifest_type = ClassifierManifest
+    operations: ClassVar[tuple[str, ...]] = ("classify",)
+    public = frozenset({"labels", "max_length", "window_overlap", "temperature", "reliability", "stretches"})
+
+    manifest: ClassifierManifest
+
+    def __init__(self, manifest: ClassifierManifest) -> None:
+        self.manifest = manifest
+        self._classes = len(manifest.labels)
+        written = (len(json.dumps(label, ensure_ascii=False).encode()) for label in manifest.labels)
+        self._label_bytes = sorted(written, reverse=True)
+        # without contributions, each row is one stretch that contributes its logits
+        self._first, self.stretch_bytes = 0, manifest.max_length
+        if manifest.stretches is not None:
+            self._first, self.stretch_bytes = self._classes, manifest.stretches.length
+
+    @classmethod
+    def open(cls, manifest: ClassifierManifest, read: Callable[[ArrayFile, str], dict[str, Array]]) -> Self:
+        """The task of an export."""
+        del read
+        return cls(manifest)
+
+    def classify(
+        self, documents: Sequence[bytes], on_overflow: OnOverflow, place: str = "inputs"
+    ) -> Computation[list[ClassifiedDocument]]:
+        """Classify documents of any length.
+
+        Args:
+            documents: raw bytes of each document.
+            on_overflow: how to read documents longer than the model's max_length.
+            place: name of the field with the documents, for errors.
+
+        Raises: InvalidInput naming the document.
+
+        """
+        plans = list[list[list[Span]]]()
+        texts = list[bytes]()
+        for index, document in enumerate(documents):
+            try:
+                text = as_text(document) if self.manifest.reads_text else document
+                plans.append(cut(len(text), self.manifest.max_length, self.manifest.window_overlap, on_overflow))
+            except InvalidInput as error:
+                where = f"input {index}" if place == "inputs" else f"{place}.{index}"
+                raise InvalidInput(f"{where}: {error}", [(f"{place}.{index}", str(error))]) from None
+            texts.append(text)
+        outputs = yield RunModel([take(text, spans) for text, plan in zip(texts, plans, strict=True) for spans in plan])
+        results, first = list[ClassifiedDocument](), 0
+        for text, plan in zip(texts, plans, strict=True):
+            own = outputs[first : first + len(plan)]
+            scores = combine([output[: self._classes] for output in own])
+            coverage = TextCoverage(len(text), bytes_used(plan), len(plan))
+            results.append(ClassifiedDocument(scores, coverage, plan, own, self))
+            first += len(plan)
+        return Answer(results, [result.coverage for result in results])
+
+    def split(self, output: Floats) -> tuple[list[float], Floats]:
+        """Scores of a row and contributions of its stretches (stretches, classes), from its output."""
+        return combine([output[: self._classes]]), output[self._first :].reshape(-1, self._classes)
+
+    @property
+    def tensors(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Text in, scores and best label out."""
+        scores = Tensor("scores", "FP32", (-1, self._classes))
+        return (Tensor("text", "BYTES", (-1,)),), (scores, Tensor("label", "BYTES", (-1,)))
+
+    @property
+    def parameters(self) -> dict[str, str | list[str]]:
+        """The labels, in the order of the scores."""
+        return {"labels": list(self.manifest.labels)}
+
+    def infer(
+        self, inputs: Mapping[str, Any], on_overflow: OnOverflow, cache: VectorCache | None = None
+    ) -> Computation[TensorAnswer]:
+        """Classify the elements of `text`."""
+        del cache
+        answer = yield from self.classify(inputs["text"], on_overflow, "text")
+        scores = np.array([result.scores for result in answer.value])
+        labels = np.array(self.manifest.labels, object)[scores.argmax(axis=1)]
+        outputs: dict[str, Array] = {"scores": scores.astype("<f4"), "label": labels}
+        read = [result.coverage for result in answer.value]
+        return Answer(TensorAnswer(outputs, TextCoverage.sums(read)), read)
+
+    def count_contributions(self, documents: Sequence[bytes], top_k: int | None) -> int:
+        """Contributions in an answer with `detail`; overlapping windows have up to twice as many."""
+        labels = self._classes if top_k is None else min(top_k, self._classes)
+        return labels * sum(-(-len(document) // self.stretch_bytes) for document in documents)
+
+    def max_detail_bytes(self, size: int, options: ResultOptions) -> int:
+        """Maximum bytes of windows and stretches in the JSON of a document of `size` bytes; 0 without `detail`."""
+        if not options.detail:
+            return 0
+        lengths = self._label_bytes[: options.top_k]
+        names, numbers = sum(lengths), NUMBER_BYTES * len(lengths)
+        stretch_bytes = len('{"start":,"end":,"contributions":{}},') + 2 * NUMBER_BYTES
+        stretch_bytes += names + numbers + len(":,") * len(lengths)
+        window_bytes = len('{"start":,"end":,"scores":[]},') + 2 * NUMBER_BYTES
+        window_bytes += names + numbers + len('{"label":,"score":},') * len(lengths)
+        rows, length = 1, min(size, self.manifest.max_length)
+        if options.on_overflow == "windows":
+            rows = len(cut(size, self.manifest.max_length, self.manifest.window_overlap, "windows"))
+        stretches = rows * -(-length // self.stretch_bytes)
+        windows = rows + 1  # `head_tail` reads two parts in one row
+        return windows * window_bytes + stretches * stretch_bytes + len('"windows":[],"stretches":[],')
+
+
+def _bounds(spans: Sequence[Span], length: int) -> list[Span]:
+    """Start and end in the document of each stretch of `length` bytes of a row; the last may be shorter."""
+    positions = np.concatenate([np.arange(start, end) for start, end in spans])
+    starts = positions[::length]
+    last = np.append(positions[length - 1 :: length], positions[-1])[: len(starts)]
+    return list(zip(starts.tolist(), (last + 1).tolist(), strict=True))
+
+
+def _ranked(scores: Sequence[float], labels: Sequence[str], top_k: int | None) -> list[dict[str, Any]]:
+    """Labels with their scores, best first; at most `top_k`."""
+    pairs = sorted(zip(labels, scores, strict=True), key=itemgetter(1), reverse=True)
+    return [{"label": label, "score": score} for label, score in pairs[:top_k]]

@@ -1,1 +1,0 @@
-"""The work of a request without HTTP, one file per task."""
