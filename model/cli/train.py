@@ -11,7 +11,7 @@ from model.cli.arguments import (
     files_of,
     path_argument,
 )
-from model.config.run import RUNS
+from model.config.run import RUNS, ClassificationRun
 from model.data.own_recipe import LENGTHS, LONGEST_READ, TextLayout
 from model.errors import UserError
 from model.runs.train import TrainingRequest, train
@@ -129,14 +129,14 @@ def run(args: argparse.Namespace) -> Path:
 
 def _check(args: argparse.Namespace) -> None:
     """Refuse options that do not go together. Raises: UserError."""
-    is_own, is_classifier = args.data is not None, args.task == "text-classification"
+    is_own, kind = args.data is not None, RUNS.get(args.task)
     of_documents = {
         "--unlabelled": (args.unlabelled is not None, ", the labelled documents"),
         "--group-column": (bool(args.group_column), ""),
         "--max-bytes": (args.max_bytes is not None, ""),
     }
     for name, (is_given, what) in of_documents.items():
-        if is_given and not (is_own and is_classifier):
+        if is_given and not (is_own and kind is ClassificationRun):
             raise UserError(f"{name} needs --task text-classification and --data{what}")
     of_own = {
         "--text-column": args.text_column,
@@ -155,5 +155,5 @@ def _check(args: argparse.Namespace) -> None:
         raise UserError(f"{given[0]} needs --data, your own file or folder, and --task")
     if is_own and (args.task is None or args.recipe is not None):
         raise UserError(f"--data needs --task ({', '.join(RUNS)}) and no recipe")
-    if args.task == "forecasting" and (args.validation or args.test):
+    if kind is not None and kind.reads_series and (args.validation or args.test):
         raise UserError("--validation and --test are for documents and pairs; a series is split by time")

@@ -5,14 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from model.config.run import RunConfig, from_dict
+from model.config.run import RUNS, RunConfig, from_dict
 from model.errors import UserError
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-DEFAULTS = {"text-classification": "imdb-s3", "text-matching": "aan-s3", "forecasting": "ettm2-s3"}
-"""Default recipe of each task."""
-OWN_RECIPES = {"text-classification": "documents", "text-matching": "pairs", "forecasting": "forecasting"}
-"""Recipe of each task for user data."""
 RENAMED = {  # former name -> present name
     f"imdb-{attention}": f"lra-text-{attention}"
     for attention in ("dba", "kernelized", "linformer", "nystrom", "performer", "skyformer", "softmax")
@@ -46,7 +42,7 @@ def choose_recipe(
     if name is None:
         if task is None:
             raise UserError("name a recipe, such as imdb-s3, or give --task, with --data for your own file or folder")
-        name = (DEFAULTS if settings is None else OWN_RECIPES)[task]
+        name = RUNS[task].default_recipe if settings is None else RUNS[task].own_recipe
     path = find_recipe(name)
     config = load_recipe(path, overrides, settings)
     if task not in (None, config.task):

@@ -1,6 +1,6 @@
 """Complete recipes: the configuration of one training run, by task."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError, model_validator
 
@@ -21,6 +21,13 @@ def _model_name(value: str) -> str:
 class _Run(Section):
     """Keys shared by the recipes of all tasks; each task has its own sections `data` and `model`."""
 
+    default_recipe: ClassVar[str]
+    """Recipe if the user names the task only."""
+    own_recipe: ClassVar[str]
+    """Recipe for user data."""
+    reads_series: ClassVar[bool] = False
+    """Whether the data is a series, which is split by time, and not rows of texts."""
+
     name: Annotated[str, AfterValidator(_model_name)]
     """Name of the model, also used for its run folder and its export."""
     seed: int
@@ -35,6 +42,9 @@ class _Run(Section):
 class ClassificationRun(_Run):
     """Recipe of text classification."""
 
+    default_recipe: ClassVar[str] = "imdb-s3"
+    own_recipe: ClassVar[str] = "documents"
+
     task: Literal["text-classification"]
     data: DocumentsConfig
     model: ClassifierConfig
@@ -48,6 +58,9 @@ class ClassificationRun(_Run):
 
 class MatchingRun(_Run):
     """Recipe of text matching."""
+
+    default_recipe: ClassVar[str] = "aan-s3"
+    own_recipe: ClassVar[str] = "pairs"
 
     task: Literal["text-matching"]
     data: PairsConfig
@@ -64,6 +77,10 @@ class MatchingRun(_Run):
 
 class ForecastingRun(_Run):
     """Recipe of forecasting."""
+
+    default_recipe: ClassVar[str] = "ettm2-s3"
+    own_recipe: ClassVar[str] = "forecasting"
+    reads_series: ClassVar[bool] = True
 
     task: Literal["forecasting"]
     data: SeriesConfig

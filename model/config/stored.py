@@ -19,7 +19,7 @@ def from_stored(recipe: dict[str, Any]) -> RunConfig:
         return from_dict(recipe)
     if S3Options.model_fields.keys() & encoder.keys():
         model = {**model, "encoder": _with_options(encoder)}
-    if recipe.get("task") == "text-classification" and isinstance(model.get("stem"), dict):
+    if isinstance(model.get("stem"), dict):
         model = _with_ngram_view(model)
         if isinstance(data := recipe.get("data"), dict):  # only the vector view read these
             recipe = {**recipe, "data": {**data, "unlabelled": False}}

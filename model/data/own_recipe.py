@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.config.data import DocumentsConfig, PairsConfig
+from model.config.run import RUNS, MatchingRun
 from model.config.schema import validated
 from model.data import documents, pairs
 from model.data.own import SPLIT_COLUMN, SPLITS, DataFiles, Example, OwnTexts, read_own
@@ -63,7 +64,7 @@ def read_texts(
 
     Raises: UserError naming file and line, or the key that does not fit.
     """
-    is_pairs = task == "text-matching"
+    is_pairs = RUNS[task] is MatchingRun
     names = ("text_column", "other_column") if is_pairs else ("text_column",)
     columns = layout.text_columns or (("text_a", "text_b") if is_pairs else ("text",))
     if len(columns) != len(names):

@@ -10,7 +10,7 @@ from artifact.provenance import git_revision
 from artifact.series import Layout
 from model.config.data import OWN
 from model.config.recipes import choose_recipe, parse_override
-from model.config.run import ClassificationRun, RunConfig
+from model.config.run import RUNS, ClassificationRun, RunConfig
 from model.data.own import DataFiles, OwnTexts
 from model.data.own_recipe import RecipeKeys, TextLayout, read_texts
 from model.data.series import OwnSeries
@@ -67,7 +67,7 @@ def _read_own(request: TrainingRequest) -> tuple[RecipeKeys, OwnTexts | OwnSerie
     given, data = dict(map(parse_override, request.overrides)), request.files.data
     assert data is not None
     assert request.task is not None
-    if request.task == "forecasting":
+    if RUNS[request.task].reads_series:
         return read_series_of(data, request.series, given, fill=request.fill)
     return read_texts(request.task, request.files, request.texts, given)
 

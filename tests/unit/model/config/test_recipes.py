@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from model.config.attentions import OPTIONS, S3Options
-from model.config.recipes import DEFAULTS, OWN_RECIPES, RECIPES, RENAMED, choose_recipe, find_recipe, load_recipe
+from model.config.recipes import RECIPES, RENAMED, choose_recipe, find_recipe, load_recipe
 from model.config.run import RUNS, ClassificationRun, from_dict
 from model.errors import UserError
 from tests.support.commands import call
@@ -163,5 +163,5 @@ def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 @pytest.mark.parametrize("task", RUNS)
 def test_default_recipes_belong_to_their_task(task: str) -> None:
-    for recipe in (DEFAULTS[task], OWN_RECIPES[task]):
+    for recipe in (RUNS[task].default_recipe, RUNS[task].own_recipe):
         assert load_recipe(find_recipe(recipe)).task == task

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from model.config.recipes import OWN_RECIPES, find_recipe, load_recipe
-from model.config.run import ClassificationRun
+from model.config.recipes import find_recipe, load_recipe
+from model.config.run import RUNS, ClassificationRun
 from model.data.own import DataFiles
 from model.data.own_recipe import RecipeKeys, TextLayout, read_texts
 
@@ -164,6 +164,6 @@ def test_settings_make_the_recipe_of_each_task_valid(tmp_path: Path) -> None:
         "text-matching": OwnData(pairs, (odd, "b"), "l"),
     }
     for task, data in of.items():
-        config = load_recipe(find_recipe(OWN_RECIPES[task]), [], settings_for(task, data)).to_dict()
+        config = load_recipe(find_recipe(RUNS[task].own_recipe), [], settings_for(task, data)).to_dict()
         assert config["task"] == task
         assert config["data"].get("text_column", odd) == odd

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from artifact.series import Layout
-from model.config.recipes import OWN_RECIPES, find_recipe, load_recipe
+from model.config.recipes import find_recipe, load_recipe
 from model.config.run import ForecastingRun
 from model.data.series import load_series, read_own_series
 from model.errors import UserError
@@ -35,7 +35,7 @@ def recipe(path: Path, given: Mapping[str, object] = {}) -> ForecastingRun:
     """The complete recipe of a file."""
     overrides = [f"{key}={value}" for key, value in given.items()]
     settings = read_series_of(path, Layout(time_column="at"), given)[0]
-    config = load_recipe(find_recipe(OWN_RECIPES["forecasting"]), overrides, settings)
+    config = load_recipe(find_recipe(ForecastingRun.own_recipe), overrides, settings)
     assert isinstance(config, ForecastingRun)
     return config
 
@@ -147,7 +147,7 @@ def test_key_that_does_not_fit_is_one_error(given: Mapping[str, object], message
     plain = {key: value.strip('"') if isinstance(value, str) else value for key, value in given.items()}
     with pytest.raises(UserError) as caught:
         load_recipe(
-            find_recipe(OWN_RECIPES["forecasting"]),
+            find_recipe(ForecastingRun.own_recipe),
             [f"{key}={value}" for key, value in given.items()],
             read_series_of(path, Layout(time_column="at"), plain)[0],
         )
