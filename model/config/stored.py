@@ -9,7 +9,7 @@ error.
 from typing import Any
 
 from model.config.attentions import S3Options
-from model.config.run import RunConfig, from_dict
+from model.config.run import RUNS, ClassificationRun, RunConfig, from_dict
 
 
 def from_stored(recipe: dict[str, Any]) -> RunConfig:
@@ -19,7 +19,7 @@ def from_stored(recipe: dict[str, Any]) -> RunConfig:
         return from_dict(recipe)
     if S3Options.model_fields.keys() & encoder.keys():
         model = {**model, "encoder": _with_options(encoder)}
-    if isinstance(model.get("stem"), dict):
+    if RUNS.get(recipe.get("task", "")) is ClassificationRun and isinstance(model.get("stem"), dict):
         model = _with_ngram_view(model)
         if isinstance(data := recipe.get("data"), dict):  # only the vector view read these
             recipe = {**recipe, "data": {**data, "unlabelled": False}}
