@@ -10,8 +10,7 @@ from urllib.parse import parse_qs
 import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from artifact.tasks.classification import Classification
-from artifact.tasks.forecasting import Forecasting
+from artifact.tasks import TASKS
 from service.batching.admission import limited
 from service.engine.engine import Engine
 from service.engine.served import AnyModel
@@ -20,9 +19,11 @@ from service.http.keys import Keys
 from service.wire.context import RequestContext, context_of
 from service.wire.media import JSON, NDJSON
 
-TASKS = {"/v1/classify": Classification.name, "/v1/forecast": Forecasting.name}
-"""Path -> task whose model every request needs. Requests to match texts may be answered from the cache of encodings,
-even while the queue is full."""
+TASK_OF = {
+    f"/v1/{operation}": name for name, task in TASKS.items() if not task.has_head for operation in task.operations
+}
+"""Path -> task whose model every request needs. Requests to a task with a head may be answered from the cache of
+encodings, even while the queue is full."""
 MAX_DIGITS = 9
 PEEK_BYTES = 64 * 1024
 """Maximum size of a JSON body that is read to know its model, if only some models of the task would reject it."""
@@ -47,7 +48,7 @@ class RejectionMiddleware:
         """Handle one request."""
         if scope["type"] == "http" and scope["method"] == "POST":
             context = context_of(scope)
-            task = TASKS.get(context.path)
+            task = TASK_OF.get(context.path)
             if task is not None and (error := await self._rejection(task, context)) is not None:
                 context.route = context.path
                 raise error

@@ -147,3 +147,12 @@ def dba_cross(x: Array, other: Array, state: State, config: EncoderConfig) -> Ar
         weights = softmax(low_q @ (k[:, part] @ inner.T).T / math.sqrt(len(inner)))
         mixed.append(rows[:, h * count : (h + 1) * count] @ weights @ v[:, part])
     return linear(np.hstack(mixed), below(state, "out"))
+
+
+WHOLE: dict[str, Callable[[Array, State, EncoderConfig], Array]] = {"dba": dba}
+"""References of the attentions that are not one function of a head's queries, keys and values."""
+
+
+def attention(x: Array, state: State, config: EncoderConfig) -> Array:
+    """Return the output of the attention that the config names, for x (l, C)."""
+    return WHOLE.get(config.attention, headed)(x, state, config)

@@ -5,7 +5,7 @@ import pytest
 
 from model.config.encoder import DropoutConfig
 from model.config.recipes import find_recipe, load_recipe
-from model.config.run import ClassificationRun, from_dict
+from model.config.run import RUNS, ClassificationRun, from_dict
 from model.errors import UserError
 from tests.support.configs import changed
 
@@ -119,7 +119,7 @@ def test_error_names_the_key_of_a_value_out_of_range_in_another_task(recipe_name
 
 @pytest.mark.parametrize("task", ["translation", 3, None, ["forecasting"]])
 def test_error_about_an_unknown_task_lists_the_tasks(table: dict[str, Any], task: object) -> None:
-    with pytest.raises(ValueError, match=r"^task must be one of text-classification, text-matching, forecasting, not"):
+    with pytest.raises(ValueError, match=f"^task must be one of {', '.join(RUNS)}, not"):
         from_dict(table | {"task": task})
     del table["task"]
     with pytest.raises(ValueError, match=r"^task must be one of .*, not None$"):

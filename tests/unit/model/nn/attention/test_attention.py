@@ -61,9 +61,7 @@ def expected(x: torch.Tensor, length: int, state: reference.State, config: Encod
     x = x if reads_padding else x[:length]
     if config.attention == "s3":
         return reference.attention(x.numpy(), state, config, length)
-    if config.attention == "dba":
-        return attention_reference.dba(x.numpy(), state, config)
-    return attention_reference.headed(x.numpy(), state, config)
+    return attention_reference.attention(x.numpy(), state, config)
 
 
 def test_equals_reference(small: EncoderConfig) -> None:
