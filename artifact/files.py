@@ -1,4 +1,4 @@
-"""Reads the files of exports without blocking on pipes or devices. Used by `artifact.manifest` and others."""
+"""Reads the files of exports without blocking on pipes or devices. Used by `artifact.exports` and others."""
 
 import errno
 import os

@@ -83,7 +83,7 @@ class Model:
             documents: documents of any length.
             top_k: number of scores to return, best first; None, or a number above the number of labels, returns all.
             on_overflow: how to read documents longer than the model's max_length.
-            detail: whether to return the scores of each window.
+            detail: whether to return the scores of each window and the contributions of each stretch.
 
         Raises: InvalidInput, InferenceFailed, NonFiniteOutput.
 
@@ -181,7 +181,7 @@ class Model:
 
     @property
     def task(self) -> Task:
-        """What the model is for."""
+        """The export's task, which converts inputs and outputs."""
         return self._loaded.task
 
     def _task(self, kind: type[K], what: str) -> K:

@@ -1,4 +1,4 @@
-"""`manifest.json`, the description of an export. Written by `model.cli.export`, read by `artifact.exports`."""
+"""`manifest.json`, the description of an export. Written by `model.export`, read by `artifact.exports`."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a task is.
+"""The interface of a task, and the computations that its methods return.
 
 A request to a model is a generator, a `Computation`: it yields what the model is to compute, is sent the outputs, and
 returns the answer. So the server's batcher, the threads of `artifact.load` and the tests run the same code.
@@ -100,7 +100,7 @@ class TensorAnswer:
 
 
 class Task(ABC):
-    """One export as its task sees it: what is computed around the graph. Thread-safe.
+    """The task of one export: converts inputs to rows of its graph, and the graph's outputs to answers. Thread-safe.
 
     Each subclass is an entry of `artifact.tasks.TASKS`. Serving, the compatible protocols and `artifact.load` ask it
     for everything that differs between tasks.

@@ -1,4 +1,4 @@
-"""Encoder blocks that compute in float16, for export. Used by `model.tasks.base`."""
+"""Encoder blocks that compute in float16, for export. Used by `model.tasks.graphs`."""
 
 import copy
 

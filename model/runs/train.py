@@ -31,7 +31,7 @@ class TrainingRequest:
 
     task: str | None
     recipe: str | None
-    """File or name of a recipe; None for the default of the task, or for user data of its recipe for them."""
+    """File or name of a recipe; None for the task's default recipe, or with user data for its recipe for those."""
     overrides: tuple[str, ...]
     files: DataFiles
     texts: TextLayout

@@ -39,8 +39,8 @@ MIN_HALF_ROWS = 9
 """Minimum number of rows in either half of validation: the errors of m rows bound levels from 1 / (m + 1) to
 m / (m + 1), and BAND must lie within."""
 HISTORY_ROWS = 6000
-"""Maximum number of rows of the history in `calibrated`, which ends at the test split; if validation has
-more, all of validation."""
+"""Maximum number of rows of the history in `calibrated`, which ends at the test split; if validation has more, all of
+validation."""
 RELIABLE = (0.70, 0.90)
 """Range of the 80 % band's test coverage in which its quantiles count as reliable."""
 METRICS = ("mse", "mae", "mase")
@@ -64,12 +64,12 @@ class ForecastData:
 
     series: ScaledSeries
     context: int
-    """Steps that the model reads."""
+    """N: steps that the model reads."""
     horizon: int
-    """Steps that it forecasts."""
+    """O: steps that it forecasts."""
     linear: LinearMap
     step_mse: Doubles
-    """(prediction,): MSE of the linear map per step, at least EXACT**2, on the first half of validation."""
+    """(O,): MSE of the linear map per step, at least EXACT**2, on the first half of validation."""
     season: int
     """Steps of the seasonal naive baseline; 1 if the series has no season."""
     seasonal_error: Doubles
@@ -91,7 +91,7 @@ class ForecastData:
         return self.series.by_target(lambda rows: function({"series": rows}), self.context, self.horizon, (start, end))
 
     def mse_by_step(self, function: GraphFunction, rows: tuple[int, int]) -> Doubles:
-        """MSE (prediction,) by step ahead of forecasts of the rows from `rows[0]` to `rows[1]`, at least EXACT**2."""
+        """MSE (O,) by step ahead of forecasts of the rows from `rows[0]` to `rows[1]`, at least EXACT**2."""
         error = self.by_target(function, *rows) - self.series.values[slice(*rows), None]
         step_mse: Doubles = np.square(error, dtype=np.float64).mean(axis=(0, 2))
         return np.maximum(step_mse, EXACT**2)
@@ -290,7 +290,7 @@ class WindowLearner(TaskLearner):
 
     @cached_property
     def windows(self) -> Floats:
-        """Training windows (W, C, context + prediction), a view."""
+        """Training windows (W, C, N + O), a view."""
         return self.data.series.windows("train", self.data.context, self.data.horizon)
 
     @cached_property
@@ -384,7 +384,7 @@ def calibrated(function: GraphFunction, data: ForecastData) -> tuple[Calibration
 def _windows_with_truth(data: ForecastData, split: SplitName, shortest: int) -> Floats:
     """Windows of a split whose first `shortest` steps are known; NaN after the end of the split.
 
-    Shape:  returns (windows, context + prediction, C), a view.
+    Shape:  returns (windows, N + O, C), a view.
     """
     rows = data.series.windows(split, data.context, shortest)
     values = np.concatenate([rows[0].T, rows[1:, :, -1]])  # the split, preceded by its context

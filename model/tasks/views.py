@@ -95,7 +95,7 @@ def mean_of_windows(logits: Outputs, counts: Sequence[int]) -> Outputs:
 def combine(first: Outputs, second: Outputs | None, labels: NDArray[np.int64]) -> tuple[float, float]:
     """Weights a and b of `a first + b second` with the lowest cross-entropy; b = 0 without a second view, never below.
 
-    NDArray[np.int64] are smoothed by 1 / (n + 1), as in `fit_temperature`, which keeps the weights finite.
+    The labels are smoothed by 1 / (n + 1), as in `Softmax.calibrate`, which keeps the weights finite.
     """
     views = [torch.from_numpy(view.astype(np.float64)) for view in (first, second) if view is not None]
     target, smoothing = torch.from_numpy(labels), 1 / (len(labels) + 1)

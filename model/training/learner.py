@@ -1,4 +1,4 @@
-"""What a gradient stage trains: batches, loss and validation. The tasks define it for their data."""
+"""What a stage that learns by gradients needs: batches, loss and validation. The tasks define it for their data."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ TrainingBatch = tuple[Tensor, ...]
 
 
 class Learner(ABC):
-    """The data of a gradient stage, and how a model learns from it."""
+    """Data, and how a model learns from them by gradients."""
 
     metric: str
     """Validation metric."""

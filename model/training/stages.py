@@ -1,4 +1,4 @@
-"""The stages of a training run, the engine that runs them, and the stages of a model that learns by gradients alone."""
+"""The stages of a training run, and those of a model that learns by gradients alone."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""S3Attention: smoother and skeleton attention. Used by `model.nn.encoder`.
+"""S3Attention: smoother and skeleton attention.
 
 In length-aware mode, padding does not affect real tokens: it is masked, rows are sampled within the document, and
 scores are scaled by the document's length. The output is then the same for every padded length up to `seq_len`. In mode
