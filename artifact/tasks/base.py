@@ -122,8 +122,10 @@ class Task(ABC):
 
     manifest: ExportManifest
 
+    def __init__(self, manifest: ExportManifest) -> None:
+        self.manifest = manifest
+
     @classmethod
-    @abstractmethod
     def open(cls, manifest: Any, read: Callable[[ArrayFile, str], dict[str, Array]]) -> Self:
         """The task of an export.
 
@@ -134,6 +136,8 @@ class Task(ABC):
         Raises: BadExport.
 
         """
+        del read
+        return cls(manifest)
 
     def row_lengths(self, format: Format) -> list[int]:
         """Row length in bytes of each bucket, ascending."""

@@ -1,7 +1,7 @@
 """Text classification: documents -> labels with scores."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -13,7 +13,7 @@ from artifact.arrays import Array, Floats
 from artifact.documents import OnOverflow, Span, TextCoverage, bytes_used, combine, cut, take
 from artifact.encodings import as_text
 from artifact.errors import InvalidInput
-from artifact.manifest import ArrayFile, ManifestPart, Text, TextManifest
+from artifact.manifest import ManifestPart, Text, TextManifest
 from artifact.tasks.base import Answer, Computation, RunModel, Task, Tensor, TensorAnswer, VectorCache
 
 NUMBER_BYTES = 24
@@ -177,15 +177,9 @@ class Classification(Task):
         written = (len(json.dumps(label, ensure_ascii=False).encode()) for label in manifest.labels)
         self._label_bytes = sorted(written, reverse=True)
         # without contributions, each row is one stretch that contributes its logits
-        self._first, self.stretch_bytes = 0, manifest.max_length
+        self._contributions, self.stretch_bytes = slice(0, None), manifest.max_length
         if manifest.stretches is not None:
-            self._first, self.stretch_bytes = self._classes, manifest.stretches.length
-
-    @classmethod
-    def open(cls, manifest: ClassifierManifest, read: Callable[[ArrayFile, str], dict[str, Array]]) -> Self:
-        """The task of an export."""
-        del read
-        return cls(manifest)
+            self._contributions, self.stretch_bytes = slice(self._classes, None), manifest.stretches.length
 
     def classify(
         self, documents: Sequence[bytes], on_overflow: OnOverflow, place: str = "inputs"
@@ -222,7 +216,7 @@ class Classification(Task):
 
     def split(self, output: Floats) -> tuple[list[float], Floats]:
         """Scores of a row and contributions of its stretches (stretches, classes), from its output."""
-        return combine([output[: self._classes]]), output[self._first :].reshape(-1, self._classes)
+        return combine([output[: self._classes]]), output[self._contributions].reshape(-1, self._classes)
 
     @property
     def tensors(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:

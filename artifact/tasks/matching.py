@@ -4,7 +4,7 @@ Each distinct text of a request is encoded once; vectors of texts seen before ma
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -15,7 +15,7 @@ from artifact.arrays import Array, Floats
 from artifact.documents import OnOverflow, Span, TextCoverage, bytes_used, cut, pool, sigmoid, take
 from artifact.encodings import as_text
 from artifact.errors import InvalidInput
-from artifact.manifest import ArrayFile, Graph, TextManifest
+from artifact.manifest import Graph, TextManifest
 from artifact.tasks.base import Answer, Computation, RunHead, RunModel, Task, Tensor, TensorAnswer, VectorCache
 
 CHUNK_ROWS = 512
@@ -130,15 +130,6 @@ class Matching(Task):
     public = frozenset({"min_length", "max_length", "window_overlap"})
 
     manifest: MatcherManifest
-
-    def __init__(self, manifest: MatcherManifest) -> None:
-        self.manifest = manifest
-
-    @classmethod
-    def open(cls, manifest: MatcherManifest, read: Callable[[ArrayFile, str], dict[str, Array]]) -> Self:
-        """The task of an export."""
-        del read
-        return cls(manifest)
 
     def encode(
         self, texts: Sequence[LocatedText], on_overflow: OnOverflow, cache: VectorCache | None = None

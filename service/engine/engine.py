@@ -9,12 +9,11 @@ from typing import Literal
 from artifact.backends.base import BATCH_ROWS, batches_at_once
 from artifact.defaults import DEFAULTS
 from artifact.loading import LoadedModel
-from artifact.tasks import TASKS
 from service.batching.admission import Limits
 from service.batching.batcher import Batcher
 from service.batching.lane import BackgroundThreads, ForegroundThreads
 from service.engine.cache import EncodingCache
-from service.engine.selection import Default, Models, check_task, unknown_defaults
+from service.engine.selection import DEFAULT_SETTINGS, Default, Models, check_task, unknown_defaults
 from service.engine.served import AnyModel, ServedModel
 from service.errors import RetryableError
 from service.metrics import Metrics
@@ -136,10 +135,9 @@ class Engine:
             log.info("%s: requests without a model go to %s (%s)", task, default.name, default.reason)
             return
         known = ", ".join(model.manifest.name for model in self.models.values() if model.manifest.task == task)
-        setting = f"default_{TASKS[task].kind}"
         log.warning(
             "%s: requests must name a model (%s), because neither %s nor %s names a served one",
-            task, known, setting, DEFAULTS,
+            task, known, DEFAULT_SETTINGS[task], DEFAULTS,
         )  # fmt: skip
 
     def _create_served(self, model: LoadedModel) -> AnyModel:

@@ -19,8 +19,8 @@ from service.versions import pinned
 
 T = TypeVar("T", bound=Task)
 
-DEFAULT_SETTINGS = {f"default_{task.kind}": name for name, task in TASKS.items()}
-"""Setting -> task of the model it names."""
+DEFAULT_SETTINGS = {name: f"default_{task.kind}" for name, task in TASKS.items()}
+"""Task -> setting that names its default model."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Models(Mapping[str, AnyModel]):
         self._by_task: dict[str, list[AnyModel]] = {}
         self._from_settings = {
             task: Default(name, setting)
-            for setting, task in DEFAULT_SETTINGS.items()
+            for task, setting in DEFAULT_SETTINGS.items()
             if (name := getattr(settings, setting)) is not None
         }
         self._from_file: dict[str, Default] = {}
@@ -218,7 +218,7 @@ class Models(Mapping[str, AnyModel]):
 
 def check_defaults(manifests: Sequence[ExportManifest], settings: Settings) -> None:
     """Check that each default model of the settings is among the exports of its task. Raises: BadExport."""
-    for setting, task in DEFAULT_SETTINGS.items():
+    for task, setting in DEFAULT_SETTINGS.items():
         if (name := getattr(settings, setting)) is not None and name not in (known := _names(manifests, task, name)):
             listed = ", ".join(known) or "none"
             raise BadExport(f"{setting} {name!r} is not among the exports for {task}: {listed}", "missing")

@@ -51,15 +51,10 @@ class Operation:
     """Location of each field in errors of `run` for a single row, which then name the field."""
 
 
-TEXT_COLUMNS = {
-    "label": str,
-    "score": float,
-    **dict.fromkeys(("scores", "coverage", "windows", "stretches"), str),
-}
 OPERATIONS = {
     "classify": Operation(
         (Field("text"),),
-        TEXT_COLUMNS,
+        {"label": str, "score": float, **dict.fromkeys(("scores", "coverage", "windows", "stretches"), str)},
         lambda model, rows, options: model.classify(
             [text for (text,) in rows], top_k=options.top, on_overflow=options.on_overflow, detail=options.detail
         ),

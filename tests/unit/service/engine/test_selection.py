@@ -265,10 +265,10 @@ def manifests(*models: LoadedModel) -> list[ExportManifest]:
     return [model.manifest for model in models]
 
 
-@pytest.mark.parametrize("setting", DEFAULT_SETTINGS)
-def test_default_that_is_not_served_is_refused(setting: str) -> None:
+@pytest.mark.parametrize(("task", "setting"), DEFAULT_SETTINGS.items())
+def test_default_that_is_not_served_is_refused(task: str, setting: str) -> None:
     models = manifests(classifier(), matcher(), forecaster())
-    with pytest.raises(BadExport, match=f"{setting} 'none' is not among the exports for {DEFAULT_SETTINGS[setting]}: "):
+    with pytest.raises(BadExport, match=f"{setting} 'none' is not among the exports for {task}: "):
         check_defaults(models, Settings.model_validate({setting: "none"}))
 
 
