@@ -25,8 +25,8 @@ from service.compat.oip.tensors import (
     InferRequest,
     InputTensor,
     parse_head,
-    respond,
     split,
+    tensor_response,
     tensors_of,
 )
 from service.engine.served import AnyModel
@@ -187,7 +187,7 @@ def _respond(model: AnyModel, asked: InferRequest, requested: Sequence[InferOutp
             values = _classes(values, labels, options.classification)
         is_binary = asked.parameters.binary_data_output if options.binary_data is None else options.binary_data
         outputs.append((output.name, values, is_binary))
-    return respond(content, outputs)
+    return tensor_response(content, outputs)
 
 
 def _classes(scores: Array, labels: Sequence[str], count: int) -> Array:

@@ -277,7 +277,7 @@ def _flatten(given: InferInput, *types: type) -> list[Any]:
     return level
 
 
-def respond(content: dict[str, Any], outputs: Sequence[tuple[str, Array, bool]]) -> Response:
+def tensor_response(content: dict[str, Any], outputs: Sequence[tuple[str, Array, bool]]) -> Response:
     """A response with tensors.
 
     Args:

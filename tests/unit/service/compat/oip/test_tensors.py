@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from artifact.errors import InvalidInput
-from service.compat.oip.tensors import HEAD_LENGTH, InferRequest, InputTensor, parse_head, respond, split, tensors_of
+from service.compat.oip.tensors import (
+    HEAD_LENGTH,
+    InferRequest,
+    InputTensor,
+    parse_head,
+    split,
+    tensor_response,
+    tensors_of,
+)
 from service.errors import MalformedInput, PayloadTooLarge
 
 PACKED = b"\x02\x00\x00\x00ab\x00\x00\x00\x00"
@@ -158,7 +166,7 @@ OUTPUTS = [
 
 
 def test_response_has_its_tensors_in_json() -> None:
-    response = respond({"id": "7"}, [(name, values, False) for name, values in OUTPUTS])
+    response = tensor_response({"id": "7"}, [(name, values, False) for name, values in OUTPUTS])
     assert response.headers["content-type"] == "application/json"
     assert json.loads(bytes(response.body)) == {
         "id": "7",
@@ -170,7 +178,7 @@ def test_response_has_its_tensors_in_json() -> None:
 
 
 def test_response_has_binary_tensors_after_the_json() -> None:
-    response = respond({}, [(name, values, True) for name, values in OUTPUTS])
+    response = tensor_response({}, [(name, values, True) for name, values in OUTPUTS])
     content, length = bytes(response.body), int(response.headers[HEAD_LENGTH])
     assert response.headers["content-type"] == "application/octet-stream"
     assert [output["parameters"] for output in json.loads(content[:length])["outputs"]] == [
