@@ -12,8 +12,9 @@ from model.config.data import OWN
 from model.data.own import DataFiles
 from model.data.own_recipe import name_of
 from model.errors import UserError, writing
-from model.runs.load import Evaluable, find_run, load_trained, prepare_export, unfinished
+from model.runs.load import Evaluable, find_run, load_exported, load_trained, unfinished
 from model.tasks.graphs import GraphFunction, backend_function, module_functions
+from model.training.checkpoint import BEST
 from model.training.device import choose_device
 
 HELD_OUT = "held-out"
@@ -58,7 +59,7 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
     Raises: BadExport if the folder is neither, or the export is damaged; UserError, also if user data are missing.
     """
     folder, files, precision = find_run(request.folder), request.files, request.precision
-    if (folder / "best.pt").is_file():
+    if (folder / BEST).is_file():
         if precision != "float32":
             raise UserError(f"--precision {precision}: {folder} is a run; give the folder of an export")
         best = load_trained(folder, files, may_be_new=True)
@@ -69,7 +70,7 @@ def evaluate(request: EvaluationRequest) -> Evaluation:
     manifest = read_manifest(folder).in_precision(precision)
     if manifest.precision != precision:
         raise UserError(f"{folder} was exported without --float16")
-    export = prepare_export(manifest, folder, files)
+    export = load_exported(manifest, folder, files)
     found = _measure(export, [backend_function(graph, folder, request.device) for graph in manifest.graphs])
     if export.file is not None:
         found = replace(found, notes=(*found.notes, NO_BASELINE))

@@ -78,7 +78,7 @@ def load_trained(folder: Path, files: DataFiles, *, may_be_new: bool = False) ->
 
     Args:
         folder: folder of the run.
-        files: calibration data; a run on user data reads the files that it was trained on, unless they are given.
+        files: where the data are; user data that are not given are read from where they were in training.
         may_be_new: whether `files.data` may be other user data than that of training, all of which is then measured.
 
     Raises: UserError naming the file.
@@ -135,8 +135,8 @@ def _check_files(name: str, files: DataFiles) -> None:
             raise UserError(f"{name} was trained on {path}, which does not exist; give its new place with {option}")
 
 
-def prepare_export(manifest: ExportManifest, folder: Path, files: DataFiles) -> Evaluable:
-    """The task of an export and the data on which it is evaluated.
+def load_exported(manifest: ExportManifest, folder: Path, files: DataFiles) -> Evaluable:
+    """Load the task of an export and the data on which it is evaluated.
 
     Raises: UserError if its test split is not a part of `files.data`, the file that it was trained on; or if it was
         trained on user data and none are given, because exports do not store their path.

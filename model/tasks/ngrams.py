@@ -18,7 +18,7 @@ from model.config.models import NgramViewConfig
 from model.nn.ngrams import NgramClassifier
 from model.nn.words import WordHasher
 from model.tasks.regression import regressions
-from model.tasks.views import combine, combined, cross_entropies
+from model.tasks.views import combined, cross_entropies, fit_weights
 
 if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wait for
     from scipy.sparse import csr_matrix
@@ -249,7 +249,7 @@ def fit(
 
 def scaled_likelihood(logits: Doubles, labels: NDArray[np.int64]) -> float:
     """Mean log-likelihood of the labels after the logits are scaled by the best factor; the model scales them, too."""
-    scaled = combined(logits, None, combine(logits, None, labels))
+    scaled = combined(logits, None, fit_weights(logits, None, labels))
     return -float(cross_entropies(scaled, labels).mean())
 
 

@@ -92,7 +92,7 @@ def mean_of_windows(logits: Outputs, counts: Sequence[int]) -> Outputs:
     return np.stack([part.mean(0) for part in np.split(logits, np.cumsum(counts)[:-1])])
 
 
-def combine(first: Outputs, second: Outputs | None, labels: NDArray[np.int64]) -> tuple[float, float]:
+def fit_weights(first: Outputs, second: Outputs | None, labels: NDArray[np.int64]) -> tuple[float, float]:
     """Weights a and b of `a first + b second` with the lowest cross-entropy; b = 0 without a second view, never below.
 
     The labels are smoothed by 1 / (n + 1), as in `Softmax.calibrate`, which keeps the weights finite.
@@ -113,7 +113,7 @@ def combine(first: Outputs, second: Outputs | None, labels: NDArray[np.int64]) -
     if second is None:
         return weights.tolist()[0], 0.0
     a, b = weights.tolist()
-    return (a, b) if b > 0 else combine(first, None, labels)
+    return (a, b) if b > 0 else fit_weights(first, None, labels)
 
 
 def combined(first: Outputs, second: Outputs | None, weights: tuple[float, float]) -> Outputs:
@@ -127,7 +127,7 @@ def held_out_logits(first: Outputs, second: Outputs | None, labels: NDArray[np.i
     fold, logits = np.arange(len(labels)) % FOLDS, np.zeros_like(first)
     for f in range(FOLDS):
         rest = fold != f
-        weights = combine(first[rest], None if second is None else second[rest], labels[rest])
+        weights = fit_weights(first[rest], None if second is None else second[rest], labels[rest])
         logits[~rest] = combined(first[~rest], None if second is None else second[~rest], weights)
     return logits
 

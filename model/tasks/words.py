@@ -44,9 +44,9 @@ from model.tasks.ngrams import MAX_BYTES, MAX_DOCUMENTS, Choice, Counted, Fitted
 from model.tasks.vectors import Words, choose_words, hash_words, known_ids, train_vectors
 from model.tasks.views import (
     VectorRound,
-    combine,
     combined,
     cross_entropies,
+    fit_weights,
     held_out_logits,
     is_better,
     mean_of_windows,
@@ -220,7 +220,7 @@ def fit_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> NgramVie
     record, losses = _record("n-gram view", task.metric, logits, None, labels, effort)
     folder.write_metrics([record])
     unlabelled = task.document_logits(function, data.unlabelled if task.vector_config.rounds else ())
-    return NgramView(task, model, logits, unlabelled, combine(logits, None, labels), losses, record, effort)
+    return NgramView(task, model, logits, unlabelled, fit_weights(logits, None, labels), losses, record, effort)
 
 
 def _fitted_ngrams(task: WordTask, documents: LabelledDocuments) -> dict[str, Any]:
@@ -258,7 +258,7 @@ def _count(task: WordTask, documents: LabelledDocuments) -> tuple[Counted, NDArr
 def find_words(task: WordTask, data: DocumentSet, folder: RunFolder, ngrams: NgramView) -> Corpus:
     """Choose the most frequent words as the vocabulary, and find these in all documents."""
     del folder
-    model = replace(ngrams.task, facts={**ngrams.task.facts, HAS_VECTOR_VIEW: True}).seeded()
+    model = ngrams.task.knowing(**{HAS_VECTOR_VIEW: True}).seeded()
     model.ngram_view = ngrams.model.ngram_view
     assert model.vocabulary is not None
     length, hasher, generator = task.length, model.words, random.Random(task.config.seed)
@@ -324,7 +324,7 @@ def train_round(
         max(earlier.peak_memory_bytes, own.peak_memory_bytes),
     )
     second = mean_of_windows(vector_logits(view, corpus.validation, folder.device), corpus.window_counts)
-    weights = combine(ngrams.logits, second, labels)
+    weights = fit_weights(ngrams.logits, second, labels)
     record, losses = _record(f"round {number}", task.metric, ngrams.logits, second, labels, effort)
     records = (*before.records, record)
     folder.write_metrics([ngrams.record, *records])

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from model.errors import UserError
 from model.training import checkpoint
-from model.training.checkpoint import Progress, RunFolder
+from model.training.checkpoint import BEST, LAST, Progress, RunFolder
 from model.training.gradients import AddGradients, Recorded
 from model.training.learner import Learner, TrainingBatch
 
@@ -48,7 +48,7 @@ class Trainer:
         if self.is_recorded:
             self.compute = Recorded(self._add_gradients, model, run.device)
         if state is not None:
-            checkpoint.load_weights(model, state, run.path / "last.pt")
+            checkpoint.load_weights(model, state, run.path / LAST)
             self.optimiser.load_state_dict(state["optimiser"])
             self.schedule.load_state_dict(state["schedule"])
             torch.set_rng_state(state["generator"])
@@ -63,15 +63,15 @@ class Trainer:
         return 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
     def __call__(self) -> Progress:
-        """Train to the last epoch. On Ctrl-C, save a checkpoint and raise KeyboardInterrupt with a hint at --resume."""
+        """Train to the last epoch. On Ctrl-C, save a checkpoint and raise KeyboardInterrupt."""
         try:
             if self.learner.validates_initial_model and self.progress.best is None:
                 self._validate_start()
             while self.progress.epoch < self.run.config.training.epochs and not self._is_stuck():
                 self._epoch()
         except KeyboardInterrupt:
-            self._save("last.pt")
-            raise KeyboardInterrupt("resume with --resume") from None
+            self._save(LAST)
+            raise
         return self.progress
 
     def fit(self, epochs: int) -> None:
@@ -105,7 +105,7 @@ class Trainer:
             raise UserError(f"validation {self.learner.metric} of the untrained model is {value}: check the data")
         with defer_interrupt():
             self.progress.best = value
-            self._save("best.pt")
+            self._save(BEST)
         tqdm.write(f"start: validation {self.learner.metric} {value:.4f}")
 
     def _epoch(self) -> None:
@@ -164,8 +164,8 @@ class Trainer:
         is_better = progress.best is None or (value < progress.best if self.learner.is_error else value > progress.best)
         if is_better:
             progress.best = value
-            self._save("best.pt")
-        self._save("last.pt")
+            self._save(BEST)
+        self._save(LAST)
         self.run.write_metrics(progress.history)
         tqdm.write(f"epoch {progress.epoch}: training loss {loss:.4f}, validation {metric} {value:.4f}")
 
@@ -197,7 +197,7 @@ class Trainer:
     def _save(self, name: str) -> None:
         """Write a checkpoint to the run folder: best.pt with the weights, last.pt with all that a resumed run needs."""
         state: dict[str, Any] = {"model": self.model.state_dict()}
-        if name == "last.pt":
+        if name == LAST:
             state["optimiser"] = self.optimiser.state_dict()
             state["schedule"] = self.schedule.state_dict()
             state["generator"] = torch.get_rng_state()

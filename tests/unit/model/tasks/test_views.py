@@ -12,9 +12,9 @@ from model.tasks import views
 from model.tasks.vectors import Words
 from model.tasks.views import (
     VectorRound,
-    combine,
     combined,
     cross_entropies,
+    fit_weights,
     held_out_logits,
     inputs_of,
     is_better,
@@ -118,9 +118,9 @@ def two_views(count: int = 4000, noise: tuple[float, float] = (1.0, 1.0)) -> tup
 
 
 def test_weights_of_equal_views_are_equal_and_those_of_a_noisier_one_smaller() -> None:
-    first, second = combine(*two_views())
+    first, second = fit_weights(*two_views())
     assert first == pytest.approx(second, rel=0.1)
-    first, second = combine(*two_views(noise=(1.0, 3.0)))
+    first, second = fit_weights(*two_views(noise=(1.0, 3.0)))
     assert first / second == pytest.approx(9.0, rel=0.25)  # inverse variances
 
 
@@ -131,8 +131,8 @@ def test_no_other_weights_have_a_smaller_loss() -> None:
         logits = torch.from_numpy(a * first.astype(np.float64) + b * second)
         return float(nn.functional.cross_entropy(logits, torch.from_numpy(labels), label_smoothing=1 / 301))
 
-    a, b = combine(first, second, labels)
-    alone, none = combine(first, None, labels)
+    a, b = fit_weights(first, second, labels)
+    alone, none = fit_weights(first, None, labels)
     assert none == 0.0
     for step in (0.01, -0.01):
         assert loss(a + step, b) > loss(a, b)
@@ -143,12 +143,12 @@ def test_no_other_weights_have_a_smaller_loss() -> None:
 def test_weights_are_finite_when_every_answer_is_right() -> None:
     labels = np.array([0, 1] * 10)
     view = (np.eye(2)[labels] * 10).astype(np.float32)
-    assert np.isfinite([*combine(view, view, labels), *combine(view, None, labels)]).all()
+    assert np.isfinite([*fit_weights(view, view, labels), *fit_weights(view, None, labels)]).all()
 
 
 def test_view_that_misleads_gets_no_weight() -> None:
     first, second, labels = two_views(500)
-    assert combine(first, -second, labels) == combine(first, None, labels)
+    assert fit_weights(first, -second, labels) == fit_weights(first, None, labels)
 
 
 def test_combined_logits_are_the_weighted_sum() -> None:
@@ -176,7 +176,7 @@ def test_held_out_logits_are_those_of_weights_fitted_on_the_other_folds() -> Non
     found = held_out_logits(first, second, labels)
     for fold in range(5):
         rest = np.array([i for i in range(52) if i % 5 != fold])
-        weights = combine(first[rest], second[rest], labels[rest])
+        weights = fit_weights(first[rest], second[rest], labels[rest])
         for i in range(fold, 52, 5):
             assert found[i] == pytest.approx(weights[0] * first[i] + weights[1] * second[i], rel=1e-5)
 

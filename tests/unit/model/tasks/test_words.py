@@ -19,7 +19,7 @@ from model.data.own import DataFiles
 from model.runs.load import load_trained
 from model.tasks import task_of, words
 from model.tasks.ngrams import Choice, count, fit
-from model.tasks.views import VectorRound, combine
+from model.tasks.views import VectorRound, fit_weights
 from model.tasks.words import WordTask
 from model.training import checkpoint
 from model.training.checkpoint import Progress
@@ -145,7 +145,7 @@ def test_weights_minimise_the_validation_cross_entropy(trained: Path) -> None:
         model.load_state_dict(state | {"weights": torch.tensor(weights)})
         with torch.inference_mode():
             logits.append(model(documents, lengths)[0].numpy())
-    assert combine(logits[0], logits[1], labels) == pytest.approx(state["weights"].tolist(), abs=1e-3)
+    assert fit_weights(logits[0], logits[1], labels) == pytest.approx(state["weights"].tolist(), abs=1e-3)
 
 
 @pytest.mark.parametrize(("round_number", "batch"), [(1, 3), (2, 1), (3, 5)])
@@ -266,7 +266,7 @@ def test_vector_view_stays_only_if_it_lowers_the_cross_entropy_clearly(
         return found, losses if second is None else change(of_ngrams[0])
 
     monkeypatch.setattr(words, "_record", record)
-    monkeypatch.setattr(words, "combine", lambda _, second, __: (0.9, 0.0) if second is None else (0.8, 0.5))
+    monkeypatch.setattr(words, "fit_weights", lambda _, second, __: (0.9, 0.0) if second is None else (0.8, 0.5))
     assert train(tmp_path, "--set", "model.vector_view.rounds=[{}]") == 0
     assert f"vector view {'kept' if is_kept else 'left out'}: " in capsys.readouterr().out
     _, progress, facts, state = checkpoint.load(tmp_path / RUN / "best.pt")
@@ -278,7 +278,7 @@ def test_vector_view_stays_only_if_it_lowers_the_cross_entropy_clearly(
 
 def test_vector_view_without_weight_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(words, "is_better", lambda *_: True)
-    monkeypatch.setattr(words, "combine", lambda *_: (1.0, 0.0))
+    monkeypatch.setattr(words, "fit_weights", lambda *_: (1.0, 0.0))
     assert train(tmp_path, "--set", "model.vector_view.rounds=[{}]") == 0
     assert facts_of(tmp_path / RUN)["has_vector_view"] is False
     assert call("evaluate", tmp_path / RUN) == 0
@@ -362,7 +362,7 @@ def test_later_rounds_are_taught_by_both_views(tmp_path: Path, monkeypatch: pyte
 
     weights = iter([(1.0, 0.0), (2.0, 0.0), (1.0, 0.0), (1.0, 0.0)])
     monkeypatch.setattr(words, "VectorRound", create)
-    monkeypatch.setattr(words, "combine", lambda *_: next(weights))
+    monkeypatch.setattr(words, "fit_weights", lambda *_: next(weights))
     assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled) == 0
     assert [len(targets) for targets in taught] == [248] * 3
     for targets in taught:
@@ -381,7 +381,7 @@ def test_final_fit_is_on_the_rows_of_all_splits(
     """The n-gram view is fitted again with the same hyperparameters; everything else remains."""
     labelled, unlabelled = own_files(tmp_path)
     monkeypatch.setattr(words, "is_better", lambda *_: True)
-    monkeypatch.setattr(words, "combine", lambda _, second, __: (1.0, 0.0 if second is None else 0.5))
+    monkeypatch.setattr(words, "fit_weights", lambda _, second, __: (1.0, 0.0 if second is None else 0.5))
     options = ["--data", labelled, "--set", "data.final_fit=true"]
     options += ["--unlabelled", unlabelled] if has_unlabelled else []
     assert train_own(tmp_path, *options) == 0
