@@ -88,7 +88,7 @@ def models(args: argparse.Namespace, attention: str, *overrides: str) -> Models:
     assert isinstance(recipe, ClassificationRun)
     task, settings = ClassificationTask(recipe), recipe.training
     data = task.load(args.data_dir)
-    learner = task.learned(data).learner(data)
+    learner = task.with_facts_of(data).learner(data)
     torch.manual_seed(recipe.seed)
     new = learner.build()
     assert isinstance(new, ByteClassifier)

@@ -87,7 +87,7 @@ def _train(
     task = task_of(config, kept)
     source = task.read(files) if source is None else source
     data = task.with_unlabelled(task.load(source), source)
-    task = task.learned(data)
+    task = task.with_facts_of(data)
     stages = task.stages(data)
     summary, *notes = task.describe(data)
     print("\n".join((f"{summary}, on {device}", *notes)))

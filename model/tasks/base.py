@@ -100,8 +100,8 @@ class TrainingTask(ABC, Generic[R, S, D]):
         return data
 
     @abstractmethod
-    def learned(self, data: D) -> Self:
-        """The task with the facts of the data."""
+    def with_facts_of(self, data: D) -> Self:
+        """The task with the facts that follow from the data."""
 
     def fingerprint(self, source: S) -> str:
         """Fingerprint of user data, to recognise the training data; empty if there is none."""

@@ -108,7 +108,7 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
             raise UserError(f"{place} has other unlabelled documents than this run began with")
         return data
 
-    def learned(self, data: DocumentSet) -> Self:
+    def with_facts_of(self, data: DocumentSet) -> Self:
         sizes = np.bincount(data.train.labels, minlength=len(data.labels))
         metric = "macro_f1" if sizes.max() > IMBALANCE * sizes.min() else "accuracy"
         facts: dict[str, Any] = {"labels": data.labels, "metric": metric}

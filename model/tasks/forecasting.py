@@ -139,7 +139,7 @@ class ForecastingTask(TrainingTask[ForecastingRun, OwnSeries | Path, ForecastDat
         data = ForecastData(series, context, horizon, linear, np.ones(horizon), season, seasonal_error(trained, season))
         return replace(data, step_mse=data.mse_by_step(_linear_function(linear), series.validation_half(0)))
 
-    def learned(self, data: ForecastData) -> Self:
+    def with_facts_of(self, data: ForecastData) -> Self:
         series = data.series
         return self.knowing(
             channels=list(series.channels),

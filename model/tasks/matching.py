@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from artifact.documents import pad_rows, pool
+from artifact.loading import HEAD_ROWS
 from artifact.manifest import ExportManifest, Result
 from model.config.run import MatchingRun
 from model.data.own import DataFiles, OwnTexts, read_own
@@ -32,8 +33,6 @@ VALIDATION_PAIRS = 1500
 """Maximum number of validation pairs that select the best epoch; all pairs would take minutes per epoch."""
 CONTRAST = 1.0
 """Weight of the contrastive loss."""
-HEAD_ROWS = 256
-"""Number of pairs that the head scores at once, one per row."""
 RIVALS = {
     "all": {"accuracy": "TF-IDF cosine 0.8286", "auc": "TF-IDF cosine 0.8943"},
     "paper-disjoint": {"accuracy": "TF-IDF cosine 0.8264", "auc": "TF-IDF cosine 0.9015"},
@@ -71,7 +70,7 @@ class MatchingTask(TrainingTask[MatchingRun, OwnTexts | Path, Pairs]):
             self.check_fingerprint(data.fingerprint, source.data.path)
         return data
 
-    def learned(self, data: Pairs) -> Self:
+    def with_facts_of(self, data: Pairs) -> Self:
         return self.knowing(**{FINGERPRINT: data.fingerprint}) if data.fingerprint else self
 
     def fingerprint(self, source: OwnTexts | Path) -> str:

@@ -18,7 +18,7 @@ from model.errors import writing
 def plot_history(history: Sequence[dict[str, Any]], metric: str, folder: Path) -> None:
     """Plot the metrics of a run to learning_curve.png, over its epochs, or to stages.png. Raises: UserError."""
     is_of_epochs = "epoch" in history[0]
-    x, place = [record["epoch" if is_of_epochs else "stage"] for record in history], "epoch" if is_of_epochs else ""
+    x = [record["epoch" if is_of_epochs else "stage"] for record in history]
     curves = [(f"validation_{metric}", f"validation {metric}")]
     if is_of_epochs:
         curves.insert(0, ("training_loss", "training loss"))
@@ -27,7 +27,7 @@ def plot_history(history: Sequence[dict[str, Any]], metric: str, folder: Path) -
     figure, panels = pyplot.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
     for number, (axes, (key, label)) in enumerate(zip(panels, curves, strict=True)):
         axes.plot(x, [record[key] for record in history], marker="o", color=f"C{number}")
-        axes.set(xlabel=place, ylabel=label)
+        axes.set(xlabel="epoch" if is_of_epochs else "", ylabel=label)
         if is_of_epochs:
             axes.xaxis.get_major_locator().set_params(integer=True)
     _save(figure, folder / ("learning_curve.png" if is_of_epochs else "stages.png"))

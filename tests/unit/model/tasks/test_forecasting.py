@@ -57,7 +57,7 @@ def learner_of(*overrides: str, path: Path | None = None) -> WindowLearner:
     """Return what training on generated data learns from, or on a file."""
     task = forecasting(*overrides, *(() if path is None else ['data.name="csv"']))
     data = task.load(task.read(DataFiles(data=path)))
-    return task.learned(data).learner(data)
+    return task.with_facts_of(data).learner(data)
 
 
 @pytest.fixture

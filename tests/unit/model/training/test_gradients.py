@@ -26,7 +26,7 @@ def learner_of(recipe: str, *settings: str) -> TaskLearner:
     """Return what a recipe of generated data learns from."""
     task = task_of(load_recipe(find_recipe(recipe), settings))
     data: Any = task.load(Path("absent"))
-    task = task.learned(data)
+    task = task.with_facts_of(data)
     assert isinstance(task, ClassificationTask | MatchingTask)
     return task.learner(data)
 
