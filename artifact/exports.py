@@ -59,8 +59,8 @@ def read_manifest(folder: Path) -> ExportManifest:
         manifest = parse_manifest(raw)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        key = ".".join(map(str, first["loc"]))
-        raise BadExport(f"{place}: {MANIFEST}: {key or 'task'}: {first['msg']}", "manifest") from None
+        key, why = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        raise BadExport(f"{place}: {MANIFEST}: {key or 'task'}: {why}", "manifest") from None
     if (manifest.name, str(manifest.version)) != (folder.parent.name, folder.name):
         raise BadExport(f"{place}: {MANIFEST} names {manifest.name}/{manifest.version}", "manifest")
     files = list(manifest.listed())

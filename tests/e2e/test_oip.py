@@ -502,6 +502,14 @@ def test_binary_bodies_are_checked(
         check_error(response, status, message)
 
 
+def test_errors_name_the_padded_row_that_was_sent(client: httpx.Client) -> None:
+    word = list("word".encode("utf-16"))
+    for row, length, why in (([1, 2], 0, "the document is empty"), (word, len(word), "the document is UTF-16")):
+        rows = {"name": "bytes", "datatype": "UINT8", "shape": [2, len(row)], "data": [*b"a" * len(row), *row]}
+        lengths = {"name": "lengths", "datatype": "INT32", "shape": [2], "data": [1, length]}
+        check_error(client.post(INFER, json={"inputs": [rows, lengths]}), 422, f"bytes.1: {why}")
+
+
 def test_numbers_in_json_are_checked(client: httpx.Client, forecaster: OfflineForecaster) -> None:
     m = forecaster.manifest
     lengths = {"name": "lengths", "datatype": "INT32", "shape": [1], "data": [2]}

@@ -30,6 +30,7 @@ from service.compat.oip.tensors import (
     tensors_of,
 )
 from service.engine.served import AnyModel
+from service.errors import rename_places
 from service.offload import ITEM_NUMBERS, count_items, offload
 from service.settings import Settings
 from service.wire.context import RequestContext
@@ -102,14 +103,15 @@ async def post_infer(context: Context, model: NamedModel) -> Response:
     if asked.parameters.timeout:
         context.deadline = limited(context.deadline, arrived + asked.parameters.timeout / 1e6)
     inputs = _inputs(context, model.task, tensors)
-    first = next(iter(inputs.values()))
-    numbers = len(first) * sum(math.prod(output.shape[1:]) for output in model.task.tensors[1])
+    first, count = next((name, len(values)) for name, values in inputs.items())
+    is_padded = first not in tensors
+    numbers = count * sum(math.prod(output.shape[1:]) for output in model.task.tensors[1])
     reserve_numbers(context, numbers, "send fewer inputs")
     texts = [text for values in inputs.values() if isinstance(values, list) for text in values]
-    items = max(count_items(texts), len(first), numbers // ITEM_NUMBERS)
-    answer, timing = await run(
-        context, model, model.task.infer(inputs, asked.parameters.on_overflow, model.cache), items
-    )
+    items = max(count_items(texts), count, numbers // ITEM_NUMBERS)
+    computation = model.task.infer(inputs, asked.parameters.on_overflow, model.cache)
+    with rename_places(lambda place: place.replace(first, "bytes", 1) if is_padded else place):
+        answer, timing = await run(context, model, computation, items)
     response = await offload(items, _respond, model, asked, requested, answer)
     record(context, model, timing)
     return response

@@ -120,7 +120,7 @@ def test_other_schema_versions_are_rejected(tmp_path: Path, name: str, version: 
     [
         (lambda raw: raw.pop("task"), "task"),
         (lambda raw: raw.update(version=2**53), "version"),
-        (lambda raw: raw.update(task="summarisation"), "task"),
+        (lambda raw: raw.update(task="summarisation"), "task: 'summarisation' is none of text-classification, "),
         (lambda raw: raw.update(task="forecasting"), "channels"),
         (lambda raw: raw.update(labels=["no", "yes"]), "labels"),
         (lambda raw: raw.update(max_length=raw["max_length"] + 1), "max_length"),
