@@ -60,7 +60,7 @@ def unfinished(folder: Path) -> str:
         return ""
     last = load(path)
     epochs = last.config.training.epochs
-    if last.progress.epoch >= epochs:
+    if last.progress.epoch >= epochs or last.progress.is_stuck:
         return ""
     return (
         f"warning: {folder} was interrupted after {last.progress.epoch} of {epochs} epochs; --resume trains the others"

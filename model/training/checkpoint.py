@@ -49,6 +49,8 @@ class Progress:
     validation: str = ""
     test: str = ""
     """Absolute paths of the files of validation and test; empty without them."""
+    is_stuck: bool = False
+    """Whether the last `patience` epochs did not improve the metric, which ends the run."""
     history: list[dict[str, Any]] = field(default_factory=list)
     """One record per epoch, or per stage, as in metrics.jsonl."""
 

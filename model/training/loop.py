@@ -165,6 +165,7 @@ class Trainer:
         if is_better:
             progress.best = value
             self._save(BEST)
+        progress.is_stuck = self._is_stuck()
         self._save(LAST)
         self.run.write_metrics(progress.history)
         tqdm.write(f"epoch {progress.epoch}: training loss {loss:.4f}, validation {metric} {value:.4f}")

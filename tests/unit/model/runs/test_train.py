@@ -14,6 +14,7 @@ from matplotlib import image
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from model.config.run import RunConfig
+from model.runs.load import unfinished
 from model.tasks import rows, task_of
 from model.tasks.classification import ByteLearner, ClassificationTask
 from model.tasks.forecasting import WindowLearner
@@ -337,6 +338,7 @@ def test_training_stops_when_patience_is_exhausted(
     assert checkpoint.load(folder / "best.pt")[1].best == (min if learner.is_error else max)(values)
     assert train(tmp_path, "--resume", recipe=recipe, settings=settings) == 0
     assert len(metrics(folder)) == epochs
+    assert unfinished(folder) == ""
 
 
 def test_resuming_a_finished_run_changes_nothing(uninterrupted: Path, tmp_path: Path) -> None:
