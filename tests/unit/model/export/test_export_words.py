@@ -100,7 +100,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         return ngram_run(tmp_path_factory)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(words, "is_better", lambda *_: True)
-        patch.setattr(words, "combine", lambda _, second, __: (1.0, 0.0 if second is None else 2.0))
+        patch.setattr(words, "fit_weights", lambda _, second, __: (1.0, 0.0 if second is None else 2.0))
         sections = (NGRAM_VIEW, VECTOR_VIEW)
         folder = made_once(tmp_path_factory, "both views", lambda folder: trained(folder, "words", 64, *sections))
         return folder / "tiny-seed0"
