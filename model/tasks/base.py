@@ -111,7 +111,7 @@ class TrainingTask(ABC, Generic[R, S, D]):
     def with_test(self, data: D | None, source: S) -> D:
         """The data with all rows of another file as the test split; without `data`, the other splits are empty.
 
-        Raises: UserError naming file and line.
+        Called only for tasks whose user data has a fingerprint. Raises: UserError naming file and line.
         """
         raise NotImplementedError
 

@@ -59,5 +59,8 @@ class TaskLearner(Learner):
         return ""
 
     def on_all(self) -> "tuple[TaskLearner, str]":
-        """A learner on the examples of all splits, and their number to print, such as `500 documents`."""
+        """A learner on the examples of all splits, and their number to print, such as `500 documents`.
+
+        Called only if the recipe asks for a final fit, which those of series cannot.
+        """
         raise NotImplementedError
