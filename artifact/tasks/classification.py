@@ -51,6 +51,9 @@ class ClassifierManifest(TextManifest):
     """Calibration temperature. The exported weights are already divided by it."""
     reliability: tuple[ReliabilityBin, ...] = ()
     """Mean score and accuracy on the test split, by score bin."""
+    words: Literal["unicode"] | None = None
+    """Rule by which the model finds words. None for models of bytes, and for exports of before this rule, whose words
+    consist of ASCII letters, digits and bytes above 127."""
     stretches: Stretches | None = None
     """None if the model returns logits only."""
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from model.nn.characters import IN_WORD, SKIPPED, Characters
 from model.nn.ops.integers import as_tensor, lookup, remainder
 
 MODULUS = 2**31 - 1
@@ -12,11 +13,8 @@ BASE = 1_000_003
 """Base of the polynomial hash of a word."""
 JOIN = 69_621
 """Base of the polynomial hash of a word n-gram."""
-APOSTROPHE = ord("'")
-LEADING = 0xE0
-"""Smallest first byte of a 3- or 4-byte UTF-8 character. Each starts a new word: many such scripts use no spaces."""
-IN_WORD, STARTS_WORD, MARK = 512, 1024, 1536
-"""Kinds of bytes: part of a word; part of a word, which starts there even within letters; a word by itself."""
+MOST_SKIPPED = 7
+"""Number of skipped bytes in a row within a word; after more of them, a new word starts."""
 
 
 class Places(NamedTuple):
@@ -25,7 +23,7 @@ class Places(NamedTuple):
     doc_index: Tensor
     """Index of the document."""
     where: Tensor
-    """Position of the word's last byte in the document."""
+    """Position of the word in the document: of the first byte of its last character."""
     at: Tensor
     """Index of that byte in the flattened documents (B N,), padding included."""
     is_word: Tensor
@@ -35,20 +33,22 @@ class Places(NamedTuple):
 class WordHasher(nn.Module):
     """Finds the words of documents and hashes the n-grams that end at each word.
 
-    A word is a sequence of letters, digits and bytes above 127, or a punctuation mark; every 3- or 4-byte UTF-8
-    character starts a new word. ASCII letters are lowercased, apostrophes are dropped.
+    A word is a sequence of letters and digits, or a single mark: punctuation, a symbol, a character of four bytes, or
+    a letter of a script without spaces. Letters count in lower case and without accents, typographic marks as those of
+    ASCII. Apostrophes are dropped. Accents, invisible characters and stray continuation bytes are skipped
+    (`model.nn.characters`).
 
     Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns hashes
                 (longest, M) int64, below 2^31, -1 if the n-gram would start before the document; doc_index (M,), the
                 index of the document of each of the M words, ascending; and where (M,), the position in the document of
-                the last byte of each word.
+                the first byte of each word's last character that is not skipped.
     Reference:  polynomial hash modulo a Mersenne prime: Karp and Rabin 1987, "Efficient randomized pattern-matching
                 algorithms". Not in the S3Attention paper, which reads single bytes.
-    Note:       The hash of a word is the difference of two prefix sums, so that all words are hashed in parallel.
+    Note:       The hash of a word is the difference of two prefix sums, so that all words are hashed in parallel. The
+                sums stay below 2^63 for documents of 65,536 bytes. In longer ones they may wrap around, which leaves
+                the differences exact.
     """
 
-    kinds: Tensor
-    """Sum of the kind of each byte and its value in the hash; 0 if it belongs to no word."""
     powers: Tensor
     inverses: Tensor
     positions: Tensor
@@ -56,16 +56,8 @@ class WordHasher(nn.Module):
     def __init__(self, longest: int, max_length: int) -> None:
         super().__init__()
         self.longest = longest
-        code = torch.arange(256)
-        is_upper = (code >= ord("A")) & (code <= ord("Z"))
-        letters = code + (ord("a") - ord("A")) * is_upper
-        is_word = (letters >= ord("a")) & (letters <= ord("z"))
-        is_word |= (code >= ord("0")) & (code <= ord("9")) | (code > 127) | (code == APOSTROPHE)
-        is_mark = (code > ord(" ")) & (code < 127) & ~is_word
-        kind = IN_WORD * is_word + (STARTS_WORD - IN_WORD) * (code >= LEADING) + MARK * is_mark
-        value = (letters + 1) * (is_word | is_mark) * (code != APOSTROPHE)
+        self.characters = Characters()
         tables = {
-            "kinds": kind + value,
             "powers": _powers(BASE, max_length),
             "inverses": _powers(pow(BASE, -1, MODULUS), max_length),
             "positions": torch.arange(max_length, dtype=torch.int32),
@@ -82,15 +74,14 @@ class WordHasher(nn.Module):
         Their hashes are -1.
         """
         is_real = self.positions[: document.shape[1]] < lengths.unsqueeze(1)  # (B, N)
-        kind = lookup(self.kinds, document.long()) * is_real
-        within = (kind >= IN_WORD) & (kind < STARTS_WORD)
-        goes_on = torch.cat((within[:, 1:], torch.zeros_like(within[:, :1])), dim=1)
-        ends = (kind >= IN_WORD) & ~(goes_on & (kind < MARK))  # (B, N)
+        numbers = self.characters(torch.where(is_real, document.int(), 0))  # (B, N)
+        goes_on = _next_number(numbers) >= IN_WORD
+        ends = (numbers > 0) & ~(goes_on & (numbers >= IN_WORD))
         doc_index, where, at, is_word = fixed_places(ends) if has_fixed_shapes else found_places(ends)
 
-        value = remainder(kind, IN_WORD)
-        exponent = (value > 0).long().cumsum(1)
-        sums = remainder(value * lookup(self.powers, exponent).long(), MODULUS).cumsum(1)
+        value = numbers.to(torch.int16).long()  # the lowest 16 bits; those of the kind are zero
+        exponent = (value != 0).long().cumsum(1)
+        sums = (value * lookup(self.powers, exponent).long()).cumsum(1)
         end_sum, end_exponent = lookup(sums.flatten(), at), lookup(exponent.flatten(), at)  # (M,)
         # (M,): whether the previous word is in the same document
         is_same = doc_index[1:] == doc_index[:-1]
@@ -129,6 +120,17 @@ def fixed_places(ends: Tensor) -> Places:
     where = where.scatter(0, target.flatten(), position.flatten())[1:]
     at = start.expand_as(ends).flatten() + where
     return Places(document.expand_as(ends).flatten(), where, at, (position < number[:, -1:]).flatten())
+
+
+def _next_number(numbers: Tensor) -> Tensor:
+    """The number after each byte, (B, N), beyond at most MOST_SKIPPED skipped bytes; SKIPPED if there is none."""
+    found = torch.cat((numbers[:, 1:], numbers.new_zeros(numbers.shape[0], 1 + MOST_SKIPPED)), dim=1)
+    step = 1
+    while step <= MOST_SKIPPED:  # looks twice as far each time
+        first, second = found[:, :-step], found[:, step:]
+        found = torch.where(first == SKIPPED, second, first)
+        step *= 2
+    return found
 
 
 def _previous(x: Tensor) -> Tensor:

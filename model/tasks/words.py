@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -59,6 +59,10 @@ from model.training.stages import MODEL, Stage
 
 NGRAMS = "ngram_view"
 """Key of a fact: hyperparameters of the n-gram view that training chose."""
+WORDS = "words"
+"""Key of a fact: the rule by which words are found. Checkpoints of before the rule UNICODE have none."""
+UNICODE = "unicode"
+"""Rule of `WordHasher`."""
 HAS_VECTOR_VIEW = "has_vector_view"
 """Key of a fact: whether training kept the vector view."""
 
@@ -99,6 +103,13 @@ class WordTask(ClassificationTask):
             stages.append(Stage("final fit", partial(fit_ngrams_on_all, self, data), (MODEL,)))
         return stages
 
+    def with_facts_of(self, data: DocumentSet) -> Self:
+        return super().with_facts_of(data).knowing(**{WORDS: UNICODE})
+
+    def check_code(self, path: Path) -> None:
+        if self.facts.get(WORDS) != UNICODE:
+            raise UserError(f"{path} was trained on words found by an earlier rule; train again, with another name")
+
     def build(self) -> WordClassifier:
         config = self.recipe.model
         longest = self.facts.get(NGRAMS, {}).get("longest", config.ngram_view.longest)
@@ -133,7 +144,10 @@ class WordTask(ClassificationTask):
 
     def manifest(self, golden: Arrays) -> dict[str, Any]:
         base = (golden["logits"] - golden["contributions"].sum(axis=1)).mean(axis=0, dtype=np.float64)
-        return super().manifest(golden) | {"stretches": {"length": STRETCH_BYTES, "base": base.tolist()}}
+        return super().manifest(golden) | {
+            "words": self.facts[WORDS],
+            "stretches": {"length": STRETCH_BYTES, "base": base.tolist()},
+        }
 
 
 @dataclass(frozen=True)

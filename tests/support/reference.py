@@ -10,6 +10,7 @@ of n-gram stem, words, both views of words, matcher and residual forecaster are 
 """
 
 import math
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -200,34 +201,103 @@ def stem(document: bytes, state: State, config: StemConfig, num_tokens: int) -> 
     return tokens / (config.patch_length * (config.longest - config.shortest + 1))
 
 
-def words(document: bytes) -> list[bytes]:
+def words(document: bytes) -> list[str]:
     """Words of a document, in the form that is hashed."""
     return [word for word, _ in located_words(document)]
 
 
-def located_words(document: bytes) -> list[tuple[bytes, int]]:
-    """Words of a document, in the form that is hashed, and the position of the last byte of each."""
-    found: list[tuple[bytes, int]] = []
-    is_open = False  # whether the next byte may continue the last word
-    for position, byte in enumerate(document):
-        letter = bytes([byte]).lower()
-        is_letter = byte > 127 or letter.isalnum() or letter == b"'"
-        if not is_letter and not 33 <= byte <= 126:  # a space or control character
-            is_open = False
+def located_words(document: bytes) -> list[tuple[str, int]]:
+    """Words of a document, in the form that is hashed, and where the last character of each begins."""
+    found: list[tuple[str, int]] = []
+    last_letter = -1  # position of the last letter, if nothing but skipped bytes has followed
+    for position, (kind, folded) in enumerate(characters(document)):
+        if kind == "skipped":
             continue
-        so_far = found.pop()[0] if is_letter and is_open and byte < 0xE0 else b""
-        found.append((so_far + letter.replace(b"'", b""), position))
-        is_open = is_letter
+        goes_on = kind == "letter" and 0 <= last_letter >= position - 8
+        if kind in ("letter", "mark"):
+            found.append((found.pop()[0] + folded if goes_on else folded, position))
+        last_letter = position if kind == "letter" else -1
     return found
 
 
-def word_hash(word: bytes) -> int:
-    """Polynomial hash of the letters of one word."""
-    value: int = sum((byte + 1) * 1_000_003**power for power, byte in enumerate(word, start=1)) % (2**31 - 1)
+def characters(document: bytes) -> list[tuple[str, str]]:
+    """For each byte of a document, kind and folded form of the character that begins there."""
+    found = []
+    for position, byte in enumerate(document):
+        length = 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
+        rest = [other & 0x3F for other in document[position + 1 : position + length] if 0x80 <= other < 0xC0]
+        code = byte & 0xFF >> length
+        for bits in rest:
+            code = code * 64 + bits
+        if 0x80 <= byte < 0xC0:
+            found.append(("skipped", ""))
+        elif length == 1:
+            found.append(character(chr(byte)))
+        elif len(rest) < length - 1:  # the letter of Latin-1
+            found.append(("letter", folded_letter(chr(byte))))
+        elif length == 4:
+            found.append(("mark", chr(code % 65536)))
+        elif code < 128:  # a long form of ASCII, which UTF-8 forbids
+            found.append(("letter", folded_letter(chr(max(byte, 128 + code)))))
+        else:
+            found.append(character(chr(code)))
+    return found
+
+
+SCRIPTS_WITHOUT_SPACES = (
+    "CJK IDEOGRAPHIC MASU KANA HIRAGANA KATAKANA KATAKANA-HIRAGANA BOPOMOFO HANGUL YI THAI LAO TIBETAN MYANMAR KHMER"
+)
+"""First words of the names of their letters."""
+QUOTES, APOSTROPHES = "«»“”„‟‹›″「」『』〝〞〟｢｣", "'‘’‚‛ʼ＇"  # noqa: RUF001
+STOPS = {"−": "-", "。": ".", "｡": ".", "۔": ".", "।": ".", "、": ",", "､": ",", "،": ",", "؛": ";", "؟": "?"}  # noqa: RUF001
+
+
+def character(char: str) -> tuple[str, str]:
+    """Kind of a character (letter, mark, skipped or space) and its folded form, which is empty for apostrophes."""
+    category, name = unicodedata.category(char), unicodedata.name(char, "")
+    if char in APOSTROPHES:
+        return "letter", ""
+    if char == "\u200b" or category in ("Zs", "Zl", "Zp", "Cc", "Cs", "Cn"):
+        return "space", ""
+    if category == "Cf" or is_accent(char) or "SELECTOR" in name:
+        return "skipped", ""
+    usual = unicodedata.normalize("NFKD", char)
+    if len(usual) == 1 and usual != char:
+        return character(usual) if usual < "\U00010000" else ("mark", chr(ord(usual) % 65536))
+    if category in ("Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No"):
+        script = next(word for word in name.split() if word not in ("COMBINING", "HALFWIDTH", "VERTICAL"))
+        is_alone = script in SCRIPTS_WITHOUT_SPACES.split() and category[0] != "N"
+        return "mark" if is_alone else "letter", folded_letter(char)
+    if category == "Pd":
+        return "mark", "-"
+    if char in QUOTES:
+        return "mark", '"'
+    if char in STOPS:
+        return "mark", STOPS[char]
+    return "mark", usual[0] if usual.isascii() and not usual[0].isalnum() else char
+
+
+def is_accent(char: str) -> bool:
+    """Whether a character is in a block of combining marks for letters or symbols."""
+    blocks = ("0300-036f", "1ab0-1aff", "1dc0-1dff", "20d0-20ff", "fe20-fe2f")
+    return any(first <= f"{ord(char):04x}" <= last for first, last in (block.split("-") for block in blocks))
+
+
+def folded_letter(letter: str) -> str:
+    """Lower case of a letter without accents, in its usual form; the letter itself if that is more than one."""
+    bare = "".join(part for part in unicodedata.normalize("NFKD", letter) if not is_accent(part)).casefold()
+    candidates = (bare, letter.casefold(), letter.lower())
+    return next((one for one in candidates if len(one) == 1 and (one.isalpha() or one.isnumeric())), letter)
+
+
+def word_hash(word: str) -> int:
+    """Polynomial hash of the letters of one word, each as a signed number of 16 bits."""
+    values = [(ord(letter) + 32768) % 65536 - 32768 for letter in word]
+    value: int = sum(value * 1_000_003**power for power, value in enumerate(values, start=1)) % (2**31 - 1)
     return value
 
 
-def ngram_hash(ngram: Sequence[bytes]) -> int:
+def ngram_hash(ngram: Sequence[str]) -> int:
     """Hash of a sequence of words."""
     value = word_hash(ngram[0])
     for n, word in enumerate(ngram[1:], start=2):
