@@ -63,7 +63,7 @@ class InferResponse(BaseModel):
     model_name: str
     model_version: str
     id: str | None = None
-    parameters: dict[str, int]
+    parameters: dict[str, int | float]
     """Documents: bytes_total, bytes_used, documents_cut. Series: observations_total, observations_used, imputed."""
     outputs: list[ResponseTensor]
 
