@@ -44,6 +44,14 @@ class Stretches(ManifestPart):
     """Part of the logits that is the same for all documents, (classes,)."""
 
 
+class KnownWords(ManifestPart):
+    """Shares of known words of the documents of the validation split, as `TextCoverage.known`."""
+
+    low: float = Field(ge=0, le=1)
+    """1st percentile: 99 % of the documents have at least this share."""
+    median: float = Field(ge=0, le=1)
+
+
 class ClassifierManifest(TextManifest):
     """Documents -> labels."""
 
@@ -55,6 +63,8 @@ class ClassifierManifest(TextManifest):
     """Mean score and accuracy on the test split, by score bin."""
     stretches: Stretches | None = None
     """None if the model returns logits only."""
+    known: KnownWords | None = None
+    """What is normal for the model; None if it does not count words."""
 
     @model_validator(mode="after")
     def _check_labels(self) -> Self:
@@ -68,6 +78,12 @@ class ClassifierManifest(TextManifest):
     def counts_words(self) -> bool:
         """Whether the third output is the number of known words and of all words of each row."""
         return len(self.outputs) == 3
+
+    @model_validator(mode="after")
+    def _check_known(self) -> Self:
+        if self.known is not None and not self.counts_words:
+            raise ValueError(f"`known` needs a third output; outputs has {len(self.outputs)}")
+        return self
 
     @model_validator(mode="after")
     def _check_stretches(self) -> Self:
@@ -177,7 +193,7 @@ class Classification(Task):
     kind: ClassVar[str] = "classifier"
     manifest_type = ClassifierManifest
     operations: ClassVar[tuple[str, ...]] = ("classify",)
-    public = frozenset({"labels", "max_length", "window_overlap", "temperature", "reliability", "stretches"})
+    public = frozenset({"labels", "max_length", "window_overlap", "temperature", "reliability", "stretches", "known"})
 
     manifest: ClassifierManifest
 

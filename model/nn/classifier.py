@@ -122,9 +122,7 @@ class WordClassifier(nn.Module):
         num_documents, num_stretches = document.shape[0], -(-document.shape[1] // STRETCH_BYTES)
         shape = (num_documents, num_stretches)
         of_ngrams, is_known = self.ngram_view(hashes, doc_index, stretch, shape, has_fixed_shapes=is_fixed)
-        # Counted in float32, which is exact up to 2^24: ONNX Runtime adds no integers by index on CUDA.
-        counts = torch.stack((is_known.float(), (hashes[0] >= 0).float()), dim=1)  # (M, 2)
-        known = torch.zeros(num_documents, 2, device=counts.device).index_add(0, doc_index, counts)
+        known = _count(is_known, hashes, doc_index, num_documents)
         contributions = self.weights[0] * of_ngrams
         if self.vector_view is not None and self.vocabulary is not None:
             words = self.vocabulary(hashes[0])
@@ -132,6 +130,12 @@ class WordClassifier(nn.Module):
             of_vectors = self.vector_view.contributions(words, doc_index, lengths, stretch, num_stretches, width)
             contributions = contributions + self.weights[1] * of_vectors
         return contributions.sum(dim=1) + self.base(), contributions, known
+
+    def known(self, document: Tensor, lengths: Tensor) -> Tensor:
+        """The same (B, 2) as in `forward`, without the logits: a small part of its time."""
+        hashes, doc_index, _ = self.words(document, lengths)
+        is_known = self.ngram_view.vocabulary(hashes.flatten()).reshape(hashes.shape).amax(dim=0) > 0
+        return _count(is_known, hashes, doc_index, document.shape[0])
 
     def base(self) -> Tensor:
         """Part of the logits that is the same for all documents, (classes,)."""
@@ -149,3 +153,12 @@ class WordClassifier(nn.Module):
     def divide_logits(self, temperature: float) -> None:
         """Divide the logits by a temperature, folded into the weights."""
         self.weights.div_(temperature)
+
+
+def _count(is_known: Tensor, hashes: Tensor, doc_index: Tensor, num_documents: int) -> Tensor:
+    """Numbers of known words and of all words (num_documents, 2), from those of all documents (M,).
+
+    Counted in float32, which is exact up to 2^24: ONNX Runtime adds no integers by index on CUDA.
+    """
+    counts = torch.stack((is_known.float(), (hashes[0] >= 0).float()), dim=1)  # (M, 2)
+    return torch.zeros(num_documents, 2, device=counts.device).index_add(0, doc_index, counts)

@@ -207,9 +207,10 @@ def drop_onnx(raw: Raw) -> None:
     raw["files"] = [file for file in raw["files"] if file["format"] != "onnx"]
 
 
-def set_outputs(raw: Raw, *others: Raw) -> None:
-    """Replace the outputs after the first."""
+def set_outputs(raw: Raw, *others: Raw, **fields: object) -> None:
+    """Replace the outputs after the first, and fields of the manifest."""
     raw["outputs"][1:] = others
+    raw.update(fields)
 
 
 def set_precision(files: list[Raw], precision: str) -> None:
@@ -226,6 +227,11 @@ def set_precision(files: list[Raw], precision: str) -> None:
         (lambda raw: set_outputs(raw, KNOWN), "`stretches` need a second output of shape (-1, any, 2), not ((-1, 2),)"),
         (lambda raw: set_outputs(raw, CONTRIBUTIONS, CONTRIBUTIONS), "a third output has the shape (-1, 2)"),
         (lambda raw: set_outputs(raw, CONTRIBUTIONS, KNOWN, KNOWN), "a third output has the shape (-1, 2)"),
+        (lambda raw: raw.update(known={"low": 0.2, "median": 1.5}), "known.median"),
+        (
+            lambda raw: set_outputs(raw, CONTRIBUTIONS, known={"low": 0.2, "median": 0.5}),
+            "`known` needs a third output",
+        ),
         (lambda raw: raw["stretches"].update(base=[0]), "2 labels do not fit a base of 1 numbers"),
         (lambda raw: raw["stretches"].update(length=0), "stretches.length"),
         (lambda raw: raw["outputs"][1].update(name="parts"), "golden.npz has no tensor parts"),

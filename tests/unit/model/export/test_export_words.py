@@ -229,6 +229,17 @@ def test_backend_counts_the_known_words(
         assert known.any(axis=0).all()
 
 
+def test_manifest_states_the_known_words_of_validation_documents(
+    run: Path, exported: Path, manifest: ClassifierManifest
+) -> None:
+    texts = load_trained(run, DataFiles()).data.validation.texts
+    answers = Model(load_export(exported, device="cpu")).classify(texts)
+    low, median = np.quantile([answer["coverage"]["known"] for answer in answers], (0.01, 0.5))
+    assert 0 < low < median < 1
+    assert manifest.known is not None
+    assert [manifest.known.low, manifest.known.median] == pytest.approx([low, median], abs=1e-4)
+
+
 @pytest.mark.parametrize("on_overflow", ["windows", "head", "tail", "head_tail"])
 @pytest.mark.parametrize("format", FORMATS)
 def test_stretches_of_an_answer_add_up_to_its_scores(

@@ -292,6 +292,7 @@ def test_counts_of_any_bytes_equal_reference_alone_beside_others_and_with_paddin
     document, lengths = padded(*texts)
     dirty = torch.where(torch.arange(document.shape[1]) < lengths[:, None], document, ord("a"))
     assert model(document, lengths)[2].tolist() == model(dirty, lengths)[2].tolist() == expected
+    assert model.known(document, lengths).tolist() == expected
     assert [model(*padded(text, length=len(text)))[2][0].tolist() for text in texts] == expected
 
 
