@@ -119,9 +119,15 @@ class TextCoverage:
             "bytes_used": sum(one.bytes_used for one in coverages),
             "documents_cut": sum(one.bytes_used < one.bytes_total for one in coverages),
         }
-        if counted := [one.words for one in coverages if one.words is not None]:
-            sums["known"] = WordCounts.sum(counted).share
+        if (known := TextCoverage.share_known(coverages)) is not None:
+            sums["known"] = known
         return sums
+
+    @staticmethod
+    def share_known(coverages: Sequence["TextCoverage"]) -> float | None:
+        """Share of the words of all documents that the model knows; None if it does not count words."""
+        counted = [one.words for one in coverages if one.words is not None]
+        return WordCounts.sum(counted).share if counted else None
 
 
 def pad_rows(rows: Sequence[bytes], length: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:

@@ -64,7 +64,8 @@ class InferResponse(BaseModel):
     model_version: str
     id: str | None = None
     parameters: dict[str, int | float]
-    """Documents: bytes_total, bytes_used, documents_cut. Series: observations_total, observations_used, imputed."""
+    """Documents: bytes_total, bytes_used, documents_cut, and of a model that counts words the share `known` of them.
+    Series: observations_total, observations_used, imputed."""
     outputs: list[ResponseTensor]
 
 
