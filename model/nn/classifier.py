@@ -87,8 +87,11 @@ class WordClassifier(nn.Module):
     The logits are the sum of `base`, the same for all documents, and the contributions of the document's stretches of
     STRETCH_BYTES. A stretch of padding contributes zero.
 
+    A word is known if an n-gram of the n-gram view's vocabulary ends at it.
+
     Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns logits
-                (B, classes) and contributions (B, S, classes), S = N / STRETCH_BYTES, rounded up.
+                (B, classes); contributions (B, S, classes), S = N / STRETCH_BYTES, rounded up; and known (B, 2)
+                float32, the number of known words and of all words.
     Reference:  weights fitted on held-out data: stacked generalisation, Wolpert 1992, Neural Networks 5(2).
     """
 
@@ -111,21 +114,28 @@ class WordClassifier(nn.Module):
         other.has_fixed_shapes = True
         return other
 
-    def forward(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Classify (B, N) bytes -> (B, classes) logits and (B, S, classes) contributions."""
+    def forward(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Classify (B, N) bytes -> logits (B, classes), contributions (B, S, classes) and known (B, 2)."""
         is_fixed = self.has_fixed_shapes
         hashes, doc_index, where = self.words(document, lengths, has_fixed_shapes=is_fixed)
         stretch = divide(where, STRETCH_BYTES)
         num_documents, num_stretches = document.shape[0], -(-document.shape[1] // STRETCH_BYTES)
         shape = (num_documents, num_stretches)
-        of_ngrams = self.ngram_view(hashes, doc_index, stretch, shape, has_fixed_shapes=is_fixed)
+        of_ngrams, is_known = self.ngram_view(hashes, doc_index, stretch, shape, has_fixed_shapes=is_fixed)
+        known = _count(is_known, hashes, doc_index, num_documents)
         contributions = self.weights[0] * of_ngrams
         if self.vector_view is not None and self.vocabulary is not None:
             words = self.vocabulary(hashes[0])
             width = self.vector_view.largest_width(document.shape[1]) if is_fixed else None
             of_vectors = self.vector_view.contributions(words, doc_index, lengths, stretch, num_stretches, width)
             contributions = contributions + self.weights[1] * of_vectors
-        return contributions.sum(dim=1) + self.base(), contributions
+        return contributions.sum(dim=1) + self.base(), contributions, known
+
+    def known(self, document: Tensor, lengths: Tensor) -> Tensor:
+        """The same (B, 2) as in `forward`, without the logits: a small part of its time."""
+        hashes, doc_index, _ = self.words(document, lengths)
+        is_known = self.ngram_view.vocabulary(hashes.flatten()).reshape(hashes.shape).amax(dim=0) > 0
+        return _count(is_known, hashes, doc_index, document.shape[0])
 
     def base(self) -> Tensor:
         """Part of the logits that is the same for all documents, (classes,)."""
@@ -143,3 +153,12 @@ class WordClassifier(nn.Module):
     def divide_logits(self, temperature: float) -> None:
         """Divide the logits by a temperature, folded into the weights."""
         self.weights.div_(temperature)
+
+
+def _count(is_known: Tensor, hashes: Tensor, doc_index: Tensor, num_documents: int) -> Tensor:
+    """Numbers of known words and of all words (num_documents, 2), from those of all documents (M,).
+
+    Counted in float32, which is exact up to 2^24: ONNX Runtime adds no integers by index on CUDA.
+    """
+    counts = torch.stack((is_known.float(), (hashes[0] >= 0).float()), dim=1)  # (M, 2)
+    return torch.zeros(num_documents, 2, device=counts.device).index_add(0, doc_index, counts)

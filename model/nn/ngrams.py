@@ -28,7 +28,7 @@ class NgramClassifier(nn.Module):
 
     Shape:      hashes (longest, M) int64 and doc_index (M,), as `WordHasher` returns them; stretch (M,) int64, the
                 stretch of its document in which each word ends; shape, the numbers B of documents and S of stretches
-                of each; returns (B, S, classes).
+                of each; returns (B, S, classes) and (M,) bool.
     Reference:  features: Wang and Manning 2012, "Baselines and Bigrams", sec. 2 (presence, scaled by evidence), with
                 inverse document frequencies, sublinear counts and unit length as in TF-IDF; `model.tasks.ngrams` fits
                 s, W and b. Not in the S3Attention paper.
@@ -51,12 +51,18 @@ class NgramClassifier(nn.Module):
         shape: tuple[int, int],
         *,
         has_fixed_shapes: bool = False,
-    ) -> Tensor:
-        """Contributions (B, S, classes) to the logits, without the bias, of documents given as hashes of n-grams."""
+    ) -> tuple[Tensor, Tensor]:
+        """Read documents given as hashes of n-grams.
+
+        Returns their contributions (B, S, classes) to the logits, without the bias, and whether an n-gram of the
+        vocabulary ends at each word (M,).
+        """
         num_documents, num_stretches = shape
         dtype, num_places = self.bias.dtype, num_documents * self.table.shape[0]
         rows = self.vocabulary(hashes.flatten())  # (longest M,), 0 for unknown n-grams, which are the most
-        place = (rows.reshape(hashes.shape) + doc_index * self.table.shape[0]).flatten()
+        of_word = rows.reshape(hashes.shape)
+        ends_known = of_word.amax(dim=0) > 0
+        place = (of_word + doc_index * self.table.shape[0]).flatten()
         of_document = as_tensor(num_stretches, doc_index) if has_fixed_shapes else num_stretches
         target = (doc_index * of_document + stretch).expand_as(hashes).flatten()
         if has_fixed_shapes:
@@ -77,7 +83,7 @@ class NgramClassifier(nn.Module):
         empty = torch.zeros(num_documents * num_stretches, found.shape[1], dtype=dtype, device=rows.device)
         summed = torch.unflatten(empty.index_add(0, target, found), 0, shape)
         squared_length = summed[:, :, -1:].sum(dim=1, keepdim=True)
-        return summed[:, :, :-1] * torch.rsqrt(squared_length.clamp(min=SMALLEST))
+        return summed[:, :, :-1] * torch.rsqrt(squared_length.clamp(min=SMALLEST)), ends_known
 
     @torch.no_grad()
     def fill(

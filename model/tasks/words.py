@@ -132,7 +132,7 @@ class WordTask(ClassificationTask):
 
     def graphs(self, model: nn.Module) -> tuple[ExportGraph, ...]:
         assert isinstance(model, WordClassifier)
-        golden, outputs = golden_documents(self.length), ("logits", "contributions")
+        golden, outputs = golden_documents(self.length), ("logits", "contributions", "known")
         return (ExportGraph("model", model, golden, outputs, self.config.model.buckets, model.with_fixed_shapes()),)
 
     def finish(self, model: nn.Module, final: nn.Module | None, data: DocumentSet) -> Finished:

@@ -12,7 +12,7 @@ of n-gram stem, words, both views of words, matcher and residual forecaster are 
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -312,6 +312,12 @@ def word_ngrams(document: bytes, longest: int) -> list[list[int]]:
         [ngram_hash(found[end - n : end]) if n <= end else -1 for n in range(1, longest + 1)]
         for end in range(1, len(found) + 1)
     ]
+
+
+def known_words(document: bytes, ngrams: Collection[int], longest: int) -> list[int]:
+    """Number of words at which one of the n-grams ends, and of all words."""
+    found = word_ngrams(document, longest)
+    return [sum(any(value in ngrams for value in row) for row in found), len(found)]
 
 
 def ngram_set(document: bytes, longest: int) -> set[int]:

@@ -202,7 +202,7 @@ def expect_contributions_equal_to_reference(config: ClassifierConfig, *texts: by
     ngrams, words = every_second_ngram(*texts), every_second_word(*texts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("model.nn.classifier.STRETCH_BYTES", 16)
-        logits, contributions = model(*padded(*texts))
+        logits, contributions, _ = model(*padded(*texts))
     assert same(contributions.sum(dim=1) + model.base(), logits)
     assert contributions.shape == (len(texts), 3, CLASSES)
     for text, found in zip(texts, contributions, strict=True):
@@ -271,3 +271,34 @@ def test_temperature_divides_base_and_contributions(config: ClassifierConfig) ->
     model.divide_logits(2.5)
     assert same(2.5 * model.base(), base)
     assert same(2.5 * model(*padded(*TEXTS))[1], contributions)
+
+
+@CONFIGS
+def test_words_at_which_a_known_ngram_ends_are_counted(config: ClassifierConfig) -> None:
+    model, _ = random_model(config, *TEXTS)
+    ngrams = set(every_second_ngram(*TEXTS, limit=CONFIG.num_ngrams))
+    known = model(*padded(*TEXTS))[2]
+    assert known.dtype == torch.float32
+    assert known.tolist() == [reference.known_words(text, ngrams, CONFIG.longest) for text in TEXTS]
+    assert 0 < known[:, 0].sum() < known[:, 1].sum()
+
+
+@settings(max_examples=40)
+@given(Texts)
+def test_counts_of_any_bytes_equal_reference_alone_beside_others_and_with_padding(texts: list[bytes]) -> None:
+    model, _ = random_model(ALONE, *texts)
+    ngrams = set(every_second_ngram(*texts, limit=CONFIG.num_ngrams))
+    expected = [reference.known_words(text, ngrams, CONFIG.longest) for text in texts]
+    document, lengths = padded(*texts)
+    dirty = torch.where(torch.arange(document.shape[1]) < lengths[:, None], document, ord("a"))
+    assert model(document, lengths)[2].tolist() == model(dirty, lengths)[2].tolist() == expected
+    assert model.known(document, lengths).tolist() == expected
+    assert [model(*padded(text, length=len(text)))[2][0].tolist() for text in texts] == expected
+
+
+def test_word_is_known_by_an_ngram_of_several_words() -> None:
+    model = WordClassifier(ALONE, CLASSES)
+    known = [reference.word_hash(b"one"), reference.ngram_hash([b"two", b"three"])]
+    model.ngram_view.vocabulary.fill(np.array(known, dtype=np.int64))
+    texts = (b"one two three", b"three two", b"two. three", b"One ONE one", b" \n", b"two three three")
+    assert model(*padded(*texts))[2].tolist() == [[2, 3], [0, 2], [0, 3], [3, 3], [0, 0], [1, 3]]

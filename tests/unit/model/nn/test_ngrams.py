@@ -55,7 +55,7 @@ def logits_of(model: NgramClassifier, *texts: bytes) -> torch.Tensor:
 
 
 def logits_for(model: NgramClassifier, given: Inputs) -> torch.Tensor:
-    return torch.as_tensor(model(*given).sum(dim=1) + model.bias)
+    return torch.as_tensor(model(*given)[0].sum(dim=1) + model.bias)
 
 
 WORDS = {b"one": (3.0, [1.0, -2.0, 0.5]), b"two": (4.0, [-1.0, 0.25, 2.0]), b"three": (0.5, [8.0, 0.0, -8.0])}
@@ -71,6 +71,15 @@ def test_classifier_equals_reference_alone_and_beside_others(texts: list[bytes],
     for text, logits in zip(texts, together, strict=True):
         assert close(logits, reference.ngram_classifier(text, ngrams, state, CONFIG.longest, sublinear=sublinear))
         assert same(logits_for(model, inputs([text]))[0], logits)
+
+
+@settings(max_examples=50)
+@given(Texts)
+def test_classifier_tells_at_which_words_an_ngram_of_its_vocabulary_ends(texts: list[bytes]) -> None:
+    ngrams = every_second_ngram(*texts)
+    _, found = random_model(ngrams)[0](*inputs(texts))
+    rows = [row for text in texts for row in reference.word_ngrams(text, CONFIG.longest)]
+    assert found.tolist() == [not set(ngrams).isdisjoint(row) for row in rows]
 
 
 def test_filled_classifier_gives_the_value_computed_by_hand() -> None:

@@ -369,7 +369,7 @@ def model_logits(fitted: Fitted, classes: int, texts: Sequence[bytes], *, sublin
     model = NgramClassifier(CONFIG.num_ngrams, classes, sublinear=sublinear).double()
     fitted.fill(model)
     hashes, doc_index, _ = HASHER(*padded(*texts))
-    contributions = model(hashes, doc_index, doc_index.new_zeros(len(doc_index)), (len(texts), 1))
+    contributions, _ = model(hashes, doc_index, doc_index.new_zeros(len(doc_index)), (len(texts), 1))
     logits: np.ndarray = (contributions.sum(dim=1) + model.bias).numpy()
     return logits
 
