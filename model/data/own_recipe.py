@@ -35,8 +35,6 @@ BYTES_PER_TOKEN = 4
 """Bytes per token of the vector view, the length of a short word."""
 LONGEST_SEQUENCE = 256
 """Maximum number of tokens of the vector view."""
-WORD2VEC_BYTES = 50_000_000
-"""Bytes that word2vec should read in all epochs; small files are read more often."""
 
 RecipeKeys = dict[str, object]
 """Dotted key -> value."""
@@ -150,7 +148,6 @@ def _vector_view_keys(texts: list[bytes], length: int, steps: int) -> RecipeKeys
     return {
         "model.encoder.seq_len": min(LONGEST_SEQUENCE, length // BYTES_PER_TOKEN),
         "model.vector_view.bytes_per_token": BYTES_PER_TOKEN,
-        "model.vector_view.vectors.epochs": max(4, min(MAX_EPOCHS, round(WORD2VEC_BYTES / max(1, size)))),
         "training.batch_size": batch,
         "training.epochs": epochs,
     }

@@ -1,4 +1,4 @@
-"""Text classifiers: one over bytes, and one over words in two views. Used by `model.tasks.classification`."""
+"""Text classifiers: one over bytes, and one over word n-grams in two views. Used by `model.tasks.classification`."""
 
 import copy
 
@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from model.config.encoder import EncoderConfig
 from model.config.models import ClassifierConfig
 from model.nn.encoder import ByteEncoder, masked_mean
-from model.nn.ngrams import NgramClassifier
+from model.nn.ngrams import NgramClassifier, find_hits
 from model.nn.ops.integers import divide
 from model.nn.vectors import VectorClassifier
-from model.nn.vocabulary import Vocabulary
 from model.nn.words import WordHasher
 
 HEAD_DIM = 128
@@ -78,11 +77,11 @@ class ByteClassifier(nn.Module):
 
 
 class WordClassifier(nn.Module):
-    """Classifier over word n-grams and classifier over word vectors; fitted weights combine their logits.
+    """Two classifiers over word n-grams, one linear and one over their vectors; fitted weights combine their logits.
 
     logits = a ngram_view(document) + b vector_view(document)
 
-    a and b are `weights`. The words are found once, for both views. Without a vector view, b = 0.
+    a and b are `weights`. The n-grams are found once, for both views. Without a vector view, b = 0.
 
     The logits are the sum of `base`, the same for all documents, and the contributions of the document's stretches of
     STRETCH_BYTES. A stretch of padding contributes zero.
@@ -102,8 +101,9 @@ class WordClassifier(nn.Module):
         ngrams, vectors = config.ngram_view, config.vector_view
         self.words = WordHasher(ngrams.longest, config.max_length)
         self.ngram_view = NgramClassifier(ngrams.num_ngrams, num_classes, sublinear=ngrams.sublinear)
-        self.vocabulary = Vocabulary(vectors.vectors.num_words) if vectors else None
-        self.vector_view = VectorClassifier(config.required_encoder, vectors, num_classes) if vectors else None
+        self.vector_view = (
+            VectorClassifier(config.required_encoder, vectors, ngrams.num_ngrams, num_classes) if vectors else None
+        )
         self.register_buffer("weights", torch.ones(2))
         self.has_fixed_shapes = False
         """Whether all shapes depend on B and N only, not on the number of words: slower, but CUDA can replay it."""
@@ -121,21 +121,25 @@ class WordClassifier(nn.Module):
         stretch = divide(where, STRETCH_BYTES)
         num_documents, num_stretches = document.shape[0], -(-document.shape[1] // STRETCH_BYTES)
         shape = (num_documents, num_stretches)
-        of_ngrams, is_known = self.ngram_view(hashes, doc_index, stretch, shape, has_fixed_shapes=is_fixed)
-        known = _count(is_known, hashes, doc_index, num_documents)
-        contributions = self.weights[0] * of_ngrams
-        if self.vector_view is not None and self.vocabulary is not None:
-            words = self.vocabulary(hashes[0])
+        rows = self._rows(hashes)
+        known = _count(rows, hashes, doc_index, num_documents)
+        hits = find_hits(rows, doc_index, stretch, has_fixed_shapes=is_fixed)
+        contributions = self.weights[0] * self.ngram_view(hits, shape, has_fixed_shapes=is_fixed)
+        if self.vector_view is not None:
             width = self.vector_view.largest_width(document.shape[1]) if is_fixed else None
-            of_vectors = self.vector_view.contributions(words, doc_index, lengths, stretch, num_stretches, width)
+            of_vectors = self.vector_view.contributions(hits, lengths, num_stretches, width)
             contributions = contributions + self.weights[1] * of_vectors
         return contributions.sum(dim=1) + self.base(), contributions, known
 
     def known(self, document: Tensor, lengths: Tensor) -> Tensor:
         """The same (B, 2) as in `forward`, without the logits: a small part of its time."""
         hashes, doc_index, _ = self.words(document, lengths)
-        is_known = self.ngram_view.vocabulary(hashes.flatten()).reshape(hashes.shape).amax(dim=0) > 0
-        return _count(is_known, hashes, doc_index, document.shape[0])
+        return _count(self._rows(hashes), hashes, doc_index, document.shape[0])
+
+    def _rows(self, hashes: Tensor) -> Tensor:
+        """Ids of the n-grams with these hashes (longest, M), 0 for unknown ones."""
+        rows: Tensor = self.ngram_view.vocabulary(hashes.flatten())
+        return rows.reshape(hashes.shape)
 
     def base(self) -> Tensor:
         """Part of the logits that is the same for all documents, (classes,)."""
@@ -155,10 +159,11 @@ class WordClassifier(nn.Module):
         self.weights.div_(temperature)
 
 
-def _count(is_known: Tensor, hashes: Tensor, doc_index: Tensor, num_documents: int) -> Tensor:
-    """Numbers of known words and of all words (num_documents, 2), from those of all documents (M,).
+def _count(rows: Tensor, hashes: Tensor, doc_index: Tensor, num_documents: int) -> Tensor:
+    """Numbers of known words and of all words (num_documents, 2), from ids and hashes of n-grams (longest, M).
 
     Counted in float32, which is exact up to 2^24: ONNX Runtime adds no integers by index on CUDA.
     """
+    is_known = rows.amax(dim=0) > 0
     counts = torch.stack((is_known.float(), (hashes[0] >= 0).float()), dim=1)  # (M, 2)
     return torch.zeros(num_documents, 2, device=counts.device).index_add(0, doc_index, counts)

@@ -13,8 +13,9 @@ Reference:  Thongtan and Phienthrakul 2019, "Sentiment Classification Using Docu
 Deviates:   gradients are taken along the sphere, and frequent single words are used less.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,10 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from artifact.arrays import Doubles, Floats
+from artifact.documents import cut, take
+from model.config.models import NgramVectorsConfig
+from model.nn.words import WordHasher
+from model.tasks.occurrences import Ngrams, NgramVectors, Occurrences, frequent_ngrams, hash_ngrams, known_ids
 
 SHARPNESS = 6.0
 NEGATIVES = 4
@@ -38,48 +43,166 @@ FREQUENT = 3_000
 """Occurrences above which a single word is also kept with at most the root of FREQUENT / count."""
 RATE, LAST_RATE = 0.02, 0.0002
 """Learning rate at the start, falling linearly, and at the end."""
+MOST_POSITIVES = 400
+"""Mean number of positive examples per document above which occurrences are left out at random: for long documents."""
+EPOCHS_PER_CHECKPOINT = 4
+AHEAD = 4
+"""Number of n-grams ahead that are loaded into the cache."""
 
 
-@dataclass(frozen=True)
-class Occurrences:
-    """N-grams of documents, in the order of the text."""
-
-    values: NDArray[np.int32]
-    """Ids of the n-grams of all documents, document after document, (M,)."""
-    starts: NDArray[np.int64]
-    """Index of each document's first n-gram, and M at the end, (documents + 1,)."""
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-
-def keep_probabilities(
-    of_class: Doubles, sizes: Doubles, counts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> Floats:
+def keep_probabilities(of_class: Doubles, sizes: Doubles, ngrams: Ngrams) -> Doubles:
     """Keep probability k_h of each n-gram, (R,).
 
     Args:
         of_class: number of labelled documents of each class that contain each n-gram, (R, classes).
         sizes: number of labelled documents of each class, (classes,).
-        counts: number of occurrences in all documents, (R,).
-        lengths: length of each n-gram in words, (R,).
+        ngrams: the n-grams, with their numbers of occurrences in all documents.
 
     """
     rest, others = of_class.sum(1, keepdims=True) - of_class, sizes.sum() - sizes
     evidence = np.abs(np.log((of_class + SMOOTHING) / sizes * others / (rest + SMOOTHING))).max(1)
     keep = np.minimum(1, FLOOR + SLOPE * evidence)
-    limit = np.sqrt(FREQUENT / np.maximum(counts, FREQUENT))
-    return np.where(lengths == 1, np.minimum(keep, limit), keep).astype(np.float32)
+    limit = np.sqrt(FREQUENT / np.maximum(ngrams.counts, FREQUENT))
+    found: Doubles = np.where(ngrams.lengths == 1, np.minimum(keep, limit), keep)
+    return found
 
 
-def negative_table(weights: Doubles) -> NDArray[np.int32]:
+def train_vectors(
+    documents: Occurrences,
+    ngrams: Ngrams,
+    keep: Doubles,
+    config: NgramVectorsConfig,
+    seed: int,
+    path: Path | None = None,
+) -> Floats:
+    """Learn the vectors of n-grams, (R, dim), each of length 1; the same ones for the same arguments.
+
+    Args:
+        documents: ids of the n-grams of each document.
+        ngrams: the n-grams.
+        keep: keep probability of each n-gram.
+        config: number of epochs and length of a vector.
+        seed: seed of the initial vectors and of all drawings.
+        path: file to keep the state in every few epochs, and to resume from.
+
+    """
+    generator, positives = np.random.default_rng(seed), float(ngrams.counts @ keep)
+    drawn = (keep * min(1, MOST_POSITIVES * len(documents) / max(1.0, positives))).astype(np.float32)
+    table = _negative_table(ngrams.counts * keep)
+    of_documents, vectors = (_unit_vectors(generator, n, config.dim) for n in (len(documents), len(keep)))
+    first = 0
+    if path is not None and path.is_file():
+        with np.load(path) as stored:
+            of_documents, vectors, first = stored["of_documents"], stored["vectors"], int(stored["epoch"])
+    rates = np.maximum(np.linspace(RATE, 0, 1 + config.epochs), LAST_RATE).astype(np.float32)
+    with tqdm(
+        total=config.epochs, initial=first, desc="n-gram vectors", unit="epoch", leave=False, disable=None
+    ) as bar:
+        for epoch in range(first, config.epochs):
+            generator = np.random.default_rng((seed, epoch))
+            order, state = generator.permutation(len(documents)), generator.integers(1, 2**63, dtype=np.uint64)
+            loss = _epoch(
+                documents.values,
+                documents.starts,
+                drawn,
+                table,
+                order,
+                of_documents,
+                vectors,
+                rates[epoch : epoch + 2],
+                state,
+            )
+            bar.set_postfix(loss=f"{loss:.4f}")
+            bar.update()
+            if path is not None and (epoch + 1) % EPOCHS_PER_CHECKPOINT == 0:
+                partial = path.with_suffix(".partial")
+                with partial.open("wb") as file:
+                    np.savez(file, of_documents=of_documents, vectors=vectors, epoch=epoch + 1)
+                partial.replace(path)
+    return vectors
+
+
+@dataclass(frozen=True)
+class VectorLearner:
+    """Learns vectors of n-grams from labelled and unlabelled documents, window by window."""
+
+    labelled: Occurrences
+    """Windows of the labelled documents."""
+    document: NDArray[np.int64]
+    """Index of the labelled document of each window."""
+    labels: NDArray[np.int64]
+    """Class of each labelled document."""
+    unlabelled: Occurrences
+    ngrams: Ngrams
+    config: NgramVectorsConfig
+    seed: int
+
+    def learn(self, rows: NDArray[np.int64], path: Path | None = None) -> NgramVectors:
+        """Learn from some of the labelled documents and from all unlabelled ones. `path` as in `train_vectors`."""
+        windows = np.flatnonzero(np.isin(self.document, rows))
+        labelled = self.labelled.of_documents(windows)
+        of_class = _windows_of_classes(labelled, self.labels[self.document[windows]], len(self.ngrams.counts))
+        keep = keep_probabilities(*of_class, self.ngrams)
+        documents = labelled.followed_by(self.unlabelled)
+        return NgramVectors(
+            self.ngrams, train_vectors(documents, self.ngrams, keep, self.config, self.seed, path), keep
+        )
+
+
+def vector_learner(
+    hasher: WordHasher,
+    texts: tuple[Sequence[bytes], Sequence[bytes]],
+    labels: NDArray[np.int64],
+    length: int,
+    overlap: int,
+    config: NgramVectorsConfig,
+    seed: int,
+) -> VectorLearner:
+    """Find the n-grams of labelled and unlabelled `texts`, in windows of `length` bytes."""
+    windows = [
+        [[take(text, spans) for spans in cut(len(text), length, overlap, "windows")] for text in part] for part in texts
+    ]
+    labelled, unlabelled = (hash_ngrams(hasher, [row for rows in part for row in rows]) for part in windows)
+    ngrams = frequent_ngrams((labelled, unlabelled))
+    return VectorLearner(
+        known_ids(labelled, ngrams.hashes),
+        np.repeat(np.arange(len(labels)), [len(rows) for rows in windows[0]]),
+        labels,
+        known_ids(unlabelled, ngrams.hashes),
+        ngrams,
+        config,
+        seed,
+    )
+
+
+def _windows_of_classes(windows: Occurrences, labels: NDArray[np.int64], count: int) -> tuple[Doubles, Doubles]:
+    """Number of windows of each class with each n-gram (count, classes), and of windows of each class (classes,)."""
+    from scipy.sparse import csr_matrix
+
+    data = np.ones(len(windows.values), dtype=np.float32)
+    sets = csr_matrix((data, windows.values.copy(), windows.starts.copy()), shape=(len(windows), count))
+    sets.sum_duplicates()
+    sets.data[:] = 1
+    one_hot = np.eye(int(labels.max()) + 1)[labels]
+    one_hot = one_hot[:, one_hot.any(0)]
+    return np.asarray(sets.T @ one_hot), one_hot.sum(0)
+
+
+def _unit_vectors(generator: np.random.Generator, count: int, dim: int) -> Floats:
+    """Random vectors on the unit sphere, (count, dim)."""
+    vectors = generator.standard_normal((count, dim), dtype=np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors
+
+
+def _negative_table(weights: Doubles) -> NDArray[np.int32]:
     """Ids of n-grams, each in proportion to its weight (R,)."""
     share = weights**NEGATIVE_POWER
     times = np.ceil(share / share.sum() * TABLE_SIZE).astype(np.int64)
     return np.repeat(np.arange(len(weights), dtype=np.int32), times)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _prefetch(typing: Any, address: Any) -> Any:
     """Load the cache line of an address ahead of its use: nearly all n-grams are outside of the caches."""
     del typing, address
@@ -96,7 +219,7 @@ def _prefetch(typing: Any, address: Any) -> Any:
     return types.void(types.intp), generate
 
 
-@njit(fastmath=True)  # type: ignore[untyped-decorator]
+@njit(fastmath=True)
 def _random(state: Any) -> Any:
     """The next number below 2^53 of xorshift64 (Marsaglia 2003)."""
     state[0] ^= state[0] << np.uint64(13)
@@ -105,7 +228,7 @@ def _random(state: Any) -> Any:
     return state[0] >> np.uint64(11)
 
 
-@njit(fastmath=True)  # type: ignore[untyped-decorator]
+@njit(fastmath=True)
 def _normalise(vectors: Any) -> None:
     """Divide each vector (rows, dim) by its length."""
     one = np.float32(1)
@@ -118,14 +241,26 @@ def _normalise(vectors: Any) -> None:
             vectors[i, j] *= scale
 
 
-@njit(fastmath=True)  # type: ignore[untyped-decorator]
+@njit(fastmath=True)
+def _draw(values: Any, keep: Any, table: Any, state: Any, drawn: Any) -> Any:
+    """Draw n-grams of a document, each followed by NEGATIVES other n-grams; returns their number."""
+    count = 0
+    for value in values:
+        if np.float32(_random(state)) * np.float32(2.0**-53) < keep[value]:
+            drawn[count] = value
+            for k in range(NEGATIVES):
+                drawn[count + 1 + k] = table[_random(state) % np.uint64(len(table))]
+            count += NEGATIVES + 1
+    return count
+
+
+@njit(fastmath=True)
 def _epoch(
     values: Any,
     starts: Any,
     keep: Any,
     table: Any,
     order: Any,
-    is_fixed: Any,
     documents: Any,
     ngrams: Any,
     rates: Any,
@@ -138,24 +273,21 @@ def _epoch(
     """
     state, one, sharpness = np.empty(1, np.uint64), np.float32(1), np.float32(SHARPNESS)
     state[0] = seed
-    dim, ahead = documents.shape[1], 4
+    dim = documents.shape[1]
     address, line, row = ngrams.ctypes.data, 64, 4 * documents.shape[1]
-    drawn = np.empty((NEGATIVES + 1) * np.diff(starts).max(), np.int64)
+    drawn = np.empty((NEGATIVES + 1) * max(1, np.diff(starts).max()), np.int64)
     loss, positives = 0.0, 0
     for number in range(len(order)):
-        document, count = order[number], 0
+        document = order[number]
         rate = rates[0] + (rates[1] - rates[0]) * np.float32(number) / np.float32(len(order))
-        for p in range(starts[document], starts[document + 1]):
-            if np.float32(_random(state)) * np.float32(2.0**-53) < keep[values[p]]:
-                drawn[count] = values[p]
-                for k in range(NEGATIVES):
-                    drawn[count + 1 + k] = table[_random(state) % np.uint64(len(table))]
-                count += NEGATIVES + 1
-        u, is_free = documents[document], not is_fixed[document]
+        count = _draw(values[starts[document] : starts[document + 1]], keep, table, state, drawn)
+        u = documents[document]
         for k in range(count):
-            if k + ahead < count:
+            if k + AHEAD < count:
                 for byte in range(0, row, line):
-                    _prefetch(address + drawn[k + ahead] * row + byte)
+                    _prefetch(  # type: ignore[call-arg]  # Numba passes its context
+                        address + drawn[k + AHEAD] * row + byte
+                    )
             v, cos = ngrams[drawn[k]], np.float32(0)
             for j in range(dim):
                 cos += u[j] * v[j]
@@ -169,14 +301,10 @@ def _epoch(
                 step = -probability * sharpness * rate
             scale = one / np.sqrt(one + step * step * (one - cos * cos))
             own, other = (one - step * cos) * scale, step * scale
-            if is_free:
-                for j in range(dim):
-                    a, b = u[j], v[j]
-                    u[j] = own * a + other * b
-                    v[j] = own * b + other * a
-            else:
-                for j in range(dim):
-                    u[j] = own * u[j] + other * v[j]
+            for j in range(dim):
+                a, b = u[j], v[j]
+                u[j] = own * a + other * b
+                v[j] = own * b + other * a
     _normalise(documents)
     _normalise(ngrams)
     return loss / max(1, positives)

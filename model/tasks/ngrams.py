@@ -4,8 +4,8 @@ Used by `model.tasks.words`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,7 +17,8 @@ from artifact.documents import cut, pad_rows, take
 from model.config.models import NgramViewConfig
 from model.nn.ngrams import NgramClassifier
 from model.nn.words import WordHasher
-from model.tasks.regression import regressions
+from model.tasks.occurrences import NgramVectors, places
+from model.tasks.regression import regression_with_vectors, regressions
 from model.tasks.views import combined, cross_entropies, fit_weights
 
 if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wait for
@@ -40,6 +41,14 @@ FIRST_STRENGTH = 10.0
 STRENGTHS = (1.0, 3.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0)
 """Inverse regularisation C: the one with which features are compared, and the others that are tried afterwards, up to
 the recipe's limit."""
+VECTOR_STRENGTHS = (0.003, 0.01, 0.03, 0.1)
+"""The same for the weights that follow from vectors."""
+KEEP = "keep"
+"""Scaling by keep probabilities: the n-grams with the largest number of occurrences times keep probability."""
+STRENGTHS_BESIDE_VECTORS = (3.0, 30.0)
+STRENGTHS_OF_KEEP = (0.3, 1.0, 3.0, 10.0)
+"""Strengths tried beside the best weights of vectors."""
+NUM_VECTOR_SETTINGS = 2 * len(VECTOR_STRENGTHS) + 1 + len(STRENGTHS_BESIDE_VECTORS) + len(STRENGTHS_OF_KEEP)
 SMALLEST_SCALE = 1e-6
 """Scale below which an n-gram does not count: rounding errors of a scale of zero."""
 MISSING = -10.0
@@ -47,6 +56,8 @@ MISSING = -10.0
 
 HeldOutScore = Callable[[Doubles, NDArray[np.int64]], float]
 """Logits and labels of held-out documents -> a number that is higher for better logits."""
+LearnVectors = Callable[[NDArray[np.int64]], NgramVectors]
+"""Labelled documents to learn from -> vectors of n-grams."""
 Scales = Callable[[Doubles, Doubles], Doubles]
 """Documents of each class that contain each n-gram (R, classes) and documents of each class -> scales (R,)."""
 
@@ -58,11 +69,13 @@ class Choice:
     longest: int
     """Maximum length of an n-gram in words."""
     scaling: str
-    """Key of SCALES."""
+    """Key of SCALES, or KEEP."""
     strength: float
-    """Inverse regularisation C."""
+    """Inverse regularisation C of the weights of single n-grams; 0 for none."""
     discount: bool = False
     """Whether training discounts n-grams that are frequent in a document's own group (`Counted.features`)."""
+    vector_strength: float = 0.0
+    """Inverse regularisation C of the weights that follow from the vectors of n-grams; 0 for none."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,11 @@ class Fitted:
     def fill(self, model: NgramClassifier) -> None:
         """Copy the parameters into a model."""
         model.fill(self.hashes, self.scales, self.weights, self.bias)
+
+    def on(self, hashes: NDArray[np.int64]) -> "Fitted":
+        """The same view with exactly these n-grams, ascending; those that it lacks do not count."""
+        place, is_there = places(self.hashes, hashes)
+        return Fitted(hashes, self.scales[place] * is_there, self.weights[place] * is_there[:, None], self.bias)
 
 
 @dataclass(frozen=True)
@@ -239,11 +257,35 @@ def g_squared(of_class: Doubles, sizes: Doubles) -> Doubles:
 
 
 def fit(
-    counted: Counted, labels: NDArray[np.int64], num_classes: int, config: NgramViewConfig, choice: Choice
+    counted: Counted,
+    labels: NDArray[np.int64],
+    num_classes: int,
+    config: NgramViewConfig,
+    choice: Choice,
+    vectors: NgramVectors | None = None,
+    hashes: NDArray[np.int64] | None = None,
 ) -> Fitted:
-    """Select the n-grams with the largest G^2 and fit the logistic regression on all documents."""
+    """Select the n-grams and fit the logistic regression on all documents.
+
+    Args:
+        counted: the n-grams of the documents.
+        labels: class of each document.
+        num_classes: number of classes.
+        config: the view.
+        choice: the hyperparameters.
+        vectors: vectors of n-grams, learned from the same documents, for a choice that uses them.
+        hashes: the n-grams of the view, ascending, if they are selected already.
+
+    """
+    if hashes is not None:
+        columns, is_there = places(counted.hashes, hashes)
+        counted = counted.of_ngrams(columns[is_there])
+        vectors = vectors and vectors.of_ngrams(hashes)
+        return fit(counted, labels, num_classes, config, choice, vectors).on(hashes)
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)
     sets, rows = counted.document_sets(), np.arange(len(labels))
+    if vectors is not None and choice.vector_strength:
+        return _fit_with_vectors(counted, sets, rows, labels, num_classes, config, choice, vectors)
     return _fit(counted, sets, rows, labels, num_classes, config, choice, (choice.strength,))[0]
 
 
@@ -259,57 +301,109 @@ def choose(
     num_classes: int,
     config: NgramViewConfig,
     score: HeldOutScore = scaled_likelihood,
+    learn: LearnVectors | None = None,
 ) -> Choice:
     """Choose the hyperparameters with the highest score on held-out documents.
 
+    `learn` learns vectors of n-grams without the held-out documents; without it, the choice uses none.
+
     N-grams are selected and scaled without the held-out documents: their labels would make rare n-grams look better
     than they are. The documents of a group are held out together. If there are groups, training with and without a
-    discount is compared first, on the longest n-grams; then lengths and scales, and then strengths.
+    discount is compared first, on the longest n-grams; then lengths and scales, then strengths, and then vectors.
     """
+    kept = np.arange(len(labels))
     if len(labels) > (limit := MAX_LOGITS // num_classes):
-        chosen = np.sort(np.random.default_rng(0).permutation(len(labels))[:limit])
-        counted, labels = counted.of_documents(chosen), labels[chosen]
+        kept = np.sort(np.random.default_rng(0).permutation(len(labels))[:limit])
+        counted, labels = counted.of_documents(kept), labels[kept]
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)
-    sets, folds = counted.document_sets(), _folds(labels, counted.groups)
-    candidates = [
-        Choice(longest, scaling, FIRST_STRENGTH) for longest in range(1, config.longest + 1) for scaling in SCALES
-    ]
+    folds = _folds(labels, counted.groups)
+    rests = [np.setdiff1d(np.arange(len(labels)), held_out) for held_out in folds]
+    learned = [None if learn is None else learn(kept[rest]) for rest in rests]
     others = [strength for strength in STRENGTHS if strength <= config.max_strength]
-    with tqdm(
-        total=len(candidates) + counted.has_groups + len(others),
-        desc="cross-validation",
-        unit="setting",
-        leave=False,
-        disable=None,
-    ) as bar:
+    settings = config.longest * len(SCALES) + counted.has_groups + len(others)
+    total = settings + (0 if learn is None else NUM_VECTOR_SETTINGS)
+    with tqdm(total=total, desc="cross-validation", unit="setting", leave=False, disable=None) as bar:
+        compared = _Comparison(
+            counted, counted.document_sets(), labels, num_classes, config, folds, rests, learned, score, bar
+        )
+        best = _best_without_vectors(compared, others)
+        return best if learn is None else _best_with_vectors(compared, best)
 
-        def scores(candidate: Choice, strengths: Sequence[float]) -> list[float]:
-            logits: list[list[Doubles]] = [[] for _ in strengths]
-            for held_out in folds:
-                rest = np.setdiff1d(np.arange(len(labels)), held_out)
-                views = _fit(counted, sets, rest, labels, num_classes, config, candidate, strengths)
-                columns = np.searchsorted(counted.hashes, views[0].hashes)
-                tested = counted.of_documents(held_out)
-                x = tested.features(columns, views[0].scales, sublinear=config.sublinear)
-                for found, view in zip(logits, views, strict=True):
-                    found.append(x @ view.weights + view.bias)
-            bar.update(len(strengths))
-            truth = labels[np.concatenate(folds)]
-            return [score(np.concatenate(found), truth) for found in logits]
 
-        def best_of(candidates: Sequence[Choice]) -> Choice:
-            for candidate in candidates:
-                if candidate not in compared:
-                    (compared[candidate],) = scores(candidate, (FIRST_STRENGTH,))
-            return max(candidates, key=lambda candidate: compared[candidate])
+@dataclass(frozen=True)
+class _Comparison:
+    """Compares choices on held-out documents."""
 
-        compared: dict[Choice, float] = {}
-        if counted.has_groups:
-            discount = best_of([candidates[-1], replace(candidates[-1], discount=True)]).discount
-            candidates = [replace(candidate, discount=discount) for candidate in candidates]
-        best = best_of(candidates)
-        second = scores(best, others)
-        return replace(best, strength=others[int(np.argmax(second))]) if max(second) > compared[best] else best
+    counted: Counted
+    sets: "csr_matrix"
+    """Its document sets."""
+    labels: NDArray[np.int64]
+    num_classes: int
+    config: NgramViewConfig
+    folds: list[NDArray[np.int64]]
+    """Held-out documents of each fold."""
+    rests: list[NDArray[np.int64]]
+    """The other documents."""
+    learned: list[NgramVectors | None]
+    """Vectors learned from these."""
+    score: HeldOutScore
+    bar: "tqdm[Any]"
+    found: dict[Choice, float] = field(default_factory=dict)
+    """Score of each choice."""
+
+    def best_of(self, choices: Sequence[Choice]) -> Choice:
+        """The choice with the highest score, the first one if several have it."""
+        for choice in choices:
+            if choice not in self.found:
+                self.compare_strengths(choice, [choice.strength])
+        return max(choices, key=self.found.__getitem__)
+
+    def compare_strengths(self, choice: Choice, strengths: Sequence[float]) -> None:
+        """Score a choice with each of the strengths, which takes less time than one by one."""
+        counted, config, num_classes = self.counted, self.config, self.num_classes
+        sets, logits = self.sets, list[list[Doubles]]([] for _ in strengths)
+        choices = [replace(choice, strength=strength) for strength in strengths]
+        for held_out, rest, vectors in zip(self.folds, self.rests, self.learned, strict=True):
+            if choice.vector_strength and vectors is not None:
+                views = [
+                    _fit_with_vectors(counted, sets, rest, self.labels, num_classes, config, one, vectors)
+                    for one in choices
+                ]
+            else:
+                views = _fit(counted, sets, rest, self.labels, num_classes, config, choice, strengths)
+            columns, is_there = places(counted.hashes, views[0].hashes)
+            tested = counted.of_documents(held_out)
+            x = tested.features(columns[is_there], views[0].scales[is_there], sublinear=config.sublinear)
+            for one, view in zip(logits, views, strict=True):
+                one.append(x @ view.weights[is_there] + view.bias)
+        truth = self.labels[np.concatenate(self.folds)]
+        for setting, parts in zip(choices, logits, strict=True):
+            self.found[setting] = self.score(np.concatenate(parts), truth)
+        self.bar.update(len(strengths))
+
+
+def _best_without_vectors(compared: _Comparison, strengths: Sequence[float]) -> Choice:
+    """The best length, scales and strength; with groups, also whether to discount."""
+    longest = compared.config.longest
+    choices = [Choice(n, scaling, FIRST_STRENGTH) for n in range(1, longest + 1) for scaling in SCALES]
+    if compared.counted.has_groups:
+        discount = compared.best_of([choices[-1], replace(choices[-1], discount=True)]).discount
+        choices = [replace(choice, discount=discount) for choice in choices]
+    best = compared.best_of(choices)
+    compared.compare_strengths(best, strengths)
+    return compared.best_of([best, *(replace(best, strength=strength) for strength in strengths)])
+
+
+def _best_with_vectors(compared: _Comparison, best: Choice) -> Choice:
+    """The best use of vectors, or `best`, the best choice without."""
+    found = [best]
+    for first, refined in (
+        (replace(best, strength=FIRST_STRENGTH), (best.strength, *STRENGTHS_BESIDE_VECTORS)),
+        (Choice(compared.config.longest, KEEP, 0.0, best.discount), STRENGTHS_OF_KEEP),
+    ):
+        choice = compared.best_of([replace(first, vector_strength=strength) for strength in VECTOR_STRENGTHS])
+        found.append(compared.best_of([choice, *(replace(choice, strength=strength) for strength in refined)]))
+    return compared.best_of(found)
 
 
 def _frequent(counted: Counted, limit: int) -> Counted:
@@ -346,24 +440,92 @@ def _fit(
     strengths: Sequence[float],
 ) -> list[Fitted]:
     """Fit on the documents `rows` with each of the strengths; `sets` are the document sets of `counted`."""
+    present, sizes, of_class = _classes(sets, rows, labels, num_classes)
+    columns, scales = _most_informative(counted, of_class, sizes, config, choice)
+    read = counted.of_documents(rows)
+    x = read.features(columns, scales, sublinear=config.sublinear, discount=choice.discount)
+    if len(present) > 1 and x.count_nonzero():
+        found = regressions(x, labels[rows], strengths)
+    else:
+        found = [(np.zeros((len(columns), len(present))), np.log(sizes / sizes.sum()))] * len(strengths)
+    return [_fitted(counted.hashes[columns], scales, *one, present, num_classes) for one in found]
+
+
+def _fit_with_vectors(
+    counted: Counted,
+    sets: "csr_matrix",
+    rows: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    num_classes: int,
+    config: NgramViewConfig,
+    choice: Choice,
+    vectors: NgramVectors,
+) -> Fitted:
+    """Fit on the documents `rows`: weights W_h = (v_h - mu) U + D_h, with vectors v_h whose mean is mu.
+
+    U is shared by all n-grams; D_h is the own part of n-gram h, zero if the documents lack it.
+    """
+    present, sizes, of_class = _classes(sets, rows, labels, num_classes)
+    if choice.scaling == KEEP:
+        score = vectors.ngrams.counts * vectors.keep * (vectors.ngrams.lengths <= choice.longest)
+        order = np.argsort(-score, kind="stable")[: config.num_ngrams]
+        selected = np.sort(order[score[order] > 0])
+        hashes, scales = vectors.ngrams.hashes[selected].astype(np.int64), vectors.keep[selected]
+    else:
+        columns, scales = _most_informative(counted, of_class, sizes, config, choice)
+        hashes = counted.hashes[columns]
+    columns, is_there = places(counted.hashes, hashes)
+    read = counted.of_documents(rows)
+    x = read.features(columns[is_there], scales[is_there], sublinear=config.sublinear, discount=choice.discount)
+    if len(present) < 2 or not x.count_nonzero():
+        return _fitted(
+            hashes, scales, np.zeros((len(hashes), len(present))), np.log(sizes / sizes.sum()), present, num_classes
+        )
+    place, has_vector = vectors.places(hashes)
+    v = vectors.vectors[place].astype(np.float64) * has_vector[:, None]
+    total = x @ has_vector[is_there].astype(np.float64)
+    v -= ((x @ v[is_there]) / np.maximum(total, SMALLEST_SCALE)[:, None]).mean(0) * has_vector[:, None]
+    projected = x @ v[is_there]
+    deviation = max(float(projected.std()), SMALLEST_SCALE)
+    own, shared, bias = regression_with_vectors(
+        x, projected / deviation, labels[rows], choice.strength, choice.vector_strength
+    )
+    weights = v @ (shared / deviation)
+    weights[is_there] += own
+    return _fitted(hashes, scales, weights, bias, present, num_classes)
+
+
+def _classes(
+    sets: "csr_matrix", rows: NDArray[np.int64], labels: NDArray[np.int64], num_classes: int
+) -> tuple[NDArray[np.int64], Doubles, Doubles]:
+    """Classes (C,) of the documents `rows`, their sizes (C,), and documents of each with each n-gram (R, C)."""
     one_hot = np.eye(num_classes)[labels[rows]]
     present = np.flatnonzero(one_hot.any(0))
-    of_class, sizes = np.asarray(sets[rows].T @ one_hot[:, present]), one_hot[:, present].sum(0)
+    return present, one_hot[:, present].sum(0), np.asarray(sets[rows].T @ one_hot[:, present])
+
+
+def _most_informative(
+    counted: Counted, of_class: Doubles, sizes: Doubles, config: NgramViewConfig, choice: Choice
+) -> tuple[NDArray[np.int64], Doubles]:
+    """Columns of the n-grams with the largest G^2, ascending, and their scales."""
     informative = g_squared(of_class, sizes)
     informative[(counted.lengths > choice.longest) | (of_class.sum(1) == 0)] = -1
     order = np.argsort(-informative, kind="stable")[: config.num_ngrams]
     columns = np.sort(order[informative[order] >= 0])
     scales = SCALES[choice.scaling](of_class[columns], sizes)
     scales[scales < SMALLEST_SCALE] = 0
-    read = counted.of_documents(rows)
-    x = read.features(columns, scales, sublinear=config.sublinear, discount=choice.discount)
-    fitted = []
-    if len(present) > 1 and x.count_nonzero():
-        found = regressions(x, labels[rows], strengths)
-    else:
-        found = [(np.zeros((len(columns), len(present))), np.log(sizes / sizes.sum()))] * len(strengths)
-    for weights_present, bias_present in found:
-        weights, bias = np.zeros((len(columns), num_classes)), np.full(num_classes, MISSING)
-        weights[:, present], bias[present] = weights_present, bias_present
-        fitted.append(Fitted(counted.hashes[columns], scales, weights, bias))
-    return fitted
+    return columns, scales
+
+
+def _fitted(
+    hashes: NDArray[np.int64],
+    scales: Doubles,
+    weights_present: Doubles,
+    bias_present: Doubles,
+    present: NDArray[np.int64],
+    num_classes: int,
+) -> Fitted:
+    """A fitted view of all classes, from the weights and the bias of those that are present."""
+    weights, bias = np.zeros((len(hashes), num_classes)), np.full(num_classes, MISSING)
+    weights[:, present], bias[present] = weights_present, bias_present
+    return Fitted(hashes, scales, weights, bias)
