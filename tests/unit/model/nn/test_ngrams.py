@@ -143,7 +143,7 @@ def test_filling_again_replaces_everything() -> None:
     model = words_model(WORDS)
     text = b"one two three"
     model.fill(
-        np.array([reference.word_hash(b"two")], dtype=np.int64),
+        np.array([reference.word_hash("two")], dtype=np.int64),
         np.array([2.0]),
         np.array([[1.0, 2.0, 3.0]]),
         np.zeros(CLASSES),

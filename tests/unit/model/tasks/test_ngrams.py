@@ -111,7 +111,7 @@ def test_long_documents_are_counted_window_by_window() -> None:
 
 def test_ngrams_of_a_document_are_those_of_all_its_windows() -> None:
     found = counted_of([b"aa bb aa bb aa bb", b" ", b"bb"], 8, 2)
-    words = found.hashes == reference.word_hash(b"aa"), found.hashes == reference.word_hash(b"bb")
+    words = found.hashes == reference.word_hash("aa"), found.hashes == reference.word_hash("bb")
     sets = found.document_sets().toarray()
     assert [[sets[i, word].item() for word in words] for i in range(3)] == [[1, 1], [0, 0], [0, 1]]
     assert set(sets.flatten().tolist()) == {0.0, 1.0}
@@ -125,7 +125,7 @@ def test_documents_without_any_word_are_an_error(texts: list[bytes]) -> None:
 
 def test_features_equal_the_values_computed_by_hand() -> None:
     found = counted_of([b"one two one", b"two", b" ", b"three", b"one two           two"], 11, 1)
-    words = [b"one", b"two"]
+    words = ["one", "two"]
     columns = np.array([found.hashes.tolist().index(reference.word_hash(word)) for word in words])
     scales = np.array([3.0, 4.0])
     # The last document has two windows, "one two" and "two", after spaces.
@@ -174,7 +174,7 @@ def test_discounted_features_equal_reference(texts: list[bytes], seed: int, subl
 
 def test_sublinear_features_equal_the_values_computed_by_hand() -> None:
     found = counted_of([b"one two one", b"two", b"one two           two"], 11, 1)
-    columns = np.array([found.hashes.tolist().index(reference.word_hash(word)) for word in (b"one", b"two")])
+    columns = np.array([found.hashes.tolist().index(reference.word_hash(word)) for word in ("one", "two")])
     twice = 3.0 * (1 + math.log(2))
     length = math.hypot(twice, 4.0)
     expected = np.array([[twice / length, 4.0 / length], [0.0, 1.0], [0.3, 0.9]])
@@ -517,11 +517,11 @@ def test_ngrams_of_the_own_group_are_discounted_if_new_groups_are_then_told_apar
         fit(with_groups, labels, 2, CONFIG, Choice(1, "idf", 10.0, discount)) for discount in (False, True)
     )
 
-    def weight(fitted: Fitted, word: bytes) -> float:
+    def weight(fitted: Fitted, word: str) -> float:
         return float(np.abs(fitted.weights[fitted.hashes == reference.word_hash(word)]).max())
 
-    assert weight(known, b"group3") > 0.5 * weight(known, b"left")
-    assert weight(discounted, b"group3") < 1e-6 < weight(discounted, b"left")
+    assert weight(known, "group3") > 0.5 * weight(known, "left")
+    assert weight(discounted, "group3") < 1e-6 < weight(discounted, "left")
 
 
 @pytest.mark.parametrize("discount", [False, True])

@@ -15,7 +15,7 @@ TEXTS = [b"one two one", b"two! <br /> Three", b" ", b"one"]
 IGNORED = [b"< br / >"]
 
 
-def hashes(*words: bytes) -> list[int]:
+def hashes(*words: str) -> list[int]:
     return [reference.word_hash(word) for word in words]
 
 
@@ -43,10 +43,8 @@ def test_words_are_found_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.starts.tolist() == expected.starts.tolist()
 
 
-@pytest.mark.parametrize(
-    ("count", "words"), [(1, [b"one"]), (2, [b"one", b"two"]), (9, [b"one", b"two", b"!", b"three"])]
-)
-def test_most_frequent_words_are_chosen_without_the_ignored_ones(count: int, words: list[bytes]) -> None:
+@pytest.mark.parametrize(("count", "words"), [(1, ["one"]), (2, ["one", "two"]), (9, ["one", "two", "!", "three"])])
+def test_most_frequent_words_are_chosen_without_the_ignored_ones(count: int, words: list[str]) -> None:
     parts = [hash_words(HASHER, TEXTS[:2]), hash_words(HASHER, TEXTS[2:])]
     chosen = choose_words(parts, hash_words(HASHER, IGNORED), count)
     assert set(chosen[:2].tolist()) == set(hashes(*words[:2]))
@@ -54,7 +52,7 @@ def test_most_frequent_words_are_chosen_without_the_ignored_ones(count: int, wor
 
 
 def test_known_words_have_ids_and_others_are_left_out() -> None:
-    vocabulary = np.array(hashes(b"two", b"one"))
+    vocabulary = np.array(hashes("two", "one"))
     found = known_ids(hash_words(HASHER, TEXTS), vocabulary)
     assert [found[i].tolist() for i in range(4)] == [[2, 1, 2], [1], [], [2]]
     assert found.lengths.tolist() == [len(text) for text in TEXTS]
