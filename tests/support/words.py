@@ -25,7 +25,7 @@ CHARACTERS = (
     "—…“éÉßſИйЙñΣςקाक्षหนึ東ｱ한❤Ａ\ue000\uffff😀𝐀\U000e0100"
 )
 """At least one character of every kind and length."""
-Text = st.text(st.one_of(st.sampled_from(CHARACTERS), st.characters()), min_size=1).map(cut)
+Text = st.text(st.one_of(st.sampled_from(CHARACTERS), st.characters(codec="utf-8")), min_size=1).map(cut)
 Texts = st.lists(st.one_of(Odd, Text, st.binary(min_size=1, max_size=LENGTH)), min_size=1, max_size=5)
 
 

@@ -35,7 +35,7 @@ def random_model(ngrams: list[int], *, sublinear: bool = False) -> tuple[NgramCl
 
 
 def words_model(
-    words: dict[bytes, tuple[float, list[float]]],
+    words: dict[str, tuple[float, list[float]]],
     bias: Sequence[float] = (0.5, -0.25, 0.0),
     *,
     sublinear: bool = False,
@@ -58,7 +58,7 @@ def logits_for(model: NgramClassifier, given: Inputs) -> torch.Tensor:
     return torch.as_tensor(model(*given)[0].sum(dim=1) + model.bias)
 
 
-WORDS = {b"one": (3.0, [1.0, -2.0, 0.5]), b"two": (4.0, [-1.0, 0.25, 2.0]), b"three": (0.5, [8.0, 0.0, -8.0])}
+WORDS = {"one": (3.0, [1.0, -2.0, 0.5]), "two": (4.0, [-1.0, 0.25, 2.0]), "three": (0.5, [8.0, 0.0, -8.0])}
 
 
 @settings(max_examples=100)
