@@ -111,7 +111,7 @@ def test_long_documents_are_counted_window_by_window() -> None:
 
 def test_ngrams_of_a_document_are_those_of_all_its_windows() -> None:
     found = counted_of([b"aa bb aa bb aa bb", b" ", b"bb"], 8, 2)
-    words = found.hashes == reference.word_hash(b"aa"), found.hashes == reference.word_hash(b"bb")
+    words = found.hashes == reference.word_hash("aa"), found.hashes == reference.word_hash("bb")
     sets = found.document_sets().toarray()
     assert [[sets[i, word].item() for word in words] for i in range(3)] == [[1, 1], [0, 0], [0, 1]]
     assert set(sets.flatten().tolist()) == {0.0, 1.0}
