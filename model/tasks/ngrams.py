@@ -17,7 +17,7 @@ from artifact.documents import cut, pad_rows, take
 from model.config.models import NgramViewConfig
 from model.nn.ngrams import NgramClassifier
 from model.nn.words import WordHasher
-from model.tasks.occurrences import NgramVectors, places
+from model.tasks.occurrences import NgramVectors, places, rows_at
 from model.tasks.regression import regression_with_vectors, regressions
 from model.tasks.views import combined, cross_entropies, fit_weights
 
@@ -93,8 +93,8 @@ class Fitted:
 
     def on(self, hashes: NDArray[np.int64]) -> "Fitted":
         """The same view with exactly these n-grams, ascending; those that it lacks do not count."""
-        place, is_there = places(self.hashes, hashes)
-        return Fitted(hashes, self.scales[place] * is_there, self.weights[place] * is_there[:, None], self.bias)
+        found = places(self.hashes, hashes)
+        return Fitted(hashes, rows_at(self.scales, *found), rows_at(self.weights, *found), self.bias)
 
 
 @dataclass(frozen=True)
@@ -482,7 +482,7 @@ def _fit_with_vectors(
             hashes, scales, np.zeros((len(hashes), len(present))), np.log(sizes / sizes.sum()), present, num_classes
         )
     place, has_vector = vectors.places(hashes)
-    v = vectors.vectors[place].astype(np.float64) * has_vector[:, None]
+    v = rows_at(vectors.vectors, place, has_vector).astype(np.float64)
     total = x @ has_vector[is_there].astype(np.float64)
     v -= ((x @ v[is_there]) / np.maximum(total, SMALLEST_SCALE)[:, None]).mean(0) * has_vector[:, None]
     projected = x @ v[is_there]

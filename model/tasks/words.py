@@ -34,7 +34,7 @@ from model.config.models import RoundConfig, VectorViewConfig
 from model.config.run import ClassificationRun
 from model.data.documents import DocumentSet, LabelledDocuments
 from model.data.sampling import sample
-from model.errors import UserError, writing
+from model.errors import UserError
 from model.nn.classifier import STRETCH_BYTES, WordClassifier
 from model.nn.vectors import VectorClassifier
 from model.nn.words import WordHasher
@@ -288,8 +288,8 @@ def _chosen(
     if not path.is_file():
         num_classes, learn = len(task.facts["labels"]), None if learner is None else learner.learn
         choice = choose(counted, labels, num_classes, task.config.model.ngram_view, learn=learn)
-        with writing(path):
-            path.write_text(json.dumps(asdict(choice)))
+        with checkpoint.replacing(path) as partial_path:
+            partial_path.write_text(json.dumps(asdict(choice)))
     return Choice(**json.loads(path.read_text()))
 
 
@@ -482,8 +482,5 @@ def _record(
 
 def _write(path: Path, arrays: dict[str, Any]) -> None:
     """Write an .npz file atomically. Raises: UserError, OSError."""
-    partial_path = path.with_suffix(".partial")
-    with writing(path):
-        with partial_path.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-        partial_path.replace(path)
+    with checkpoint.replacing(path) as partial_path, partial_path.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
