@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given, settings
 from hypothesis.strategies import integers
 
 from artifact.documents import cut, take
 from model.config.models import NgramViewConfig
-from model.nn.ngrams import NgramClassifier
+from model.nn.ngrams import NgramClassifier, find_hits
 from model.nn.words import WordHasher
 from model.tasks import ngrams, regression
 from model.tasks.classification import accuracy
@@ -125,7 +126,7 @@ def test_documents_without_any_word_are_an_error(texts: list[bytes]) -> None:
 
 def test_features_equal_the_values_computed_by_hand() -> None:
     found = counted_of([b"one two one", b"two", b" ", b"three", b"one two           two"], 11, 1)
-    words = [b"one", b"two"]
+    words = ["one", "two"]
     columns = np.array([found.hashes.tolist().index(reference.word_hash(word)) for word in words])
     scales = np.array([3.0, 4.0])
     # The last document has two windows, "one two" and "two", after spaces.
@@ -174,7 +175,7 @@ def test_discounted_features_equal_reference(texts: list[bytes], seed: int, subl
 
 def test_sublinear_features_equal_the_values_computed_by_hand() -> None:
     found = counted_of([b"one two one", b"two", b"one two           two"], 11, 1)
-    columns = np.array([found.hashes.tolist().index(reference.word_hash(word)) for word in (b"one", b"two")])
+    columns = np.array([found.hashes.tolist().index(reference.word_hash(word)) for word in ("one", "two")])
     twice = 3.0 * (1 + math.log(2))
     length = math.hypot(twice, 4.0)
     expected = np.array([[twice / length, 4.0 / length], [0.0, 1.0], [0.3, 0.9]])
@@ -369,7 +370,8 @@ def model_logits(fitted: Fitted, classes: int, texts: Sequence[bytes], *, sublin
     model = NgramClassifier(CONFIG.num_ngrams, classes, sublinear=sublinear).double()
     fitted.fill(model)
     hashes, doc_index, _ = HASHER(*padded(*texts))
-    contributions, _ = model(hashes, doc_index, doc_index.new_zeros(len(doc_index)), (len(texts), 1))
+    rows = model.vocabulary(hashes.flatten()).reshape(hashes.shape)
+    contributions = model(find_hits(rows, doc_index, torch.zeros_like(doc_index)), (len(texts), 1))
     logits: np.ndarray = (contributions.sum(dim=1) + model.bias).numpy()
     return logits
 
@@ -517,11 +519,11 @@ def test_ngrams_of_the_own_group_are_discounted_if_new_groups_are_then_told_apar
         fit(with_groups, labels, 2, CONFIG, Choice(1, "idf", 10.0, discount)) for discount in (False, True)
     )
 
-    def weight(fitted: Fitted, word: bytes) -> float:
+    def weight(fitted: Fitted, word: str) -> float:
         return float(np.abs(fitted.weights[fitted.hashes == reference.word_hash(word)]).max())
 
-    assert weight(known, b"group3") > 0.5 * weight(known, b"left")
-    assert weight(discounted, b"group3") < 1e-6 < weight(discounted, b"left")
+    assert weight(known, "group3") > 0.5 * weight(known, "left")
+    assert weight(discounted, "group3") < 1e-6 < weight(discounted, "left")
 
 
 @pytest.mark.parametrize("discount", [False, True])
