@@ -114,8 +114,8 @@ class Counted:
 
     @property
     def has_groups(self) -> bool:
-        """Whether there are groups of several documents."""
-        return len(np.unique(self.groups)) < len(self.groups)
+        """Whether there are several groups, and fewer than documents."""
+        return 1 < len(np.unique(self.groups)) < len(self.groups)
 
     def features(
         self, chosen: NDArray[np.int64], scales: Doubles, *, sublinear: bool, discount: bool = False
@@ -309,14 +309,15 @@ def choose(
 
     N-grams are selected and scaled without the held-out documents: their labels would make rare n-grams look better
     than they are. The documents of a group are held out together. If there are groups, training with and without a
-    discount is compared first, on the longest n-grams; then lengths and scales, then strengths, and then vectors.
+    discount is compared first, on the longest n-grams; then lengths and scales, then strengths, and then vectors. A
+    single group counts as none.
     """
     kept = np.arange(len(labels))
     if len(labels) > (limit := MAX_LOGITS // num_classes):
         kept = np.sort(np.random.default_rng(0).permutation(len(labels))[:limit])
         counted, labels = counted.of_documents(kept), labels[kept]
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)
-    folds = _folds(labels, counted.groups)
+    folds = _folds(labels, counted.groups if counted.has_groups else np.arange(len(labels)))
     rests = [np.setdiff1d(np.arange(len(labels)), held_out) for held_out in folds]
     learned = [None if learn is None else learn(kept[rest]) for rest in rests]
     others = [strength for strength in STRENGTHS if strength <= config.max_strength]
