@@ -161,7 +161,7 @@ def test_vectors_are_not_normalised() -> None:
     documents: Documents = [([1, 2, 3], 12), ([4, 5], 8)]
     before = model(*inputs(documents)) - model.head.bias
     with torch.no_grad():
-        model.vectors *= 3
+        model.vectors.mul_(3)
     assert before.abs().min() > 1e-3
     assert same(model(*inputs(documents)) - model.head.bias, 3 * before)
 

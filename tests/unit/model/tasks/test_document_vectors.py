@@ -99,7 +99,8 @@ def trained(
 
 def test_vectors_are_the_same_for_a_seed_and_of_length_one() -> None:
     first, second, other = (trained(toy(), seed=seed) for seed in (0, 0, 1))
-    assert (first.shape, first.dtype) == ((9, 16), np.float32)
+    assert first.shape == (9, 16)
+    assert first.dtype == np.float32
     assert np.array_equal(first, second)
     assert np.abs(first - other).max() > 0.1
     assert (first**2).sum(1) == pytest.approx(1, abs=1e-6)
@@ -142,7 +143,8 @@ def expected_vectors(documents: Occurrences, keep: np.ndarray, config: NgramVect
                 step = 6 * rate * (label - 1 / (1 + math.exp(-6 * cos)))
                 moved = u[d] + step * (v[ngram] - cos * u[d]), v[ngram] + step * (u[d] - cos * v[ngram])
                 u[d], v[ngram] = (x / np.linalg.norm(x) for x in moved)
-    return v
+    found: np.ndarray = v
+    return found
 
 
 @pytest.mark.parametrize("epochs", [1, 3])
@@ -251,7 +253,7 @@ def test_windows_have_the_label_of_their_document(monkeypatch: pytest.MonkeyPatc
     assert sizes.tolist() == [2, 1 + count]
     rows = {word: np.flatnonzero(learner.ngrams.hashes == reference.word_hash(word)).item() for word in ("film", "y1")}
     assert of_class[rows["film"]].tolist() == [2, 1]
-    windows = [learner.labelled[i] for i in np.flatnonzero(learner.document == 12)]
+    windows = [learner.labelled[i] for i in np.flatnonzero(learner.document == 12).tolist()]
     assert of_class[rows["y1"]].tolist() == [0, sum(rows["y1"] in window for window in windows)]
 
 

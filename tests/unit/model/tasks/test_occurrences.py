@@ -153,7 +153,8 @@ def test_principal_vectors_have_mean_square_one_and_the_largest_spread_first() -
     vectors = some_vectors()
     hashes, scales = vectors.ngrams.hashes.astype(np.int64), np.linspace(0.5, 2, 12)
     found = principal_vectors(vectors, hashes, scales, 4)
-    assert (found.shape, found.dtype) == ((12, 4), np.float32)
+    assert found.shape == (12, 4)
+    assert found.dtype == np.float32
     drawn = np.repeat(found.astype(np.float64), vectors.ngrams.counts, axis=0)
     assert (drawn**2).mean() == pytest.approx(1, rel=1e-5)
     products = drawn.T @ drawn / len(drawn)
