@@ -56,8 +56,8 @@ class NgramVectorsConfig(Section):
         int, allowed(lambda value: value % 16 == 0 and 16 <= value <= 1024, "a multiple of 16 up to 1024")
     ] = 256
     """Length of a vector."""
-    epochs: Count = 24
-    """Number of passes over all documents."""
+    epochs: Annotated[int, allowed(lambda value: value >= 0, "at least 0")] = 24
+    """Number of passes over all documents; 0 for no vectors."""
 
 
 class RoundConfig(Section):
@@ -92,8 +92,8 @@ class ClassifierConfig(Section):
     """Encoder of bytes, or of the vector view; None for kind `words` without a vector view."""
     ngram_view: NgramViewConfig = NgramViewConfig()
     """First view of kind `words`."""
-    ngram_vectors: NgramVectorsConfig | None = NgramVectorsConfig()
-    """Vectors of n-grams, from which the views of kind `words` are made; None for none."""
+    ngram_vectors: NgramVectorsConfig = NgramVectorsConfig()
+    """Vectors of n-grams, from which the views of kind `words` are made."""
     vector_view: VectorViewConfig | None = None
     """Second view of kind `words`; None for none."""
 
@@ -101,8 +101,8 @@ class ClassifierConfig(Section):
     def _check(self) -> Self:
         if self.kind == "bytes" and self.vector_view is not None:
             raise ValueError("vector_view must be absent for kind 'bytes'")
-        if self.has_rounds and self.ngram_vectors is None:
-            raise ValueError("ngram_vectors must be a section for a vector view with rounds")
+        if self.has_rounds and not self.ngram_vectors.epochs:
+            raise ValueError("ngram_vectors.epochs must be at least 1 for a vector view with rounds, not 0")
         if self.encoder is None:
             if self.kind == "bytes" or self.has_rounds:
                 raise ValueError("encoder must be a section for kind 'bytes' and for a vector view with rounds")

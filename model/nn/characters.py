@@ -1,5 +1,6 @@
 """Characters in bytes of UTF-8, and what each of them means for words. Used by `model.nn.words`."""
 
+# ruff: noqa: RUF001
 import unicodedata
 from functools import cache
 
@@ -20,8 +21,14 @@ BYTES = 128
 """Place of code point 0 in the table; only places from 2 BYTES are code points, the others are single bytes."""
 CONTINUATION, TWO, THREE = 0x80, 0xC0, 0xE0
 """Smallest continuation byte, and smallest first byte of characters of two, and of three or four bytes."""
+SECOND = BYTES - 64 * TWO
+THIRD = BYTES - 4096 * THREE - 65 * SECOND
+FOURTH = (MARK - SECOND) // 64 - BYTES - CODES
+"""Constants of the places of characters of two and of three bytes, and of the numbers of those of four bytes."""
 MISSING = -(1 << 23)
-"""Stands for the six bits of a continuation byte that is missing; makes the code point negative."""
+"""Replaces the bits of a continuation byte that is missing; the place or number becomes negative."""
+AFTER = 3
+"""Number of bytes after each first byte that may belong to its character."""
 
 APOSTROPHE = "'"
 ACCENTS = ((0x0300, 0x036F), (0x1AB0, 0x1AFF), (0x1DC0, 0x1DFF), (0x20D0, 0x20FF), (0xFE20, 0xFE2F))
@@ -42,10 +49,10 @@ WITHOUT_SPACES = (
 )
 """Blocks of scripts without spaces between words, and of Hangul. Each of their letters is a word by itself."""
 SAME_MARKS = {
-    '"': "«»“”„‟‹›″「」『』〝〞〟",  # noqa: RUF001
-    APOSTROPHE: "'‘’‚‛ʼ",  # noqa: RUF001
-    "-": "−",  # noqa: RUF001
-    ".": "。۔।",  # noqa: RUF001
+    '"': "«»“”„‟‹›″「」『』〝〞〟",
+    APOSTROPHE: "'‘’‚‛ʼ",
+    "-": "−",
+    ".": "。۔।",
     ",": "、،",
     ";": "؛",
     "?": "؟",
@@ -60,7 +67,7 @@ class Characters(nn.Module):
     character. A first byte that lacks one of its continuation bytes is the letter of Latin-1 with its number. A
     character of four bytes is a mark; its value is the lowest 16 bits of its code point.
 
-    Shape:      document (B, N) int32; returns numbers (B, N) int32.
+    Shape:      document (B, N + AFTER) int32, which ends with AFTER zeros; returns numbers (B, N) int32.
     Note:       The table follows the Unicode version of Python's `unicodedata`.
     """
 
@@ -72,18 +79,17 @@ class Characters(nn.Module):
         self.register_buffer("numbers", _numbers(), persistent=False)
 
     def forward(self, document: Tensor) -> Tensor:
-        """Numbers (B, N) of the characters of (B, N) bytes."""
-        padded = torch.cat((document, document.new_zeros(document.shape[0], 3)), dim=1)
-        is_continuation = (padded >= CONTINUATION) & (padded < TWO)
-        bits = torch.where(is_continuation, padded - CONTINUATION, MISSING)  # (B, N + 3)
-        two = 64 * document + bits[:, 1:-2] + (BYTES - 64 * TWO)  # place of a character of two bytes
-        three = 64 * two + bits[:, 2:-1] + (BYTES - 64 * (BYTES - 64 * TWO) - 4096 * THREE)
-        high = three + (MARK // 64 - BYTES - CODES)
-        is_large = high >= MARK // 64
-        four = 64 * torch.where(is_large, high, -1) + bits[:, 3:]  # MARK and code point of one of four bytes
+        """Numbers of the characters of (B, N + AFTER) bytes -> (B, N)."""
+        first = document[:, :-AFTER]
+        is_continuation = (document >= CONTINUATION) & (document < TWO)
+        bits = torch.where(is_continuation, document - (CONTINUATION - SECOND), MISSING)  # SECOND plus six bits
+        two = 64 * first + bits[:, 1:-2]  # place of a character of two bytes
+        three = 64 * two + bits[:, 2:-1] + THIRD
+        is_large = three >= BYTES + CODES
+        four = 64 * torch.where(is_large, three + FOURTH, 0) + bits[:, 3:]  # number of one of four bytes, or negative
         # The place of a shorter or incomplete character is smaller than its first byte.
-        place = torch.maximum(torch.where(document >= THREE, three, two), document)
-        numbers = lookup(self.numbers, torch.where(is_large, document, place))
+        place = torch.maximum(torch.where(first >= THREE, three, two), first)
+        numbers = lookup(self.numbers, torch.where(is_large, first, place))
         return torch.where(four > 0, four, numbers)
 
 

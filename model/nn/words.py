@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from model.nn.characters import IN_WORD, SKIPPED, Characters
+from model.nn.characters import AFTER, IN_WORD, SKIPPED, Characters
 from model.nn.ops.integers import as_tensor, lookup, remainder
 
 MODULUS = 2**31 - 1
@@ -13,8 +13,9 @@ BASE = 1_000_003
 """Base of the polynomial hash of a word."""
 JOIN = 69_621
 """Base of the polynomial hash of a word n-gram."""
-MOST_SKIPPED = 7
-"""Number of skipped bytes in a row within a word; after more of them, a new word starts."""
+AHEAD = 8
+"""Number of bytes after a letter in which a word must go on; a power of two. A letter and three accents have seven more
+bytes at most, which are skipped."""
 
 
 class Places(NamedTuple):
@@ -74,13 +75,15 @@ class WordHasher(nn.Module):
         Their hashes are -1.
         """
         is_real = self.positions[: document.shape[1]] < lengths.unsqueeze(1)  # (B, N)
-        numbers = self.characters(torch.where(is_real, document.int(), 0))  # (B, N)
-        goes_on = _next_number(numbers) >= IN_WORD
-        ends = (numbers > 0) & ~(goes_on & (numbers >= IN_WORD))
+        read = torch.where(is_real, document.int(), 0)
+        zeros = read.new_zeros(read.shape[0], AHEAD + AFTER)
+        numbers = self.characters(torch.cat((read, zeros), dim=1))  # (B, N + AHEAD)
+        numbers, following = numbers[:, :-AHEAD], _following(numbers)  # (B, N)
+        ends = (numbers > 0) & (torch.minimum(numbers, following) < IN_WORD)
         doc_index, where, at, is_word = fixed_places(ends) if has_fixed_shapes else found_places(ends)
 
         value = numbers.to(torch.int16).long()  # the lowest 16 bits; those of the kind are zero
-        exponent = (value != 0).long().cumsum(1)
+        exponent = value.bool().long().cumsum(1)
         sums = (value * lookup(self.powers, exponent).long()).cumsum(1)
         end_sum, end_exponent = lookup(sums.flatten(), at), lookup(exponent.flatten(), at)  # (M,)
         # (M,): whether the previous word is in the same document
@@ -122,11 +125,10 @@ def fixed_places(ends: Tensor) -> Places:
     return Places(document.expand_as(ends).flatten(), where, at, (position < number[:, -1:]).flatten())
 
 
-def _next_number(numbers: Tensor) -> Tensor:
-    """The number after each byte, (B, N), beyond at most MOST_SKIPPED skipped bytes; SKIPPED if there is none."""
-    found = torch.cat((numbers[:, 1:], numbers.new_zeros(numbers.shape[0], 1 + MOST_SKIPPED)), dim=1)
-    step = 1
-    while step <= MOST_SKIPPED:  # looks twice as far each time
+def _following(numbers: Tensor) -> Tensor:
+    """The first number that is not SKIPPED among the AHEAD ones after each: (B, N + AHEAD) -> (B, N)."""
+    found, step = numbers[:, 1:], 1
+    while step < AHEAD:  # twice as many in each step
         first, second = found[:, :-step], found[:, step:]
         found = torch.where(first == SKIPPED, second, first)
         step *= 2

@@ -298,7 +298,7 @@ def _vector_learner(
     task: WordTask, texts: Sequence[bytes], labels: NDArray[np.int64], unlabelled: Sequence[bytes]
 ) -> "VectorLearner | None":
     """What learns vectors of n-grams, with a sample of many unlabelled documents; None for a recipe without vectors."""
-    if task.config.model.ngram_vectors is None:
+    if not task.config.model.ngram_vectors.epochs:
         return None
     # Importing Numba takes a second, which other commands need not wait for.
     from model.tasks.document_vectors import vector_learner

@@ -9,6 +9,7 @@ Reference: Wang et al. 2024, arXiv:2408.08567, eqs. (1) to (4), Algorithms 1 and
 of n-gram stem, words, both views of words, matcher and residual forecaster are in their docstrings.
 """
 
+# ruff: noqa: RUF001
 import math
 import unicodedata
 from collections import Counter
@@ -248,8 +249,8 @@ SCRIPTS_WITHOUT_SPACES = (
     "CJK IDEOGRAPHIC MASU KANA HIRAGANA KATAKANA KATAKANA-HIRAGANA BOPOMOFO HANGUL YI THAI LAO TIBETAN MYANMAR KHMER"
 )
 """First words of the names of their letters."""
-QUOTES, APOSTROPHES = "«»“”„‟‹›″「」『』〝〞〟｢｣", "'‘’‚‛ʼ＇"  # noqa: RUF001
-STOPS = {"−": "-", "。": ".", "｡": ".", "۔": ".", "।": ".", "、": ",", "､": ",", "،": ",", "؛": ";", "؟": "?"}  # noqa: RUF001
+QUOTES, APOSTROPHES = "«»“”„‟‹›″「」『』〝〞〟｢｣", "'‘’‚‛ʼ＇"
+STOPS = {"−": "-", "。": ".", "｡": ".", "۔": ".", "।": ".", "、": ",", "､": ",", "،": ",", "؛": ";", "؟": "?"}
 
 
 def character(char: str) -> tuple[str, str]:

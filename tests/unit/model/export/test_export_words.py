@@ -14,6 +14,7 @@ import artifact.loading
 import model.export.graphs
 from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend, largest_error
+from artifact.backends.onnx import OnnxBackend
 from artifact.documents import OnOverflow, pad_rows
 from artifact.errors import BadExport
 from artifact.exports import sha256_of
@@ -157,6 +158,7 @@ def test_manifest_lists_a_file_for_each_bucket_and_format(exported: Path, manife
     assert [spec.shape for spec in manifest.inputs] == [(-1, -1), (-1,)]
     assert [spec.shape for spec in manifest.outputs] == [(-1, 2), (-1, -1, 2), (-1, 2)]
     assert manifest.max_length == BUCKETS[-1]
+    assert manifest.words == "unicode"
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -168,6 +170,27 @@ def test_backend_agrees_with_pytorch_in_every_bucket(
         for count in (1, 2, 7):
             inputs = prose(count, bucket)
             assert largest_error(backend.run(inputs)["logits"], eager(classifier, inputs)) <= manifest.tolerance
+
+
+@pytest.mark.parametrize("path", ["model.onnx", "model.fixed.onnx", "model.ts"])
+def test_files_agree_with_pytorch_on_characters_of_every_length_and_kind(
+    exported: Path, manifest: ClassifierManifest, classifier: nn.Module, path: str
+) -> None:
+    if path == "model.fixed.onnx":
+        backend: InferenceBackend = OnnxBackend(dict.fromkeys(BUCKETS, exported / path), manifest)
+    else:
+        backend = create_backend(
+            manifest, exported, format="onnx" if path == "model.onnx" else "torchscript", device="cpu"
+        )
+    generator = np.random.default_rng(0)
+    characters = list("+++---abAB cd\u00a0\u0301\u200d\u2212—á東❤\ufe0f😀")
+    texts = [
+        "".join(generator.choice(characters, 256)).encode()[:256] for _ in range(20)
+    ]  # some end within a character
+    inputs: Inputs = dict(zip(("bytes", "lengths"), pad_rows(texts, 256), strict=True))
+    expected = eager(classifier, inputs)
+    assert np.ptp(expected, axis=0).min() > 100 * manifest.tolerance
+    assert largest_error(backend.run(inputs)["logits"], expected) <= manifest.tolerance
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -1,5 +1,6 @@
 """Training of a classifier of words in stages: n-gram view with vectors, rounds of the vector view, weights."""
 
+# ruff: noqa: RUF001
 import json
 import math
 import shutil
@@ -14,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from artifact.documents import pad_rows
+from artifact.loading import load_export
+from artifact.local import Model
 from model.data import own_recipe
 from model.data.own import DataFiles
 from model.nn.words import WordHasher
@@ -592,3 +595,41 @@ def test_empty_path_is_not_the_current_folder(tmp_path: Path, capsys: pytest.Cap
     assert (
         "argument --unlabelled: expected the path of a file or folder, not an empty string" in capsys.readouterr().err
     )
+
+
+def test_runs_of_an_earlier_rule_of_words_are_told_to_train_again(
+    ngrams_alone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their checkpoints name no rule. The n-grams in them would mostly not be found."""
+    run = shutil.copytree(ngrams_alone, tmp_path / RUN)
+    for name in ("best.pt", "last.pt"):
+        config, progress, facts, state = checkpoint.load(run / name)
+        assert facts.pop("words") == "unicode"
+        checkpoint.save(run / name, config, progress, facts, state)
+    reason = "was trained on words found by an earlier rule; train again"
+    for command in (("export", run, "--out", tmp_path / "exports"), ("evaluate", run)):
+        assert call(*command) == 2
+        assert f"{run / 'best.pt'} {reason}" in capsys.readouterr().err
+    assert train(tmp_path, *NO_ROUNDS, "--resume") == 2
+    assert f"{run / 'last.pt'} {reason}" in capsys.readouterr().err
+    assert not (tmp_path / "exports").exists()
+
+
+def test_answers_do_not_depend_on_case_accents_and_typography(tmp_path: Path) -> None:
+    rows = [
+        {"text": f"фильм {'отличный — чудесный актёр' if i % 2 else 'ужасный, скучный: режиссёр'} {i}", "label": i % 2}
+        for i in range(60)
+    ]
+    path = tmp_path / "films.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert train_own(tmp_path, "--data", path) == 0
+    assert call("export", tmp_path / "runs/films-seed0", "--out", tmp_path / "exports") == 0
+    loaded = Model(load_export(tmp_path / "exports/films/1", device="cpu"))
+    assert json.loads((tmp_path / "exports/films/1/manifest.json").read_text())["words"] == "unicode"
+    for texts in (
+        ("ужасный. скучный.", "Ужасный. СКУЧНЫЙ.", "ужасныи\u0306.\u00a0скучный．"),
+        ("отличный - актер", "Отличный—Актёр", "отличный\u2003–\u2003акте\u0308р"),
+    ):
+        first, *others = (answer["scores"] for answer in loaded.classify([text.encode() for text in texts]))
+        assert max(first, key=lambda score: score["score"])["score"] > 0.8
+        assert all(other == first for other in others)
