@@ -69,7 +69,7 @@ WORDS = "words"
 UNICODE = "unicode"
 """Rule of `WordHasher`."""
 CHOICE_FILE, VECTORS_FILE, VIEW_FILE = "choice.json", "ngram-vectors.npz", "ngram-view.npz"
-"""Files of a run folder: hyperparameters of the n-gram view, its vectors while they are learned, and the fitted view."""
+"""Files of a run folder: hyperparameters of the n-gram view, its vectors while they are learned, the fitted view."""
 MAX_UNLABELLED = 200_000
 """Maximum number of unlabelled documents from which vectors are learned; of more, a random sample is used."""
 HAS_VECTOR_VIEW = "has_vector_view"

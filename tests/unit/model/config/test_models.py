@@ -6,6 +6,7 @@ from model.config.encoder import EncoderConfig
 from model.config.models import (
     ClassifierConfig,
     MatcherConfig,
+    NgramVectorsConfig,
     NgramViewConfig,
     RoundConfig,
     StemConfig,
@@ -70,12 +71,12 @@ def test_words_without_a_vector_view_need_no_encoder() -> None:
 
 
 def test_vector_view_needs_ngram_vectors() -> None:
-    encoder = EncoderConfig(seq_len=64)
+    encoder, none = EncoderConfig(seq_len=64), NgramVectorsConfig(epochs=0)
     with_rounds, without = (VectorViewConfig(rounds=rounds) for rounds in ((RoundConfig(),), ()))
-    message = "ngram_vectors must be a section for a vector view with rounds"
+    message = r"ngram_vectors\.epochs must be at least 1 for a vector view with rounds, not 0"
     with pytest.raises(ValueError, match=message):
-        ClassifierConfig(kind="words", encoder=encoder, ngram_vectors=None, vector_view=with_rounds)
-    assert ClassifierConfig(kind="words", ngram_vectors=None, vector_view=without).ngram_vectors is None
+        ClassifierConfig(kind="words", encoder=encoder, ngram_vectors=none, vector_view=with_rounds)
+    assert not ClassifierConfig(kind="words", ngram_vectors=none, vector_view=without).has_rounds
 
 
 def test_bytes_have_no_vector_view() -> None:

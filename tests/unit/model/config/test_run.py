@@ -49,7 +49,7 @@ def test_dict_round_trip_keeps_every_field(table: dict[str, Any]) -> None:
         ("model.ngram_vectors.dim", "0"),
         ("model.ngram_vectors.dim", "24"),
         ("model.ngram_vectors.dim", "1040"),
-        ("model.ngram_vectors.epochs", "0"),
+        ("model.ngram_vectors.epochs", "-1"),
         ("training.epochs", "0"),
         ("training.batch_size", "-1"),
         ("training.learning_rate", "nan"),
@@ -137,8 +137,11 @@ def test_sections_of_another_task_are_an_error(recipe: Path, task: str) -> None:
 
 
 def test_unlabelled_documents_that_the_model_would_ignore_are_an_error() -> None:
-    with pytest.raises(UserError, match=r"data\.unlabelled must be false for a model without n-gram vectors"):
+    message = r"data\.unlabelled must be false for a model without n-gram vectors"
+    with pytest.raises(UserError, match=message):
         load_recipe(find_recipe("synthetic"), ["data.unlabelled=true"])
+    with pytest.raises(UserError, match=message):
+        load_recipe(find_recipe("imdb-s3"), ["model.vector_view.rounds=[]", "model.ngram_vectors.epochs=0"])
 
 
 @pytest.mark.parametrize("overrides", [["model.vector_view.rounds=[]"], []])

@@ -154,7 +154,7 @@ def test_training_equals_a_slow_loop_with_the_same_drawings(epochs: int) -> None
     config = changed(CONFIG, epochs=epochs)
     found, expected = trained(documents, keep, seed=5, config=config), expected_vectors(documents, keep, config, 5)
     assert found == pytest.approx(expected, abs=2e-5)
-    start = expected_vectors(documents, keep, NgramVectorsConfig.model_construct(dim=16, epochs=0), 5)
+    start = expected_vectors(documents, keep, changed(CONFIG, epochs=0), 5)
     assert np.abs(found - start).max() > 0.05
 
 

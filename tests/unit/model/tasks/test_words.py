@@ -519,6 +519,17 @@ def test_vectors_are_learned_from_unlabelled_documents_without_a_vector_view(
     assert reference.word_hash("film") in known[0] & known[1]
 
 
+def test_recipe_without_epochs_learns_no_vectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labelled, _ = own_files(tmp_path)
+    monkeypatch.setattr(document_vectors, "vector_learner", lambda *_: pytest.fail("learned"))
+    options = ["--set", "model.ngram_vectors.epochs=0", "--set", "data.final_fit=true"]
+    assert train_own(tmp_path, "--data", labelled, *options) == 0
+    assert ", without vectors" in capsys.readouterr().out
+    assert facts_of(tmp_path / "runs/films-seed0")["ngram_view"]["vector_strength"] == 0
+
+
 def test_many_documents_are_sampled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
