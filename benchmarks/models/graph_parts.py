@@ -133,7 +133,7 @@ def parts_of_export(nodes: Sequence[Node]) -> list[str | None]:
     """Part of each node of an export with modules; None if the exporter noted no module.
 
     Nodes of the model itself are its head, except in a `WordClassifier`: those from the look-up to the n-gram view find
-    the known n-grams and belong to the look-up; those from there to the first norm, if there is one, are the token means.
+    the known n-grams and belong to the look-up; those from there to the first norm, if any, are the token means.
     """
     parts = [part_of_module(node.scopes, node.classes) for node in nodes]
     is_root = [part is None and node.scopes == ("",) for part, node in zip(parts, nodes, strict=True)]
