@@ -75,7 +75,6 @@ def report(record: Record) -> str:
             str(len(runs)),
             percent(runs, "accuracy", "windows"),
             gain(variants[SERVED], runs),
-            gain(variants.get(f"{name.partition(': ')[0]}: S3Attention", []), runs),
         ]
         for name, runs in variants.items()
         if runs
@@ -93,9 +92,8 @@ def report(record: Record) -> str:
             table(["documents", "seeds", *columns], results),
             "## What each part gives, on IMDb",
             "",
-            "Gains are differences to the row, seed by seed: of the served model, and of S3Attention with the same "
-            "training.\n",
-            table(["model", "seeds", "accuracy", "gain of the served model", "gain of S3Attention"], parts),
+            "Gains of the served model are differences to the row, seed by seed.\n",
+            table(["model", "seeds", "accuracy", "gain of the served model"], parts),
             "## Documents longer than the model, over 4,096 bytes",
             "",
             table(["documents", "seeds", "windows", "head alone"], long),

@@ -30,6 +30,7 @@ from artifact.documents import cut, take
 from model.config.models import NgramVectorsConfig
 from model.nn.words import WordHasher
 from model.tasks.occurrences import Ngrams, NgramVectors, Occurrences, frequent_ngrams, hash_ngrams, known_ids
+from model.training.checkpoint import replacing
 
 SHARPNESS = 6.0
 NEGATIVES = 4
@@ -55,12 +56,14 @@ def keep_probabilities(of_class: Doubles, sizes: Doubles, ngrams: Ngrams) -> Dou
 
     Args:
         of_class: number of labelled documents of each class that contain each n-gram, (R, classes).
-        sizes: number of labelled documents of each class, (classes,).
+        sizes: number of labelled documents of each class, (classes,). Fewer than two classes tell nothing.
         ngrams: the n-grams, with their numbers of occurrences in all documents.
 
     """
-    rest, others = of_class.sum(1, keepdims=True) - of_class, sizes.sum() - sizes
-    evidence = np.abs(np.log((of_class + SMOOTHING) / sizes * others / (rest + SMOOTHING))).max(1)
+    evidence = np.zeros(len(of_class))
+    if len(sizes) > 1:
+        rest, others = of_class.sum(1, keepdims=True) - of_class, sizes.sum() - sizes
+        evidence = np.abs(np.log((of_class + SMOOTHING) / sizes * others / (rest + SMOOTHING))).max(1)
     keep = np.minimum(1, FLOOR + SLOPE * evidence)
     limit = np.sqrt(FREQUENT / np.maximum(ngrams.counts, FREQUENT))
     found: Doubles = np.where(ngrams.lengths == 1, np.minimum(keep, limit), keep)
@@ -115,10 +118,8 @@ def train_vectors(
             bar.set_postfix(loss=f"{loss:.4f}")
             bar.update()
             if path is not None and (epoch + 1) % EPOCHS_PER_CHECKPOINT == 0:
-                partial = path.with_suffix(".partial")
-                with partial.open("wb") as file:
+                with replacing(path) as partial, partial.open("wb") as file:
                     np.savez(file, of_documents=of_documents, vectors=vectors, epoch=epoch + 1)
-                partial.replace(path)
     return vectors
 
 
@@ -183,7 +184,7 @@ def _windows_of_classes(windows: Occurrences, labels: NDArray[np.int64], count: 
     sets = csr_matrix((data, windows.values.copy(), windows.starts.copy()), shape=(len(windows), count))
     sets.sum_duplicates()
     sets.data[:] = 1
-    one_hot = np.eye(int(labels.max()) + 1)[labels]
+    one_hot = np.eye(int(labels.max(initial=-1)) + 1)[labels]
     one_hot = one_hot[:, one_hot.any(0)]
     return np.asarray(sets.T @ one_hot), one_hot.sum(0)
 
@@ -275,7 +276,10 @@ def _epoch(
     state[0] = seed
     dim = documents.shape[1]
     address, line, row = ngrams.ctypes.data, 64, 4 * documents.shape[1]
-    drawn = np.empty((NEGATIVES + 1) * max(1, np.diff(starts).max()), np.int64)
+    longest = 0
+    for document in order:
+        longest = max(longest, starts[document + 1] - starts[document])
+    drawn = np.empty((NEGATIVES + 1) * longest, np.int64)
     loss, positives = 0.0, 0
     for number in range(len(order)):
         document = order[number]

@@ -17,7 +17,7 @@ from artifact.documents import cut, pad_rows, take
 from model.config.models import NgramViewConfig
 from model.nn.ngrams import NgramClassifier
 from model.nn.words import WordHasher
-from model.tasks.occurrences import NgramVectors, places
+from model.tasks.occurrences import NgramVectors, places, rows_at
 from model.tasks.regression import regression_with_vectors, regressions
 from model.tasks.views import combined, cross_entropies, fit_weights
 
@@ -93,8 +93,8 @@ class Fitted:
 
     def on(self, hashes: NDArray[np.int64]) -> "Fitted":
         """The same view with exactly these n-grams, ascending; those that it lacks do not count."""
-        place, is_there = places(self.hashes, hashes)
-        return Fitted(hashes, self.scales[place] * is_there, self.weights[place] * is_there[:, None], self.bias)
+        found = places(self.hashes, hashes)
+        return Fitted(hashes, rows_at(self.scales, *found), rows_at(self.weights, *found), self.bias)
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ class Counted:
 
     @property
     def has_groups(self) -> bool:
-        """Whether there are groups of several documents."""
-        return len(np.unique(self.groups)) < len(self.groups)
+        """Whether there are several groups, and fewer than documents."""
+        return 1 < len(np.unique(self.groups)) < len(self.groups)
 
     def features(
         self, chosen: NDArray[np.int64], scales: Doubles, *, sublinear: bool, discount: bool = False
@@ -309,14 +309,15 @@ def choose(
 
     N-grams are selected and scaled without the held-out documents: their labels would make rare n-grams look better
     than they are. The documents of a group are held out together. If there are groups, training with and without a
-    discount is compared first, on the longest n-grams; then lengths and scales, then strengths, and then vectors.
+    discount is compared first, on the longest n-grams; then lengths and scales, then strengths, and then vectors. A
+    single group counts as none.
     """
     kept = np.arange(len(labels))
     if len(labels) > (limit := MAX_LOGITS // num_classes):
         kept = np.sort(np.random.default_rng(0).permutation(len(labels))[:limit])
         counted, labels = counted.of_documents(kept), labels[kept]
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)
-    folds = _folds(labels, counted.groups)
+    folds = _folds(labels, counted.groups if counted.has_groups else np.arange(len(labels)))
     rests = [np.setdiff1d(np.arange(len(labels)), held_out) for held_out in folds]
     learned = [None if learn is None else learn(kept[rest]) for rest in rests]
     others = [strength for strength in STRENGTHS if strength <= config.max_strength]
@@ -482,7 +483,7 @@ def _fit_with_vectors(
             hashes, scales, np.zeros((len(hashes), len(present))), np.log(sizes / sizes.sum()), present, num_classes
         )
     place, has_vector = vectors.places(hashes)
-    v = vectors.vectors[place].astype(np.float64) * has_vector[:, None]
+    v = rows_at(vectors.vectors, place, has_vector).astype(np.float64)
     total = x @ has_vector[is_there].astype(np.float64)
     v -= ((x @ v[is_there]) / np.maximum(total, SMALLEST_SCALE)[:, None]).mean(0) * has_vector[:, None]
     projected = x @ v[is_there]

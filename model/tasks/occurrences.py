@@ -111,6 +111,13 @@ def places(sorted_hashes: NDArray[Any], hashes: NDArray[Any]) -> tuple[NDArray[n
     return place, is_there
 
 
+def rows_at(values: NDArray[Any], place: NDArray[np.int64], is_there: NDArray[np.bool_]) -> NDArray[Any]:
+    """Rows of `values` at the places that `places` returned, zeros for what is not there."""
+    found = np.zeros((len(place), *values.shape[1:]), dtype=values.dtype)
+    found[is_there] = values[place[is_there]]
+    return found
+
+
 def hash_ngrams(hasher: WordHasher, texts: Sequence[bytes]) -> Hashes:
     """Hash all n-grams of the documents."""
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
@@ -160,9 +167,9 @@ def principal_vectors(vectors: NgramVectors, hashes: NDArray[np.int64], scales: 
     Means and components weigh each n-gram by its number of occurrences. N-grams without a vector have zeros.
     """
     place, has_vector = vectors.places(hashes)
-    weights = vectors.ngrams.counts[place] * has_vector
+    weights = rows_at(vectors.ngrams.counts, place, has_vector)
     share, scales = weights / max(1, weights.sum()), scales * has_vector
-    v = vectors.vectors[place].astype(np.float64)
+    v = rows_at(vectors.vectors, place, has_vector).astype(np.float64)
     v = scales[:, None] * (v - (share * scales) @ v / max(float(share @ scales), SMALLEST))
     components = np.linalg.eigh(v.T @ (share[:, None] * v))[1][:, ::-1][:, :dim]
     found = np.zeros((len(v), dim), dtype=np.float32)

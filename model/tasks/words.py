@@ -34,7 +34,7 @@ from model.config.models import RoundConfig, VectorViewConfig
 from model.config.run import ClassificationRun
 from model.data.documents import DocumentSet, LabelledDocuments
 from model.data.sampling import sample
-from model.errors import UserError, writing
+from model.errors import UserError
 from model.nn.classifier import STRETCH_BYTES, WordClassifier
 from model.nn.vectors import VectorClassifier
 from model.nn.words import WordHasher
@@ -68,8 +68,8 @@ WORDS = "words"
 """Key of a fact: the rule by which words are found. Checkpoints of before the rule UNICODE have none."""
 UNICODE = "unicode"
 """Rule of `WordHasher`."""
-VIEW_FILE = "ngram-view.npz"
-"""File of a run folder with the fitted n-gram view."""
+CHOICE_FILE, VECTORS_FILE, VIEW_FILE = "choice.json", "ngram-vectors.npz", "ngram-view.npz"
+"""Files of a run folder: hyperparameters of the n-gram view, its vectors while they are learned, the fitted view."""
 MAX_UNLABELLED = 200_000
 """Maximum number of unlabelled documents from which vectors are learned; of more, a random sample is used."""
 HAS_VECTOR_VIEW = "has_vector_view"
@@ -238,6 +238,7 @@ def fit_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> NgramVie
     path = folder.path / VIEW_FILE
     if not path.is_file():
         _write(path, _fitted_ngrams(task, data, folder))
+        (folder.path / VECTORS_FILE).unlink(missing_ok=True)  # up to 1 GB
     with np.load(path) as stored:
         token_vectors = stored["token_vectors"]
         effort = Effort(*(stored[field.name].item() for field in fields(Effort)))
@@ -262,10 +263,10 @@ def _fitted_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> dict
     config, num_classes = task.config.model.ngram_view, len(task.facts["labels"])
     texts, labels, counted = _count(task, data.train)
     learner = _vector_learner(task, texts, labels, data.unlabelled)
-    choice = _chosen(folder.path / "choice.json", task, counted, labels, learner)
+    choice = _chosen(folder.path / CHOICE_FILE, task, counted, labels, learner)
     vectors = None
     if learner is not None and (choice.vector_strength or task.vector_config.rounds):
-        vectors = learner.learn(np.arange(len(labels)), folder.path / "ngram-vectors.npz")
+        vectors = learner.learn(np.arange(len(labels)), folder.path / VECTORS_FILE)
     fitted = fit(counted, labels, num_classes, config, choice, vectors)
     print(
         f"n-gram view, chosen by cross-validation: n-grams of up to {choice.longest} words, "
@@ -288,8 +289,8 @@ def _chosen(
     if not path.is_file():
         num_classes, learn = len(task.facts["labels"]), None if learner is None else learner.learn
         choice = choose(counted, labels, num_classes, task.config.model.ngram_view, learn=learn)
-        with writing(path):
-            path.write_text(json.dumps(asdict(choice)))
+        with checkpoint.replacing(path) as partial_path:
+            partial_path.write_text(json.dumps(asdict(choice)))
     return Choice(**json.loads(path.read_text()))
 
 
@@ -482,8 +483,5 @@ def _record(
 
 def _write(path: Path, arrays: dict[str, Any]) -> None:
     """Write an .npz file atomically. Raises: UserError, OSError."""
-    partial_path = path.with_suffix(".partial")
-    with writing(path):
-        with partial_path.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-        partial_path.replace(path)
+    with checkpoint.replacing(path) as partial_path, partial_path.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)

@@ -4,7 +4,8 @@ import io
 import json
 import os
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -101,20 +102,31 @@ class RunFolder:
             path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the path of a new file that replaces `path` at the end, so that no reader finds a part of it.
+
+    Raises: UserError, OSError; an existing file is then unchanged.
+    """
+    partial = path.with_suffix(".partial")
+    try:
+        with writing(path):
+            yield partial
+            os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
 def save(path: Path, config: RunConfig, progress: Progress, facts: Facts, state: dict[str, Any]) -> None:
     """Write a checkpoint atomically; `state` contains the states of model, optimiser, schedule and generator.
 
     Raises: UserError, OSError; an existing file is then unchanged.
     """
-    partial, content = path.with_suffix(".partial"), io.BytesIO()
+    content = io.BytesIO()
     torch.save({"config": config.to_dict(), "progress": vars(progress), "facts": facts, **state}, content)
-    try:
-        with writing(path):
-            partial.write_bytes(content.getbuffer())
-            os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with replacing(path) as partial:
+        partial.write_bytes(content.getbuffer())
 
 
 def load(path: Path) -> Checkpoint:

@@ -363,35 +363,61 @@ def ngram_contributions(
     return found
 
 
+def located_ngrams(
+    document: bytes, ngrams: Sequence[int], longest: int, stretch_bytes: int
+) -> tuple[list[int], list[int]]:
+    """Ids of the known n-grams of a document in order, and the stretch in which each ends; ngrams[i] has the id 1 + i.
+
+    Of the n-grams that end at the same word, the shortest comes first.
+    """
+    ids, stretches = [], []
+    for (_, end), values in zip(located_words(document), word_ngrams(document, longest), strict=True):
+        for value in values:
+            if value in ngrams:
+                ids.append(1 + ngrams.index(value))
+                stretches.append(end // stretch_bytes)
+    return ids, stretches
+
+
 def vector_tokens(
-    words: list[int], length: int, state: State, config: EncoderConfig, bytes_per_token: int
+    ids: list[int], length: int, state: State, config: EncoderConfig, bytes_per_token: int
 ) -> tuple[Array, list[list[int]]]:
-    """Vectors (n, C) of the tokens of one document after the last norm, and the indices of the words of each token."""
-    known = [i for i, word in enumerate(words) if word]
+    """Vectors (n, C) of the tokens of one document, and the places of the n-grams of each token in `ids`."""
+    known = [i for i, ngram in enumerate(ids) if ngram]
     count = max(1, min(len(known), math.ceil(length / bytes_per_token), config.seq_len))
     groups: list[list[int]] = [[] for _ in range(count)]
     for order, i in enumerate(known):
         groups[order * count // len(known)].append(i)
-    zero = np.zeros_like(state["vectors"][0])
-    means = [sum((state["vectors"][words[i]] for i in group), zero) / max(1, len(group)) for group in groups]
-    x = layer_norm(np.array(means), below(state, "input_norm"))
+    tokens = np.zeros((count, state["vectors"].shape[1]))
+    for t, group in enumerate(groups):
+        for i in group:
+            tokens[t] += state["vectors"][ids[i]] / len(group)
+    return tokens, groups
+
+
+def encoded_tokens(tokens: Array, state: State, config: EncoderConfig) -> Array:
+    """Token vectors (n, C) after the blocks and the last norm."""
     for i in range(config.num_layers):
-        x = block(x, below(state, f"blocks.{i}"), config)
-    return layer_norm(x, below(state, "norm")), groups
+        tokens = block(tokens, below(state, f"blocks.{i}"), config)
+    return layer_norm(tokens, below(state, "norm"))
 
 
-def vector_classifier(
-    words: list[int], length: int, state: State, config: EncoderConfig, bytes_per_token: int
-) -> Array:
-    """Logits (classes,) of the vector view for one document of `length` bytes, given the ids of its words."""
-    x, _ = vector_tokens(words, length, state, config, bytes_per_token)
-    pooled = np.concatenate((x.mean(axis=0), x.max(axis=0)))
-    logits: Array = linear(pooled[None], below(state, "head"))[0]
+def vector_classifier(ids: list[int], length: int, state: State, config: EncoderConfig, bytes_per_token: int) -> Array:
+    """Logits (classes,) of the vector view for one document of `length` bytes, given the ids of its n-grams."""
+    tokens, _ = vector_tokens(ids, length, state, config, bytes_per_token)
+    x, weight = encoded_tokens(tokens, state, config), state["head.weight"]
+    logits: Array = np.array(state["head.bias"])
+    for label in range(len(logits)):
+        for channel in range(x.shape[1]):
+            logits[label] += weight[label, channel] * sum(x[:, channel]) / len(x)
+            logits[label] += weight[label, x.shape[1] + channel] * max(x[:, channel])
+            mean = sum(tokens[:, channel]) / len(tokens)
+            logits[label] += state["evidence.weight"][label, channel] * state["gain"] * mean
     return logits
 
 
 def vector_contributions(
-    words: list[int],
+    ids: list[int],
     stretches: list[int],
     length: int,
     state: State,
@@ -399,29 +425,27 @@ def vector_contributions(
     bytes_per_token: int,
     num_stretches: int,
 ) -> Array:
-    """Contributions (num_stretches, classes) of the vector view for one document, given the stretch of each word."""
-    x, groups = vector_tokens(words, length, state, config, bytes_per_token)
-    weight = state["head.weight"]
+    """Contributions (num_stretches, classes) of the vector view for one document, given the stretch of each n-gram."""
+    tokens, groups = vector_tokens(ids, length, state, config, bytes_per_token)
+    x, weight = encoded_tokens(tokens, state, config), state["head.weight"]
     found = np.zeros((num_stretches, len(weight)))
     for t, group in enumerate(groups):
         stretch = sum(stretches[i] for i in group) // max(1, len(group))
         found[stretch] += weight[:, : x.shape[1]] @ x[t] / len(x)
+        found[stretch] += state["gain"] * state["evidence.weight"] @ tokens[t] / len(x)
         for channel in range(x.shape[1]):
             if x[:, channel].argmax() == t:
                 found[stretch] += weight[:, x.shape[1] + channel] * x[t, channel]
     return found
 
 
-def word_classifier(
-    document: bytes, ngrams: Sequence[int], vocabulary: Sequence[int], state: State, config: ClassifierConfig
-) -> Array:
-    """Logits (classes,) of both views for one document; ngrams and vocabulary are the hashes of their rows from 1."""
+def word_classifier(document: bytes, ngrams: Sequence[int], state: State, config: ClassifierConfig) -> Array:
+    """Logits (classes,) of both views for one document; `ngrams` are the hashes of their rows from 1."""
     view, ngram_view = below(state, "ngram_view"), config.ngram_view
     first = ngram_classifier(document, ngrams, view, ngram_view.longest, sublinear=ngram_view.sublinear)
     logits: Array = state["weights"][0] * first
     if config.vector_view is not None:
-        hashes = [word_hash(word) for word in words(document)]
-        ids = [vocabulary.index(value) + 1 if value in vocabulary else 0 for value in hashes]
+        ids, _ = located_ngrams(document, ngrams, ngram_view.longest, 1)
         view, length = below(state, "vector_view"), len(document)
         second = vector_classifier(ids, length, view, config.required_encoder, config.vector_view.bytes_per_token)
         logits = logits + state["weights"][1] * second
@@ -429,23 +453,15 @@ def word_classifier(
 
 
 def word_contributions(
-    document: bytes,
-    ngrams: Sequence[int],
-    vocabulary: Sequence[int],
-    state: State,
-    config: ClassifierConfig,
-    stretch_bytes: int,
+    document: bytes, ngrams: Sequence[int], state: State, config: ClassifierConfig, stretch_bytes: int
 ) -> Array:
     """Contributions (stretches, classes) of both views for one document; otherwise as `word_classifier`."""
     view, longest, sublinear = below(state, "ngram_view"), config.ngram_view.longest, config.ngram_view.sublinear
     first = ngram_contributions(document, ngrams, view, longest, stretch_bytes, sublinear=sublinear)
     found: Array = state["weights"][0] * first
     if config.vector_view is not None:
-        located = [(word_hash(word), end // stretch_bytes) for word, end in located_words(document)]
-        ids = [vocabulary.index(value) + 1 if value in vocabulary else 0 for value, _ in located]
         second = vector_contributions(
-            ids,
-            [stretch for _, stretch in located],
+            *located_ngrams(document, ngrams, longest, stretch_bytes),
             len(document),
             below(state, "vector_view"),
             config.required_encoder,

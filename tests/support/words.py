@@ -38,8 +38,3 @@ def every_second_ngram(*texts: bytes, limit: int = CONFIG.num_ngrams) -> list[in
     """Return hashes of about half of the n-grams, and one hash of no n-gram; in no order, at most `limit`."""
     hashes = sorted({value for text in texts for value in reference.ngram_set(text, CONFIG.longest)})
     return [12345, *hashes[::2]][:limit][::-1]
-
-
-def every_second_word(*texts: bytes) -> list[int]:
-    """Return hashes of about half of the words."""
-    return sorted({reference.word_hash(word) for text in texts for word in reference.words(text)})[::2]

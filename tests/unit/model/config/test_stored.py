@@ -94,6 +94,21 @@ def test_two_views_become_the_ngram_view_alone() -> None:
     assert (config.model.ngram_view.longest, config.model.max_length) == (2, 1024)
 
 
+def test_vector_view_of_words_becomes_one_of_ngrams() -> None:
+    recipe = load_recipe(find_recipe("imdb-s3")).to_dict()
+    expected = from_stored(recipe)
+    del recipe["model"]["ngram_vectors"]
+    view = recipe["model"]["vector_view"]
+    view["rounds"] = [
+        {"word_dropout" if key == "ngram_dropout" else key: value for key, value in one.items()}
+        for one in view["rounds"]
+    ]
+    view["vectors"] = {"num_words": 40_000, "ignored": "< br / >"}
+    assert from_stored(recipe) == expected
+    with pytest.raises(ValueError, match=r"unknown key model\.vector_view\."):
+        from_dict(recipe)
+
+
 @pytest.mark.parametrize("recipe", [{}, {"model": 3}, {"task": "forecasting", "model": {"encoder": 3}}])
 def test_invalid_stored_recipe_is_an_error(recipe: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"task must be|missing key|must be a section"):

@@ -135,17 +135,6 @@ def test_repeated_unlabelled_texts_count_once(tmp_path: Path, capsys: pytest.Cap
     assert "300 different unlabelled texts" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("size", "epochs"), [(10, 20), (3000, 16), (9000, 12), (20_000, 12)])
-def test_word_vectors_of_little_text_are_trained_for_more_epochs(size: int, epochs: int, tmp_path: Path) -> None:
-    """At most 4,096 bytes of each text are read."""
-    data = with_unlabelled(tmp_path, 2, 1000)
-    assert data.unlabelled is not None
-    data.path.write_text("".join(json.dumps({"text": "x" * size, "label": i}) + "\n" for i in (0, 1)) * 511)
-    config = configured(data)
-    assert config.model.vector_view is not None
-    assert config.model.vector_view.vectors.epochs == epochs
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("My Reviews (2).2024.jsonl", "my-reviews-2"), ("Ä.jsonl", "documents"), ("x" * 63 + "-y.jsonl", "x" * 63)],

@@ -68,13 +68,14 @@ NGRAM_VIEW = """
 longest = 2
 num_ngrams = 1024
 max_length = 512
+
+[model.ngram_vectors]
+dim = 16
+epochs = 2
 """
 VECTOR_VIEW = """
 [model.vector_view]
 rounds = [{}]
-
-[model.vector_view.vectors]
-num_words = 100
 """
 BUCKETS = (256, 512)
 OUTPUTS = ("logits", "contributions", "known")

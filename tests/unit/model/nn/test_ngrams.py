@@ -9,12 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.nn.ngrams import NgramClassifier
+from model.nn.ngrams import NgramClassifier, find_hits
 from tests.support import reference
 from tests.support.numerics import close, randomise, same
 from tests.support.words import CLASSES, CONFIG, Texts, every_second_ngram
 
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, tuple[int, int]]
+"""Hashes (longest, M), documents and stretches of words, numbers of documents and stretches."""
 
 HALF, SMALLEST_STEP = 2.0**-11, 2.0**-25
 """Largest relative error of a half-precision number, and largest absolute error of one near zero."""
@@ -55,7 +56,9 @@ def logits_of(model: NgramClassifier, *texts: bytes) -> torch.Tensor:
 
 
 def logits_for(model: NgramClassifier, given: Inputs) -> torch.Tensor:
-    return torch.as_tensor(model(*given)[0].sum(dim=1) + model.bias)
+    hashes, doc_index, stretch, shape = given
+    rows = model.vocabulary(hashes.flatten()).reshape(hashes.shape)
+    return torch.as_tensor(model(find_hits(rows, doc_index, stretch), shape).sum(dim=1) + model.bias)
 
 
 WORDS = {"one": (3.0, [1.0, -2.0, 0.5]), "two": (4.0, [-1.0, 0.25, 2.0]), "three": (0.5, [8.0, 0.0, -8.0])}
@@ -74,12 +77,22 @@ def test_classifier_equals_reference_alone_and_beside_others(texts: list[bytes],
 
 
 @settings(max_examples=50)
-@given(Texts)
-def test_classifier_tells_at_which_words_an_ngram_of_its_vocabulary_ends(texts: list[bytes]) -> None:
+@given(Texts, st.integers(1, CONFIG.longest))
+def test_hits_are_the_known_ngrams_in_the_order_of_the_text(texts: list[bytes], longest: int) -> None:
     ngrams = every_second_ngram(*texts)
-    _, found = random_model(ngrams)[0](*inputs(texts))
-    rows = [row for text in texts for row in reference.word_ngrams(text, CONFIG.longest)]
-    assert found.tolist() == [not set(ngrams).isdisjoint(row) for row in rows]
+    model, _ = random_model(ngrams)
+    hashes, doc_index, _, _ = inputs(texts, longest)
+    stretch = torch.tensor([end // 16 for text in texts for _, end in reference.located_words(text)], dtype=torch.long)
+    rows = model.vocabulary(hashes.flatten()).reshape(hashes.shape)
+    expected = [
+        (ngram, document, where)
+        for document, text in enumerate(texts)
+        for ngram, where in zip(*reference.located_ngrams(text, ngrams, longest, 16), strict=True)
+    ]
+    found, fixed = (find_hits(rows, doc_index, stretch, has_fixed_shapes=is_fixed) for is_fixed in (False, True))
+    assert list(zip(*(part.tolist() for part in found), strict=True)) == expected
+    assert len(fixed.rows) == hashes.numel()
+    assert [hit for hit in zip(*(part.tolist() for part in fixed), strict=True) if hit[0]] == expected
 
 
 def test_filled_classifier_gives_the_value_computed_by_hand() -> None:

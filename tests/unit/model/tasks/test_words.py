@@ -1,4 +1,4 @@
-"""Training of a classifier of words in stages: n-gram view, word vectors, rounds of the vector view, weights."""
+"""Training of a classifier of words in stages: n-gram view with vectors, rounds of the vector view, weights."""
 
 # ruff: noqa: RUF001
 import json
@@ -19,14 +19,17 @@ from artifact.loading import load_export
 from artifact.local import Model
 from model.data import own_recipe
 from model.data.own import DataFiles
+from model.nn.words import WordHasher
 from model.runs.load import load_trained
-from model.tasks import task_of, words
-from model.tasks.ngrams import Choice, count, fit
+from model.tasks import document_vectors, task_of, words
+from model.tasks.document_vectors import vector_learner
+from model.tasks.ngrams import KEEP, Choice, count, fit
 from model.tasks.views import VectorRound, fit_weights
 from model.tasks.words import WordTask
 from model.training import checkpoint
 from model.training.checkpoint import Progress
 from model.training.loop import Trainer
+from tests.support import reference
 from tests.support.commands import call
 
 pytestmark = pytest.mark.usefixtures("without_files_for_cuda")
@@ -42,7 +45,8 @@ SETTINGS = [
     "model.encoder.ffn_dim=16",
     "model.encoder.options.num_rows=8",
     "model.encoder.options.num_columns=8",
-    "model.vector_view.vectors.num_words=100",
+    "model.ngram_vectors.dim=16",
+    "model.ngram_vectors.epochs=2",
     "training.warmup_steps=2",
 ]
 RUN = "imdb-s3-seed0"
@@ -96,9 +100,9 @@ def interrupt(*_: object, **__: object) -> None:
 
 
 def test_every_stage_is_recorded(trained: Path) -> None:
-    assert [record["stage"] for record in metrics(trained)] == ["n-gram view", "round 1", "round 2", "round 3"]
+    assert [record["stage"] for record in metrics(trained)] == ["n-gram view", "round 1", "round 2"]
     assert all(0 < record["validation_cross_entropy"] < 0.8 for record in metrics(trained))
-    assert ["vector_view_accuracy" in record for record in metrics(trained)] == [False, True, True, True]
+    assert ["vector_view_accuracy" in record for record in metrics(trained)] == [False, True, True]
     assert (trained / "stages.png").stat().st_size > 1000
     _, progress, facts, _ = checkpoint.load(trained / "best.pt")
     assert facts["has_vector_view"] is True
@@ -123,10 +127,11 @@ def test_ngram_view_is_the_whole_model_without_rounds(ngrams_alone: Path, traine
     assert metrics(ngrams_alone) == metrics(trained)[:1]
     assert facts_of(ngrams_alone)["has_vector_view"] is False
     state = state_of(ngrams_alone)
-    assert not [name for name in state if name.startswith(("vector_view.", "vocabulary."))]
+    assert not [name for name in state if name.startswith("vector_view.")]
     assert state["weights"][1] == 0
     assert sorted(path.name for path in ngrams_alone.iterdir()) == [
         "best.pt",
+        "choice.json",
         "last.pt",
         "metrics.jsonl",
         "ngram-view.npz",
@@ -151,7 +156,7 @@ def test_weights_minimise_the_validation_cross_entropy(trained: Path) -> None:
     assert fit_weights(logits[0], logits[1], labels) == pytest.approx(state["weights"].tolist(), abs=1e-3)
 
 
-@pytest.mark.parametrize(("round_number", "batch"), [(1, 3), (2, 1), (3, 5)])
+@pytest.mark.parametrize(("round_number", "batch"), [(1, 3), (2, 1)])
 def test_run_interrupted_in_a_round_resumes_to_the_same_model(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, round_number: int, batch: int
 ) -> None:
@@ -167,8 +172,8 @@ def test_run_interrupted_in_a_round_resumes_to_the_same_model(
     with monkeypatch.context() as patch:
         patch.setattr(VectorRound, "batches", batches)
         assert train(tmp_path) == 130
-    for name in ("choose", "fit", "train_vectors"):
-        monkeypatch.setattr(words, name, lambda *_: pytest.fail("trained twice"))
+    for name in ("choose", "fit", "_vector_learner"):
+        monkeypatch.setattr(words, name, lambda *_, **__: pytest.fail("trained twice"))
     assert train(tmp_path, "--resume") == 0
     assert metrics(tmp_path / RUN) == metrics(trained)
     assert same_states(state_of(tmp_path / RUN), state_of(trained))
@@ -178,10 +183,10 @@ def test_run_interrupted_in_a_round_resumes_to_the_same_model(
 @pytest.mark.parametrize(
     ("name", "repeated"),
     [
-        ("choose", ["choose", "fit", "train_vectors"]),
-        ("fit", ["choose", "fit", "train_vectors"]),
-        ("choose_words", ["train_vectors"]),
-        ("train_vectors", ["train_vectors"]),
+        ("choose", ["choose", "fit", "find_ngrams"]),
+        ("fit", ["fit", "find_ngrams"]),
+        ("principal_vectors", ["fit", "find_ngrams"]),
+        ("find_ngrams", ["find_ngrams"]),
     ],
 )
 def test_run_interrupted_between_stages_resumes_to_the_same_model(
@@ -193,12 +198,39 @@ def test_run_interrupted_between_stages_resumes_to_the_same_model(
         patch.setattr(words, name, interrupt)
         assert train(tmp_path) == 130
     called: list[str] = []
-    for stage in ("choose", "fit", "train_vectors"):
+    for stage in ("choose", "fit", "find_ngrams"):
         monkeypatch.setattr(words, stage, noted(stage, called))
     assert train(tmp_path, "--resume") == 0
     assert called == repeated
     assert metrics(tmp_path / RUN) == metrics(trained)
     assert same_states(state_of(tmp_path / RUN), state_of(trained))
+
+
+def test_run_interrupted_while_vectors_are_learned_resumes_to_the_same_model(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the vectors of the last complete epoch that was kept."""
+    path, original = tmp_path / RUN / "ngram-vectors.npz", document_vectors._epoch
+    resumed: list[int] = []
+
+    def interrupted_epoch(*arguments: Any) -> Any:
+        return interrupt() if path.exists() else original(*arguments)
+
+    def resumed_epoch(*arguments: Any) -> Any:
+        resumed.append(1)
+        return original(*arguments)
+
+    monkeypatch.setattr(words, "is_better", lambda *_: True)
+    monkeypatch.setattr(document_vectors, "EPOCHS_PER_CHECKPOINT", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(document_vectors, "_epoch", interrupted_epoch)
+        assert train(tmp_path) == 130
+    assert path.exists()
+    monkeypatch.setattr(document_vectors, "_epoch", resumed_epoch)
+    assert train(tmp_path, "--resume") == 0
+    assert len(resumed) == 1  # of two
+    assert same_states(state_of(tmp_path / RUN), state_of(trained))
+    assert not path.exists()
 
 
 def noted(name: str, called: list[str]) -> Any:
@@ -308,7 +340,7 @@ def own_files(folder: Path) -> tuple[Path, Path]:
     return paths
 
 
-SMALL = ["training.epochs=1", "model.vector_view.vectors.epochs=1", *SETTINGS[2:]]
+SMALL = ["training.epochs=1", *SETTINGS[2:]]
 
 
 def train_own(folder: Path, *arguments: object) -> int:
@@ -377,12 +409,25 @@ def test_later_rounds_are_taught_by_both_views(tmp_path: Path, monkeypatch: pyte
     assert odds[2] == pytest.approx(odds[0], rel=1e-3)
 
 
+CHOICES = {
+    "no vectors": Choice(2, "idf-evidence", 10.0),
+    "vectors": Choice(2, "idf-evidence", 10.0, vector_strength=0.1),
+    "keep": Choice(2, KEEP, 1.0, vector_strength=0.1),
+}
+
+
 @pytest.mark.parametrize("has_unlabelled", [False, True])
+@pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES.keys())
 def test_final_fit_is_on_the_rows_of_all_splits(
-    has_unlabelled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    choice: Choice,
+    has_unlabelled: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The n-gram view is fitted again with the same hyperparameters; everything else remains."""
     labelled, unlabelled = own_files(tmp_path)
+    monkeypatch.setattr(words, "choose", lambda *_, **__: choice)
     monkeypatch.setattr(words, "is_better", lambda *_: True)
     monkeypatch.setattr(words, "fit_weights", lambda _, second, __: (1.0, 0.0 if second is None else 0.5))
     options = ["--data", labelled, "--set", "data.final_fit=true"]
@@ -396,27 +441,93 @@ def test_final_fit_is_on_the_rows_of_all_splits(
     changed = {name for name in best if not torch.equal(best[name], final[name])}
     assert {"ngram_view.table", "ngram_view.bias"} <= changed
     assert all(name.startswith("ngram_view.") for name in changed)
-    assert expected_table(run, labelled) == pytest.approx(final["ngram_view.table"].numpy(), abs=1e-6)
+    files = DataFiles(data=labelled, unlabelled=unlabelled if has_unlabelled else None)
+    assert expected_table(run, files) == pytest.approx(final["ngram_view.table"].numpy(), abs=1e-6)
     (run / "final.pt").unlink()
     assert train_own(tmp_path, *options, "--resume") == 0
     assert same_states(state_of(run, "final.pt"), final)
-    if not has_unlabelled:  # the views do not matter to the export, which takes long
+    if has_unlabelled:
+        found, expected = (vector_view_logits(run, state) for state in (final, best))
+        assert expected.std() > 1e-3
+        assert np.array_equal(found, expected)
+    elif choice is CHOICES["no vectors"]:  # neither the views nor the vectors matter to the export, which takes long
         assert call("export", run, "--out", tmp_path / "exports") == 0
 
 
-def expected_table(run: Path, labelled: Path) -> NDArray[np.float32]:
-    """Table of the n-gram view fitted to all 60 rows with the hyperparameters of the run."""
+def expected_table(run: Path, files: DataFiles) -> NDArray[np.float32]:
+    """Table of the n-gram view fitted to all 60 rows with the hyperparameters of the run.
+
+    With a vector view, of the n-grams of the first fit, in the same rows.
+    """
     config, _, facts, _ = checkpoint.load(run / "best.pt")
     task = task_of(config, facts)
     assert isinstance(task, WordTask)
-    joined = task.load(task.read(DataFiles(data=labelled))).joined().train
+    source = task.read(files)
+    data = task.with_unlabelled(task.load(source), source)
+    joined, labels = data.joined().train, np.array(data.joined().train.labels)
     assert len(joined) == 60
-    model = task.build()
+    model, config = task.build(), task.config
     counted = count(model.words, joined.texts, 256, 32)
-    choice = Choice(**facts["ngram_view"])
-    fit(counted, np.array(joined.labels), 2, task.config.model.ngram_view, choice).fill(model.ngram_view)
+    choice, settings = Choice(**facts["ngram_view"]), config.model.ngram_vectors
+    assert settings is not None
+    hasher = WordHasher(config.model.ngram_view.longest, 256)
+    learner = vector_learner(hasher, (joined.texts, data.unlabelled), labels, 256, 32, settings, 0)
+    with np.load(run / "ngram-view.npz") as stored:
+        first = stored["hashes"]
+    fitted = fit(counted, labels, 2, config.model.ngram_view, choice, learner.learn(np.arange(60)))
+    if files.unlabelled is None:
+        assert set(fitted.hashes) >= set(first)
+    else:
+        vectors = learner.learn(np.arange(60)).of_ngrams(first)
+        kept = counted.of_ngrams(np.flatnonzero(np.isin(counted.hashes, first)))
+        fitted = fit(kept, labels, 2, config.model.ngram_view, choice, vectors).on(first)
+        assert fitted.hashes.tolist() == first.tolist()
+    fitted.fill(model.ngram_view)
     table: NDArray[np.float32] = model.ngram_view.table.numpy()
     return table
+
+
+def vector_view_logits(run: Path, state: dict[str, Any]) -> NDArray[np.float32]:
+    """Logits of the vector view alone."""
+    config, _, facts, _ = checkpoint.load(run / "best.pt")
+    task = task_of(config, facts)
+    assert isinstance(task, WordTask)
+    model = task.build().eval()
+    model.load_state_dict(state | {"weights": torch.tensor([0.0, 1.0])})
+    texts = [b"a good film number 7", b"bad film number 31", b"the 5th day", b"good", b"unknown"]
+    with torch.inference_mode():
+        document, lengths = (torch.from_numpy(part) for part in pad_rows(texts, 256))
+        logits: NDArray[np.float32] = (model(document, lengths)[0] - model.base()).numpy()
+    return logits
+
+
+def test_vectors_are_learned_from_unlabelled_documents_without_a_vector_view(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words of unlabelled documents alone then count in the n-gram view."""
+    labelled, unlabelled = own_files(tmp_path)
+    monkeypatch.setattr(words, "choose", lambda *_, **__: CHOICES["keep"])
+    known = []
+    for name, options in (("with", ["--unlabelled", unlabelled]), ("without", [])):
+        assert train_own(tmp_path, "--data", labelled, *options, *NO_ROUNDS, "--set", f"name={name}") == 0
+        run = tmp_path / f"runs/{name}-seed0"
+        assert [record["stage"] for record in metrics(run)] == ["n-gram view"]
+        with np.load(run / "ngram-view.npz") as stored:
+            known.append(set(stored["hashes"].tolist()))
+    assert reference.word_hash("day") in known[0]
+    assert reference.word_hash("day") not in known[1]
+    assert reference.word_hash("film") in known[0] & known[1]
+
+
+def test_recipe_without_epochs_learns_no_vectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labelled, _ = own_files(tmp_path)
+    monkeypatch.setattr(document_vectors, "vector_learner", lambda *_: pytest.fail("learned"))
+    options = ["--set", "model.ngram_vectors.epochs=0", "--set", "data.final_fit=true"]
+    assert train_own(tmp_path, "--data", labelled, *options) == 0
+    assert ", without vectors" in capsys.readouterr().out
+    assert facts_of(tmp_path / "runs/films-seed0")["ngram_view"]["vector_strength"] == 0
 
 
 def test_many_documents_are_sampled(
@@ -470,7 +581,6 @@ def test_batch_size_does_not_matter_without_a_vector_view(tmp_path: Path) -> Non
     [
         ("good film number 1", (), "all unlabelled texts also occur in the labelled data"),
         ("new", ("--set", "data.unlabelled=false"), "--unlabelled needs data.unlabelled=true"),
-        ("new", NO_ROUNDS, "data.unlabelled must be false for a model without a vector view"),
     ],
 )
 def test_unlabelled_documents_that_would_not_be_read_are_an_error(
