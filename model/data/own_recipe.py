@@ -31,9 +31,9 @@ LONGEST_READ = 4096
 """Maximum bytes that the model reads at once unless told otherwise; longer documents are split into windows."""
 COVERED = 0.95
 """Fraction of the documents that should fit into one window."""
-BYTES_PER_TOKEN = 4
-"""Bytes per token of the vector view, the length of a short word."""
-LONGEST_SEQUENCE = 256
+BYTES_PER_TOKEN = 8
+"""Bytes per token of the vector view: one or two words."""
+LONGEST_SEQUENCE = 128
 """Maximum number of tokens of the vector view."""
 
 RecipeKeys = dict[str, object]
