@@ -764,6 +764,10 @@ def test_view_is_fitted_on_given_ngrams(choice: Choice) -> None:
     assert not weight_of(some, "absent").any()
     assert some.scales[some.hashes == reference.word_hash("absent")] == 0
     assert np.diff(weight_of(some, "good")) > 0 > np.diff(weight_of(some, "bad"))
+    kept = counted.of_ngrams(np.flatnonzero(np.isin(counted.hashes, words)))
+    alone = fit(kept, REVIEW_LABELS, 2, CONFIG, choice, vectors.of_ngrams(words))
+    for ngram in ("good", "bad", "bad film"):  # no other n-gram is read
+        assert np.array_equal(weight_of(some, ngram), weight_of(alone, ngram))
 
 
 def learned(rows: np.ndarray) -> NgramVectors:
