@@ -753,17 +753,21 @@ def test_view_on_given_ngrams_has_zeros_for_those_that_it_lacks() -> None:
 @pytest.mark.parametrize("choice", [CHOICE, replace(CHOICE, vector_strength=0.1), replace(WITH_VECTORS, longest=2)])
 def test_view_is_fitted_on_given_ngrams(choice: Choice) -> None:
     """In their order, with those that the documents lack; equal to a fit that selects the same n-grams."""
-    counted, vectors = counted_of(REVIEWS), vectors_of({**GOOD, "bad film": [-0.7, 0.3]})
+    counted, vectors = counted_of(REVIEWS), vectors_of({**GOOD, "bad film": [-0.7, 0.3]}, counts=(2, 2, 9, 9, 9, 2))
     whole = fit(counted, REVIEW_LABELS, 2, CONFIG, choice, vectors)
     same = fit(counted, REVIEW_LABELS, 2, CONFIG, choice, vectors, whole.hashes)
     for ours, theirs in zip(vars(same).values(), vars(whole).values(), strict=True):
         assert np.array_equal(ours, theirs)
     words = np.sort([reference.ngram_hash(ngram.split()) for ngram in ("good", "bad", "absent", "bad film")])
-    some = fit(counted, REVIEW_LABELS, 2, CONFIG, choice, vectors, words)
+    some = fit(counted, REVIEW_LABELS, 2, changed(CONFIG, num_ngrams=4), choice, vectors, words)
     assert some.hashes.tolist() == words.tolist()
     assert not weight_of(some, "absent").any()
     assert some.scales[some.hashes == reference.word_hash("absent")] == 0
     assert np.diff(weight_of(some, "good")) > 0 > np.diff(weight_of(some, "bad"))
+    kept = counted.of_ngrams(np.flatnonzero(np.isin(counted.hashes, words)))
+    alone = fit(kept, REVIEW_LABELS, 2, CONFIG, choice, vectors.of_ngrams(words))
+    for ngram in ("good", "bad", "bad film"):  # more frequent n-grams do not displace them
+        assert np.array_equal(weight_of(some, ngram), weight_of(alone, ngram))
 
 
 def learned(rows: np.ndarray) -> NgramVectors:
