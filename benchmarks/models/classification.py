@@ -20,8 +20,8 @@ from benchmarks.models.runs import Case, Values, evaluate, options_of, revisions
 NAME = "classification"
 COMPARED = {
     "imdb": Case("imdb", "imdb-s3", 3),
-    "20newsgroups": Case("20newsgroups", "newsgroups-s3", 3),
-    "20newsgroups-stripped": Case("20newsgroups-stripped", "newsgroups-s3", 3, ('data.name="20newsgroups-stripped"',)),
+    "20newsgroups": Case("20newsgroups", "newsgroups", 3),
+    "20newsgroups-stripped": Case("20newsgroups-stripped", "newsgroups", 3, ('data.name="20newsgroups-stripped"',)),
 }
 """Runs that are compared with TF-IDF, by data set."""
 NO_SKELETON = ("model.encoder.options.use_rows=false", "model.encoder.options.use_columns=false")

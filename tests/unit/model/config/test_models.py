@@ -90,7 +90,7 @@ def test_words_need_a_length_aware_encoder(mode: str) -> None:
         load_recipe(find_recipe("documents"), [f"model.encoder.mode={mode}"])
 
 
-@pytest.mark.parametrize("recipe_name", ["imdb-s3", "newsgroups-s3", "documents"])
+@pytest.mark.parametrize("recipe_name", ["imdb-s3", "documents"])
 def test_vector_view_is_left_out_with_its_rounds(recipe_name: str) -> None:
     config = load_recipe(find_recipe(recipe_name), ["model.vector_view.rounds=[]"])
     assert isinstance(config, ClassificationRun)
