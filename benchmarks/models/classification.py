@@ -29,9 +29,12 @@ CONVOLUTION = (*NO_SKELETON, "model.encoder.options.use_fourier=false", "model.e
 """One convolution over 9 tokens in place of the attention: as many products as S3Attention."""
 NO_BLOCK = ("model.encoder.num_layers=0",)
 NGRAMS = ("model.vector_view.rounds=[]",)
+TOKENS = ("model.encoder.seq_len=256", "model.vector_view.bytes_per_token=4")
+"""Twice as many tokens as the served model has."""
 VARIANTS = (
-    Case("convolution", "imdb-s3", 3, CONVOLUTION),
-    Case("no block", "imdb-s3", 3, NO_BLOCK),
+    Case("256 tokens: S3Attention", "imdb-s3", 3, TOKENS),
+    Case("256 tokens: convolution", "imdb-s3", 3, (*TOKENS, *CONVOLUTION)),
+    Case("256 tokens: no block", "imdb-s3", 3, (*TOKENS, *NO_BLOCK)),
     Case("n-gram view alone", "imdb-s3", 3, NGRAMS),
     Case("n-gram view alone, labels only", "imdb-s3", 3, (*NGRAMS, "data.unlabelled=false")),
     Case(
