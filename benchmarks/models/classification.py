@@ -78,6 +78,7 @@ def report(record: Record) -> str:
             str(len(runs)),
             percent(runs, "accuracy", "windows"),
             gain(variants[SERVED], runs),
+            gain(variants.get(f"{name.partition(': ')[0]}: S3Attention", []), runs),
         ]
         for name, runs in variants.items()
         if runs
@@ -95,8 +96,9 @@ def report(record: Record) -> str:
             table(["documents", "seeds", *columns], results),
             "## What each part gives, on IMDb",
             "",
-            "Gains of the served model are differences to the row, seed by seed.\n",
-            table(["model", "seeds", "accuracy", "gain of the served model"], parts),
+            "Gains are differences to the row, seed by seed: of the served model, and of S3Attention with the same "
+            "training.\n",
+            table(["model", "seeds", "accuracy", "gain of the served model", "gain of S3Attention"], parts),
             "## Documents longer than the model, over 4,096 bytes",
             "",
             table(["documents", "seeds", "windows", "head alone"], long),

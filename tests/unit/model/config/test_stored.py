@@ -82,7 +82,7 @@ def test_options_of_s3_in_the_encoder_are_converted_together_with_a_stem() -> No
     del recipe["model"]["ngram_view"], recipe["model"]["vector_view"]
     config = classifier(recipe, stem=STEM)
     assert config.model.encoder == expected.model.encoder
-    assert config.model.ngram_view.max_length == 256 * 8
+    assert config.model.ngram_view.max_length == 128 * 8
 
 
 def test_two_views_become_the_ngram_view_alone() -> None:

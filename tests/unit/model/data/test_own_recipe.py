@@ -72,7 +72,7 @@ def test_max_bytes_of_the_user_replace_the_length_of_the_documents(
     config = configured(data)
     assert f"{length:,} bytes are read at once" in capsys.readouterr().out
     assert (config.model.max_length, config.model.buckets[-1]) == (length, length)
-    assert config.model.required_encoder.seq_len == min(256, length // 4)
+    assert config.model.required_encoder.seq_len == min(128, length // 8)
     ngrams = config.model.ngram_view
     assert (ngrams.sublinear, ngrams.max_strength) == ((True, 3_000.0) if length > 4096 else (False, 100.0))
 
@@ -119,7 +119,7 @@ def test_vector_view_learns_from_any_number_of_unlabelled_documents(
     assert config.model.vector_view is not None
     assert len(config.model.vector_view.rounds) == 3
     assert config.data.unlabelled
-    assert config.model.required_encoder.seq_len == 512 / 4
+    assert config.model.required_encoder.seq_len == 512 / 8
     assert (config.training.batch_size, config.training.epochs) == (batch, epochs)
     out = capsys.readouterr().out
     assert f"{unlabelled:,} different unlabelled texts" in out
