@@ -284,9 +284,8 @@ def fit(
         return fit(counted, labels, num_classes, config, choice, vectors).on(hashes)
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)
     sets, rows = counted.document_sets(), np.arange(len(labels))
-    if vectors is not None and choice.vector_strength:
-        return _fit_with_vectors(counted, sets, rows, labels, num_classes, config, choice, vectors)
-    return _fit(counted, sets, rows, labels, num_classes, config, choice, (choice.strength,))[0]
+    given = vectors if choice.vector_strength else None
+    return _fit(counted, sets, rows, labels, num_classes, config, [choice], given)[0]
 
 
 def scaled_likelihood(logits: Doubles, labels: NDArray[np.int64]) -> float:
@@ -354,33 +353,30 @@ class _Comparison:
 
     def best_of(self, choices: Sequence[Choice]) -> Choice:
         """The choice with the highest score, the first one if several have it."""
+        alike: dict[Choice, list[Choice]] = {}
         for choice in choices:
             if choice not in self.found:
-                self.compare_strengths(choice, [choice.strength])
+                key = replace(choice, strength=0.0, vector_strength=float(choice.vector_strength > 0))
+                alike.setdefault(key, []).append(choice)
+        for some in alike.values():
+            self._compare(some)
         return max(choices, key=self.found.__getitem__)
 
-    def compare_strengths(self, choice: Choice, strengths: Sequence[float]) -> None:
-        """Score a choice with each of the strengths, which takes less time than one by one."""
-        counted, config, num_classes = self.counted, self.config, self.num_classes
-        sets, logits = self.sets, list[list[Doubles]]([] for _ in strengths)
-        choices = [replace(choice, strength=strength) for strength in strengths]
+    def _compare(self, choices: Sequence[Choice]) -> None:
+        """Score choices that differ in their strengths alone, which takes less time than one by one."""
+        counted, config, logits = self.counted, self.config, list[list[Doubles]]([] for _ in choices)
         for held_out, rest, vectors in zip(self.folds, self.rests, self.learned, strict=True):
-            if choice.vector_strength and vectors is not None:
-                views = [
-                    _fit_with_vectors(counted, sets, rest, self.labels, num_classes, config, one, vectors)
-                    for one in choices
-                ]
-            else:
-                views = _fit(counted, sets, rest, self.labels, num_classes, config, choice, strengths)
+            given = vectors if choices[0].vector_strength else None
+            views = _fit(counted, self.sets, rest, self.labels, self.num_classes, config, choices, given)
             columns, is_there = places(counted.hashes, views[0].hashes)
             tested = counted.of_documents(held_out)
             x = tested.features(columns[is_there], views[0].scales[is_there], sublinear=config.sublinear)
             for one, view in zip(logits, views, strict=True):
                 one.append(x @ view.weights[is_there] + view.bias)
         truth = self.labels[np.concatenate(self.folds)]
-        for setting, parts in zip(choices, logits, strict=True):
-            self.found[setting] = self.score(np.concatenate(parts), truth)
-        self.bar.update(len(strengths))
+        for choice, parts in zip(choices, logits, strict=True):
+            self.found[choice] = self.score(np.concatenate(parts), truth)
+        self.bar.update(len(choices))
 
 
 def _best_without_vectors(compared: _Comparison, strengths: Sequence[float]) -> Choice:
@@ -391,7 +387,6 @@ def _best_without_vectors(compared: _Comparison, strengths: Sequence[float]) -> 
         discount = compared.best_of([choices[-1], replace(choices[-1], discount=True)]).discount
         choices = [replace(choice, discount=discount) for choice in choices]
     best = compared.best_of(choices)
-    compared.compare_strengths(best, strengths)
     return compared.best_of([best, *(replace(best, strength=strength) for strength in strengths)])
 
 
@@ -437,72 +432,77 @@ def _fit(
     labels: NDArray[np.int64],
     num_classes: int,
     config: NgramViewConfig,
-    choice: Choice,
-    strengths: Sequence[float],
+    choices: Sequence[Choice],
+    vectors: NgramVectors | None,
 ) -> list[Fitted]:
-    """Fit on the documents `rows` with each of the strengths; `sets` are the document sets of `counted`."""
-    present, sizes, of_class = _classes(sets, rows, labels, num_classes)
-    columns, scales = _most_informative(counted, of_class, sizes, config, choice)
-    read = counted.of_documents(rows)
-    x = read.features(columns, scales, sublinear=config.sublinear, discount=choice.discount)
-    if len(present) > 1 and x.count_nonzero():
-        found = regressions(x, labels[rows], strengths)
+    """Fit on the documents `rows`, with choices that differ in their strengths alone; `sets` are those of `counted`."""
+    first, one_hot = choices[0], np.eye(num_classes)[labels[rows]]
+    present = np.flatnonzero(one_hot.any(0))
+    of_class, sizes = np.asarray(sets[rows].T @ one_hot[:, present]), one_hot[:, present].sum(0)
+    if vectors is not None and first.scaling == KEEP:
+        hashes, scales = _most_used(vectors, config, first)
     else:
-        found = [(np.zeros((len(columns), len(present))), np.log(sizes / sizes.sum()))] * len(strengths)
-    return [_fitted(counted.hashes[columns], scales, *one, present, num_classes) for one in found]
-
-
-def _fit_with_vectors(
-    counted: Counted,
-    sets: "csr_matrix",
-    rows: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    num_classes: int,
-    config: NgramViewConfig,
-    choice: Choice,
-    vectors: NgramVectors,
-) -> Fitted:
-    """Fit on the documents `rows`: weights W_h = (v_h - mu) U + D_h, with vectors v_h whose mean is mu.
-
-    U is shared by all n-grams; D_h is the own part of n-gram h, zero if the documents lack it.
-    """
-    present, sizes, of_class = _classes(sets, rows, labels, num_classes)
-    if choice.scaling == KEEP:
-        score = vectors.ngrams.counts * vectors.keep * (vectors.ngrams.lengths <= choice.longest)
-        order = np.argsort(-score, kind="stable")[: config.num_ngrams]
-        selected = np.sort(order[score[order] > 0])
-        hashes, scales = vectors.ngrams.hashes[selected].astype(np.int64), vectors.keep[selected]
-    else:
-        columns, scales = _most_informative(counted, of_class, sizes, config, choice)
+        columns, scales = _most_informative(counted, of_class, sizes, config, first)
         hashes = counted.hashes[columns]
     columns, is_there = places(counted.hashes, hashes)
     read = counted.of_documents(rows)
-    x = read.features(columns[is_there], scales[is_there], sublinear=config.sublinear, discount=choice.discount)
-    if len(present) < 2 or not x.count_nonzero():
-        return _fitted(
-            hashes, scales, np.zeros((len(hashes), len(present))), np.log(sizes / sizes.sum()), present, num_classes
-        )
-    place, has_vector = vectors.places(hashes)
-    v = rows_at(vectors.vectors, place, has_vector).astype(np.float64)
-    total = x @ has_vector[is_there].astype(np.float64)
-    v -= ((x @ v[is_there]) / np.maximum(total, SMALLEST_SCALE)[:, None]).mean(0) * has_vector[:, None]
-    projected = x @ v[is_there]
+    x = read.features(columns[is_there], scales[is_there], sublinear=config.sublinear, discount=first.discount)
+    if len(present) == 1 or not x.count_nonzero():
+        nothing = np.zeros((len(hashes), len(present)))
+        found = [(nothing, np.log(sizes / sizes.sum()))] * len(choices)
+    elif vectors is None:
+        found = regressions(x, labels[rows], [choice.strength for choice in choices])
+    else:
+        place, has_vector = vectors.places(hashes)
+        v = rows_at(vectors.vectors, place, has_vector).astype(np.float64)
+        found = _regressions_with_vectors(x, v, has_vector, is_there, labels[rows], choices)
+    return [_fitted(hashes, scales, *one, present, num_classes) for one in found]
+
+
+def _regressions_with_vectors(
+    x: "csr_matrix",
+    v: Doubles,
+    has_vector: NDArray[np.bool_],
+    is_there: NDArray[np.bool_],
+    labels: NDArray[np.int64],
+    choices: Sequence[Choice],
+) -> list[tuple[Doubles, Doubles]]:
+    """Weights W_h = (v_h - mu) U + D_h of the n-grams, and bias, for each choice.
+
+    mu is the mean vector of the n-grams of a document, averaged over the documents. U is shared by all n-grams; D_h is
+    the own part of n-gram h, zero if the documents lack it.
+
+    Args:
+        x: features of the n-grams that the documents have, (documents, columns).
+        v: vectors of all n-grams (R, dim), zero for those without.
+        has_vector: which n-grams have a vector, (R,).
+        is_there: which n-grams the documents have, (R,).
+        labels: classes (documents,).
+        choices: strengths of the regularisations.
+
+    """
+    projected, total = x @ v[is_there], (x @ has_vector[is_there].astype(np.float64))[:, None]
+    mean = (projected / np.maximum(total, SMALLEST_SCALE)).mean(0)
+    projected -= total * mean
     deviation = max(float(projected.std()), SMALLEST_SCALE)
-    own, shared, bias = regression_with_vectors(
-        x, projected / deviation, labels[rows], choice.strength, choice.vector_strength
-    )
-    weights = v @ (shared / deviation)
-    weights[is_there] += own
-    return _fitted(hashes, scales, weights, bias, present, num_classes)
+    centred, found = v - has_vector[:, None] * mean, []
+    for choice in choices:
+        own, shared, bias = regression_with_vectors(
+            x, projected / deviation, labels, choice.strength, choice.vector_strength
+        )
+        weights = centred @ (shared / deviation)
+        weights[is_there] += own
+        found.append((weights, bias))
+    return found
 
 
-def _classes(
-    sets: "csr_matrix", rows: NDArray[np.int64], labels: NDArray[np.int64], num_classes: int
-) -> tuple[NDArray[np.int64], Doubles, Doubles]:
-    """Classes (C,) of the documents `rows`, their sizes (C,), and documents of each with each n-gram (R, C)."""
-    one_hot = np.eye(num_classes)[labels[rows]]
-    present = np.flatnonzero(one_hot.any(0))
-    return present, one_hot[:, present].sum(0), np.asarray(sets[rows].T @ one_hot[:, present])
+def _most_used(vectors: NgramVectors, config: NgramViewConfig, choice: Choice) -> tuple[NDArray[np.int64], Doubles]:
+    """Hashes of the n-grams with the most used occurrences, ascending, and their scales."""
+    ngrams = vectors.ngrams
+    used = ngrams.counts * vectors.keep * (ngrams.lengths <= choice.longest)
+    order = np.argsort(-used, kind="stable")[: config.num_ngrams]
+    chosen = np.sort(order[used[order] > 0])
+    return ngrams.hashes[chosen].astype(np.int64), vectors.keep[chosen]
 
 
 def _most_informative(
