@@ -13,18 +13,17 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from artifact.arrays import Doubles
-from artifact.documents import cut, pad_rows, take
+from artifact.documents import cut, take
 from model.config.models import NgramViewConfig
 from model.nn.ngrams import NgramClassifier
 from model.nn.words import WordHasher
-from model.tasks.occurrences import NgramVectors, places, rows_at
+from model.tasks.occurrences import NgramVectors, hashed_batches, places, rows_at
 from model.tasks.regression import regression_with_vectors, regressions
 from model.tasks.views import combined, cross_entropies, fit_weights
 
 if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wait for
     from scipy.sparse import csr_matrix
 
-BATCH = 64
 MAX_DOCUMENTS = 50_000
 MAX_BYTES = 200_000_000
 """Maximum number and size of the documents to fit on; of more, a random sample is used. Training on 136 MB of text with
@@ -207,20 +206,12 @@ def count(
 
 
 def _keys(hasher: WordHasher, windows: Sequence[bytes]) -> Iterator[NDArray[np.int64]]:
-    """For each batch of windows, a number for each occurrence: its window, its length in words and its hash."""
-    order = sorted(range(len(windows)), key=lambda i: len(windows[i]))
-    device = hasher.positions.device
-    number = torch.arange(1, hasher.longest + 1, device=device).unsqueeze(1)
-    size = sum(map(len, windows))
-    with tqdm(total=size, desc="n-grams", unit="B", unit_scale=True, leave=False, disable=None) as bar:
-        for first in range(0, len(order), BATCH):
-            chosen = order[first : first + BATCH]
-            document, lengths = pad_rows([windows[i] for i in chosen], max(1, len(windows[chosen[-1]])))
-            hashes, doc_index, _ = hasher(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
-            window = torch.tensor(chosen, device=device)[doc_index]
-            keys = (window * 16 + number) * 2**31 + hashes
-            yield keys[hashes >= 0].cpu().numpy()
-            bar.update(int(lengths.sum()))
+    """For each batch of windows, one int64 per occurrence: its window, length in words (4 bits) and hash (31 bits)."""
+    length = torch.arange(1, hasher.longest + 1, device=hasher.positions.device).unsqueeze(1)
+    for chosen, hashes, doc_index in hashed_batches(hasher, windows):
+        window = torch.tensor(chosen, device=hashes.device)[doc_index]
+        keys = (window * 16 + length) * 2**31 + hashes
+        yield keys[hashes >= 0].cpu().numpy()
 
 
 def inverse_document_frequency(of_class: Doubles, sizes: Doubles) -> Doubles:

@@ -1,12 +1,13 @@
 """N-grams of documents in the order of the text. Used by `model.tasks.words` and `model.tasks.document_vectors`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from tqdm import tqdm
 
 from artifact.arrays import Doubles, Floats
@@ -118,10 +119,13 @@ def rows_at(values: NDArray[Any], place: NDArray[np.int64], is_there: NDArray[np
     return found
 
 
-def hash_ngrams(hasher: WordHasher, texts: Sequence[bytes]) -> Hashes:
-    """Hash all n-grams of the documents."""
+def hashed_batches(hasher: WordHasher, texts: Sequence[bytes]) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+    """Hash all n-grams of the documents in batches, the shortest documents first.
+
+    Shape:  yields the indices in `texts` of the documents of a batch; hashes (longest, M) int64, -1 for none; and
+            doc_index (M,) int64, the place in the batch of each word's document, ascending.
+    """
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    found: dict[int, NDArray[np.int32]] = {}
     device = hasher.positions.device
     size = sum(map(len, texts))
     with tqdm(total=size, desc="n-grams", unit="B", unit_scale=True, leave=False, disable=None) as bar:
@@ -129,10 +133,17 @@ def hash_ngrams(hasher: WordHasher, texts: Sequence[bytes]) -> Hashes:
             chosen = order[first : first + BATCH]
             document, lengths = pad_rows([texts[i] for i in chosen], max(1, len(texts[chosen[-1]])))
             hashes, doc_index, _ = hasher(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
-            ends = np.searchsorted(doc_index.cpu().numpy(), np.arange(1, len(chosen)))
-            values = hashes.T.to(torch.int32).cpu().numpy()
-            found |= dict(zip(chosen, np.split(values, ends), strict=True))
+            yield chosen, hashes, doc_index
             bar.update(int(lengths.sum()))
+
+
+def hash_ngrams(hasher: WordHasher, texts: Sequence[bytes]) -> Hashes:
+    """Hash all n-grams of the documents."""
+    found: dict[int, NDArray[np.int32]] = {}
+    for chosen, hashes, doc_index in hashed_batches(hasher, texts):
+        ends = np.searchsorted(doc_index.cpu().numpy(), np.arange(1, len(chosen)))
+        values = hashes.T.to(torch.int32).cpu().numpy()
+        found |= dict(zip(chosen, np.split(values, ends), strict=True))
     parts = [found[i] for i in range(len(texts))]
     starts = np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
     none = np.zeros((0, hasher.longest), dtype=np.int32)

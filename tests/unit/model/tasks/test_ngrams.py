@@ -16,7 +16,7 @@ from artifact.documents import cut, take
 from model.config.models import NgramViewConfig
 from model.nn.ngrams import NgramClassifier, find_hits
 from model.nn.words import WordHasher
-from model.tasks import ngrams, regression
+from model.tasks import ngrams, occurrences, regression
 from model.tasks.classification import accuracy
 from model.tasks.ngrams import (
     FIRST_STRENGTH,
@@ -97,7 +97,7 @@ def test_counted_ngrams_equal_reference(texts: list[bytes]) -> None:
     windows = [window for text in texts for window in windows_of(text, 16, 4)]
     assume(any(reference.words(window) for window in windows))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ngrams, "BATCH", 2)
+        patch.setattr(occurrences, "BATCH", 2)
         found = counted_of(texts, 16, 4)
     expect_sets(found, windows)
     sizes = [len(windows_of(text, 16, 4)) for text in texts]
