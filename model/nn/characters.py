@@ -18,7 +18,7 @@ hash of its word. All positive numbers below IN_WORD are marks.
 CODES = 1 << 16
 """Number of code points in the table. Characters of four bytes have larger ones."""
 BYTES = 128
-"""Place of code point 0 in the table; only places from 2 BYTES are code points, the others are single bytes."""
+"""Code point c, from 128, is at place BYTES + c of the table. The first 256 places are single bytes."""
 CONTINUATION, TWO, THREE = 0x80, 0xC0, 0xE0
 """Smallest continuation byte, and smallest first byte of characters of two, and of three or four bytes."""
 SECOND = BYTES - 64 * TWO
@@ -64,7 +64,7 @@ class Characters(nn.Module):
     """Decodes UTF-8 and looks the characters up.
 
     The number of a character is at its first byte. Continuation bytes are skipped, whether or not they belong to a
-    character. A first byte that lacks one of its continuation bytes is the letter of Latin-1 with its number. A
+    character. A first byte that lacks one of its continuation bytes is the letter of Latin-1 with this value. A
     character of four bytes is a mark; its value is the lowest 16 bits of its code point.
 
     Shape:      document (B, N + AFTER) int32, which ends with AFTER zeros; returns numbers (B, N) int32.

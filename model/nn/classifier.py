@@ -117,13 +117,13 @@ class WordClassifier(nn.Module):
     def forward(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Classify (B, N) bytes -> logits (B, classes), contributions (B, S, classes) and known (B, 2)."""
         is_fixed = self.has_fixed_shapes
-        hashes, doc_index, where = self.words(document, lengths, has_fixed_shapes=is_fixed)
-        stretch = divide(where, STRETCH_BYTES)
+        hashes, doc_index, position = self.words(document, lengths, has_fixed_shapes=is_fixed)
+        stretch = divide(position, STRETCH_BYTES)
         num_documents, num_stretches = document.shape[0], -(-document.shape[1] // STRETCH_BYTES)
         shape = (num_documents, num_stretches)
-        rows = self._rows(hashes)
-        known = _count(rows, hashes, doc_index, num_documents)
-        hits = find_hits(rows, doc_index, stretch, has_fixed_shapes=is_fixed)
+        ids = self._ids(hashes)
+        known = _count_known(ids, hashes, doc_index, num_documents)
+        hits = find_hits(ids, doc_index, stretch, has_fixed_shapes=is_fixed)
         contributions = self.weights[0] * self.ngram_view(hits, shape, has_fixed_shapes=is_fixed)
         if self.vector_view is not None:
             width = self.vector_view.largest_width(document.shape[1]) if is_fixed else None
@@ -132,14 +132,14 @@ class WordClassifier(nn.Module):
         return contributions.sum(dim=1) + self.base(), contributions, known
 
     def known(self, document: Tensor, lengths: Tensor) -> Tensor:
-        """The same (B, 2) as in `forward`, without the logits: a small part of its time."""
+        """Numbers of known words and of all words (B, 2), as in `forward`, which takes far longer."""
         hashes, doc_index, _ = self.words(document, lengths)
-        return _count(self._rows(hashes), hashes, doc_index, document.shape[0])
+        return _count_known(self._ids(hashes), hashes, doc_index, document.shape[0])
 
-    def _rows(self, hashes: Tensor) -> Tensor:
+    def _ids(self, hashes: Tensor) -> Tensor:
         """Ids of the n-grams with these hashes (longest, M), 0 for unknown ones."""
-        rows: Tensor = self.ngram_view.vocabulary(hashes.flatten())
-        return rows.reshape(hashes.shape)
+        ids: Tensor = self.ngram_view.vocabulary(hashes.flatten())
+        return ids.reshape(hashes.shape)
 
     def base(self) -> Tensor:
         """Part of the logits that is the same for all documents, (classes,)."""
@@ -159,11 +159,11 @@ class WordClassifier(nn.Module):
         self.weights.div_(temperature)
 
 
-def _count(rows: Tensor, hashes: Tensor, doc_index: Tensor, num_documents: int) -> Tensor:
+def _count_known(ids: Tensor, hashes: Tensor, doc_index: Tensor, num_documents: int) -> Tensor:
     """Numbers of known words and of all words (num_documents, 2), from ids and hashes of n-grams (longest, M).
 
     Counted in float32, which is exact up to 2^24: ONNX Runtime adds no integers by index on CUDA.
     """
-    is_known = rows.amax(dim=0) > 0
+    is_known = ids.amax(dim=0) > 0
     counts = torch.stack((is_known.float(), (hashes[0] >= 0).float()), dim=1)  # (M, 2)
     return torch.zeros(num_documents, 2, device=counts.device).index_add(0, doc_index, counts)

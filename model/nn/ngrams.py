@@ -19,7 +19,7 @@ MAX_NGRAMS = 2**40
 class Hits(NamedTuple):
     """K occurrences of n-grams of the vocabulary, in the order of the text, (K,) each."""
 
-    rows: Tensor
+    ids: Tensor
     """Id of the n-gram, 1 ... num_ngrams; 0 for places that only fill a fixed shape."""
     doc_index: Tensor
     """Index of the document."""
@@ -27,19 +27,19 @@ class Hits(NamedTuple):
     """Stretch of the document in which the last word of the n-gram ends."""
 
 
-def find_hits(rows: Tensor, doc_index: Tensor, stretch: Tensor, *, has_fixed_shapes: bool = False) -> Hits:
+def find_hits(ids: Tensor, doc_index: Tensor, stretch: Tensor, *, has_fixed_shapes: bool = False) -> Hits:
     """Find the known n-grams among those that end at M words.
 
     With fixed shapes, K = longest M.
 
     Args:
-        rows: ids of the n-grams that end at each word, 0 for unknown ones, which are the most, (longest, M).
+        ids: ids of the n-grams that end at each word, 0 for unknown ones, which are the most, (longest, M).
         doc_index: index of the document of each word, (M,).
         stretch: stretch of its document in which each word ends, (M,).
         has_fixed_shapes: whether unknown n-grams remain.
 
     """
-    longest, flat = rows.shape[0], rows.T.flatten()
+    longest, flat = ids.shape[0], ids.T.flatten()
     if has_fixed_shapes:
         return Hits(flat, *(x.unsqueeze(1).expand(-1, longest).flatten() for x in (doc_index, stretch)))
     is_known = flat.nonzero().squeeze(1)
@@ -80,22 +80,22 @@ class NgramClassifier(nn.Module):
     def forward(self, hits: Hits, shape: tuple[int, int], *, has_fixed_shapes: bool = False) -> Tensor:
         """Contributions (B, S, classes) to the logits, without the bias, of documents given as hits."""
         num_documents, num_stretches = shape
-        rows, doc_index, stretch = hits
+        ids, doc_index, stretch = hits
         dtype, num_places = self.bias.dtype, num_documents * self.table.shape[0]
-        place = rows + doc_index * self.table.shape[0]
-        of_document = as_tensor(num_stretches, doc_index) if has_fixed_shapes else num_stretches
-        target = doc_index * of_document + stretch
+        place = ids + doc_index * self.table.shape[0]
+        per_document = as_tensor(num_stretches, doc_index) if has_fixed_shapes else num_stretches
+        target = doc_index * per_document + stretch
         if has_fixed_shapes:
-            place, num_places = spread(place, rows > 0, num_places), num_places + SPARE
-        zeros = torch.zeros(num_places, dtype=dtype, device=rows.device)
+            place, num_places = spread(place, ids > 0, num_places), num_places + SPARE
+        zeros = torch.zeros(num_places, dtype=dtype, device=ids.device)
         occurrences = zeros.index_add(0, place, torch.ones_like(place, dtype=dtype))
         counts = lookup(occurrences, place).unsqueeze(1)
-        found = nn.functional.embedding(rows, self.table).to(dtype)
-        if self.sublinear:
+        found = nn.functional.embedding(ids, self.table).to(dtype)
+        if self.sublinear:  # f_h s_h W_h and (f_h s_h)^2 instead of s_h W_h and s_h^2
             factors = 1 + torch.log(counts)
             found, counts = torch.cat((found[:, :-1], found[:, -1:] * factors), dim=1), counts / factors
         found = found / counts
-        empty = torch.zeros(num_documents * num_stretches, found.shape[1], dtype=dtype, device=rows.device)
+        empty = torch.zeros(num_documents * num_stretches, found.shape[1], dtype=dtype, device=ids.device)
         summed = torch.unflatten(empty.index_add(0, target, found), 0, shape)
         squared_length = summed[:, :, -1:].sum(dim=1, keepdim=True)
         return summed[:, :, :-1] * torch.rsqrt(squared_length.clamp(min=SMALLEST))
@@ -108,7 +108,9 @@ class NgramClassifier(nn.Module):
         weights: NDArray[np.float64],
         bias: NDArray[np.float64],
     ) -> None:
-        """Set the fitted parameters: hashes (R,), scales (R,), weights (R, classes), bias (classes,); R <= num_ngrams.
+        """Set the fitted parameters: distinct hashes (R,), scales (R,), weights (R, classes), bias (classes,).
+
+        R is at most num_ngrams.
 
         Raises: ValueError if no perfect hash of the n-grams is found.
         """

@@ -31,15 +31,15 @@ class VectorClassifier(nn.Module):
 
     `contributions` returns the logits without b and dropout as a sum over stretches of the document. A token
     contributes its part of the means, and the maximum of each channel in which it is the highest token, the first one
-    if several are. Its stretch is the mean of those in which its n-grams end, rounded down. The blocks mix tokens: a
-    contribution tells where the evidence is read out, not only where it is written.
+    if several are. Its stretch is the mean of those in which its n-grams end, rounded down. The blocks mix tokens, so
+    that a contribution also depends on the text of other stretches.
 
     A token is a group of consecutive n-grams; those that end at the same word follow each other, the shortest first. A
     document with k n-grams of the vocabulary has n = min(k, limit) tokens; the limit is its number of bytes /
     bytes_per_token, rounded up, and at most seq_len. N-gram i, from 0 to k - 1, is in token floor(i n / k). The tokens
     of a document do not depend on its padding.
 
-    Shape:      rows (K,) int64, ids of the n-grams of all documents in order, 0 for places that do not count; doc_index
+    Shape:      ids (K,) int64 of the n-grams of all documents in order, 0 for places that do not count; doc_index
                 (K,) int64, the index of each one's document, ascending; lengths (B,), bytes of each document; returns
                 (B, classes).
     Reference:  blocks: Wang et al. 2024, arXiv:2408.08567, Figure 1; learning from soft labels of another view: Blum
@@ -50,11 +50,11 @@ class VectorClassifier(nn.Module):
     rates: ClassVar[dict[str, float]] = {"head": 5.0, "evidence": 5.0, "vectors": 0.5}
     """Learning rate multipliers by parameter prefix."""
 
-    scale: Tensor
     positions: Tensor
-
+    scale: Tensor
+    """Factor of each column of `vectors`: the step of int8 after `quantise`, 1 before."""
     gain: Tensor
-    """Factor that gives the mean token unit deviation over the training documents."""
+    """Factor that gives the mean token a standard deviation of 1 over the training documents."""
 
     def __init__(self, encoder: EncoderConfig, config: VectorViewConfig, num_ngrams: int, num_classes: int) -> None:
         super().__init__()
@@ -71,11 +71,11 @@ class VectorClassifier(nn.Module):
         self.head = nn.Linear(2 * encoder.dim, num_classes)
         self.evidence = nn.Linear(encoder.dim, num_classes, bias=False)
 
-    def forward(self, rows: Tensor, doc_index: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, doc_index: Tensor, lengths: Tensor) -> Tensor:
         """Classify documents given as ids of their n-grams -> (B, classes) logits."""
         if self.training and self.ngram_dropout:
-            rows = rows * (torch.rand(rows.shape, device=rows.device) >= self.ngram_dropout)
-        tokens, token_counts, _ = self.embed(Hits(rows, doc_index, torch.zeros_like(rows)), lengths)
+            ids = ids * (torch.rand(ids.shape, device=ids.device) >= self.ngram_dropout)
+        tokens, token_counts, _ = self.embed(Hits(ids, doc_index, torch.zeros_like(ids)), lengths)
         x, is_real = self._encode(tokens, token_counts)
         highest = x.masked_fill(~is_real.unsqueeze(-1), -torch.inf).amax(dim=1)  # (B, C)
         pooled = torch.cat((masked_mean(x, token_counts), highest), dim=1)
@@ -104,8 +104,8 @@ class VectorClassifier(nn.Module):
 
         A document without n-grams of the vocabulary has one token, a zero vector in stretch 0.
         """
-        rows, doc_index, stretch = hits
-        is_known = (rows > 0).long()  # (K,)
+        ids, doc_index, stretch = hits
+        is_known = (ids > 0).long()  # (K,)
         # Counted in float32, which is exact up to 2^24: ONNX Runtime adds no integers by index on CUDA.
         known = torch.zeros_like(lengths, dtype=torch.float).index_add(0, doc_index, is_known.float()).long()  # (B,)
         limit = divide(lengths.long() + self.bytes_per_token - 1, self.bytes_per_token)
@@ -118,9 +118,9 @@ class VectorClassifier(nn.Module):
         token = divide(order * lookup(token_counts, doc_index), lookup(known.clamp(min=1), doc_index))  # (K,)
         is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
         tokens = as_tensor(width, doc_index) if has_fixed_shapes or is_traced else width
-        # Places that do not count get a token beyond the last after the last n-gram. They add zero, so any will do.
+        # Places that do not count may follow the last n-gram and get a token beyond the last. They add zero to any.
         place = doc_index * tokens + token.clamp(max=tokens - 1)
-        vectors = nn.functional.embedding(rows, self.vectors, padding_idx=0).to(self.scale.dtype)  # (K, C)
+        vectors = nn.functional.embedding(ids, self.vectors, padding_idx=0).to(self.scale.dtype)  # (K, C)
         counted = is_known.to(vectors.dtype)
         batch, num_places = lengths.shape[0], lengths.shape[0] * width
         if has_fixed_shapes:

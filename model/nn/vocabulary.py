@@ -32,6 +32,7 @@ class Vocabulary(nn.Module):
     displacements: Tensor
     """Displacement of each bucket."""
     divisor: Tensor
+    """Odd; `fill` chooses it."""
 
     def __init__(self, num_ngrams: int) -> None:
         super().__init__()

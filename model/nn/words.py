@@ -23,9 +23,9 @@ class Places(NamedTuple):
 
     doc_index: Tensor
     """Index of the document."""
-    where: Tensor
-    """Position of the word in the document: of the first byte of its last character."""
-    at: Tensor
+    position: Tensor
+    """Position in the document of the first byte of the word's last character."""
+    flat_index: Tensor
     """Index of that byte in the flattened documents (B N,), padding included."""
     is_word: Tensor
     """False for places that only fill a fixed shape."""
@@ -41,7 +41,7 @@ class WordHasher(nn.Module):
 
     Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns hashes
                 (longest, M) int64, below 2^31, -1 if the n-gram would start before the document; doc_index (M,), the
-                index of the document of each of the M words, ascending; and where (M,), the position in the document of
+                index of the document of each of the M words, ascending; and position (M,), that in the document of
                 the first byte of each word's last character that is not skipped.
     Reference:  polynomial hash modulo a Mersenne prime: Karp and Rabin 1987, "Efficient randomized pattern-matching
                 algorithms". Not in the S3Attention paper, which reads single bytes.
@@ -69,7 +69,7 @@ class WordHasher(nn.Module):
     def forward(
         self, document: Tensor, lengths: Tensor, *, has_fixed_shapes: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Hash the n-grams of (B, N) bytes -> hashes (longest, M), doc_index (M,) and where (M,).
+        """Hash the n-grams of (B, N) bytes -> hashes (longest, M), doc_index (M,) and position (M,).
 
         With fixed shapes, M = B N whatever the documents contain: each has N places, the last ones without a word.
         Their hashes are -1.
@@ -80,12 +80,12 @@ class WordHasher(nn.Module):
         numbers = self.characters(torch.cat((read, zeros), dim=1))  # (B, N + AHEAD)
         numbers, following = numbers[:, :-AHEAD], _following(numbers)  # (B, N)
         ends = (numbers > 0) & (torch.minimum(numbers, following) < IN_WORD)
-        doc_index, where, at, is_word = fixed_places(ends) if has_fixed_shapes else found_places(ends)
+        doc_index, position, flat_index, is_word = fixed_places(ends) if has_fixed_shapes else found_places(ends)
 
-        value = numbers.to(torch.int16).long()  # the lowest 16 bits; those of the kind are zero
+        value = numbers.to(torch.int16).long()  # the lowest 16 bits, signed; those of the kind are zero
         exponent = value.bool().long().cumsum(1)
         sums = (value * lookup(self.powers, exponent).long()).cumsum(1)
-        end_sum, end_exponent = lookup(sums.flatten(), at), lookup(exponent.flatten(), at)  # (M,)
+        end_sum, end_exponent = lookup(sums.flatten(), flat_index), lookup(exponent.flatten(), flat_index)  # (M,)
         # (M,): whether the previous word is in the same document
         is_same = doc_index[1:] == doc_index[:-1]
         follows = torch.cat((is_same.new_zeros(1), is_same))
@@ -101,28 +101,28 @@ class WordHasher(nn.Module):
                 is_complete = _previous(is_complete) & follows
                 ngram = remainder(_previous(ngram) * JOIN + word + n, MODULUS)
             hashes.append(torch.where(is_complete, ngram, -1))
-        return torch.stack(hashes), doc_index, where
+        return torch.stack(hashes), doc_index, position
 
 
 def found_places(ends: Tensor) -> Places:
     """The M ends of words in (B, N), in order."""
-    doc_index, where = ends.nonzero().unbind(1)
-    at = doc_index * ends.shape[1] + where
-    return Places(doc_index, where, at, torch.ones_like(where, dtype=torch.bool))
+    doc_index, position = ends.nonzero().unbind(1)
+    flat_index = doc_index * ends.shape[1] + position
+    return Places(doc_index, position, flat_index, torch.ones_like(position, dtype=torch.bool))
 
 
 def fixed_places(ends: Tensor) -> Places:
-    """Same as `found_places` with N places for each document; the ones after its last word hold their own index."""
+    """Same as `found_places` with N places for each document; place i after its last word has position i."""
     batch, length = ends.shape
     document = torch.arange(batch, device=ends.device).unsqueeze(1)
-    position = torch.arange(length, device=ends.device).expand_as(ends)
+    place = torch.arange(length, device=ends.device).expand_as(ends)
     start = document * as_tensor(length, document)  # (B, 1)
     number = ends.long().cumsum(1)  # (B, N): words that end up to here
     target = (start + number) * ends  # a byte that ends no word is written to element 0, which is dropped
-    where = torch.cat((position.new_zeros(1), position.flatten()))
-    where = where.scatter(0, target.flatten(), position.flatten())[1:]
-    at = start.expand_as(ends).flatten() + where
-    return Places(document.expand_as(ends).flatten(), where, at, (position < number[:, -1:]).flatten())
+    position = torch.cat((place.new_zeros(1), place.flatten()))
+    position = position.scatter(0, target.flatten(), place.flatten())[1:]
+    flat_index = start.expand_as(ends).flatten() + position
+    return Places(document.expand_as(ends).flatten(), position, flat_index, (place < number[:, -1:]).flatten())
 
 
 def _following(numbers: Tensor) -> Tensor:

@@ -91,7 +91,7 @@ def test_hits_are_the_known_ngrams_in_the_order_of_the_text(texts: list[bytes], 
     ]
     found, fixed = (find_hits(rows, doc_index, stretch, has_fixed_shapes=is_fixed) for is_fixed in (False, True))
     assert list(zip(*(part.tolist() for part in found), strict=True)) == expected
-    assert len(fixed.rows) == hashes.numel()
+    assert len(fixed.ids) == hashes.numel()
     assert [hit for hit in zip(*(part.tolist() for part in fixed), strict=True) if hit[0]] == expected
 
 
