@@ -95,8 +95,8 @@ def report(record: Record) -> str:
             table(["documents", "seeds", *columns], results),
             "## What each part gives, on IMDb",
             "",
-            "Gains are differences to the row, seed by seed, of S3Attention with as many tokens. A vector view that does "
-            "not lower the cross-entropy on validation by more than a standard error is left out.\n",
+            "Gains are differences to the row, seed by seed, of S3Attention with as many tokens. A vector view that "
+            "does not lower the cross-entropy on validation by more than a standard error is left out.\n",
             table(["model", "seeds", "accuracy", "gain of S3Attention"], parts),
             "## Documents longer than the model, over 4,096 bytes",
             "",
