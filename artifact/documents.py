@@ -70,8 +70,9 @@ class WordCounts(NamedTuple):
     """Words of the rows that a model of words has read; those in the overlap of two windows count twice."""
 
     known: int
-    """At which an n-gram of the model's vocabulary ends."""
+    """Number of words at which an n-gram of the model's vocabulary ends."""
     total: int
+    """Number of all words."""
 
     @property
     def share(self) -> float:

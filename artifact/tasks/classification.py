@@ -45,7 +45,7 @@ class Stretches(ManifestPart):
 
 
 class KnownWords(ManifestPart):
-    """Shares of known words of the documents of the validation split, as `TextCoverage.known`."""
+    """`TextCoverage.known` of the documents of the validation split."""
 
     low: float = Field(ge=0, le=1)
     """1st percentile: 99 % of the documents have at least this share."""
@@ -67,7 +67,7 @@ class ClassifierManifest(TextManifest):
     stretches: Stretches | None = None
     """None if the model returns logits only."""
     known: KnownWords | None = None
-    """What is normal for the model; None if it does not count words."""
+    """Shares of known words that are normal for the model; None if it does not count words."""
 
     @model_validator(mode="after")
     def _check_labels(self) -> Self:

@@ -180,7 +180,7 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         return self.finished(model, final, **keys)
 
     def _known(self, model: WordClassifier, texts: Sequence[bytes]) -> KnownWords:
-        """What shares of the words of documents the model knows that it has not learned from."""
+        """Shares of known words in documents from which the model has not learned."""
 
         def count(inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
             with torch.inference_mode():
