@@ -5,7 +5,7 @@ Used by `model.tasks.words`.
 The vector of a document predicts which n-grams occur in it. All vectors lie on the unit sphere. The probability that
 n-gram h belongs to document d is sigmoid(SHARPNESS cos(u_d, v_h)); each occurrence is a positive example beside
 NEGATIVES n-grams that are drawn at random. An occurrence is used with a probability k_h, the keep probability of its
-n-gram, which is larger the more the n-gram tells about the classes.
+n-gram, which is larger the more the n-gram tells about the classes. Each window of a document counts as a document.
 
 Reference:  Thongtan and Phienthrakul 2019, "Sentiment Classification Using Document Embeddings Trained with Cosine
             Similarity"; keep probabilities from naive Bayes evidence: Bingyu and Arefyev 2022, "The Document Vectors
@@ -30,7 +30,7 @@ from artifact.documents import cut, take
 from model.config.models import NgramVectorsConfig
 from model.nn.words import WordHasher
 from model.tasks.occurrences import Ngrams, NgramVectors, Occurrences, frequent_ngrams, hash_ngrams, known_ids
-from model.training.checkpoint import replacing
+from model.training.checkpoint import write_arrays
 
 SHARPNESS = 6.0
 NEGATIVES = 4
@@ -43,19 +43,21 @@ FLOOR, SLOPE, SMOOTHING = 0.05, 0.6, 3.0
 FREQUENT = 3_000
 """Occurrences above which a single word is also kept with at most the root of FREQUENT / count."""
 RATE, LAST_RATE = 0.02, 0.0002
-"""Learning rate at the start, falling linearly, and at the end."""
+"""Learning rate at the start, from which it falls linearly to zero, and its minimum."""
 MOST_POSITIVES = 400
 """Mean number of positive examples per document above which occurrences are left out at random: for long documents."""
 EPOCHS_PER_CHECKPOINT = 4
 AHEAD = 4
-"""Number of n-grams ahead that are loaded into the cache."""
+"""Number of n-grams by which loading into the cache is ahead of computing."""
+CACHE_LINE = 64
+"""Bytes."""
 
 
 def keep_probabilities(of_class: Doubles, sizes: Doubles, ngrams: Ngrams) -> Doubles:
     """Keep probability k_h of each n-gram, (R,).
 
     Args:
-        of_class: number of labelled documents of each class that contain each n-gram, (R, classes).
+        of_class: number of labelled documents (windows) of each class that contain each n-gram, (R, classes).
         sizes: number of labelled documents of each class, (classes,). Fewer than two classes tell nothing.
         ngrams: the n-grams, with their numbers of occurrences in all documents.
 
@@ -83,14 +85,16 @@ def train_vectors(
     Args:
         documents: ids of the n-grams of each document.
         ngrams: the n-grams.
-        keep: keep probability of each n-gram.
+        keep: keep probability of each n-gram, (R,).
         config: number of epochs and length of a vector.
         seed: seed of the initial vectors and of all drawings.
         path: file to keep the state in every few epochs, and to resume from.
 
+    Raises: UserError, OSError if the file cannot be written.
+
     """
     generator, positives = np.random.default_rng(seed), float(ngrams.counts @ keep)
-    drawn = (keep * min(1, MOST_POSITIVES * len(documents) / max(1.0, positives))).astype(np.float32)
+    used = (keep * min(1, MOST_POSITIVES * len(documents) / max(1.0, positives))).astype(np.float32)
     table = _negative_table(ngrams.counts * keep)
     of_documents, vectors = (_unit_vectors(generator, n, config.dim) for n in (len(documents), len(keep)))
     first = 0
@@ -107,7 +111,7 @@ def train_vectors(
             loss = _epoch(
                 documents.values,
                 documents.starts,
-                drawn,
+                used,
                 table,
                 order,
                 of_documents,
@@ -118,8 +122,7 @@ def train_vectors(
             bar.set_postfix(loss=f"{loss:.4f}")
             bar.update()
             if path is not None and (epoch + 1) % EPOCHS_PER_CHECKPOINT == 0:
-                with replacing(path) as partial, partial.open("wb") as file:
-                    np.savez(file, of_documents=of_documents, vectors=vectors, epoch=epoch + 1)
+                write_arrays(path, {"of_documents": of_documents, "vectors": vectors, "epoch": epoch + 1})
     return vectors
 
 
@@ -128,18 +131,19 @@ class VectorLearner:
     """Learns vectors of n-grams from labelled and unlabelled documents, window by window."""
 
     labelled: Occurrences
-    """Windows of the labelled documents."""
+    """N-grams of the windows of the labelled documents, as indices in `ngrams`."""
     document: NDArray[np.int64]
     """Index of the labelled document of each window."""
     labels: NDArray[np.int64]
     """Class of each labelled document."""
     unlabelled: Occurrences
+    """N-grams of the windows of the unlabelled documents."""
     ngrams: Ngrams
     config: NgramVectorsConfig
     seed: int
 
     def learn(self, rows: NDArray[np.int64], path: Path | None = None) -> NgramVectors:
-        """Learn from some of the labelled documents and from all unlabelled ones. `path` as in `train_vectors`."""
+        """Learn from the labelled documents `rows` and from all unlabelled ones. `path` as in `train_vectors`."""
         windows = np.flatnonzero(np.isin(self.document, rows))
         labelled = self.labelled.of_documents(windows)
         of_class = _windows_of_classes(labelled, self.labels[self.document[windows]], len(self.ngrams.counts))
@@ -159,7 +163,7 @@ def vector_learner(
     config: NgramVectorsConfig,
     seed: int,
 ) -> VectorLearner:
-    """Find the n-grams of labelled and unlabelled `texts`, in windows of `length` bytes."""
+    """Find the n-grams of labelled and unlabelled `texts`, in windows of `length` and `overlap` bytes as in `cut`."""
     windows = [
         [[take(text, spans) for spans in cut(len(text), length, overlap, "windows")] for text in part] for part in texts
     ]
@@ -181,6 +185,7 @@ def _windows_of_classes(windows: Occurrences, labels: NDArray[np.int64], count: 
     from scipy.sparse import csr_matrix
 
     data = np.ones(len(windows.values), dtype=np.float32)
+    # copies, because `sum_duplicates` works in place
     sets = csr_matrix((data, windows.values.copy(), windows.starts.copy()), shape=(len(windows), count))
     sets.sum_duplicates()
     sets.data[:] = 1
@@ -197,7 +202,7 @@ def _unit_vectors(generator: np.random.Generator, count: int, dim: int) -> Float
 
 
 def _negative_table(weights: Doubles) -> NDArray[np.int32]:
-    """Ids of n-grams, each in proportion to its weight (R,)."""
+    """About TABLE_SIZE ids of n-grams, each as often as its weight (R,) to the power NEGATIVE_POWER asks for."""
     share = weights**NEGATIVE_POWER
     times = np.ceil(share / share.sum() * TABLE_SIZE).astype(np.int64)
     return np.repeat(np.arange(len(weights), dtype=np.int32), times)
@@ -244,7 +249,7 @@ def _normalise(vectors: Any) -> None:
 
 @njit(fastmath=True)
 def _draw(values: Any, keep: Any, table: Any, state: Any, drawn: Any) -> Any:
-    """Draw n-grams of a document, each followed by NEGATIVES other n-grams; returns their number."""
+    """Fill `drawn` with n-grams of a document, each followed by NEGATIVES other n-grams; returns their number."""
     count = 0
     for value in values:
         if np.float32(_random(state)) * np.float32(2.0**-53) < keep[value]:
@@ -267,7 +272,11 @@ def _epoch(
     rates: Any,
     seed: Any,
 ) -> Any:
-    """Move the vectors of all documents and n-grams once; returns the mean loss of the positive examples.
+    """Update the vectors of documents and n-grams in place, in one pass; returns the mean loss of positive examples.
+
+    `values` and `starts` are those of `Occurrences`, `keep` holds the probabilities with which occurrences are used,
+    `table` the n-grams from which negative examples are drawn, `order` the documents, and `rates` the learning rates
+    of the first and the last step.
 
     A step of size s along the gradient within the plane of two unit vectors turns both: u <- (1 - s c) u + s v and
     v <- (1 - s c) v + s u, c = u v, each divided by its length.
@@ -275,7 +284,7 @@ def _epoch(
     state, one, sharpness = np.empty(1, np.uint64), np.float32(1), np.float32(SHARPNESS)
     state[0] = seed
     dim = documents.shape[1]
-    address, line, row = ngrams.ctypes.data, 64, 4 * documents.shape[1]
+    address, row = ngrams.ctypes.data, 4 * dim  # bytes of a vector
     longest = 0
     for document in order:
         longest = max(longest, starts[document + 1] - starts[document])
@@ -288,7 +297,7 @@ def _epoch(
         u = documents[document]
         for k in range(count):
             if k + AHEAD < count:
-                for byte in range(0, row, line):
+                for byte in range(0, row, CACHE_LINE):
                     _prefetch(  # type: ignore[call-arg]  # Numba passes its context
                         address + drawn[k + AHEAD] * row + byte
                     )

@@ -41,13 +41,16 @@ STRENGTHS = (1.0, 3.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0)
 """Inverse regularisation C: the one with which features are compared, and the others that are tried afterwards, up to
 the recipe's limit."""
 VECTOR_STRENGTHS = (0.003, 0.01, 0.03, 0.1)
-"""The same for the weights that follow from vectors."""
+"""Inverse regularisation C of the weights that follow from vectors."""
 KEEP = "keep"
-"""Scaling by keep probabilities: the n-grams with the largest number of occurrences times keep probability."""
+"""Name of the scaling by keep probabilities. Its n-grams are those with the largest number of occurrences times keep
+probability, instead of the largest G^2."""
 STRENGTHS_BESIDE_VECTORS = (3.0, 30.0)
+"""Inverse regularisation C of the weights of single n-grams, tried after the best of VECTOR_STRENGTHS is found."""
 STRENGTHS_OF_KEEP = (0.3, 1.0, 3.0, 10.0)
-"""Strengths tried beside the best weights of vectors."""
+"""The same with the scaling KEEP, after none (0)."""
 NUM_VECTOR_SETTINGS = 2 * len(VECTOR_STRENGTHS) + 1 + len(STRENGTHS_BESIDE_VECTORS) + len(STRENGTHS_OF_KEEP)
+"""Maximum number of choices that `_best_with_vectors` compares, besides the one without vectors."""
 SMALLEST_SCALE = 1e-6
 """Scale below which an n-gram does not count: rounding errors of a scale of zero."""
 MISSING = -10.0
@@ -271,7 +274,7 @@ def fit(
     if hashes is not None:
         columns, is_there = places(counted.hashes, hashes)
         counted = counted.of_ngrams(columns[is_there])
-        vectors = vectors and vectors.of_ngrams(hashes)
+        vectors = None if vectors is None else vectors.of_ngrams(hashes)
         return fit(counted, labels, num_classes, config, choice, vectors).on(hashes)
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)
     sets, rows = counted.document_sets(), np.arange(len(labels))
@@ -327,23 +330,23 @@ class _Comparison:
 
     counted: Counted
     sets: "csr_matrix"
-    """Its document sets."""
+    """`counted.document_sets()`."""
     labels: NDArray[np.int64]
     num_classes: int
     config: NgramViewConfig
     folds: list[NDArray[np.int64]]
     """Held-out documents of each fold."""
     rests: list[NDArray[np.int64]]
-    """The other documents."""
+    """The other documents of each fold."""
     learned: list[NgramVectors | None]
-    """Vectors learned from these."""
+    """Vectors learned from `rests`; None without vectors."""
     score: HeldOutScore
     bar: "tqdm[Any]"
     found: dict[Choice, float] = field(default_factory=dict)
     """Score of each choice."""
 
     def best_of(self, choices: Sequence[Choice]) -> Choice:
-        """The choice with the highest score, the first one if several have it."""
+        """The choice with the highest score, the first one if several have it. No choice is scored twice."""
         alike: dict[Choice, list[Choice]] = {}
         for choice in choices:
             if choice not in self.found:
@@ -362,8 +365,8 @@ class _Comparison:
             columns, is_there = places(counted.hashes, views[0].hashes)
             tested = counted.of_documents(held_out)
             x = tested.features(columns[is_there], views[0].scales[is_there], sublinear=config.sublinear)
-            for one, view in zip(logits, views, strict=True):
-                one.append(x @ view.weights[is_there] + view.bias)
+            for parts, view in zip(logits, views, strict=True):
+                parts.append(x @ view.weights[is_there] + view.bias)
         truth = self.labels[np.concatenate(self.folds)]
         for choice, parts in zip(choices, logits, strict=True):
             self.found[choice] = self.score(np.concatenate(parts), truth)
@@ -426,7 +429,10 @@ def _fit(
     choices: Sequence[Choice],
     vectors: NgramVectors | None,
 ) -> list[Fitted]:
-    """Fit on the documents `rows`, with choices that differ in their strengths alone; `sets` are those of `counted`."""
+    """Fit on the documents `rows`, with choices that differ in their strengths alone.
+
+    `sets` is `counted.document_sets()`, and `labels` the classes of all documents of `counted`.
+    """
     first, one_hot = choices[0], np.eye(num_classes)[labels[rows]]
     present = np.flatnonzero(one_hot.any(0))
     of_class, sizes = np.asarray(sets[rows].T @ one_hot[:, present]), one_hot[:, present].sum(0)

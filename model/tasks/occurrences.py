@@ -15,13 +15,14 @@ from artifact.documents import pad_rows
 from model.nn.words import WordHasher
 
 BATCH = 64
-FEWEST = 2
-"""Smallest number of occurrences of an n-gram that gets a vector."""
-MEANS = 1_000
-"""Number of documents whose mean vectors are computed."""
+MIN_OCCURRENCES = 2
+"""Minimum number of occurrences of an n-gram that gets a vector."""
+MAX_MEANS = 1_000
+"""Maximum number of documents whose mean vectors are computed."""
 SMALLEST = 1e-12
-MOST = 1_000_000
-"""Largest number of n-grams that get a vector, the most frequent ones: 1 GB for vectors of 256 numbers."""
+"""Smallest divisor."""
+MAX_NGRAMS = 1_000_000
+"""Maximum number of n-grams that get a vector, the most frequent ones: 1 GB for vectors of 256 numbers."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ class Occurrences:
 
     def of_documents(self, rows: NDArray[np.int64]) -> "Occurrences":
         """Only some of the documents."""
-        return _joined([self[i] for i in rows.tolist()], self.lengths[rows])
+        parts = [self[i] for i in rows.tolist()]
+        starts = np.cumsum([0, *(len(part) for part in parts)], dtype=np.int64)
+        return Occurrences(np.concatenate([self.values[:0], *parts]), starts, self.lengths[rows])
 
     def followed_by(self, other: "Occurrences") -> "Occurrences":
         """The documents of both, in order."""
@@ -89,7 +92,7 @@ class NgramVectors:
 
     ngrams: Ngrams
     vectors: Floats
-    """(R, dim)."""
+    """Vector of each n-gram, of length 1, (R, dim)."""
     keep: Doubles
     """Keep probability of each n-gram, (R,)."""
 
@@ -106,14 +109,14 @@ class NgramVectors:
 
 
 def places(sorted_hashes: NDArray[Any], hashes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Index of each of `hashes` in ascending hashes, and whether it is there; the index of others is any."""
+    """Index of each of `hashes` in `sorted_hashes`, and whether it is there; if not, the index means nothing."""
     place = np.searchsorted(sorted_hashes, hashes).clip(max=max(0, len(sorted_hashes) - 1))
     is_there = sorted_hashes[place] == hashes if len(sorted_hashes) else np.zeros(len(hashes), dtype=bool)
     return place, is_there
 
 
 def rows_at(values: NDArray[Any], place: NDArray[np.int64], is_there: NDArray[np.bool_]) -> NDArray[Any]:
-    """Rows of `values` at the places that `places` returned, zeros for what is not there."""
+    """Rows of `values` at indices from `places`, zeros for what is not there."""
     found = np.zeros((len(place), *values.shape[1:]), dtype=values.dtype)
     found[is_there] = values[place[is_there]]
     return found
@@ -151,31 +154,32 @@ def hash_ngrams(hasher: WordHasher, texts: Sequence[bytes]) -> Hashes:
 
 
 def frequent_ngrams(parts: Sequence[Hashes]) -> Ngrams:
-    """The n-grams that occur at least FEWEST times, at most the MOST most frequent ones."""
+    """The n-grams that occur at least MIN_OCCURRENCES times, at most MAX_NGRAMS, the most frequent ones."""
     hashes, lengths, counts = [], [], []
     for column in range(parts[0].values.shape[1]):
         values, numbers = np.unique(np.concatenate([part.values[:, column] for part in parts]), return_counts=True)
-        is_frequent = (values >= 0) & (numbers >= FEWEST)
+        is_frequent = (values >= 0) & (numbers >= MIN_OCCURRENCES)
         hashes.append(values[is_frequent])
         counts.append(numbers[is_frequent])
         lengths.append(np.full(int(is_frequent.sum()), 1 + column, dtype=np.int8))
     found, number = np.concatenate(hashes), np.concatenate(counts)
-    kept = np.argsort(-number, kind="stable")[:MOST]
+    kept = np.argsort(-number, kind="stable")[:MAX_NGRAMS]
     kept = kept[np.unique(found[kept], return_index=True)[1]]  # ascending; of equal hashes, the most frequent n-gram
     return Ngrams(found[kept], np.concatenate(lengths)[kept], number[kept])
 
 
 def known_ids(hashes: Hashes, known: NDArray[np.int32], *, first: int = 0) -> Occurrences:
-    """N-grams as places in `known`, hashes in ascending order (R,), plus `first`; others are left out."""
+    """N-grams as indices in `known`, ascending hashes (R,), plus `first`; n-grams that are not known are left out."""
     place, is_known = (x.reshape(hashes.values.shape) for x in places(known, hashes.values.ravel()))
     starts = np.concatenate(([0], np.cumsum(is_known.sum(1))))[hashes.starts]
     return Occurrences((place[is_known] + first).astype(np.int32), starts, hashes.lengths)
 
 
 def principal_vectors(vectors: NgramVectors, hashes: NDArray[np.int64], scales: Doubles, dim: int) -> Floats:
-    """The `dim` principal components of the scaled vectors of a view's n-grams, (R, dim), of mean square 1.
+    """The vectors of a view's n-grams times their scales, projected on the `dim` principal components, (R, dim).
 
-    Means and components weigh each n-gram by its number of occurrences. N-grams without a vector have zeros.
+    `hashes` (R,) and `scales` (R,) are those of the view. Means and components weigh each n-gram by its number of
+    occurrences; the mean square of all numbers, weighed like this, is 1. N-grams without a vector have zeros.
     """
     place, has_vector = vectors.places(hashes)
     weights = rows_at(vectors.ngrams.counts, place, has_vector)
@@ -189,11 +193,9 @@ def principal_vectors(vectors: NgramVectors, hashes: NDArray[np.int64], scales: 
 
 
 def mean_vectors(documents: Occurrences, vectors: Floats) -> Doubles:
-    """Mean vector of the n-grams of each document, (D, dim), of at most MEANS documents; `vectors` lack the id 0."""
-    found = [vectors[documents[i] - 1].mean(0) for i in range(min(MEANS, len(documents))) if len(documents[i])]
+    """Mean vector of the n-grams of each document that has some, (D, dim), of the first MAX_MEANS documents.
+
+    Ids begin at 1: row i of `vectors` (R, dim) is the vector of n-gram i + 1.
+    """
+    found = [vectors[documents[i] - 1].mean(0) for i in range(min(MAX_MEANS, len(documents))) if len(documents[i])]
     return np.array(found, dtype=np.float64).reshape(-1, vectors.shape[1])
-
-
-def _joined(values: Sequence[NDArray[np.int32]], lengths: NDArray[np.int32]) -> Occurrences:
-    starts = np.cumsum([0, *(len(part) for part in values)], dtype=np.int64)
-    return Occurrences(np.concatenate([np.zeros(0, dtype=np.int32), *values]), starts, lengths)

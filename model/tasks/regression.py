@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wai
 
 MAX_ITERATIONS = 300
 TOLERANCE = 1e-5
+"""Largest element of the gradient below which a regression ends."""
 RELATIVE_TOLERANCE = 1e-8
 """Relative change of the loss below which the regression with vectors ends."""
 MAX_DENSE = 8_000
@@ -88,7 +89,7 @@ def regression_with_vectors(
 
     names, label = np.unique(labels, return_inverse=True)
     # The parameters are the weights divided by the roots of the strengths, which conditions the problem.
-    of_features, of_vectors = strength**0.5, vector_strength**0.5
+    root, vector_root = strength**0.5, vector_strength**0.5
     dim, count, classes = projected.shape[1], x.shape[1] if strength else 0, len(names)
     columns = 1 if classes == 2 else classes  # two classes have one logit
     one_hot = label[:, None].astype(np.float64) if columns == 1 else np.eye(classes)[label]
@@ -96,9 +97,9 @@ def regression_with_vectors(
 
     def loss(parameters: Doubles) -> tuple[float, Doubles]:
         p = parameters.reshape(-1, columns)
-        logits = of_vectors * (projected @ p[:dim]) + p[-1]
+        logits = vector_root * (projected @ p[:dim]) + p[-1]
         if count:
-            logits += of_features * (x @ p[dim:-1])
+            logits += root * (x @ p[dim:-1])
         full = np.concatenate((np.zeros_like(logits), logits), axis=1) if columns == 1 else logits
         highest = full.max(1, keepdims=True)
         exponentials = np.exp(full - highest)
@@ -106,9 +107,9 @@ def regression_with_vectors(
         value = float((highest + np.log(sums)).sum() - (logits * one_hot).sum() + (p[:-1] ** 2).sum() / 2)
         residual = (exponentials / sums)[:, -columns:] - one_hot
         gradient = np.empty_like(p)
-        gradient[:dim] = of_vectors * (projected.T @ residual) + p[:dim]
+        gradient[:dim] = vector_root * (projected.T @ residual) + p[:dim]
         if count:
-            gradient[dim:-1] = of_features * (transposed @ residual) + p[dim:-1]
+            gradient[dim:-1] = root * (transposed @ residual) + p[dim:-1]
         gradient[-1] = residual.sum(0)
         return value / len(label), gradient.ravel() / len(label)
 
@@ -121,8 +122,8 @@ def regression_with_vectors(
     ).x.reshape(-1, columns)
     if columns == 1:  # half of the logit for each class
         found = np.concatenate((-found, found), axis=1) / 2
-    weights = of_features * found[dim:-1] if count else np.zeros((x.shape[1], classes))
-    return weights, of_vectors * found[:dim], found[-1]
+    weights = root * found[dim:-1] if count else np.zeros((x.shape[1], classes))
+    return weights, vector_root * found[:dim], found[-1]
 
 
 def _products(x: "csr_matrix") -> Doubles:

@@ -36,11 +36,13 @@ class VectorRound(Learner):
     seed: str
     """Seed of the order of the documents."""
     windows: Occurrences
-    """Occurrences of the windows of the validation documents."""
+    """Ids of the n-grams of the windows of the validation documents."""
     counts: Sequence[int]
     """Number of windows of each validation document."""
     labels: NDArray[np.int64]
+    """Class of each validation document."""
     metric: str
+    """Validation metric, a key of `SOFTMAX.report`."""
 
     unit = "doc"
 
@@ -51,7 +53,7 @@ class VectorRound(Learner):
     def batches(self, epoch: int) -> Iterator[TrainingBatch]:
         """Yield shuffled batches of documents with similar numbers of n-grams; a last, smaller batch is dropped.
 
-        Shape:  yields rows (K,) int64, doc_index (K,) int64, lengths (B,) int64, targets (B, classes) float32.
+        Shape:  yields ids (K,) int64, doc_index (K,) int64, lengths (B,) int64, targets (B, classes) float32.
         """
         generator, sizes = random.Random(f"{self.seed}-{epoch}"), self.ngrams.counts().tolist()
         for chosen in grouped_batches(len(self.ngrams), sizes, self.batch_size, generator):
@@ -68,7 +70,7 @@ class VectorRound(Learner):
 
 
 def inputs_of(ngrams: Occurrences, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs of the vector view for some documents: rows (K,), doc_index (K,), lengths (B,)."""
+    """Inputs of the vector view for some documents: ids (K,), doc_index (K,), lengths (B,)."""
     ids = torch.from_numpy(np.concatenate([ngrams[i] for i in chosen]).astype(np.int64))
     doc_index = torch.repeat_interleave(torch.from_numpy(ngrams.counts()[chosen]))
     return ids, doc_index, torch.from_numpy(ngrams.lengths[chosen].astype(np.int64))
@@ -93,7 +95,7 @@ def mean_of_windows(logits: Outputs, counts: Sequence[int]) -> Outputs:
 
 
 def fit_weights(first: Outputs, second: Outputs | None, labels: NDArray[np.int64]) -> tuple[float, float]:
-    """Weights a and b of `a first + b second` with the lowest cross-entropy; b = 0 without a second view, never below.
+    """Weights a and b of `a first + b second` with the lowest cross-entropy. b >= 0; b = 0 without a second view.
 
     The labels are smoothed by 1 / (n + 1), as in `Softmax.calibrate`, which keeps the weights finite.
     """

@@ -9,7 +9,8 @@
    more than a standard error.
 6. If the recipe asks for it, the n-gram view is fitted again, on the rows of all splits.
 
-Each stage keeps its result in the run folder. Each round has a folder of its own and resumes from its own checkpoint.
+The first two steps are one stage. Each stage but that of step 3 keeps its result in the run folder. Each round has a
+folder of its own and resumes from its own checkpoint.
 """
 
 import copy
@@ -177,9 +178,9 @@ class NgramView:
     model: WordClassifier
     """With this view alone."""
     logits: Outputs
-    """Of the validation documents."""
+    """Logits of the validation documents."""
     unlabelled: Outputs
-    """Outputs of the unlabelled documents, for a model with rounds."""
+    """Logits of the unlabelled documents, for a model with rounds."""
     fitted: Fitted
     token_vectors: Floats
     """Vectors of the n-grams of `fitted` for a model with rounds, (R, dim)."""
@@ -197,9 +198,9 @@ class Corpus:
     """Output of the stage `n-grams`: the n-grams of all documents that the vector view reads, as its ids."""
 
     view: VectorClassifier
-    """With the vectors, not yet trained."""
+    """The vector view with the vectors of its n-grams, not yet trained."""
     model: WordClassifier
-    """With all but a trained vector view."""
+    """The whole model; its own vector view is not trained."""
     train: Occurrences
     """One crop of each training document."""
     unlabelled: Occurrences
@@ -209,7 +210,7 @@ class Corpus:
     window_counts: tuple[int, ...]
     """Number of windows of each validation document."""
     teacher: Outputs | None = None
-    """None: the n-gram view is the first teacher."""
+    """None: the n-gram view is the first teacher. This and the following are as in `VectorView`, before any round."""
     records: tuple[dict[str, Any], ...] = ()
     effort: Effort | None = None
 
@@ -219,11 +220,13 @@ class VectorView:
     """Output of the stages `round N`."""
 
     view: VectorClassifier
+    """The trained vector view."""
     model: WordClassifier
-    """With all but a trained vector view."""
+    """The whole model; its own vector view is not trained."""
     teacher: Outputs | None
-    """Outputs of both views for the unlabelled documents; None after the last round."""
+    """Combined logits of both views for the unlabelled documents; None after the last round, and if there are none."""
     weights: tuple[float, float]
+    """Weights of both views."""
     losses: NDArray[np.float64]
     """Cross-entropy of each validation document."""
     records: tuple[dict[str, Any], ...]
@@ -237,7 +240,7 @@ def fit_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> NgramVie
         folder.save(LAST, folder.started(), {})
     path = folder.path / VIEW_FILE
     if not path.is_file():
-        _write(path, _fitted_ngrams(task, data, folder))
+        checkpoint.write_arrays(path, _fitted_ngrams(task, data, folder))
         (folder.path / VECTORS_FILE).unlink(missing_ok=True)  # up to 1 GB
     with np.load(path) as stored:
         token_vectors = stored["token_vectors"]
@@ -297,7 +300,7 @@ def _chosen(
 def _vector_learner(
     task: WordTask, texts: Sequence[bytes], labels: NDArray[np.int64], unlabelled: Sequence[bytes]
 ) -> "VectorLearner | None":
-    """What learns vectors of n-grams, with a sample of many unlabelled documents; None for a recipe without vectors."""
+    """The learner of n-gram vectors, of a sample if there are many unlabelled documents; None without vectors."""
     if not task.config.model.ngram_vectors.epochs:
         return None
     # Importing Numba takes a second, which other commands need not wait for.
@@ -316,7 +319,7 @@ def _vector_learner(
 
 
 def _count(task: WordTask, documents: LabelledDocuments) -> tuple[Sequence[bytes], NDArray[np.int64], Counted]:
-    """Documents, or a sample if there are many, their labels, and their n-grams. Raises: UserError."""
+    """Texts of the documents, or of a sample if there are many, their labels and n-grams. Raises: UserError."""
     chosen = sample(list(map(len, documents.texts)), MAX_DOCUMENTS, MAX_BYTES)
     hasher = WordHasher(task.config.model.ngram_view.longest, task.length)
     texts = [documents.texts[i] for i in chosen]
@@ -392,7 +395,7 @@ def train_round(
     record, losses = _record(f"round {number}", task.metric, ngrams.logits, second, labels, effort)
     records = (*before.records, record)
     folder.write_metrics([ngrams.record, *records])
-    is_teacher = number < len(rounds) and data.unlabelled
+    is_teacher = number < len(rounds) and len(data.unlabelled) > 0
     unlabelled = vector_logits(view, corpus.unlabelled, folder.device) if is_teacher else None
     next_teacher = None if unlabelled is None else combined(ngrams.unlabelled, unlabelled, weights)
     return VectorView(view, before.model, next_teacher, weights, losses, records, effort)
@@ -479,9 +482,3 @@ def _record(
     print(f"{stage}: " + ", ".join(f"{key.replace('_', ' ')} {value:.4f}" for key, value in values.items()))
     rate, peak = effort.examples_per_second, effort.peak_memory_bytes
     return {"stage": stage, **values, "examples_per_second": rate, "peak_memory_bytes": peak}, losses
-
-
-def _write(path: Path, arrays: dict[str, Any]) -> None:
-    """Write an .npz file atomically. Raises: UserError, OSError."""
-    with checkpoint.replacing(path) as partial_path, partial_path.open("wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)

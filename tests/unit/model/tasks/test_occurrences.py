@@ -86,7 +86,7 @@ def test_ngrams_that_occur_twice_in_all_parts_together_get_vectors() -> None:
 
 @pytest.mark.parametrize(("most", "ngrams"), [(0, []), (2, ["one", "two"]), (3, ["one", "two", "one two"])])
 def test_most_frequent_ngrams_get_vectors(most: int, ngrams: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(occurrences, "MOST", most)
+    monkeypatch.setattr(occurrences, "MAX_NGRAMS", most)
     assert frequent_ngrams([hash_ngrams(HASHER, TEXTS)]).hashes.tolist() == sorted(of_words(*ngrams))
 
 
@@ -199,6 +199,6 @@ def test_mean_vectors_are_those_of_the_first_documents_with_ngrams(monkeypatch: 
         np.array([1, 2, 3, 3, 3], dtype=np.int32), np.array([0, 2, 2, 3, 5]), np.ones(4, dtype=np.int32)
     )
     assert mean_vectors(documents, vectors).tolist() == [[2.0, 1.0], [8.0, 4.0], [8.0, 4.0]]
-    monkeypatch.setattr(occurrences, "MEANS", 2)
+    monkeypatch.setattr(occurrences, "MAX_MEANS", 2)
     assert mean_vectors(documents, vectors).tolist() == [[2.0, 1.0]]
     assert mean_vectors(documents.of_documents(np.array([1])), vectors).shape == (0, 2)
