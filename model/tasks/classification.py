@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from artifact.documents import pad_rows
 from artifact.encodings import RAW
 from artifact.manifest import ExportManifest, Result
-from artifact.tasks.classification import ClassifierManifest, KnownWords
+from artifact.tasks.classification import ClassifierManifest
 from model.config.data import DocumentsConfig
 from model.config.run import ClassificationRun
 from model.data.documents import (
@@ -45,8 +45,6 @@ IMBALANCE = 3
 """Ratio of the largest to the smallest class above which macro F1 replaces accuracy for validation."""
 GROUPED_BATCHES = 32
 """Number of batches whose documents are sorted by length together."""
-LOW = 0.01
-"""Share of the validation documents with fewer known words than `KnownWords.low`."""
 NOTHING = LabelledDocuments([], [])
 RIVALS = {
     "imdb": "fastText-like 0.9073, TF-IDF and logistic regression 0.9049",
@@ -174,21 +172,7 @@ class ClassificationTask(TrainingTask[ClassificationRun, OwnTexts | Path, Docume
         for one in (model, final):
             if isinstance(one, WordClassifier | ByteClassifier):
                 one.divide_logits(temperature)
-        keys: dict[str, Any] = {"temperature": round(temperature, 4)}
-        if isinstance(model, WordClassifier):
-            keys["known"] = self._known(model, data.validation.texts).model_dump()
-        return self.finished(model, final, **keys)
-
-    def _known(self, model: WordClassifier, texts: Sequence[bytes]) -> KnownWords:
-        """Shares of known words in documents from which the model has not learned."""
-
-        def count(inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-            with torch.inference_mode():
-                return model.known(*(torch.from_numpy(array) for array in inputs.values())).numpy()
-
-        counts = np.stack([rows.sum(axis=0) for rows in self.logits(count, texts)])  # (documents, 2)
-        low, median = np.quantile(counts[:, 0] / counts[:, 1].clip(min=1), (LOW, 0.5)).round(4).tolist()
-        return KnownWords(low=low, median=median)
+        return self.finished(model, final, temperature=round(temperature, 4))
 
     def measure(self, functions: Sequence[GraphFunction], data: DocumentSet) -> Measurement:
         """Test metrics with all windows (the serving default); accuracy also with the first one, and on long texts."""

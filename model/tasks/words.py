@@ -17,7 +17,7 @@ import copy
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from torch import nn
 
 from artifact.arrays import Floats
 from artifact.documents import cut, take
+from artifact.tasks.classification import KnownWords
 from model.config.data import DocumentsConfig
 from model.config.models import RoundConfig, VectorViewConfig
 from model.config.run import ClassificationRun
@@ -73,6 +74,8 @@ CHOICE_FILE, VECTORS_FILE, VIEW_FILE = "choice.json", "ngram-vectors.npz", "ngra
 """Files of a run folder: hyperparameters of the n-gram view, its vectors while they are learned, the fitted view."""
 MAX_UNLABELLED = 200_000
 """Maximum number of unlabelled documents from which vectors are learned; of more, a random sample is used."""
+LOW = 0.01
+"""Share of the validation documents with fewer known words than `KnownWords.low`."""
 HAS_VECTOR_VIEW = "has_vector_view"
 """Key of a fact: whether training kept the vector view."""
 
@@ -145,11 +148,25 @@ class WordTask(ClassificationTask):
         return (ExportGraph("model", model, golden, outputs, self.config.model.buckets, model.with_fixed_shapes()),)
 
     def finish(self, model: nn.Module, final: nn.Module | None, data: DocumentSet) -> Finished:
-        """Quantise the tables; divide the logits by the temperature with the lowest validation loss."""
+        """Quantise the tables; divide the logits by the temperature; count the known words of the validation split."""
         for one in (model, final):
             if isinstance(one, WordClassifier):
                 one.quantise()
-        return super().finish(model, final, data)
+        finished = super().finish(model, final, data)
+        assert isinstance(model, WordClassifier)
+        known = self._known(model, data.validation.texts).model_dump()
+        return replace(finished, keys={**finished.keys, "known": known})
+
+    def _known(self, model: WordClassifier, texts: Sequence[bytes]) -> KnownWords:
+        """Shares of known words in documents from which the model has not learned."""
+
+        def count(inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+            with torch.inference_mode():
+                return model.known(*(torch.from_numpy(array) for array in inputs.values())).numpy()
+
+        counts = np.stack([rows.sum(axis=0) for rows in self.logits(count, texts)])  # (documents, 2)
+        low, median = np.quantile(counts[:, 0] / counts[:, 1].clip(min=1), (LOW, 0.5)).round(4).tolist()
+        return KnownWords(low=low, median=median)
 
     def manifest(self, golden: Arrays) -> dict[str, Any]:
         base = (golden["logits"] - golden["contributions"].sum(axis=1)).mean(axis=0, dtype=np.float64)
