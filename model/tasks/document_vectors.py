@@ -30,7 +30,7 @@ from artifact.documents import cut, take
 from model.config.models import NgramVectorsConfig
 from model.nn.words import WordHasher
 from model.tasks.occurrences import Ngrams, NgramVectors, Occurrences, frequent_ngrams, hash_ngrams, known_ids
-from model.training.checkpoint import replacing
+from model.training.checkpoint import reading_result, replacing
 
 SHARPNESS = 6.0
 NEGATIVES = 4
@@ -88,6 +88,8 @@ def train_vectors(
         seed: seed of the initial vectors and of all drawings.
         path: file to keep the state in every few epochs, and to resume from.
 
+    Raises: UserError if that file is damaged.
+
     """
     generator, positives = np.random.default_rng(seed), float(ngrams.counts @ keep)
     drawn = (keep * min(1, MOST_POSITIVES * len(documents) / max(1.0, positives))).astype(np.float32)
@@ -95,8 +97,12 @@ def train_vectors(
     of_documents, vectors = (_unit_vectors(generator, n, config.dim) for n in (len(documents), len(keep)))
     first = 0
     if path is not None and path.is_file():
-        with np.load(path) as stored:
-            of_documents, vectors, first = stored["of_documents"], stored["vectors"], int(stored["epoch"])
+        with reading_result(path) as file, np.load(file) as stored:
+            kept, first = (stored["of_documents"], stored["vectors"]), int(stored["epoch"])
+            found, expected = [part.shape for part in kept], [of_documents.shape, vectors.shape]
+            if found != expected:
+                raise ValueError(f"it holds vectors of shapes {found}, not {expected}")
+        of_documents, vectors = kept
     rates = np.maximum(np.linspace(RATE, 0, 1 + config.epochs), LAST_RATE).astype(np.float32)
     with tqdm(
         total=config.epochs, initial=first, desc="n-gram vectors", unit="epoch", leave=False, disable=None
