@@ -236,19 +236,6 @@ def _random(state: Any) -> Any:
 
 
 @njit(fastmath=True)
-def _normalise(vectors: Any) -> None:
-    """Divide each vector (rows, dim) by its length."""
-    one = np.float32(1)
-    for i in range(vectors.shape[0]):
-        squares = np.float32(0)
-        for j in range(vectors.shape[1]):
-            squares += vectors[i, j] * vectors[i, j]
-        scale = one / np.sqrt(squares)
-        for j in range(vectors.shape[1]):
-            vectors[i, j] *= scale
-
-
-@njit(fastmath=True)
 def _draw(values: Any, keep: Any, table: Any, state: Any, drawn: Any) -> Any:
     """Draw n-grams of a document, each followed by NEGATIVES other n-grams; returns their number."""
     count = 0
@@ -276,7 +263,8 @@ def _epoch(
     """Move the vectors of all documents and n-grams once; returns the mean loss of the positive examples.
 
     A step of size s along the gradient within the plane of two unit vectors turns both: u <- (1 - s c) u + s v and
-    v <- (1 - s c) v + s u, c = u v, each divided by its length.
+    v <- (1 - s c) v + s u, c = u v, each divided by its length. The lengths before it are measured: steps that push
+    similar vectors apart multiply a rounding error of a length.
     """
     state, one, sharpness = np.empty(1, np.uint64), np.float32(1), np.float32(SHARPNESS)
     state[0] = seed
@@ -298,10 +286,13 @@ def _epoch(
                     _prefetch(  # type: ignore[call-arg]  # Numba passes its context
                         address + drawn[k + AHEAD] * row + byte
                     )
-            v, cos = ngrams[drawn[k]], np.float32(0)
+            v, product, of_u, of_v = ngrams[drawn[k]], np.float32(0), np.float32(0), np.float32(0)
             for j in range(dim):
-                cos += u[j] * v[j]
-            cos = min(max(cos, -one), one)
+                product += u[j] * v[j]
+                of_u += u[j] * u[j]
+                of_v += v[j] * v[j]
+            of_u, of_v = one / np.sqrt(of_u), one / np.sqrt(of_v)
+            cos = min(max(product * of_u * of_v, -one), one)
             probability = one / (one + np.exp(-sharpness * cos))
             if k % (NEGATIVES + 1) == 0:
                 loss -= np.log(probability)
@@ -312,9 +303,7 @@ def _epoch(
             scale = one / np.sqrt(one + step * step * (one - cos * cos))
             own, other = (one - step * cos) * scale, step * scale
             for j in range(dim):
-                a, b = u[j], v[j]
+                a, b = of_u * u[j], of_v * v[j]
                 u[j] = own * a + other * b
                 v[j] = own * b + other * a
-    _normalise(documents)
-    _normalise(ngrams)
     return loss / max(1, positives)

@@ -201,6 +201,14 @@ def test_state_of_other_documents_is_an_error(tmp_path: Path) -> None:
         trained(shorter, config=config, path=path)
 
 
+def test_vectors_of_few_ngrams_in_many_documents_stay_of_length_one() -> None:
+    """Each takes hundreds of thousands of steps an epoch, which may multiply rounding errors, as in DNA or digits."""
+    generator = np.random.default_rng(0)
+    documents = occurrences_of([generator.integers(0, 3, 100).tolist() for _ in range(4_000)])
+    vectors = trained(documents, 1.0)
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-5)
+
+
 def test_long_documents_are_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if their keep probabilities were lower, without a change of the negative examples."""
     documents = toy()  # 13 n-grams each, 6.5 of which are kept
