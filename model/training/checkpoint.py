@@ -126,7 +126,7 @@ def reading_result(path: Path) -> Iterator[BinaryIO]:
         try:
             yield file
         except (AttributeError, BadZipFile, EOFError, KeyError, OSError, TypeError, ValueError) as error:
-            found = (str(error) or "it is empty").splitlines()[0]
+            found = (str(error) or "it is empty").splitlines()[0].partition(". ")[0]  # the rest is advice for code
             raise UserError(f"{path} is damaged: {found}; remove it, and --resume computes it again") from None
 
 
