@@ -30,7 +30,7 @@ from artifact.documents import cut, take
 from model.config.models import NgramVectorsConfig
 from model.nn.words import WordHasher
 from model.tasks.occurrences import Ngrams, NgramVectors, Occurrences, frequent_ngrams, hash_ngrams, known_ids
-from model.training.checkpoint import write_arrays
+from model.training.checkpoint import reading_result, write_arrays
 
 SHARPNESS = 6.0
 NEGATIVES = 4
@@ -90,7 +90,7 @@ def train_vectors(
         seed: seed of the initial vectors and of all drawings.
         path: file to keep the state in every few epochs, and to resume from.
 
-    Raises: UserError, OSError if the file cannot be written.
+    Raises: UserError if that file is damaged; UserError, OSError if it cannot be written.
 
     """
     generator, positives = np.random.default_rng(seed), float(ngrams.counts @ keep)
@@ -99,8 +99,12 @@ def train_vectors(
     of_documents, vectors = (_unit_vectors(generator, n, config.dim) for n in (len(documents), len(keep)))
     first = 0
     if path is not None and path.is_file():
-        with np.load(path) as stored:
-            of_documents, vectors, first = stored["of_documents"], stored["vectors"], int(stored["epoch"])
+        with reading_result(path) as file, np.load(file) as stored:
+            kept, first = (stored["of_documents"], stored["vectors"]), int(stored["epoch"])
+            found, expected = [part.shape for part in kept], [of_documents.shape, vectors.shape]
+            if found != expected:
+                raise ValueError(f"it holds vectors of shapes {found}, not {expected}")
+        of_documents, vectors = kept
     rates = np.maximum(np.linspace(RATE, 0, 1 + config.epochs), LAST_RATE).astype(np.float32)
     with tqdm(
         total=config.epochs, initial=first, desc="n-gram vectors", unit="epoch", leave=False, disable=None
@@ -235,19 +239,6 @@ def _random(state: Any) -> Any:
 
 
 @njit(fastmath=True)
-def _normalise(vectors: Any) -> None:
-    """Divide each vector (rows, dim) by its length."""
-    one = np.float32(1)
-    for i in range(vectors.shape[0]):
-        squares = np.float32(0)
-        for j in range(vectors.shape[1]):
-            squares += vectors[i, j] * vectors[i, j]
-        scale = one / np.sqrt(squares)
-        for j in range(vectors.shape[1]):
-            vectors[i, j] *= scale
-
-
-@njit(fastmath=True)
 def _draw(values: Any, keep: Any, table: Any, state: Any, drawn: Any) -> Any:
     """Fill `drawn` with n-grams of a document, each followed by NEGATIVES other n-grams; returns their number."""
     count = 0
@@ -279,7 +270,8 @@ def _epoch(
     of the first and the last step.
 
     A step of size s along the gradient within the plane of two unit vectors turns both: u <- (1 - s c) u + s v and
-    v <- (1 - s c) v + s u, c = u v, each divided by its length.
+    v <- (1 - s c) v + s u, c = u v, each divided by its length. The lengths before it are measured: steps that push
+    similar vectors apart multiply a rounding error of a length.
     """
     state, one, sharpness = np.empty(1, np.uint64), np.float32(1), np.float32(SHARPNESS)
     state[0] = seed
@@ -301,10 +293,13 @@ def _epoch(
                     _prefetch(  # type: ignore[call-arg]  # Numba passes its context
                         address + drawn[k + AHEAD] * row + byte
                     )
-            v, cos = ngrams[drawn[k]], np.float32(0)
+            v, product, of_u, of_v = ngrams[drawn[k]], np.float32(0), np.float32(0), np.float32(0)
             for j in range(dim):
-                cos += u[j] * v[j]
-            cos = min(max(cos, -one), one)
+                product += u[j] * v[j]
+                of_u += u[j] * u[j]
+                of_v += v[j] * v[j]
+            of_u, of_v = one / np.sqrt(of_u), one / np.sqrt(of_v)
+            cos = min(max(product * of_u * of_v, -one), one)
             probability = one / (one + np.exp(-sharpness * cos))
             if k % (NEGATIVES + 1) == 0:
                 loss -= np.log(probability)
@@ -315,9 +310,7 @@ def _epoch(
             scale = one / np.sqrt(one + step * step * (one - cos * cos))
             own, other = (one - step * cos) * scale, step * scale
             for j in range(dim):
-                a, b = u[j], v[j]
+                a, b = of_u * u[j], of_v * v[j]
                 u[j] = own * a + other * b
                 v[j] = own * b + other * a
-    _normalise(documents)
-    _normalise(ngrams)
     return loss / max(1, positives)

@@ -1,7 +1,8 @@
 """Logistic regression on sparse features of documents."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,17 @@ FREQUENT = 0.05
 """Share of the documents above which the sparse product of a feature takes longer than the dense one."""
 
 
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Hide warnings of scikit-learn about what is intended: a limit of iterations, and classes of few documents."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        yield
+
+
 def regressions(
     x: "csr_matrix", labels: NDArray[np.int64], strengths: Sequence[float]
 ) -> list[tuple[Doubles, Doubles]]:
@@ -41,7 +53,6 @@ def regressions(
     the documents' coordinates in an orthonormal basis of their span, which gives the same weights faster.
 
     """
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     coordinates: Any = x
@@ -54,8 +65,7 @@ def regressions(
     fitted = []
     for strength in strengths:
         regression = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS, tol=TOLERANCE)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations bounds the time
+        with without_warnings():
             regression.fit(coordinates, labels)
         weights, bias = regression.coef_.T, regression.intercept_
         if is_dense:  # the basis is x.T @ (vectors / lengths)

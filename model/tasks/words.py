@@ -259,7 +259,7 @@ def fit_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> NgramVie
     if not path.is_file():
         checkpoint.write_arrays(path, _fitted_ngrams(task, data, folder))
         (folder.path / VECTORS_FILE).unlink(missing_ok=True)  # up to 1 GB
-    with np.load(path) as stored:
+    with checkpoint.reading_result(path) as file, np.load(file) as stored:
         token_vectors = stored["token_vectors"]
         effort = Effort(*(stored[field.name].item() for field in fields(Effort)))
         chosen = {field.name: stored[field.name].item() for field in fields(Choice) if field.name in stored}
@@ -311,7 +311,8 @@ def _chosen(
         choice = choose(counted, labels, num_classes, task.config.model.ngram_view, learn=learn)
         with checkpoint.replacing(path) as partial_path:
             partial_path.write_text(json.dumps(asdict(choice)))
-    return Choice(**json.loads(path.read_text()))
+    with checkpoint.reading_result(path) as file:
+        return Choice(**json.load(file))
 
 
 def _vector_learner(
@@ -477,7 +478,7 @@ def fit_ngrams_on_all(task: WordTask, data: DocumentSet, folder: RunFolder, prog
     vectors = None if learner is None else learner.learn(np.arange(len(labels)))
     hashes = None
     if model.vector_view is not None:  # its vectors belong to the n-grams of the first fit
-        with np.load(folder.path / VIEW_FILE) as stored:
+        with checkpoint.reading_result(folder.path / VIEW_FILE) as file, np.load(file) as stored:
             hashes = stored["hashes"]
     fit(counted, labels, len(facts["labels"]), config, choice, vectors, hashes).fill(model.ngram_view)
     replace(folder, facts=facts).save(FINAL, progress, {"model": model.state_dict()})

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -123,6 +124,17 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write arrays and numbers by name as .npz, atomically. Raises: UserError, OSError; see `replacing`."""
     with replacing(path) as partial, partial.open("wb") as file:
         np.savez(file, allow_pickle=False, **arrays)
+
+
+@contextmanager
+def reading_result(path: Path) -> Iterator[BinaryIO]:
+    """Open the file with a stage's result; damage is an error that says how to go on. Raises: UserError, OSError."""
+    with path.open("rb") as file:
+        try:
+            yield file
+        except (AttributeError, BadZipFile, EOFError, KeyError, OSError, TypeError, ValueError) as error:
+            found = (str(error) or "it is empty").splitlines()[0].partition(". ")[0]  # the rest is advice for code
+            raise UserError(f"{path} is damaged: {found}; remove it, and --resume computes it again") from None
 
 
 def save(path: Path, config: RunConfig, progress: Progress, facts: Facts, state: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from model.config.models import NgramVectorsConfig
+from model.errors import UserError
 from model.nn.words import WordHasher
 from model.tasks import document_vectors
 from model.tasks.document_vectors import (
@@ -189,6 +190,23 @@ def test_resumed_training_gives_the_same_vectors(
     assert len(calls) == config.epochs - kept
     assert np.array_equal(resumed, trained(toy(), config=config))
     assert not list(tmp_path.glob("*.partial"))
+
+
+def test_state_of_other_documents_is_an_error(tmp_path: Path) -> None:
+    """A step on vectors that are not there would read and write other memory."""
+    config, path = changed(CONFIG, epochs=EPOCHS_PER_CHECKPOINT), tmp_path / "vectors.npz"
+    trained(toy(), config=config, path=path)
+    shorter = toy().of_documents(np.arange(len(toy()) - 1))
+    with pytest.raises(UserError, match=rf"vectors\.npz is damaged: it holds vectors of shapes \[\({len(toy())}, 16\)"):
+        trained(shorter, config=config, path=path)
+
+
+def test_vectors_of_few_ngrams_in_many_documents_stay_of_length_one() -> None:
+    """Each takes hundreds of thousands of steps an epoch, which may multiply rounding errors, as in DNA or digits."""
+    generator = np.random.default_rng(0)
+    documents = occurrences_of([generator.integers(0, 3, 100).tolist() for _ in range(4_000)])
+    vectors = trained(documents, 1.0)
+    assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-5)
 
 
 def test_long_documents_are_thinned(monkeypatch: pytest.MonkeyPatch) -> None:

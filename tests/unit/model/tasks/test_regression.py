@@ -24,6 +24,13 @@ def test_strengths_are_fitted_independently(classes: int, max_dense: int, monkey
     assert np.abs(both[1][0]).max() > 2 * np.abs(both[0][0]).max()
 
 
+def test_few_documents_of_many_classes_give_no_warnings() -> None:
+    """Warnings are errors in these tests."""
+    [(weights, bias)] = regressions(csr_matrix(np.eye(30)), np.arange(30) % 20, (1.0,))
+    assert weights.shape == (30, 20)
+    assert len(bias) == 20
+
+
 @pytest.mark.parametrize("frequent", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("block", [1, 7, 64])
 def test_products_do_not_depend_on_the_blocks(block: int, frequent: float, monkeypatch: pytest.MonkeyPatch) -> None:

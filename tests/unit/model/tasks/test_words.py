@@ -232,6 +232,35 @@ def test_run_interrupted_while_vectors_are_learned_resumes_to_the_same_model(
     assert not path.exists()
 
 
+@pytest.mark.parametrize("name", ["choice.json", "ngram-vectors.npz", "ngram-view.npz"])
+@pytest.mark.parametrize("share", [0.0, 0.5], ids=["empty", "cut"])
+def test_damaged_results_of_stages_are_errors(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, share: float
+) -> None:
+    run = shutil.copytree(trained, tmp_path / RUN)
+    path = run / name
+    if name != "ngram-view.npz":
+        (run / "ngram-view.npz").unlink()
+    content = path.read_bytes() if path.exists() else (trained / "ngram-view.npz").read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    assert train(tmp_path, "--resume") == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert message.startswith(f"error: {path} is damaged: ")
+    assert message.endswith("; remove it, and --resume computes it again\n")
+
+
+def test_damaged_result_is_computed_again_once_removed(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = shutil.copytree(trained, tmp_path / RUN)
+    monkeypatch.setattr(words, "is_better", lambda *_: True)
+    for name in ("choice.json", "ngram-view.npz"):
+        (run / name).unlink()
+    assert train(tmp_path, "--resume") == 0
+    assert same_states(state_of(run), state_of(trained))
+
+
 def noted(name: str, called: list[str]) -> Any:
     """Return a function of `words` that notes each call."""
     original = getattr(words, name)
