@@ -124,7 +124,7 @@ def _documents_keys(texts: OwnTexts, max_bytes: int | None) -> RecipeKeys:
         unlabelled = {row.texts[0] for row in texts.unlabelled.rows}
         print(f"{len(unlabelled):,} different unlabelled texts")
         keys |= {"data.unlabelled": True, **_vector_view_keys([*found, *unlabelled], length)}
-    else:  # from labels alone, the n-gram view learns all that both do
+    else:  # from labels alone, a vector view gains little and takes most of the time
         keys["model.vector_view.rounds"] = []
     return keys
 
