@@ -4,9 +4,9 @@ The service and `model` both use it, so that training and serving see the same r
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,13 +66,40 @@ def bytes_used(rows: Sequence[Sequence[Span]]) -> int:
     return used
 
 
+class WordCounts(NamedTuple):
+    """Words of the rows that a model of words has read; those in the overlap of two windows count twice."""
+
+    known: int
+    """Number of words at which an n-gram of the model's vocabulary ends."""
+    total: int
+    """Number of all words."""
+
+    @property
+    def share(self) -> float:
+        """Share of the words that is known, from 0 to 1; 0 without any word."""
+        return self.known / max(1, self.total)
+
+    @classmethod
+    def sum(cls, counts: Iterable["WordCounts"]) -> "WordCounts":
+        """Sum of the counts of several rows or documents."""
+        pairs = list(counts)
+        return cls(sum(pair.known for pair in pairs), sum(pair.total for pair in pairs))
+
+
 @dataclass(frozen=True, slots=True)
 class TextCoverage:
-    """How much of a document was read."""
+    """How much of a document was read, and how much of that the model knows."""
 
     bytes_total: int
     bytes_used: int
     windows: int
+    words: WordCounts | None = None
+    """None if the model does not count words."""
+
+    @property
+    def known(self) -> float | None:
+        """Share of the document's words that the model knows; None if it does not count words."""
+        return None if self.words is None else self.words.share
 
     def as_json(self, on_overflow: OnOverflow) -> dict[str, Any]:
         """The JSON object returned to clients."""
@@ -82,16 +109,26 @@ class TextCoverage:
             "bytes_used": self.bytes_used,
             "strategy": on_overflow if is_cut else "whole",
             "windows": self.windows,
+            "known": self.known,
         }
 
     @staticmethod
-    def sums(coverages: Sequence["TextCoverage"]) -> dict[str, int]:
-        """Sums over the documents of a request."""
-        return {
+    def sums(coverages: Sequence["TextCoverage"]) -> dict[str, int | float]:
+        """Sums over the documents of a request; `known`, the share of all their words, if the model counts words."""
+        sums: dict[str, int | float] = {
             "bytes_total": sum(one.bytes_total for one in coverages),
             "bytes_used": sum(one.bytes_used for one in coverages),
             "documents_cut": sum(one.bytes_used < one.bytes_total for one in coverages),
         }
+        if (known := TextCoverage.share_known(coverages)) is not None:
+            sums["known"] = known
+        return sums
+
+    @staticmethod
+    def share_known(coverages: Sequence["TextCoverage"]) -> float | None:
+        """Share of the words of all documents that the model knows; None if it does not count words."""
+        counted = [one.words for one in coverages if one.words is not None]
+        return WordCounts.sum(counted).share if counted else None
 
 
 def pad_rows(rows: Sequence[bytes], length: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:

@@ -52,8 +52,9 @@ class LoadedModel:
             rows: bytes of documents or of float32 windows, none longer than `bucket`.
             bucket: row length in bytes, one of `row_lengths`.
 
-        Shape:  returns (rows, ...); of a classifier (rows, classes + stretches * classes): the logits of each row,
-                followed by the contributions of its stretches if the export has them.
+        Shape:  returns (rows, ...); of a classifier (rows, classes + stretches * classes + 2): the logits of each row,
+                followed by the contributions of its stretches and by its numbers of known words and of all words, if
+                the export has them.
         Raises: any error of the runtime, unchanged.
 
         """

@@ -158,7 +158,7 @@ class SeriesWindow:
     """Number of imputed values in the context."""
 
     @staticmethod
-    def sums(windows: Sequence["SeriesWindow"]) -> dict[str, int]:
+    def sums(windows: Sequence["SeriesWindow"]) -> dict[str, int | float]:
         """Sums over the series of a request."""
         return {
             "observations_total": sum(window.observations_total for window in windows),

@@ -116,6 +116,8 @@ class Definitions:
     def _define_documents(self) -> None:
         self.documents = self._counter("longdoc_documents", "Answered documents and series.", "model")
         self.document_bytes = self._histogram("longdoc_document_bytes", "Length of documents.", BYTES, "model")
+        text = "Share of a document's words that the model knows."
+        self.document_known = self._histogram("longdoc_document_known_ratio", text, RATIO, "model")
         self.truncated = self._counter(
             "longdoc_documents_truncated", "Documents that were not read completely.", "model"
         )
@@ -256,6 +258,7 @@ class ModelMetrics:
         self.batch_padding = metrics.batch_padding.labels(model)
         self.documents = metrics.documents.labels(model)
         self.document_bytes = metrics.document_bytes.labels(model)
+        self.document_known = metrics.document_known.labels(model)
         self.truncated = metrics.truncated.labels(model)
         self.bytes_dropped = metrics.bytes_dropped.labels(model)
         self.load_seconds = metrics.model_load.labels(model)
@@ -317,7 +320,7 @@ class ModelMetrics:
         self._metrics.inference_errors.labels(self.model, kind).inc()
 
     def count_inputs(self, coverages: Sequence[TextCoverage] | Sequence[SeriesWindow]) -> None:
-        """Count the documents or series of a request, and what was read of each document."""
+        """Count the documents or series of a request, and what was read and is known of each document."""
         self.documents.inc(len(coverages))
         for coverage in coverages:
             if isinstance(coverage, TextCoverage):
@@ -325,6 +328,8 @@ class ModelMetrics:
                 if coverage.bytes_used < coverage.bytes_total:
                     self.truncated.inc()
                     self.bytes_dropped.inc(coverage.bytes_total - coverage.bytes_used)
+                if coverage.known is not None:
+                    self.document_known.observe(coverage.known)
 
     def cache_requests(self, result: str, count: int) -> None:
         """Count texts looked up in the cache, by `result`: hit or miss."""

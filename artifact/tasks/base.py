@@ -95,7 +95,7 @@ class TensorAnswer:
 
     outputs: dict[str, Array]
     """float32, or object arrays of strings."""
-    parameters: dict[str, int]
+    parameters: dict[str, int | float]
     """How much of the inputs was read, summed over the request."""
 
 

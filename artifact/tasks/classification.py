@@ -10,12 +10,14 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from artifact.arrays import Array, Floats
-from artifact.documents import OnOverflow, Span, TextCoverage, bytes_used, combine, cut, take
+from artifact.documents import OnOverflow, Span, TextCoverage, WordCounts, bytes_used, combine, cut, take
 from artifact.encodings import as_text
 from artifact.errors import InvalidInput
 from artifact.manifest import ManifestPart, Text, TextManifest
 from artifact.tasks.base import Answer, Computation, RunModel, Task, Tensor, TensorAnswer, VectorCache
 
+KNOWN_SHAPE = (-1, 2)
+"""Shape of the output of a classifier that counts known words: rows, and the number of known words and of all words."""
 NUMBER_BYTES = 24
 """Maximum bytes of a number of 64 bits in JSON."""
 
@@ -42,6 +44,14 @@ class Stretches(ManifestPart):
     """Part of the logits that is the same for all documents, (classes,)."""
 
 
+class KnownWords(ManifestPart):
+    """`TextCoverage.known` of the documents of the validation split."""
+
+    low: float = Field(ge=0, le=1)
+    """1st percentile: 99 % of the documents have at least this share."""
+    median: float = Field(ge=0, le=1)
+
+
 class ClassifierManifest(TextManifest):
     """Documents -> labels."""
 
@@ -51,8 +61,13 @@ class ClassifierManifest(TextManifest):
     """Calibration temperature. The exported weights are already divided by it."""
     reliability: tuple[ReliabilityBin, ...] = ()
     """Mean score and accuracy on the test split, by score bin."""
+    words: Literal["unicode"] | None = None
+    """Rule by which the model finds words. None for models of bytes, and for exports of before this rule, whose words
+    consist of ASCII letters, digits and bytes above 127."""
     stretches: Stretches | None = None
     """None if the model returns logits only."""
+    known: KnownWords | None = None
+    """Shares of known words that are normal for the model; None if it does not count words."""
 
     @model_validator(mode="after")
     def _check_labels(self) -> Self:
@@ -62,15 +77,29 @@ class ClassifierManifest(TextManifest):
             raise ValueError("labels must differ")
         return self
 
+    @property
+    def counts_words(self) -> bool:
+        """Whether the third output is the number of known words and of all words of each row."""
+        return len(self.outputs) == 3
+
+    @model_validator(mode="after")
+    def _check_known(self) -> Self:
+        if self.known is not None and not self.counts_words:
+            raise ValueError(f"`known` needs a third output; outputs has {len(self.outputs)}")
+        return self
+
     @model_validator(mode="after")
     def _check_stretches(self) -> Self:
         shapes = tuple(spec.shape for spec in self.outputs[1:])
         if self.stretches is None:
             if shapes:
                 raise ValueError(f"a second output needs `stretches`; outputs has {1 + len(shapes)}")
-        elif len(shapes) != 1 or len(shapes[0]) != 3 or shapes[0][::2] != (-1, len(self.labels)):
-            raise ValueError(f"`stretches` need one output of shape (-1, any, {len(self.labels)}), not {shapes}")
-        elif len(self.stretches.base) != len(self.labels):
+            return self
+        if not shapes or len(shapes[0]) != 3 or shapes[0][::2] != (-1, len(self.labels)):
+            raise ValueError(f"`stretches` need a second output of shape (-1, any, {len(self.labels)}), not {shapes}")
+        if shapes[1:] not in ((), (KNOWN_SHAPE,)):
+            raise ValueError(f"a third output has the shape {KNOWN_SHAPE}, and there is no fourth; found {shapes[1:]}")
+        if len(self.stretches.base) != len(self.labels):
             raise ValueError(f"{len(self.labels)} labels do not fit a base of {len(self.stretches.base)} numbers")
         return self
 
@@ -167,7 +196,7 @@ class Classification(Task):
     kind: ClassVar[str] = "classifier"
     manifest_type = ClassifierManifest
     operations: ClassVar[tuple[str, ...]] = ("classify",)
-    public = frozenset({"labels", "max_length", "window_overlap", "temperature", "reliability", "stretches"})
+    public = frozenset({"labels", "max_length", "window_overlap", "temperature", "reliability", "stretches", "known"})
 
     manifest: ClassifierManifest
 
@@ -179,7 +208,8 @@ class Classification(Task):
         # without contributions, each row is one stretch that contributes its logits
         self._contributions, self.stretch_bytes = slice(0, None), manifest.max_length
         if manifest.stretches is not None:
-            self._contributions, self.stretch_bytes = slice(self._classes, None), manifest.stretches.length
+            end = -KNOWN_SHAPE[1] if manifest.counts_words else None
+            self._contributions, self.stretch_bytes = slice(self._classes, end), manifest.stretches.length
 
     def classify(
         self, documents: Sequence[bytes], on_overflow: OnOverflow, place: str = "inputs"
@@ -209,7 +239,7 @@ class Classification(Task):
         for text, plan in zip(texts, plans, strict=True):
             own = outputs[first : first + len(plan)]
             scores = combine([output[: self._classes] for output in own])
-            coverage = TextCoverage(len(text), bytes_used(plan), len(plan))
+            coverage = TextCoverage(len(text), bytes_used(plan), len(plan), self._words(own))
             results.append(ClassifiedDocument(scores, coverage, plan, own, self))
             first += len(plan)
         return Answer(results, [result.coverage for result in results])
@@ -217,6 +247,12 @@ class Classification(Task):
     def split(self, output: Floats) -> tuple[list[float], Floats]:
         """Scores of a row and contributions of its stretches (stretches, classes), from its output."""
         return combine([output[: self._classes]]), output[self._contributions].reshape(-1, self._classes)
+
+    def _words(self, outputs: Sequence[Floats]) -> WordCounts | None:
+        """Sum of the counts of rows, from their outputs; None if the model does not count words."""
+        if not self.manifest.counts_words:
+            return None
+        return WordCounts.sum(WordCounts(*map(int, output[-KNOWN_SHAPE[1] :].tolist())) for output in outputs)
 
     @property
     def tensors(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:

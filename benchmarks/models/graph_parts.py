@@ -132,16 +132,17 @@ def part_of_module(scopes: Sequence[str], classes: Sequence[str]) -> str | None:
 def parts_of_export(nodes: Sequence[Node]) -> list[str | None]:
     """Part of each node of an export with modules; None if the exporter noted no module.
 
-    Nodes of the model itself are its head. In a `WordClassifier`, the vector view is called by a method, so that the
-    exporter notes its token means as nodes of the model: those between the last look-up and the first norm.
+    Nodes of the model itself are its head, except in a `WordClassifier`: those from the look-up to the n-gram view find
+    the known n-grams and belong to the look-up; those from there to the first norm, if any, are the token means.
     """
     parts = [part_of_module(node.scopes, node.classes) for node in nodes]
     is_root = [part is None and node.scopes == ("",) for part, node in zip(parts, nodes, strict=True)]
-    first, last = 0, 0
-    if VOCABULARY in parts and NORMS in parts:
-        last = parts.index(NORMS)
-        first = max(i for i, part in enumerate(parts[:last]) if part == VOCABULARY)
-    return [(TOKENS if first < i < last else HEAD) if is_root[i] else part for i, part in enumerate(parts)]
+    after = {VOCABULARY: VOCABULARY, NGRAM_VIEW: TOKENS if NORMS in parts else HEAD, NORMS: HEAD}
+    of_root, found = HEAD, list[str | None]()
+    for part, is_one in zip(parts, is_root, strict=True):
+        of_root = after.get(part or "", of_root)
+        found.append(of_root if is_one else part)
+    return found
 
 
 def attribute(nodes: Sequence[Node], exported: Sequence[Node]) -> Attribution:

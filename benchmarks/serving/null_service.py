@@ -37,7 +37,7 @@ ANSWER = {
             "label": "positive",
             "score": 0.5,
             "scores": [{"label": "positive", "score": 0.5}, {"label": "negative", "score": 0.5}],
-            "coverage": {"bytes_total": 4096, "bytes_used": 4096, "strategy": "whole", "windows": 1},
+            "coverage": {"bytes_total": 4096, "bytes_used": 4096, "strategy": "whole", "windows": 1, "known": 0.0},
         }
     ],
 }
@@ -52,12 +52,13 @@ class NullBackend:
         self._batch_s = batch_s
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Logits (B, 2) and contributions (B, S, 2) of 0."""
+        """Logits (B, 2), contributions (B, S, 2) and known (B, 2) of 0."""
         if self._batch_s:
             time.sleep(self._batch_s)
         rows, length = inputs["bytes"].shape
         stretches = -(-length // 256)
-        return {"logits": np.zeros((rows, 2), np.float32), "contributions": np.zeros((rows, stretches, 2), np.float32)}
+        shapes = {"logits": (rows, 2), "contributions": (rows, stretches, 2), "known": (rows, 2)}
+        return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
 
 
 def ours(port: int, batch_s: float) -> None:

@@ -49,20 +49,15 @@ class NgramViewConfig(Section):
     """Maximum number of bytes per row."""
 
 
-class VectorsConfig(Section):
-    """Word vectors, trained by word2vec, which reads no labels (model.tasks.vectors)."""
+class NgramVectorsConfig(Section):
+    """Vectors of n-grams, learned together with vectors of the documents (model.tasks.document_vectors)."""
 
-    num_words: Annotated[int, allowed(lambda value: 1 <= value <= 2**20, "in 1..2^20")] = 40_000
-    """Number of words, the most frequent ones; the vector view leaves out all other words."""
-    ignored: str = ""
-    """Text whose words the vector view leaves out, such as markup."""
-    window: Count = 6
-    """Maximum distance of a context word."""
-    negatives: Count = 10
-    """Number of negative samples."""
-    subsampling: Positive = 1e-4
-    """Frequency above which occurrences of a word are dropped at random."""
-    epochs: Count = 4
+    dim: Annotated[
+        int, allowed(lambda value: value % 16 == 0 and 16 <= value <= 1024, "a multiple of 16 up to 1024")
+    ] = 256
+    """Length of a vector."""
+    epochs: Annotated[int, allowed(lambda value: value >= 0, "at least 0")] = 24
+    """Number of passes over all documents; 0 for no vectors."""
 
 
 class RoundConfig(Section):
@@ -74,17 +69,16 @@ class RoundConfig(Section):
     """After the vectors, the smoother, the attention and the MLP."""
     pooled_dropout: Dropout = 0.1
     """Before the head."""
-    word_dropout: Dropout = 0.05
-    """Fraction of words dropped at random."""
+    ngram_dropout: Dropout = 0.05
+    """Fraction of n-grams dropped at random."""
 
 
 class VectorViewConfig(Section):
-    """Second view of kind `words`: word vectors in order, read by the encoder (model.nn.vectors)."""
+    """Second view of kind `words`: vectors of n-grams in order, read by the encoder (model.nn.vectors)."""
 
     bytes_per_token: Annotated[int, allowed(lambda value: 1 <= value <= 64, "in 1..64")] = 4
     """A document of N bytes has at most N / bytes_per_token tokens, and at most `encoder.seq_len`; in documents with
-    more words, neighbouring words share a token."""
-    vectors: VectorsConfig = VectorsConfig()
+    more n-grams, neighbouring n-grams share a token."""
     rounds: Annotated[tuple[RoundConfig, ...], Field(strict=False)] = ()
     """Rounds of training, each starting from the one before. Without rounds, there is no vector view."""
 
@@ -98,6 +92,8 @@ class ClassifierConfig(Section):
     """Encoder of bytes, or of the vector view; None for kind `words` without a vector view."""
     ngram_view: NgramViewConfig = NgramViewConfig()
     """First view of kind `words`."""
+    ngram_vectors: NgramVectorsConfig = NgramVectorsConfig()
+    """Vectors of n-grams, from which the views of kind `words` are made."""
     vector_view: VectorViewConfig | None = None
     """Second view of kind `words`; None for none."""
 
@@ -105,6 +101,8 @@ class ClassifierConfig(Section):
     def _check(self) -> Self:
         if self.kind == "bytes" and self.vector_view is not None:
             raise ValueError("vector_view must be absent for kind 'bytes'")
+        if self.has_rounds and not self.ngram_vectors.epochs:
+            raise ValueError("ngram_vectors.epochs must be at least 1 for a vector view with rounds, not 0")
         if self.encoder is None:
             if self.kind == "bytes" or self.has_rounds:
                 raise ValueError("encoder must be a section for kind 'bytes' and for a vector view with rounds")

@@ -51,8 +51,8 @@ class ClassificationRun(_Run):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.data.unlabelled and not self.model.has_rounds:
-            raise ValueError("data.unlabelled must be false for a model without a vector view, which alone reads them")
+        if self.data.unlabelled and not (self.model.kind == "words" and self.model.ngram_vectors.epochs):
+            raise ValueError("data.unlabelled must be false for a model without n-gram vectors, which learn from them")
         return self
 
 

@@ -1,9 +1,10 @@
-"""Recipes stored in checkpoints and manifests, including two earlier formats.
+"""Recipes stored in checkpoints and manifests, including three earlier formats.
 
 Before `[model.encoder.options]` existed, the options of `s3` were keys of `model.encoder`, for every attention. Before
 `[model.ngram_view]` existed, classifiers had a section `[model.stem]`, and classifiers of words (`kind = "words"`) read
-patches of `stem.patch_length` bytes. Only this module still accepts these keys; in a recipe for training they are an
-error.
+patches of `stem.patch_length` bytes. Before `[model.ngram_vectors]` existed, the vector view read words, whose vectors
+had a section `[model.vector_view.vectors]`. Only this module still accepts these keys; in a recipe for training they
+are an error.
 """
 
 from typing import Any
@@ -23,6 +24,8 @@ def from_stored(recipe: dict[str, Any]) -> RunConfig:
         model = _with_ngram_view(model)
         if isinstance(data := recipe.get("data"), dict):  # only the vector view read these
             recipe = {**recipe, "data": {**data, "unlabelled": False}}
+    if isinstance(view := model.get("vector_view"), dict) and "vectors" in view:
+        model = {**model, "vector_view": _with_ngrams(view)}
     return from_dict({**recipe, "model": model})
 
 
@@ -45,3 +48,12 @@ def _with_ngram_view(model: dict[str, Any]) -> dict[str, Any]:
         length = model["encoder"].get("seq_len", 0) * stem.get("patch_length", 16)
     lengths = {"longest": stem.get("longest", 3), "num_ngrams": stem.get("num_slots", 65_536), "max_length": length}
     return {**kept, "kind": "words", "ngram_view": lengths}
+
+
+def _with_ngrams(view: dict[str, Any]) -> dict[str, Any]:
+    """Replace the keys of a vector view that reads words."""
+    rounds = [
+        {"ngram_dropout" if key == "word_dropout" else key: value for key, value in one.items()}
+        for one in view.get("rounds", ())
+    ]
+    return {**{key: value for key, value in view.items() if key != "vectors"}, "rounds": rounds}

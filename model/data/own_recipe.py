@@ -19,11 +19,7 @@ FEWEST_STEPS = 700
 VIEW_BATCH = 32
 """Maximum number of documents in a batch of a classifier's vector view."""
 ROUND_STEPS = 400
-"""Number of training steps to reach in each round of a vector view that also learns from unlabelled documents."""
-LABELLED_STEPS = 3_000
-"""Number of training steps to reach of a vector view that learns from labels alone."""
-FEWEST_LABELLED = 5_000
-"""Number of labelled documents below which a classifier has no vector view, unless there are unlabelled documents."""
+"""Number of training steps to reach in each round of a vector view."""
 MAX_EPOCHS = 20
 LENGTHS = tuple(256 << i for i in range(9))
 """Numbers of bytes that a classifier can be told to read at once: 256 to 65,536."""
@@ -31,12 +27,10 @@ LONGEST_READ = 4096
 """Maximum bytes that the model reads at once unless told otherwise; longer documents are split into windows."""
 COVERED = 0.95
 """Fraction of the documents that should fit into one window."""
-BYTES_PER_TOKEN = 4
-"""Bytes per token of the vector view, the length of a short word."""
-LONGEST_SEQUENCE = 256
+BYTES_PER_TOKEN = 8
+"""Bytes per token of the vector view: one or two words."""
+LONGEST_SEQUENCE = 128
 """Maximum number of tokens of the vector view."""
-WORD2VEC_BYTES = 50_000_000
-"""Bytes that word2vec should read in all epochs; small files are read more often."""
 
 RecipeKeys = dict[str, object]
 """Dotted key -> value."""
@@ -129,11 +123,9 @@ def _documents_keys(texts: OwnTexts, max_bytes: int | None) -> RecipeKeys:
     if texts.unlabelled is not None:
         unlabelled = {row.texts[0] for row in texts.unlabelled.rows}
         print(f"{len(unlabelled):,} different unlabelled texts")
-        keys |= {"data.unlabelled": True, **_vector_view_keys([*found, *unlabelled], length, ROUND_STEPS)}
-    elif _training_rows(rows, texts) < FEWEST_LABELLED:
+        keys |= {"data.unlabelled": True, **_vector_view_keys([*found, *unlabelled], length)}
+    else:  # from labels alone, a vector view gains little and takes most of the time
         keys["model.vector_view.rounds"] = []
-    else:  # later rounds would have no better teacher
-        keys |= {**_vector_view_keys(found, length, LABELLED_STEPS), "model.vector_view.rounds": [{}]}
     return keys
 
 
@@ -142,15 +134,14 @@ def _labelled(texts: OwnTexts) -> Sequence[Example]:
     return [row for row in texts.data.rows if row.label] or texts.data.rows
 
 
-def _vector_view_keys(texts: list[bytes], length: int, steps: int) -> RecipeKeys:
-    """Keys of the vector view, from the number and the bytes of all texts, for at least `steps` steps in each round."""
+def _vector_view_keys(texts: list[bytes], length: int) -> RecipeKeys:
+    """Keys of the vector view, from the number and the bytes of all texts."""
     size = sum(min(len(text), length) for text in texts)  # one crop of each is read
-    batch, epochs = _batch_and_epochs(len(texts), VIEW_BATCH, steps, fewest=1)
+    batch, epochs = _batch_and_epochs(len(texts), VIEW_BATCH, ROUND_STEPS, fewest=1)
     print(f"vector view: {size / 1e6:.1f} MB are read, {batch} documents a batch, {epochs} epochs in each round")
     return {
         "model.encoder.seq_len": min(LONGEST_SEQUENCE, length // BYTES_PER_TOKEN),
         "model.vector_view.bytes_per_token": BYTES_PER_TOKEN,
-        "model.vector_view.vectors.epochs": max(4, min(MAX_EPOCHS, round(WORD2VEC_BYTES / max(1, size)))),
         "training.batch_size": batch,
         "training.epochs": epochs,
     }

@@ -1,4 +1,4 @@
-"""Text classifiers: one over bytes, and one over words in two views. Used by `model.tasks.classification`."""
+"""Text classifiers: one over bytes, and one over word n-grams in two views. Used by `model.tasks.classification`."""
 
 import copy
 
@@ -8,10 +8,9 @@ from torch import Tensor, nn
 from model.config.encoder import EncoderConfig
 from model.config.models import ClassifierConfig
 from model.nn.encoder import ByteEncoder, masked_mean
-from model.nn.ngrams import NgramClassifier
+from model.nn.ngrams import NgramClassifier, find_hits
 from model.nn.ops.integers import divide
 from model.nn.vectors import VectorClassifier
-from model.nn.vocabulary import Vocabulary
 from model.nn.words import WordHasher
 
 HEAD_DIM = 128
@@ -78,17 +77,20 @@ class ByteClassifier(nn.Module):
 
 
 class WordClassifier(nn.Module):
-    """Classifier over word n-grams and classifier over word vectors; fitted weights combine their logits.
+    """Two classifiers over word n-grams, one linear and one over their vectors; fitted weights combine their logits.
 
     logits = a ngram_view(document) + b vector_view(document)
 
-    a and b are `weights`. The words are found once, for both views. Without a vector view, b = 0.
+    a and b are `weights`. The n-grams are found once, for both views. Without a vector view, b = 0.
 
     The logits are the sum of `base`, the same for all documents, and the contributions of the document's stretches of
     STRETCH_BYTES. A stretch of padding contributes zero.
 
+    A word is known if an n-gram of the n-gram view's vocabulary ends at it.
+
     Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns logits
-                (B, classes) and contributions (B, S, classes), S = N / STRETCH_BYTES, rounded up.
+                (B, classes); contributions (B, S, classes), S = N / STRETCH_BYTES, rounded up; and known (B, 2)
+                float32, the number of known words and of all words.
     Reference:  weights fitted on held-out data: stacked generalisation, Wolpert 1992, Neural Networks 5(2).
     """
 
@@ -99,8 +101,9 @@ class WordClassifier(nn.Module):
         ngrams, vectors = config.ngram_view, config.vector_view
         self.words = WordHasher(ngrams.longest, config.max_length)
         self.ngram_view = NgramClassifier(ngrams.num_ngrams, num_classes, sublinear=ngrams.sublinear)
-        self.vocabulary = Vocabulary(vectors.vectors.num_words) if vectors else None
-        self.vector_view = VectorClassifier(config.required_encoder, vectors, num_classes) if vectors else None
+        self.vector_view = (
+            VectorClassifier(config.required_encoder, vectors, ngrams.num_ngrams, num_classes) if vectors else None
+        )
         self.register_buffer("weights", torch.ones(2))
         self.has_fixed_shapes = False
         """Whether all shapes depend on B and N only, not on the number of words: slower, but CUDA can replay it."""
@@ -111,21 +114,32 @@ class WordClassifier(nn.Module):
         other.has_fixed_shapes = True
         return other
 
-    def forward(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Classify (B, N) bytes -> (B, classes) logits and (B, S, classes) contributions."""
+    def forward(self, document: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Classify (B, N) bytes -> logits (B, classes), contributions (B, S, classes) and known (B, 2)."""
         is_fixed = self.has_fixed_shapes
-        hashes, doc_index, where = self.words(document, lengths, has_fixed_shapes=is_fixed)
-        stretch = divide(where, STRETCH_BYTES)
+        hashes, doc_index, position = self.words(document, lengths, has_fixed_shapes=is_fixed)
+        stretch = divide(position, STRETCH_BYTES)
         num_documents, num_stretches = document.shape[0], -(-document.shape[1] // STRETCH_BYTES)
         shape = (num_documents, num_stretches)
-        of_ngrams = self.ngram_view(hashes, doc_index, stretch, shape, has_fixed_shapes=is_fixed)
-        contributions = self.weights[0] * of_ngrams
-        if self.vector_view is not None and self.vocabulary is not None:
-            words = self.vocabulary(hashes[0])
+        ids = self._ids(hashes)
+        known = _count_known(ids, hashes, doc_index, num_documents)
+        hits = find_hits(ids, doc_index, stretch, has_fixed_shapes=is_fixed)
+        contributions = self.weights[0] * self.ngram_view(hits, shape, has_fixed_shapes=is_fixed)
+        if self.vector_view is not None:
             width = self.vector_view.largest_width(document.shape[1]) if is_fixed else None
-            of_vectors = self.vector_view.contributions(words, doc_index, lengths, stretch, num_stretches, width)
+            of_vectors = self.vector_view.contributions(hits, lengths, num_stretches, width)
             contributions = contributions + self.weights[1] * of_vectors
-        return contributions.sum(dim=1) + self.base(), contributions
+        return contributions.sum(dim=1) + self.base(), contributions, known
+
+    def known(self, document: Tensor, lengths: Tensor) -> Tensor:
+        """Numbers of known words and of all words (B, 2), as in `forward`, which takes far longer."""
+        hashes, doc_index, _ = self.words(document, lengths)
+        return _count_known(self._ids(hashes), hashes, doc_index, document.shape[0])
+
+    def _ids(self, hashes: Tensor) -> Tensor:
+        """Ids of the n-grams with these hashes (longest, M), 0 for unknown ones."""
+        ids: Tensor = self.ngram_view.vocabulary(hashes.flatten())
+        return ids.reshape(hashes.shape)
 
     def base(self) -> Tensor:
         """Part of the logits that is the same for all documents, (classes,)."""
@@ -143,3 +157,13 @@ class WordClassifier(nn.Module):
     def divide_logits(self, temperature: float) -> None:
         """Divide the logits by a temperature, folded into the weights."""
         self.weights.div_(temperature)
+
+
+def _count_known(ids: Tensor, hashes: Tensor, doc_index: Tensor, num_documents: int) -> Tensor:
+    """Numbers of known words and of all words (num_documents, 2), from ids and hashes of n-grams (longest, M).
+
+    Counted in float32, which is exact up to 2^24: ONNX Runtime adds no integers by index on CUDA.
+    """
+    is_known = ids.amax(dim=0) > 0
+    counts = torch.stack((is_known.float(), (hashes[0] >= 0).float()), dim=1)  # (M, 2)
+    return torch.zeros(num_documents, 2, device=counts.device).index_add(0, doc_index, counts)

@@ -1,17 +1,52 @@
 """Linear classifier over the word n-grams of a document, one of the two views of `model.nn.classifier`."""
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from model.nn.ops.integers import SPARE, as_tensor, lookup, spread
+from model.nn.ops.integers import SPARE, as_tensor, divide, lookup, spread
 from model.nn.vocabulary import Vocabulary
 
 SMALLEST = 1e-12
 """Smallest squared length of a document, for documents without known n-grams."""
 MAX_NGRAMS = 2**40
 """More than the n-grams of any batch."""
+
+
+class Hits(NamedTuple):
+    """K occurrences of n-grams of the vocabulary, in the order of the text, (K,) each."""
+
+    ids: Tensor
+    """Id of the n-gram, 1 ... num_ngrams; 0 for places that only fill a fixed shape."""
+    doc_index: Tensor
+    """Index of the document."""
+    stretch: Tensor
+    """Stretch of the document in which the last word of the n-gram ends."""
+
+
+def find_hits(ids: Tensor, doc_index: Tensor, stretch: Tensor, *, has_fixed_shapes: bool = False) -> Hits:
+    """Find the known n-grams among those that end at M words.
+
+    With fixed shapes, K = longest M.
+
+    Args:
+        ids: ids of the n-grams that end at each word, 0 for unknown ones, which are the most, (longest, M).
+        doc_index: index of the document of each word, (M,).
+        stretch: stretch of its document in which each word ends, (M,).
+        has_fixed_shapes: whether unknown n-grams remain.
+
+    """
+    longest, flat = ids.shape[0], ids.T.flatten()
+    if has_fixed_shapes:
+        return Hits(flat, *(x.unsqueeze(1).expand(-1, longest).flatten() for x in (doc_index, stretch)))
+    is_known = flat.nonzero().squeeze(1)
+    if torch.compiler.is_exporting():  # without a bound, the exporter derives one that exceeds an int64
+        torch._check(is_known.shape[0] <= MAX_NGRAMS)
+    word = divide(is_known, longest)
+    return Hits(lookup(flat, is_known), lookup(doc_index, word), lookup(stretch, word))
 
 
 class NgramClassifier(nn.Module):
@@ -26,9 +61,8 @@ class NgramClassifier(nn.Module):
     The view returns W x as a sum over stretches of the document: each of the k occurrences of n-gram h contributes
     x_h W_h / k to the stretch in which its last word ends.
 
-    Shape:      hashes (longest, M) int64 and doc_index (M,), as `WordHasher` returns them; stretch (M,) int64, the
-                stretch of its document in which each word ends; shape, the numbers B of documents and S of stretches
-                of each; returns (B, S, classes).
+    Shape:      hits of the n-grams (K,); shape, the numbers B of documents and S of stretches of each; returns
+                (B, S, classes).
     Reference:  features: Wang and Manning 2012, "Baselines and Bigrams", sec. 2 (presence, scaled by evidence), with
                 inverse document frequencies, sublinear counts and unit length as in TF-IDF; `model.tasks.ngrams` fits
                 s, W and b. Not in the S3Attention paper.
@@ -43,38 +77,25 @@ class NgramClassifier(nn.Module):
         self.table = nn.Parameter(torch.zeros(1 + num_ngrams, num_classes + 1), requires_grad=False)
         self.bias = nn.Parameter(torch.zeros(num_classes), requires_grad=False)
 
-    def forward(
-        self,
-        hashes: Tensor,
-        doc_index: Tensor,
-        stretch: Tensor,
-        shape: tuple[int, int],
-        *,
-        has_fixed_shapes: bool = False,
-    ) -> Tensor:
-        """Contributions (B, S, classes) to the logits, without the bias, of documents given as hashes of n-grams."""
+    def forward(self, hits: Hits, shape: tuple[int, int], *, has_fixed_shapes: bool = False) -> Tensor:
+        """Contributions (B, S, classes) to the logits, without the bias, of documents given as hits."""
         num_documents, num_stretches = shape
+        ids, doc_index, stretch = hits
         dtype, num_places = self.bias.dtype, num_documents * self.table.shape[0]
-        rows = self.vocabulary(hashes.flatten())  # (longest M,), 0 for unknown n-grams, which are the most
-        place = (rows.reshape(hashes.shape) + doc_index * self.table.shape[0]).flatten()
-        of_document = as_tensor(num_stretches, doc_index) if has_fixed_shapes else num_stretches
-        target = (doc_index * of_document + stretch).expand_as(hashes).flatten()
+        place = ids + doc_index * self.table.shape[0]
+        per_document = as_tensor(num_stretches, doc_index) if has_fixed_shapes else num_stretches
+        target = doc_index * per_document + stretch
         if has_fixed_shapes:
-            place, num_places = spread(place, rows > 0, num_places), num_places + SPARE
-        else:
-            is_known = rows.nonzero().squeeze(1)
-            if torch.compiler.is_exporting():  # without a bound, the exporter derives one that exceeds an int64
-                torch._check(is_known.shape[0] <= MAX_NGRAMS)
-            rows, place, target = lookup(rows, is_known), lookup(place, is_known), lookup(target, is_known)
-        zeros = torch.zeros(num_places, dtype=dtype, device=rows.device)
+            place, num_places = spread(place, ids > 0, num_places), num_places + SPARE
+        zeros = torch.zeros(num_places, dtype=dtype, device=ids.device)
         occurrences = zeros.index_add(0, place, torch.ones_like(place, dtype=dtype))
         counts = lookup(occurrences, place).unsqueeze(1)
-        found = nn.functional.embedding(rows, self.table).to(dtype)
-        if self.sublinear:
+        found = nn.functional.embedding(ids, self.table).to(dtype)
+        if self.sublinear:  # f_h s_h W_h and (f_h s_h)^2 instead of s_h W_h and s_h^2
             factors = 1 + torch.log(counts)
             found, counts = torch.cat((found[:, :-1], found[:, -1:] * factors), dim=1), counts / factors
         found = found / counts
-        empty = torch.zeros(num_documents * num_stretches, found.shape[1], dtype=dtype, device=rows.device)
+        empty = torch.zeros(num_documents * num_stretches, found.shape[1], dtype=dtype, device=ids.device)
         summed = torch.unflatten(empty.index_add(0, target, found), 0, shape)
         squared_length = summed[:, :, -1:].sum(dim=1, keepdim=True)
         return summed[:, :, :-1] * torch.rsqrt(squared_length.clamp(min=SMALLEST))
@@ -87,7 +108,9 @@ class NgramClassifier(nn.Module):
         weights: NDArray[np.float64],
         bias: NDArray[np.float64],
     ) -> None:
-        """Set the fitted parameters: hashes (R,), scales (R,), weights (R, classes), bias (classes,); R <= num_ngrams.
+        """Set the fitted parameters: distinct hashes (R,), scales (R,), weights (R, classes), bias (classes,).
+
+        R is at most num_ngrams.
 
         Raises: ValueError if no perfect hash of the n-grams is found.
         """

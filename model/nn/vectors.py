@@ -1,13 +1,15 @@
-"""Classifier over word vectors, one of the two views that `model.nn.classifier` combines."""
+"""Classifier over vectors of word n-grams, one of the two views that `model.nn.classifier` combines."""
 
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from artifact.arrays import Doubles, Floats
 from model.config.encoder import EncoderConfig
 from model.config.models import VectorViewConfig
 from model.nn.encoder import Blocks, masked_mean
+from model.nn.ngrams import Hits
 from model.nn.ops.integers import SPARE, as_tensor, divide, lookup, spread
 from model.nn.stem import quantise_int8
 
@@ -15,95 +17,95 @@ WIDTH_MULTIPLE = 32
 """Batches are padded to a multiple of this many tokens (at most seq_len), except in exported graphs. PyTorch caches a
 plan of the convolution for each shape; this keeps the number of shapes small."""
 
+SMALLEST = 1e-6
+"""Smallest deviation of mean vectors."""
+
 
 class VectorClassifier(nn.Module):
-    """Word vectors in order, S3Attention blocks, mean and maximum over the tokens, linear head.
+    """Vectors of word n-grams in the order of the text, S3Attention blocks, mean and maximum over the tokens, linear.
 
-    x_t = mean of the vectors of the words in token t;  z = blocks(drop(LN(x)));
-    logits = W drop([mean_t LN(z_t); max_t LN(z_t)]) + b
+    x_t = mean of the vectors of the n-grams in token t;  z = blocks(drop(x));
+    logits = W drop([mean_t LN(z_t); max_t LN(z_t)]) + V drop(gain mean_t x_t) + b
 
-    `contributions` returns W [mean_t LN(z_t); max_t LN(z_t)] as a sum over stretches of the document. A token
-    contributes its part of the mean, and the maximum of each channel in which it is the highest token, the first one if
-    several are. Its stretch is the mean of those in which its words end, rounded down. The blocks mix tokens: a
-    contribution tells where the evidence is read out, not only where it is written.
+    The vectors are not normalised: their lengths tell how much an n-gram says.
 
-    Unknown words are dropped; a token is a group of consecutive known words. A document with k known words has
-    n = min(k, limit) tokens; the limit is its number of bytes / bytes_per_token, rounded up, and at most seq_len. Known
-    word i, from 0 to k - 1, is in token floor(i n / k). All known words of a document are read, and its tokens do not
-    depend on its padding.
+    `contributions` returns the logits without b and dropout as a sum over stretches of the document. A token
+    contributes its part of the means, and the maximum of each channel in which it is the highest token, the first one
+    if several are. Its stretch is the mean of those in which its n-grams end, rounded down. The blocks mix tokens, so
+    that a contribution also depends on the text of other stretches.
 
-    Shape:      words (M,) int64, ids of the words of all documents in order, 0 for unknown ones; doc_index (M,) int64,
-                the index of each word's document, ascending; lengths (B,), bytes of each document; returns
+    A token is a group of consecutive n-grams; those that end at the same word follow each other, the shortest first. A
+    document with k n-grams of the vocabulary has n = min(k, limit) tokens; the limit is its number of bytes /
+    bytes_per_token, rounded up, and at most seq_len. N-gram i, from 0 to k - 1, is in token floor(i n / k). The tokens
+    of a document do not depend on its padding.
+
+    Shape:      ids (K,) int64 of the n-grams of all documents in order, 0 for places that do not count; doc_index
+                (K,) int64, the index of each one's document, ascending; lengths (B,), bytes of each document; returns
                 (B, classes).
     Reference:  blocks: Wang et al. 2024, arXiv:2408.08567, Figure 1; learning from soft labels of another view: Blum
                 and Mitchell 1998, "Combining labeled and unlabeled data with co-training"; mean and maximum: Howard
                 and Ruder 2018, arXiv:1801.06146, sec. 3.3. The S3Attention paper reads bytes and pools by the mean.
     """
 
-    rates: ClassVar[dict[str, float]] = {"head": 5.0}
+    rates: ClassVar[dict[str, float]] = {"head": 5.0, "evidence": 5.0, "vectors": 0.5}
     """Learning rate multipliers by parameter prefix."""
 
-    scale: Tensor
     positions: Tensor
+    scale: Tensor
+    """Factor of each column of `vectors`: the step of int8 after `quantise`, 1 before."""
+    gain: Tensor
+    """Factor that gives the mean token a standard deviation of 1 over the training documents."""
 
-    def __init__(self, encoder: EncoderConfig, config: VectorViewConfig, num_classes: int) -> None:
+    def __init__(self, encoder: EncoderConfig, config: VectorViewConfig, num_ngrams: int, num_classes: int) -> None:
         super().__init__()
         self.bytes_per_token = config.bytes_per_token
-        self.word_dropout = 0.0
-        self.vectors = nn.Parameter(torch.zeros(1 + config.vectors.num_words, encoder.dim))  # row 0 (unknown): zero
+        self.ngram_dropout = 0.0
+        self.vectors = nn.Parameter(torch.zeros(1 + num_ngrams, encoder.dim))  # row 0 (no n-gram): zero
+        self.register_buffer("gain", torch.ones(()))
         self.register_buffer("scale", torch.ones(encoder.dim))
         self.register_buffer("positions", torch.arange(encoder.seq_len), persistent=False)
-        self.input_norm = nn.LayerNorm(encoder.dim)
         self.dropout = nn.Dropout(encoder.dropout.embedding)
         self.blocks = Blocks(encoder)
         self.norm = nn.LayerNorm(encoder.dim)
         self.pooled_dropout = nn.Dropout(0.0)
         self.head = nn.Linear(2 * encoder.dim, num_classes)
+        self.evidence = nn.Linear(encoder.dim, num_classes, bias=False)
 
-    def forward(self, words: Tensor, doc_index: Tensor, lengths: Tensor) -> Tensor:
-        """Classify documents given as ids of their words -> (B, classes) logits."""
-        if self.training and self.word_dropout:
-            words = words * (torch.rand(words.shape, device=words.device) >= self.word_dropout)
-        x, token_counts, _ = self.embed(words, doc_index, lengths, torch.zeros_like(words))
-        x, is_real = self._encode(x, token_counts)
+    def forward(self, ids: Tensor, doc_index: Tensor, lengths: Tensor) -> Tensor:
+        """Classify documents given as ids of their n-grams -> (B, classes) logits."""
+        if self.training and self.ngram_dropout:
+            ids = ids * (torch.rand(ids.shape, device=ids.device) >= self.ngram_dropout)
+        tokens, token_counts, _ = self.embed(Hits(ids, doc_index, torch.zeros_like(ids)), lengths)
+        x, is_real = self._encode(tokens, token_counts)
         highest = x.masked_fill(~is_real.unsqueeze(-1), -torch.inf).amax(dim=1)  # (B, C)
         pooled = torch.cat((masked_mean(x, token_counts), highest), dim=1)
-        return self.head(self.pooled_dropout(pooled))  # type: ignore[no-any-return]
+        mean = self.gain * masked_mean(tokens, token_counts)
+        logits: Tensor = self.head(self.pooled_dropout(pooled)) + self.evidence(self.dropout(mean))
+        return logits
 
-    def contributions(
-        self,
-        words: Tensor,
-        doc_index: Tensor,
-        lengths: Tensor,
-        stretch: Tensor,
-        num_stretches: int,
-        width: int | None = None,
-    ) -> Tensor:
+    def contributions(self, hits: Hits, lengths: Tensor, num_stretches: int, width: int | None = None) -> Tensor:
         """Contributions (B, num_stretches, classes) to the logits, without the bias.
 
-        `stretch` (M,) int64 is the stretch of its document in which each word ends. `width` is the number of tokens to
-        which the documents are padded; by default, that of the longest.
+        `width` is the number of tokens to which the documents are padded; by default, that of the longest.
         """
-        x, token_counts, stretch_of_token = self.embed(words, doc_index, lengths, stretch, width)
-        x, is_real = self._encode(x, token_counts)
+        tokens, token_counts, stretch_of_token = self.embed(hits, lengths, width)
+        x, is_real = self._encode(tokens, token_counts)
         weight, channels = self.head.weight.T, x.shape[2]  # (2 C, classes)
         share = is_real.to(x.dtype) / token_counts.unsqueeze(1)  # (B, T)
         highest, token = x.masked_fill(~is_real.unsqueeze(-1), -torch.inf).max(dim=1)  # (B, C)
-        parts = torch.cat(
-            (x @ weight[:channels] * share.unsqueeze(-1), highest.unsqueeze(-1) * weight[channels:]), dim=1
-        )
+        means = x @ weight[:channels] + tokens @ (self.gain * self.evidence.weight.T)
+        parts = torch.cat((means * share.unsqueeze(-1), highest.unsqueeze(-1) * weight[channels:]), dim=1)
         stretch_of_part = torch.cat((stretch_of_token, stretch_of_token.gather(1, token)), dim=1)  # (B, T + C)
         stretches = torch.arange(num_stretches, device=x.device).unsqueeze(1)
         return (stretch_of_part.unsqueeze(1) == stretches).to(x.dtype) @ parts
 
-    def embed(
-        self, words: Tensor, doc_index: Tensor, lengths: Tensor, stretch: Tensor, width: int | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def embed(self, hits: Hits, lengths: Tensor, width: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Token vectors (B, T, C), padded; the number of real tokens of each document (B,); stretch of tokens (B, T).
 
-        A document without known words has one token, a zero vector in stretch 0.
+        A document without n-grams of the vocabulary has one token, a zero vector in stretch 0.
         """
-        is_known = (words > 0).long()  # (M,)
+        ids, doc_index, stretch = hits
+        is_known = (ids > 0).long()  # (K,)
         # Counted in float32, which is exact up to 2^24: ONNX Runtime adds no integers by index on CUDA.
         known = torch.zeros_like(lengths, dtype=torch.float).index_add(0, doc_index, is_known.float()).long()  # (B,)
         limit = divide(lengths.long() + self.bytes_per_token - 1, self.bytes_per_token)
@@ -111,21 +113,21 @@ class VectorClassifier(nn.Module):
         has_fixed_shapes = width is not None
         if width is None:
             width = self._width(token_counts)
-        before = known.cumsum(0) - known  # (B,): known words of earlier documents
-        order = is_known.cumsum(0) - is_known - lookup(before, doc_index)  # (M,): known words earlier in the document
-        token = divide(order * lookup(token_counts, doc_index), lookup(known.clamp(min=1), doc_index))  # (M,)
+        before = known.cumsum(0) - known  # (B,): n-grams of earlier documents
+        order = is_known.cumsum(0) - is_known - lookup(before, doc_index)  # (K,): n-grams earlier in the document
+        token = divide(order * lookup(token_counts, doc_index), lookup(known.clamp(min=1), doc_index))  # (K,)
         is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
         tokens = as_tensor(width, doc_index) if has_fixed_shapes or is_traced else width
-        # Unknown words after the last known one get a token beyond the last. They add zero, so any token will do.
+        # Places that do not count may follow the last n-gram and get a token beyond the last. They add zero to any.
         place = doc_index * tokens + token.clamp(max=tokens - 1)
-        vectors = nn.functional.embedding(words, self.vectors, padding_idx=0).to(self.scale.dtype)  # (M, C)
+        vectors = nn.functional.embedding(ids, self.vectors, padding_idx=0).to(self.scale.dtype)  # (K, C)
         counted = is_known.to(vectors.dtype)
         batch, num_places = lengths.shape[0], lengths.shape[0] * width
         if has_fixed_shapes:
             place, num_places = spread(place, is_known > 0, num_places), num_places + SPARE
 
         def sum_by_token(x: Tensor) -> Tensor:
-            """Sums over the words of each token: (M, columns) -> (B, T, columns)."""
+            """Sums over the n-grams of each token: (K, columns) -> (B, T, columns)."""
             empty = torch.zeros(num_places, x.shape[1], dtype=x.dtype, device=x.device)
             return torch.unflatten(empty.index_add(0, place, x)[: batch * width], 0, (batch, width))
 
@@ -136,7 +138,7 @@ class VectorClassifier(nn.Module):
 
     def _encode(self, x: Tensor, token_counts: Tensor) -> tuple[Tensor, Tensor]:
         """Token vectors (B, T, C) -> LN(z) (B, T, C), and which tokens are real (B, T)."""
-        x = self.norm(self.blocks(self.dropout(self.input_norm(x)), token_counts))
+        x = self.norm(self.blocks(self.dropout(x), token_counts))
         return x, self.positions[: x.shape[1]] < token_counts.unsqueeze(1)
 
     def largest_width(self, length: int) -> int:
@@ -155,19 +157,26 @@ class VectorClassifier(nn.Module):
             return width
         return min(len(self.positions), -(-int(token_counts.max()) // WIDTH_MULTIPLE) * WIDTH_MULTIPLE)
 
-    def set_dropout(self, dropout: float, pooled: float, words: float) -> None:
+    def set_dropout(self, dropout: float, pooled: float, ngrams: float) -> None:
         """Set the dropout probabilities; each round of training has its own.
 
         Args:
             dropout: probability for all layers, except the following two.
             pooled: probability for the pooled vector.
-            words: probability of leaving out a word of a document.
+            ngrams: probability of leaving out an n-gram of a document.
 
         """
         for module in self.modules():
             if isinstance(module, nn.Dropout):
                 module.p = dropout
-        self.pooled_dropout.p, self.word_dropout = pooled, words
+        self.pooled_dropout.p, self.ngram_dropout = pooled, ngrams
+
+    @torch.no_grad()
+    def set_vectors(self, vectors: Floats, means: Doubles) -> None:
+        """Set the vectors of the n-grams 1 ... R (R, dim), and the gain from mean vectors of documents (D, dim)."""
+        self.vectors.zero_()
+        self.vectors[1 : 1 + len(vectors)] = torch.from_numpy(vectors)
+        self.gain.fill_(1 / max(float(means.std()), SMALLEST) if len(means) else 1.0)
 
     @torch.no_grad()
     def quantise(self) -> None:

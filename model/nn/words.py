@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from model.nn.characters import AFTER, IN_WORD, SKIPPED, Characters
 from model.nn.ops.integers import as_tensor, lookup, remainder
 
 MODULUS = 2**31 - 1
@@ -12,11 +13,9 @@ BASE = 1_000_003
 """Base of the polynomial hash of a word."""
 JOIN = 69_621
 """Base of the polynomial hash of a word n-gram."""
-APOSTROPHE = ord("'")
-LEADING = 0xE0
-"""Smallest first byte of a 3- or 4-byte UTF-8 character. Each starts a new word: many such scripts use no spaces."""
-IN_WORD, STARTS_WORD, MARK = 512, 1024, 1536
-"""Kinds of bytes: part of a word; part of a word, which starts there even within letters; a word by itself."""
+AHEAD = 8
+"""Number of bytes after a letter in which a word must go on; a power of two. A letter and three accents have seven more
+bytes at most, which are skipped."""
 
 
 class Places(NamedTuple):
@@ -24,9 +23,9 @@ class Places(NamedTuple):
 
     doc_index: Tensor
     """Index of the document."""
-    where: Tensor
-    """Position of the word's last byte in the document."""
-    at: Tensor
+    position: Tensor
+    """Position in the document of the first byte of the word's last character."""
+    flat_index: Tensor
     """Index of that byte in the flattened documents (B N,), padding included."""
     is_word: Tensor
     """False for places that only fill a fixed shape."""
@@ -35,20 +34,22 @@ class Places(NamedTuple):
 class WordHasher(nn.Module):
     """Finds the words of documents and hashes the n-grams that end at each word.
 
-    A word is a sequence of letters, digits and bytes above 127, or a punctuation mark; every 3- or 4-byte UTF-8
-    character starts a new word. ASCII letters are lowercased, apostrophes are dropped.
+    A word is a sequence of letters and digits, or a single mark: punctuation, a symbol, a character of four bytes, or
+    a letter of a script without spaces. Letters count in lower case and without accents, typographic marks as those of
+    ASCII. Apostrophes are dropped. Accents, invisible characters and stray continuation bytes are skipped
+    (`model.nn.characters`).
 
     Shape:      document (B, N) uint8, zero-padded, N at most max_length; lengths (B,) int32; returns hashes
                 (longest, M) int64, below 2^31, -1 if the n-gram would start before the document; doc_index (M,), the
-                index of the document of each of the M words, ascending; and where (M,), the position in the document of
-                the last byte of each word.
+                index of the document of each of the M words, ascending; and position (M,), that in the document of
+                the first byte of each word's last character that is not skipped.
     Reference:  polynomial hash modulo a Mersenne prime: Karp and Rabin 1987, "Efficient randomized pattern-matching
                 algorithms". Not in the S3Attention paper, which reads single bytes.
-    Note:       The hash of a word is the difference of two prefix sums, so that all words are hashed in parallel.
+    Note:       The hash of a word is the difference of two prefix sums, so that all words are hashed in parallel. The
+                sums stay below 2^63 for documents of 65,536 bytes. In longer ones they may wrap around, which leaves
+                the differences exact.
     """
 
-    kinds: Tensor
-    """Sum of the kind of each byte and its value in the hash; 0 if it belongs to no word."""
     powers: Tensor
     inverses: Tensor
     positions: Tensor
@@ -56,16 +57,8 @@ class WordHasher(nn.Module):
     def __init__(self, longest: int, max_length: int) -> None:
         super().__init__()
         self.longest = longest
-        code = torch.arange(256)
-        is_upper = (code >= ord("A")) & (code <= ord("Z"))
-        letters = code + (ord("a") - ord("A")) * is_upper
-        is_word = (letters >= ord("a")) & (letters <= ord("z"))
-        is_word |= (code >= ord("0")) & (code <= ord("9")) | (code > 127) | (code == APOSTROPHE)
-        is_mark = (code > ord(" ")) & (code < 127) & ~is_word
-        kind = IN_WORD * is_word + (STARTS_WORD - IN_WORD) * (code >= LEADING) + MARK * is_mark
-        value = (letters + 1) * (is_word | is_mark) * (code != APOSTROPHE)
+        self.characters = Characters()
         tables = {
-            "kinds": kind + value,
             "powers": _powers(BASE, max_length),
             "inverses": _powers(pow(BASE, -1, MODULUS), max_length),
             "positions": torch.arange(max_length, dtype=torch.int32),
@@ -76,22 +69,23 @@ class WordHasher(nn.Module):
     def forward(
         self, document: Tensor, lengths: Tensor, *, has_fixed_shapes: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Hash the n-grams of (B, N) bytes -> hashes (longest, M), doc_index (M,) and where (M,).
+        """Hash the n-grams of (B, N) bytes -> hashes (longest, M), doc_index (M,) and position (M,).
 
         With fixed shapes, M = B N whatever the documents contain: each has N places, the last ones without a word.
         Their hashes are -1.
         """
         is_real = self.positions[: document.shape[1]] < lengths.unsqueeze(1)  # (B, N)
-        kind = lookup(self.kinds, document.long()) * is_real
-        within = (kind >= IN_WORD) & (kind < STARTS_WORD)
-        goes_on = torch.cat((within[:, 1:], torch.zeros_like(within[:, :1])), dim=1)
-        ends = (kind >= IN_WORD) & ~(goes_on & (kind < MARK))  # (B, N)
-        doc_index, where, at, is_word = fixed_places(ends) if has_fixed_shapes else found_places(ends)
+        read = torch.where(is_real, document.int(), 0)
+        zeros = read.new_zeros(read.shape[0], AHEAD + AFTER)
+        numbers = self.characters(torch.cat((read, zeros), dim=1))  # (B, N + AHEAD)
+        numbers, following = numbers[:, :-AHEAD], _following(numbers)  # (B, N)
+        ends = (numbers > 0) & (torch.minimum(numbers, following) < IN_WORD)
+        doc_index, position, flat_index, is_word = fixed_places(ends) if has_fixed_shapes else found_places(ends)
 
-        value = remainder(kind, IN_WORD)
-        exponent = (value > 0).long().cumsum(1)
-        sums = remainder(value * lookup(self.powers, exponent).long(), MODULUS).cumsum(1)
-        end_sum, end_exponent = lookup(sums.flatten(), at), lookup(exponent.flatten(), at)  # (M,)
+        value = numbers.to(torch.int16).long()  # the lowest 16 bits, signed; those of the kind are zero
+        exponent = value.bool().long().cumsum(1)
+        sums = (value * lookup(self.powers, exponent).long()).cumsum(1)
+        end_sum, end_exponent = lookup(sums.flatten(), flat_index), lookup(exponent.flatten(), flat_index)  # (M,)
         # (M,): whether the previous word is in the same document
         is_same = doc_index[1:] == doc_index[:-1]
         follows = torch.cat((is_same.new_zeros(1), is_same))
@@ -107,28 +101,38 @@ class WordHasher(nn.Module):
                 is_complete = _previous(is_complete) & follows
                 ngram = remainder(_previous(ngram) * JOIN + word + n, MODULUS)
             hashes.append(torch.where(is_complete, ngram, -1))
-        return torch.stack(hashes), doc_index, where
+        return torch.stack(hashes), doc_index, position
 
 
 def found_places(ends: Tensor) -> Places:
     """The M ends of words in (B, N), in order."""
-    doc_index, where = ends.nonzero().unbind(1)
-    at = doc_index * ends.shape[1] + where
-    return Places(doc_index, where, at, torch.ones_like(where, dtype=torch.bool))
+    doc_index, position = ends.nonzero().unbind(1)
+    flat_index = doc_index * ends.shape[1] + position
+    return Places(doc_index, position, flat_index, torch.ones_like(position, dtype=torch.bool))
 
 
 def fixed_places(ends: Tensor) -> Places:
-    """Same as `found_places` with N places for each document; the ones after its last word hold their own index."""
+    """Same as `found_places` with N places for each document; place i after its last word has position i."""
     batch, length = ends.shape
     document = torch.arange(batch, device=ends.device).unsqueeze(1)
-    position = torch.arange(length, device=ends.device).expand_as(ends)
+    place = torch.arange(length, device=ends.device).expand_as(ends)
     start = document * as_tensor(length, document)  # (B, 1)
     number = ends.long().cumsum(1)  # (B, N): words that end up to here
     target = (start + number) * ends  # a byte that ends no word is written to element 0, which is dropped
-    where = torch.cat((position.new_zeros(1), position.flatten()))
-    where = where.scatter(0, target.flatten(), position.flatten())[1:]
-    at = start.expand_as(ends).flatten() + where
-    return Places(document.expand_as(ends).flatten(), where, at, (position < number[:, -1:]).flatten())
+    position = torch.cat((place.new_zeros(1), place.flatten()))
+    position = position.scatter(0, target.flatten(), place.flatten())[1:]
+    flat_index = start.expand_as(ends).flatten() + position
+    return Places(document.expand_as(ends).flatten(), position, flat_index, (place < number[:, -1:]).flatten())
+
+
+def _following(numbers: Tensor) -> Tensor:
+    """The first number that is not SKIPPED among the AHEAD ones after each: (B, N + AHEAD) -> (B, N)."""
+    found, step = numbers[:, 1:], 1
+    while step < AHEAD:  # twice as many in each step
+        first, second = found[:, :-step], found[:, step:]
+        found = torch.where(first == SKIPPED, second, first)
+        step *= 2
+    return found
 
 
 def _previous(x: Tensor) -> Tensor:

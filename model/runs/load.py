@@ -86,6 +86,7 @@ def load_trained(folder: Path, files: DataFiles, *, may_be_new: bool = False) ->
     """
     best = load(folder / BEST)
     task, test = task_of(best.config, best.facts), None
+    task.check_code(folder / BEST)
     given = files.data
     if best.config.data.name in OWN:
         files = _with_stored(files, best.progress)

@@ -122,7 +122,7 @@ def _origin(files: DataFiles, config: RunConfig, device: torch.device) -> dict[s
 
 
 def _resumed(path: Path, config: RunConfig) -> tuple[Facts, dict[str, str]]:
-    """Facts of the data, and origin, of the last checkpoint. Raises: UserError if its recipe differs."""
+    """Facts of the data, and origin, of the last checkpoint. Raises: UserError if its recipe or the code differs."""
     last = load(path / LAST)
     if last.config != config:
         found, expected = _flat(last.config.to_dict()), _flat(config.to_dict())
@@ -135,6 +135,7 @@ def _resumed(path: Path, config: RunConfig) -> tuple[Facts, dict[str, str]]:
             f"{path / LAST} was trained with another recipe ({'; '.join(changes)}); resume with that recipe and the "
             "same files, or start a new run"
         )
+    task_of(config, last.facts).check_code(path / LAST)
     origin = {name: getattr(last.progress, name) for name in ("device", "revision", "data", "validation", "test")}
     return {key: last.facts[key] for key in KEPT if key in last.facts}, origin
 

@@ -120,6 +120,13 @@ class TrainingTask(ABC, Generic[R, S, D]):
         if self.facts.get(FINGERPRINT, fingerprint) != fingerprint:
             raise UserError(f"{path} is not what {self.config.name} was trained on: its rows differ from those of then")
 
+    def check_code(self, path: Path) -> None:
+        """Check that the code still builds the model of a checkpoint, whose facts the task knows.
+
+        Raises: UserError naming the file.
+        """
+        del path
+
     @abstractmethod
     def describe(self, data: D) -> tuple[str, ...]:
         """Summary of the data, and notes; one line each."""

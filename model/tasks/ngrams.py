@@ -4,8 +4,8 @@ Used by `model.tasks.words`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from artifact.arrays import Doubles
-from artifact.documents import cut, pad_rows, take
+from artifact.documents import cut, take
 from model.config.models import NgramViewConfig
 from model.nn.ngrams import NgramClassifier
 from model.nn.words import WordHasher
-from model.tasks.regression import regressions
+from model.tasks.occurrences import NgramVectors, hashed_batches, places, rows_at
+from model.tasks.regression import regression_with_vectors, regressions
 from model.tasks.views import combined, cross_entropies, fit_weights
 
 if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wait for
     from scipy.sparse import csr_matrix
 
-BATCH = 64
 MAX_DOCUMENTS = 50_000
 MAX_BYTES = 200_000_000
 """Maximum number and size of the documents to fit on; of more, a random sample is used. Training on 136 MB of text with
@@ -40,6 +40,17 @@ FIRST_STRENGTH = 10.0
 STRENGTHS = (1.0, 3.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0)
 """Inverse regularisation C: the one with which features are compared, and the others that are tried afterwards, up to
 the recipe's limit."""
+VECTOR_STRENGTHS = (0.003, 0.01, 0.03, 0.1)
+"""Inverse regularisation C of the weights that follow from vectors."""
+KEEP = "keep"
+"""Name of the scaling by keep probabilities. Its n-grams are those with the largest number of occurrences times keep
+probability, instead of the largest G^2."""
+STRENGTHS_BESIDE_VECTORS = (3.0, 30.0)
+"""Inverse regularisation C of the weights of single n-grams, tried after the best of VECTOR_STRENGTHS is found."""
+STRENGTHS_OF_KEEP = (0.3, 1.0, 3.0, 10.0)
+"""The same with the scaling KEEP, after none (0)."""
+NUM_VECTOR_SETTINGS = 2 * len(VECTOR_STRENGTHS) + 1 + len(STRENGTHS_BESIDE_VECTORS) + len(STRENGTHS_OF_KEEP)
+"""Maximum number of choices that `_best_with_vectors` compares, besides the one without vectors."""
 SMALLEST_SCALE = 1e-6
 """Scale below which an n-gram does not count: rounding errors of a scale of zero."""
 MISSING = -10.0
@@ -47,6 +58,8 @@ MISSING = -10.0
 
 HeldOutScore = Callable[[Doubles, NDArray[np.int64]], float]
 """Logits and labels of held-out documents -> a number that is higher for better logits."""
+LearnVectors = Callable[[NDArray[np.int64]], NgramVectors]
+"""Labelled documents to learn from -> vectors of n-grams."""
 Scales = Callable[[Doubles, Doubles], Doubles]
 """Documents of each class that contain each n-gram (R, classes) and documents of each class -> scales (R,)."""
 
@@ -58,11 +71,13 @@ class Choice:
     longest: int
     """Maximum length of an n-gram in words."""
     scaling: str
-    """Key of SCALES."""
+    """Key of SCALES, or KEEP."""
     strength: float
-    """Inverse regularisation C."""
+    """Inverse regularisation C of the weights of single n-grams; 0 for none."""
     discount: bool = False
     """Whether training discounts n-grams that are frequent in a document's own group (`Counted.features`)."""
+    vector_strength: float = 0.0
+    """Inverse regularisation C of the weights that follow from the vectors of n-grams; 0 for none."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +92,11 @@ class Fitted:
     def fill(self, model: NgramClassifier) -> None:
         """Copy the parameters into a model."""
         model.fill(self.hashes, self.scales, self.weights, self.bias)
+
+    def on(self, hashes: NDArray[np.int64]) -> "Fitted":
+        """The same view with exactly these n-grams, ascending; those that it lacks do not count."""
+        found = places(self.hashes, hashes)
+        return Fitted(hashes, rows_at(self.scales, *found), rows_at(self.weights, *found), self.bias)
 
 
 @dataclass(frozen=True)
@@ -96,8 +116,8 @@ class Counted:
 
     @property
     def has_groups(self) -> bool:
-        """Whether there are groups of several documents."""
-        return len(np.unique(self.groups)) < len(self.groups)
+        """Whether there are several groups, and fewer than documents."""
+        return 1 < len(np.unique(self.groups)) < len(self.groups)
 
     def features(
         self, chosen: NDArray[np.int64], scales: Doubles, *, sublinear: bool, discount: bool = False
@@ -189,20 +209,12 @@ def count(
 
 
 def _keys(hasher: WordHasher, windows: Sequence[bytes]) -> Iterator[NDArray[np.int64]]:
-    """For each batch of windows, a number for each occurrence: its window, its length in words and its hash."""
-    order = sorted(range(len(windows)), key=lambda i: len(windows[i]))
-    device = hasher.positions.device
-    number = torch.arange(1, hasher.longest + 1, device=device).unsqueeze(1)
-    size = sum(map(len, windows))
-    with tqdm(total=size, desc="n-grams", unit="B", unit_scale=True, leave=False, disable=None) as bar:
-        for first in range(0, len(order), BATCH):
-            chosen = order[first : first + BATCH]
-            document, lengths = pad_rows([windows[i] for i in chosen], max(1, len(windows[chosen[-1]])))
-            hashes, doc_index, _ = hasher(torch.from_numpy(document).to(device), torch.from_numpy(lengths).to(device))
-            window = torch.tensor(chosen, device=device)[doc_index]
-            keys = (window * 16 + number) * 2**31 + hashes
-            yield keys[hashes >= 0].cpu().numpy()
-            bar.update(int(lengths.sum()))
+    """For each batch of windows, one int64 per occurrence: its window, length in words (4 bits) and hash (31 bits)."""
+    length = torch.arange(1, hasher.longest + 1, device=hasher.positions.device).unsqueeze(1)
+    for chosen, hashes, doc_index in hashed_batches(hasher, windows):
+        window = torch.tensor(chosen, device=hashes.device)[doc_index]
+        keys = (window * 16 + length) * 2**31 + hashes
+        yield keys[hashes >= 0].cpu().numpy()
 
 
 def inverse_document_frequency(of_class: Doubles, sizes: Doubles) -> Doubles:
@@ -239,12 +251,35 @@ def g_squared(of_class: Doubles, sizes: Doubles) -> Doubles:
 
 
 def fit(
-    counted: Counted, labels: NDArray[np.int64], num_classes: int, config: NgramViewConfig, choice: Choice
+    counted: Counted,
+    labels: NDArray[np.int64],
+    num_classes: int,
+    config: NgramViewConfig,
+    choice: Choice,
+    vectors: NgramVectors | None = None,
+    hashes: NDArray[np.int64] | None = None,
 ) -> Fitted:
-    """Select the n-grams with the largest G^2 and fit the logistic regression on all documents."""
+    """Select the n-grams and fit the logistic regression on all documents.
+
+    Args:
+        counted: the n-grams of the documents.
+        labels: class of each document.
+        num_classes: number of classes.
+        config: the view.
+        choice: the hyperparameters.
+        vectors: vectors of n-grams, learned from the same documents, for a choice that uses them.
+        hashes: the n-grams of the view, ascending, if they are selected already.
+
+    """
+    if hashes is not None:
+        columns, is_there = places(counted.hashes, hashes)
+        counted = counted.of_ngrams(columns[is_there])
+        vectors = None if vectors is None else vectors.of_ngrams(hashes)
+        return fit(counted, labels, num_classes, config, choice, vectors).on(hashes)
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)
     sets, rows = counted.document_sets(), np.arange(len(labels))
-    return _fit(counted, sets, rows, labels, num_classes, config, choice, (choice.strength,))[0]
+    given = vectors if choice.vector_strength else None
+    return _fit(counted, sets, rows, labels, num_classes, config, [choice], given)[0]
 
 
 def scaled_likelihood(logits: Doubles, labels: NDArray[np.int64]) -> float:
@@ -259,57 +294,106 @@ def choose(
     num_classes: int,
     config: NgramViewConfig,
     score: HeldOutScore = scaled_likelihood,
+    learn: LearnVectors | None = None,
 ) -> Choice:
     """Choose the hyperparameters with the highest score on held-out documents.
 
+    `learn` learns vectors of n-grams without the held-out documents; without it, the choice uses none.
+
     N-grams are selected and scaled without the held-out documents: their labels would make rare n-grams look better
     than they are. The documents of a group are held out together. If there are groups, training with and without a
-    discount is compared first, on the longest n-grams; then lengths and scales, and then strengths.
+    discount is compared first, on the longest n-grams; then lengths and scales, then strengths, and then vectors. A
+    single group counts as none.
     """
+    kept = np.arange(len(labels))
     if len(labels) > (limit := MAX_LOGITS // num_classes):
-        chosen = np.sort(np.random.default_rng(0).permutation(len(labels))[:limit])
-        counted, labels = counted.of_documents(chosen), labels[chosen]
+        kept = np.sort(np.random.default_rng(0).permutation(len(labels))[:limit])
+        counted, labels = counted.of_documents(kept), labels[kept]
     counted = _frequent(counted, CANDIDATES * config.num_ngrams)
-    sets, folds = counted.document_sets(), _folds(labels, counted.groups)
-    candidates = [
-        Choice(longest, scaling, FIRST_STRENGTH) for longest in range(1, config.longest + 1) for scaling in SCALES
-    ]
+    folds = _folds(labels, counted.groups if counted.has_groups else np.arange(len(labels)))
+    rests = [np.setdiff1d(np.arange(len(labels)), held_out) for held_out in folds]
+    learned = [None if learn is None else learn(kept[rest]) for rest in rests]
     others = [strength for strength in STRENGTHS if strength <= config.max_strength]
-    with tqdm(
-        total=len(candidates) + counted.has_groups + len(others),
-        desc="cross-validation",
-        unit="setting",
-        leave=False,
-        disable=None,
-    ) as bar:
+    settings = config.longest * len(SCALES) + counted.has_groups + len(others)
+    total = settings + (0 if learn is None else NUM_VECTOR_SETTINGS)
+    with tqdm(total=total, desc="cross-validation", unit="setting", leave=False, disable=None) as bar:
+        compared = _Comparison(
+            counted, counted.document_sets(), labels, num_classes, config, folds, rests, learned, score, bar
+        )
+        best = _best_without_vectors(compared, others)
+        return best if learn is None else _best_with_vectors(compared, best)
 
-        def scores(candidate: Choice, strengths: Sequence[float]) -> list[float]:
-            logits: list[list[Doubles]] = [[] for _ in strengths]
-            for held_out in folds:
-                rest = np.setdiff1d(np.arange(len(labels)), held_out)
-                views = _fit(counted, sets, rest, labels, num_classes, config, candidate, strengths)
-                columns = np.searchsorted(counted.hashes, views[0].hashes)
-                tested = counted.of_documents(held_out)
-                x = tested.features(columns, views[0].scales, sublinear=config.sublinear)
-                for found, view in zip(logits, views, strict=True):
-                    found.append(x @ view.weights + view.bias)
-            bar.update(len(strengths))
-            truth = labels[np.concatenate(folds)]
-            return [score(np.concatenate(found), truth) for found in logits]
 
-        def best_of(candidates: Sequence[Choice]) -> Choice:
-            for candidate in candidates:
-                if candidate not in compared:
-                    (compared[candidate],) = scores(candidate, (FIRST_STRENGTH,))
-            return max(candidates, key=lambda candidate: compared[candidate])
+@dataclass(frozen=True)
+class _Comparison:
+    """Compares choices on held-out documents."""
 
-        compared: dict[Choice, float] = {}
-        if counted.has_groups:
-            discount = best_of([candidates[-1], replace(candidates[-1], discount=True)]).discount
-            candidates = [replace(candidate, discount=discount) for candidate in candidates]
-        best = best_of(candidates)
-        second = scores(best, others)
-        return replace(best, strength=others[int(np.argmax(second))]) if max(second) > compared[best] else best
+    counted: Counted
+    sets: "csr_matrix"
+    """`counted.document_sets()`."""
+    labels: NDArray[np.int64]
+    num_classes: int
+    config: NgramViewConfig
+    folds: list[NDArray[np.int64]]
+    """Held-out documents of each fold."""
+    rests: list[NDArray[np.int64]]
+    """The other documents of each fold."""
+    learned: list[NgramVectors | None]
+    """Vectors learned from `rests`; None without vectors."""
+    score: HeldOutScore
+    bar: "tqdm[Any]"
+    found: dict[Choice, float] = field(default_factory=dict)
+    """Score of each choice."""
+
+    def best_of(self, choices: Sequence[Choice]) -> Choice:
+        """The choice with the highest score, the first one if several have it. No choice is scored twice."""
+        alike: dict[Choice, list[Choice]] = {}
+        for choice in choices:
+            if choice not in self.found:
+                key = replace(choice, strength=0.0, vector_strength=float(choice.vector_strength > 0))
+                alike.setdefault(key, []).append(choice)
+        for some in alike.values():
+            self._compare(some)
+        return max(choices, key=self.found.__getitem__)
+
+    def _compare(self, choices: Sequence[Choice]) -> None:
+        """Score choices that differ in their strengths alone, which takes less time than one by one."""
+        counted, config, logits = self.counted, self.config, list[list[Doubles]]([] for _ in choices)
+        for held_out, rest, vectors in zip(self.folds, self.rests, self.learned, strict=True):
+            given = vectors if choices[0].vector_strength else None
+            views = _fit(counted, self.sets, rest, self.labels, self.num_classes, config, choices, given)
+            columns, is_there = places(counted.hashes, views[0].hashes)
+            tested = counted.of_documents(held_out)
+            x = tested.features(columns[is_there], views[0].scales[is_there], sublinear=config.sublinear)
+            for parts, view in zip(logits, views, strict=True):
+                parts.append(x @ view.weights[is_there] + view.bias)
+        truth = self.labels[np.concatenate(self.folds)]
+        for choice, parts in zip(choices, logits, strict=True):
+            self.found[choice] = self.score(np.concatenate(parts), truth)
+        self.bar.update(len(choices))
+
+
+def _best_without_vectors(compared: _Comparison, strengths: Sequence[float]) -> Choice:
+    """The best length, scales and strength; with groups, also whether to discount."""
+    longest = compared.config.longest
+    choices = [Choice(n, scaling, FIRST_STRENGTH) for n in range(1, longest + 1) for scaling in SCALES]
+    if compared.counted.has_groups:
+        discount = compared.best_of([choices[-1], replace(choices[-1], discount=True)]).discount
+        choices = [replace(choice, discount=discount) for choice in choices]
+    best = compared.best_of(choices)
+    return compared.best_of([best, *(replace(best, strength=strength) for strength in strengths)])
+
+
+def _best_with_vectors(compared: _Comparison, best: Choice) -> Choice:
+    """The best use of vectors, or `best`, the best choice without."""
+    found = [best]
+    for first, refined in (
+        (replace(best, strength=FIRST_STRENGTH), (best.strength, *STRENGTHS_BESIDE_VECTORS)),
+        (Choice(compared.config.longest, KEEP, 0.0, best.discount), STRENGTHS_OF_KEEP),
+    ):
+        choice = compared.best_of([replace(first, vector_strength=strength) for strength in VECTOR_STRENGTHS])
+        found.append(compared.best_of([choice, *(replace(choice, strength=strength) for strength in refined)]))
+    return compared.best_of(found)
 
 
 def _frequent(counted: Counted, limit: int) -> Counted:
@@ -342,28 +426,104 @@ def _fit(
     labels: NDArray[np.int64],
     num_classes: int,
     config: NgramViewConfig,
-    choice: Choice,
-    strengths: Sequence[float],
+    choices: Sequence[Choice],
+    vectors: NgramVectors | None,
 ) -> list[Fitted]:
-    """Fit on the documents `rows` with each of the strengths; `sets` are the document sets of `counted`."""
-    one_hot = np.eye(num_classes)[labels[rows]]
+    """Fit on the documents `rows`, with choices that differ in their strengths alone.
+
+    `sets` is `counted.document_sets()`, and `labels` the classes of all documents of `counted`.
+    """
+    first, one_hot = choices[0], np.eye(num_classes)[labels[rows]]
     present = np.flatnonzero(one_hot.any(0))
     of_class, sizes = np.asarray(sets[rows].T @ one_hot[:, present]), one_hot[:, present].sum(0)
+    if vectors is not None and first.scaling == KEEP:
+        hashes, scales = _most_used(vectors, config, first)
+    else:
+        columns, scales = _most_informative(counted, of_class, sizes, config, first)
+        hashes = counted.hashes[columns]
+    columns, is_there = places(counted.hashes, hashes)
+    read = counted.of_documents(rows)
+    x = read.features(columns[is_there], scales[is_there], sublinear=config.sublinear, discount=first.discount)
+    if len(present) == 1 or not x.count_nonzero():
+        nothing = np.zeros((len(hashes), len(present)))
+        found = [(nothing, np.log(sizes / sizes.sum()))] * len(choices)
+    elif vectors is None:
+        found = regressions(x, labels[rows], [choice.strength for choice in choices])
+    else:
+        place, has_vector = vectors.places(hashes)
+        v = rows_at(vectors.vectors, place, has_vector).astype(np.float64)
+        found = _regressions_with_vectors(x, v, has_vector, is_there, labels[rows], choices)
+    return [_fitted(hashes, scales, *one, present, num_classes) for one in found]
+
+
+def _regressions_with_vectors(
+    x: "csr_matrix",
+    v: Doubles,
+    has_vector: NDArray[np.bool_],
+    is_there: NDArray[np.bool_],
+    labels: NDArray[np.int64],
+    choices: Sequence[Choice],
+) -> list[tuple[Doubles, Doubles]]:
+    """Weights W_h = (v_h - mu) U + D_h of the n-grams, and bias, for each choice.
+
+    mu is the mean vector of the n-grams of a document, averaged over the documents. U is shared by all n-grams; D_h is
+    the own part of n-gram h, zero if the documents lack it.
+
+    Args:
+        x: features of the n-grams that the documents have, (documents, columns).
+        v: vectors of all n-grams (R, dim), zero for those without.
+        has_vector: which n-grams have a vector, (R,).
+        is_there: which n-grams the documents have, (R,).
+        labels: classes (documents,).
+        choices: strengths of the regularisations.
+
+    """
+    projected, total = x @ v[is_there], (x @ has_vector[is_there].astype(np.float64))[:, None]
+    mean = (projected / np.maximum(total, SMALLEST_SCALE)).mean(0)
+    projected -= total * mean
+    deviation = max(float(projected.std()), SMALLEST_SCALE)
+    centred, found = v - has_vector[:, None] * mean, []
+    for choice in choices:
+        own, shared, bias = regression_with_vectors(
+            x, projected / deviation, labels, choice.strength, choice.vector_strength
+        )
+        weights = centred @ (shared / deviation)
+        weights[is_there] += own
+        found.append((weights, bias))
+    return found
+
+
+def _most_used(vectors: NgramVectors, config: NgramViewConfig, choice: Choice) -> tuple[NDArray[np.int64], Doubles]:
+    """Hashes of the n-grams with the most used occurrences, ascending, and their scales."""
+    ngrams = vectors.ngrams
+    used = ngrams.counts * vectors.keep * (ngrams.lengths <= choice.longest)
+    order = np.argsort(-used, kind="stable")[: config.num_ngrams]
+    chosen = np.sort(order[used[order] > 0])
+    return ngrams.hashes[chosen].astype(np.int64), vectors.keep[chosen]
+
+
+def _most_informative(
+    counted: Counted, of_class: Doubles, sizes: Doubles, config: NgramViewConfig, choice: Choice
+) -> tuple[NDArray[np.int64], Doubles]:
+    """Columns of the n-grams with the largest G^2, ascending, and their scales."""
     informative = g_squared(of_class, sizes)
     informative[(counted.lengths > choice.longest) | (of_class.sum(1) == 0)] = -1
     order = np.argsort(-informative, kind="stable")[: config.num_ngrams]
     columns = np.sort(order[informative[order] >= 0])
     scales = SCALES[choice.scaling](of_class[columns], sizes)
     scales[scales < SMALLEST_SCALE] = 0
-    read = counted.of_documents(rows)
-    x = read.features(columns, scales, sublinear=config.sublinear, discount=choice.discount)
-    fitted = []
-    if len(present) > 1 and x.count_nonzero():
-        found = regressions(x, labels[rows], strengths)
-    else:
-        found = [(np.zeros((len(columns), len(present))), np.log(sizes / sizes.sum()))] * len(strengths)
-    for weights_present, bias_present in found:
-        weights, bias = np.zeros((len(columns), num_classes)), np.full(num_classes, MISSING)
-        weights[:, present], bias[present] = weights_present, bias_present
-        fitted.append(Fitted(counted.hashes[columns], scales, weights, bias))
-    return fitted
+    return columns, scales
+
+
+def _fitted(
+    hashes: NDArray[np.int64],
+    scales: Doubles,
+    weights_present: Doubles,
+    bias_present: Doubles,
+    present: NDArray[np.int64],
+    num_classes: int,
+) -> Fitted:
+    """A fitted view of all classes, from the weights and the bias of those that are present."""
+    weights, bias = np.zeros((len(hashes), num_classes)), np.full(num_classes, MISSING)
+    weights[:, present], bias[present] = weights_present, bias_present
+    return Fitted(hashes, scales, weights, bias)

@@ -1,7 +1,8 @@
 """Logistic regression on sparse features of documents."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +15,26 @@ if TYPE_CHECKING:  # importing SciPy takes time that other commands need not wai
 
 MAX_ITERATIONS = 300
 TOLERANCE = 1e-5
+"""Largest element of the gradient below which a regression ends."""
+RELATIVE_TOLERANCE = 1e-8
+"""Relative change of the loss below which the regression with vectors ends."""
 MAX_DENSE = 8_000
 """Number of documents up to which the regression is fitted in the span of the documents."""
 BLOCK = 4_096
 """Number of features whose products are computed at once."""
 FREQUENT = 0.05
 """Share of the documents above which the sparse product of a feature takes longer than the dense one."""
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Hide warnings of scikit-learn about what is intended: a limit of iterations, and classes of few documents."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        yield
 
 
 def regressions(
@@ -38,7 +53,6 @@ def regressions(
     the documents' coordinates in an orthonormal basis of their span, which gives the same weights faster.
 
     """
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     coordinates: Any = x
@@ -51,8 +65,7 @@ def regressions(
     fitted = []
     for strength in strengths:
         regression = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS, tol=TOLERANCE)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations bounds the time
+        with without_warnings():
             regression.fit(coordinates, labels)
         weights, bias = regression.coef_.T, regression.intercept_
         if is_dense:  # the basis is x.T @ (vectors / lengths)
@@ -61,6 +74,66 @@ def regressions(
             weights, bias = np.concatenate((-weights, weights), axis=1) / 2, np.array([-bias[0], bias[0]]) / 2
         fitted.append((weights, bias))
     return fitted
+
+
+def regression_with_vectors(
+    x: "csr_matrix", projected: Doubles, labels: NDArray[np.int64], strength: float, vector_strength: float
+) -> tuple[Doubles, Doubles, Doubles]:
+    """Fit a multinomial logistic regression on features of documents and on projections of these features.
+
+    Each of the two has a regularisation of its own: the weights of the features deviate from what the projections
+    explain only as far as the labels ask for it.
+
+    Returns: weights (features, classes) and (dim, classes), and bias (classes,); the classes are those in `labels`,
+    ascending.
+
+    Args:
+        x: features (documents, features).
+        projected: projections of the features (documents, dim).
+        labels: classes (documents,), at least two different ones.
+        strength: inverse regularisation C of the weights of the features; 0 for no such weights.
+        vector_strength: inverse regularisation C of the weights of the projections.
+
+    """
+    from scipy.optimize import minimize
+
+    names, label = np.unique(labels, return_inverse=True)
+    # The parameters are the weights divided by the roots of the strengths, which conditions the problem.
+    root, vector_root = strength**0.5, vector_strength**0.5
+    dim, count, classes = projected.shape[1], x.shape[1] if strength else 0, len(names)
+    columns = 1 if classes == 2 else classes  # two classes have one logit
+    one_hot = label[:, None].astype(np.float64) if columns == 1 else np.eye(classes)[label]
+    transposed = x.T.tocsr()
+
+    def loss(parameters: Doubles) -> tuple[float, Doubles]:
+        p = parameters.reshape(-1, columns)
+        logits = vector_root * (projected @ p[:dim]) + p[-1]
+        if count:
+            logits += root * (x @ p[dim:-1])
+        full = np.concatenate((np.zeros_like(logits), logits), axis=1) if columns == 1 else logits
+        highest = full.max(1, keepdims=True)
+        exponentials = np.exp(full - highest)
+        sums = exponentials.sum(1, keepdims=True)
+        value = float((highest + np.log(sums)).sum() - (logits * one_hot).sum() + (p[:-1] ** 2).sum() / 2)
+        residual = (exponentials / sums)[:, -columns:] - one_hot
+        gradient = np.empty_like(p)
+        gradient[:dim] = vector_root * (projected.T @ residual) + p[:dim]
+        if count:
+            gradient[dim:-1] = root * (transposed @ residual) + p[dim:-1]
+        gradient[-1] = residual.sum(0)
+        return value / len(label), gradient.ravel() / len(label)
+
+    found = minimize(
+        loss,
+        np.zeros((dim + count + 1) * columns),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": MAX_ITERATIONS, "gtol": TOLERANCE, "ftol": RELATIVE_TOLERANCE},
+    ).x.reshape(-1, columns)
+    if columns == 1:  # half of the logit for each class
+        found = np.concatenate((-found, found), axis=1) / 2
+    weights = root * found[dim:-1] if count else np.zeros((x.shape[1], classes))
+    return weights, vector_root * found[:dim], found[-1]
 
 
 def _products(x: "csr_matrix") -> Doubles:

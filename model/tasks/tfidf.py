@@ -1,7 +1,6 @@
 """TF-IDF baselines of scikit-learn, fitted on the training split of user data. Used by the tasks that read text."""
 
 import re
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from artifact.arrays import Doubles
 from model.data.sampling import sample
+from model.tasks.regression import without_warnings
 
 if TYPE_CHECKING:  # importing scikit-learn takes seconds, which other commands need not wait for
     from sklearn.feature_extraction.text import TfidfVectorizer
@@ -78,7 +78,6 @@ def fit_classifier(
     Returns None if no setting finds a word in the training texts.
 
     """
-    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     chosen = sample(list(map(len, train[0])), MAX_DOCUMENTS, MAX_BYTES)
@@ -89,8 +88,7 @@ def fit_classifier(
         if vectorizer is None or len(set(labels)) < 2:
             continue
         classifier = LogisticRegression(C=STRENGTHS[setting])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the default number of iterations bounds the time
+        with without_warnings():
             classifier.fit(vectorizer.transform(texts), labels)
         scores = _class_scores(vectorizer, classifier, num_classes)
         value = metric(scores(validation[0]), np.array(validation[1]))

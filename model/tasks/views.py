@@ -16,7 +16,7 @@ from tqdm import tqdm
 from model.nn.vectors import VectorClassifier
 from model.tasks.classification import grouped_batches
 from model.tasks.link import SOFTMAX, Outputs
-from model.tasks.vectors import Words
+from model.tasks.occurrences import Occurrences
 from model.training.learner import Learner, TrainingBatch
 
 BATCH = 32
@@ -28,34 +28,36 @@ FOLDS = 5
 class VectorRound(Learner):
     """One round of the vector view's training, on labels and on soft labels of a teacher."""
 
-    words: Words
-    """Ids of the words of all documents, without unknown ones."""
+    ngrams: Occurrences
+    """Ids of the n-grams of all documents."""
     targets: NDArray[np.float32]
     """Probabilities (documents, classes): one for the label, or the teacher's."""
     batch_size: int
     seed: str
     """Seed of the order of the documents."""
-    windows: Words
-    """Words of the windows of the validation documents."""
+    windows: Occurrences
+    """Ids of the n-grams of the windows of the validation documents."""
     counts: Sequence[int]
     """Number of windows of each validation document."""
     labels: NDArray[np.int64]
+    """Class of each validation document."""
     metric: str
+    """Validation metric, a key of `SOFTMAX.report`."""
 
     unit = "doc"
 
     @property
     def examples_per_epoch(self) -> int:
-        return len(self.words) // self.batch_size * self.batch_size
+        return len(self.ngrams) // self.batch_size * self.batch_size
 
     def batches(self, epoch: int) -> Iterator[TrainingBatch]:
-        """Yield shuffled batches of documents with similar numbers of words; a last, smaller batch is dropped.
+        """Yield shuffled batches of documents with similar numbers of n-grams; a last, smaller batch is dropped.
 
-        Shape:  yields words (M,) int64, doc_index (M,) int64, lengths (B,) int64, targets (B, classes) float32.
+        Shape:  yields ids (K,) int64, doc_index (K,) int64, lengths (B,) int64, targets (B, classes) float32.
         """
-        generator, sizes = random.Random(f"{self.seed}-{epoch}"), self.words.counts().tolist()
-        for chosen in grouped_batches(len(self.words), sizes, self.batch_size, generator):
-            yield *inputs_of(self.words, chosen), torch.from_numpy(self.targets[chosen])
+        generator, sizes = random.Random(f"{self.seed}-{epoch}"), self.ngrams.counts().tolist()
+        for chosen in grouped_batches(len(self.ngrams), sizes, self.batch_size, generator):
+            yield *inputs_of(self.ngrams, chosen), torch.from_numpy(self.targets[chosen])
 
     def loss(self, model: nn.Module, batch: TrainingBatch) -> Tensor:
         *inputs, targets = batch
@@ -67,22 +69,22 @@ class VectorRound(Learner):
         return SOFTMAX.report(logits, self.labels)[self.metric]
 
 
-def inputs_of(words: Words, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs of the vector view for some documents: words (M,), doc_index (M,), lengths (B,)."""
-    ids = torch.from_numpy(np.concatenate([words[i] for i in chosen]).astype(np.int64))
-    doc_index = torch.repeat_interleave(torch.from_numpy(words.counts()[chosen]))
-    return ids, doc_index, torch.from_numpy(words.lengths[chosen].astype(np.int64))
+def inputs_of(ngrams: Occurrences, chosen: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Inputs of the vector view for some documents: ids (K,), doc_index (K,), lengths (B,)."""
+    ids = torch.from_numpy(np.concatenate([ngrams[i] for i in chosen]).astype(np.int64))
+    doc_index = torch.repeat_interleave(torch.from_numpy(ngrams.counts()[chosen]))
+    return ids, doc_index, torch.from_numpy(ngrams.lengths[chosen].astype(np.int64))
 
 
-def vector_logits(model: VectorClassifier, words: Words, device: torch.device) -> Outputs:
+def vector_logits(model: VectorClassifier, ngrams: Occurrences, device: torch.device) -> Outputs:
     """Logits (documents, classes) of the vector view alone; sets evaluation mode."""
     model.eval().to(device)
-    order = np.argsort(words.counts(), kind="stable")
-    logits = np.zeros((len(words), model.head.out_features), dtype=np.float32)
+    order = np.argsort(ngrams.counts(), kind="stable")
+    logits = np.zeros((len(ngrams), model.head.out_features), dtype=np.float32)
     with torch.inference_mode():
         for first in tqdm(range(0, len(order), BATCH), desc="vector view", unit="batch", leave=False, disable=None):
             chosen = order[first : first + BATCH].tolist()
-            inputs = [part.to(device) for part in inputs_of(words, chosen)]
+            inputs = [part.to(device) for part in inputs_of(ngrams, chosen)]
             logits[chosen] = model(*inputs).float().cpu().numpy()
     return logits
 
@@ -93,7 +95,7 @@ def mean_of_windows(logits: Outputs, counts: Sequence[int]) -> Outputs:
 
 
 def fit_weights(first: Outputs, second: Outputs | None, labels: NDArray[np.int64]) -> tuple[float, float]:
-    """Weights a and b of `a first + b second` with the lowest cross-entropy; b = 0 without a second view, never below.
+    """Weights a and b of `a first + b second` with the lowest cross-entropy. b >= 0; b = 0 without a second view.
 
     The labels are smoothed by 1 / (n + 1), as in `Softmax.calibrate`, which keeps the weights finite.
     """

@@ -1,38 +1,42 @@
 """Text classification by a model of words (`WordClassifier`), trained in stages.
 
-1. The n-gram view: a linear classifier over word n-grams, fitted to the labels.
-2. The words of all documents, and the vocabulary of the most frequent ones; nothing is kept of them.
-3. Word vectors, by word2vec.
-4. The vector view, a classifier over the word vectors, in rounds. It learns from the labels, and on unlabelled
-   documents from the probabilities of a teacher: the n-gram view in the first round, then both views together.
+1. Vectors of n-grams, learned from labelled and unlabelled documents.
+2. The n-gram view: a linear classifier over word n-grams, fitted to the labels, with or without these vectors.
+3. The n-grams of this view in all documents, in order, and their vectors.
+4. The vector view, a classifier over these vectors, in rounds. It learns from the labels, and on unlabelled documents
+   from the probabilities of a teacher: the n-gram view in the first round, then both views together.
 5. The weights of both views' logits. The vector view is left out unless it lowers the cross-entropy on validation by
    more than a standard error.
 6. If the recipe asks for it, the n-gram view is fitted again, on the rows of all splits.
 
-Each stage keeps its result in the run folder. Each round has a folder of its own and resumes from its own checkpoint.
+The first two steps are one stage. Each stage but that of step 3 keeps its result in the run folder. Each round has a
+folder of its own and resumes from its own checkpoint.
 """
 
 import copy
+import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from artifact.arrays import Floats
 from artifact.documents import cut, take
+from artifact.tasks.classification import KnownWords
 from model.config.data import DocumentsConfig
 from model.config.models import RoundConfig, VectorViewConfig
 from model.config.run import ClassificationRun
 from model.data.documents import DocumentSet, LabelledDocuments
 from model.data.sampling import sample
-from model.errors import UserError, writing
+from model.errors import UserError
 from model.nn.classifier import STRETCH_BYTES, WordClassifier
 from model.nn.vectors import VectorClassifier
 from model.nn.words import WordHasher
@@ -41,7 +45,7 @@ from model.tasks.classification import ClassificationTask, crop
 from model.tasks.graphs import Arrays, ExportGraph, golden_documents, module_functions
 from model.tasks.link import SOFTMAX, Outputs
 from model.tasks.ngrams import MAX_BYTES, MAX_DOCUMENTS, Choice, Counted, Fitted, choose, count, fit
-from model.tasks.vectors import Words, choose_words, hash_words, known_ids, train_vectors
+from model.tasks.occurrences import Occurrences, hash_ngrams, known_ids, mean_vectors, principal_vectors
 from model.tasks.views import (
     VectorRound,
     combined,
@@ -57,8 +61,21 @@ from model.training.checkpoint import BEST, FINAL, LAST, Progress, RunFolder
 from model.training.loop import Trainer, peak_memory_bytes
 from model.training.stages import MODEL, Stage
 
+if TYPE_CHECKING:
+    from model.tasks.document_vectors import VectorLearner
+
 NGRAMS = "ngram_view"
 """Key of a fact: hyperparameters of the n-gram view that training chose."""
+WORDS = "words"
+"""Key of a fact: the rule by which words are found. Checkpoints of before the rule UNICODE have none."""
+UNICODE = "unicode"
+"""Rule of `WordHasher`."""
+CHOICE_FILE, VECTORS_FILE, VIEW_FILE = "choice.json", "ngram-vectors.npz", "ngram-view.npz"
+"""Files of a run folder: hyperparameters of the n-gram view, its vectors while they are learned, the fitted view."""
+MAX_UNLABELLED = 200_000
+"""Maximum number of unlabelled documents from which vectors are learned; of more, a random sample is used."""
+LOW = 0.01
+"""Share of the validation documents with fewer known words than `KnownWords.low`."""
 HAS_VECTOR_VIEW = "has_vector_view"
 """Key of a fact: whether training kept the vector view."""
 
@@ -87,17 +104,23 @@ class WordTask(ClassificationTask):
         names = [f"round {number}" for number in range(1, 1 + len(rounds))]
         stages = [Stage("n-gram view", partial(fit_ngrams, self, data))]
         if rounds:
-            stages.append(Stage("words", partial(find_words, self, data), ("n-gram view",)))
-            stages.append(Stage("vectors", partial(learn_vectors, self), ("words",)))
-            before = "vectors"
+            stages.append(Stage("n-grams", partial(find_ngrams, self, data), ("n-gram view",)))
+            before = "n-grams"
             for number, name in enumerate(names, 1):
                 train = partial(train_round, self, data, number)
-                stages.append(Stage(name, train, ("n-gram view", "words", before)))
+                stages.append(Stage(name, train, ("n-gram view", "n-grams", before)))
                 before = name
         stages.append(Stage(MODEL, partial(weigh_views, self), ("n-gram view", *names)))
         if self.config.data.final_fit:
             stages.append(Stage("final fit", partial(fit_ngrams_on_all, self, data), (MODEL,)))
         return stages
+
+    def with_facts_of(self, data: DocumentSet) -> Self:
+        return super().with_facts_of(data).knowing(**{WORDS: UNICODE})
+
+    def check_code(self, path: Path) -> None:
+        if self.facts.get(WORDS) != UNICODE:
+            raise UserError(f"{path} was trained on words found by an earlier rule; train again, with another name")
 
     def build(self) -> WordClassifier:
         config = self.recipe.model
@@ -115,25 +138,42 @@ class WordTask(ClassificationTask):
         config = self.config.model
         if self.facts.get(HAS_VECTOR_VIEW, config.has_rounds):
             return self.config
-        model = config.model_copy(update={"encoder": None, "vector_view": None})
-        data = self.config.data.model_copy(update={"unlabelled": False})  # only the vector view reads these
-        return self.config.model_copy(update={"model": model, "data": data})
+        return self.config.model_copy(
+            update={"model": config.model_copy(update={"encoder": None, "vector_view": None})}
+        )
 
     def graphs(self, model: nn.Module) -> tuple[ExportGraph, ...]:
         assert isinstance(model, WordClassifier)
-        golden, outputs = golden_documents(self.length), ("logits", "contributions")
+        golden, outputs = golden_documents(self.length), ("logits", "contributions", "known")
         return (ExportGraph("model", model, golden, outputs, self.config.model.buckets, model.with_fixed_shapes()),)
 
     def finish(self, model: nn.Module, final: nn.Module | None, data: DocumentSet) -> Finished:
-        """Quantise the tables; divide the logits by the temperature with the lowest validation loss."""
+        """Quantise the tables; divide the logits by the temperature; count the known words of the validation split."""
         for one in (model, final):
             if isinstance(one, WordClassifier):
                 one.quantise()
-        return super().finish(model, final, data)
+        finished = super().finish(model, final, data)
+        assert isinstance(model, WordClassifier)
+        known = self._known(model, data.validation.texts).model_dump()
+        return replace(finished, keys={**finished.keys, "known": known})
+
+    def _known(self, model: WordClassifier, texts: Sequence[bytes]) -> KnownWords:
+        """Shares of known words in documents from which the model has not learned."""
+
+        def count(inputs: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+            with torch.inference_mode():
+                return model.known(*(torch.from_numpy(array) for array in inputs.values())).numpy()
+
+        counts = np.stack([rows.sum(axis=0) for rows in self.logits(count, texts)])  # (documents, 2)
+        low, median = np.quantile(counts[:, 0] / counts[:, 1].clip(min=1), (LOW, 0.5)).round(4).tolist()
+        return KnownWords(low=low, median=median)
 
     def manifest(self, golden: Arrays) -> dict[str, Any]:
         base = (golden["logits"] - golden["contributions"].sum(axis=1)).mean(axis=0, dtype=np.float64)
-        return super().manifest(golden) | {"stretches": {"length": STRETCH_BYTES, "base": base.tolist()}}
+        return super().manifest(golden) | {
+            "words": self.facts[WORDS],
+            "stretches": {"length": STRETCH_BYTES, "base": base.tolist()},
+        }
 
 
 @dataclass(frozen=True)
@@ -155,9 +195,12 @@ class NgramView:
     model: WordClassifier
     """With this view alone."""
     logits: Outputs
-    """Of the validation documents."""
+    """Logits of the validation documents."""
     unlabelled: Outputs
-    """Outputs of the unlabelled documents, for a model with rounds."""
+    """Logits of the unlabelled documents, for a model with rounds."""
+    fitted: Fitted
+    token_vectors: Floats
+    """Vectors of the n-grams of `fitted` for a model with rounds, (R, dim)."""
     weights: tuple[float, float]
     """Weights of the views, the second one 0."""
     losses: NDArray[np.float64]
@@ -169,45 +212,55 @@ class NgramView:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Output of the stage `words`: the words of all documents that the vector view reads, as ids of its vocabulary."""
+    """Output of the stage `n-grams`: the n-grams of all documents that the vector view reads, as its ids."""
 
+    view: VectorClassifier
+    """The vector view with the vectors of its n-grams, not yet trained."""
     model: WordClassifier
-    """With the n-gram view and the vocabulary."""
-    train: Words
+    """The whole model; its own vector view is not trained."""
+    train: Occurrences
     """One crop of each training document."""
-    unlabelled: Words
+    unlabelled: Occurrences
     """One crop of each unlabelled document."""
-    validation: Words
+    validation: Occurrences
     """All windows of the validation documents."""
     window_counts: tuple[int, ...]
     """Number of windows of each validation document."""
+    teacher: Outputs | None = None
+    """None: the n-gram view is the first teacher. This and the following are as in `VectorView`, before any round."""
+    records: tuple[dict[str, Any], ...] = ()
+    effort: Effort | None = None
 
 
 @dataclass(frozen=True)
 class VectorView:
-    """Output of the stages `vectors` and `round N`."""
+    """Output of the stages `round N`."""
 
     view: VectorClassifier
+    """The trained vector view."""
     model: WordClassifier
-    """With all but a trained vector view."""
-    teacher: Outputs | None = None
-    """Outputs of both views for the unlabelled documents; None before the first round and after the last."""
-    weights: tuple[float, float] = (1.0, 0.0)
-    losses: NDArray[np.float64] | None = None
-    """Cross-entropy of each validation document; None before the first round."""
-    records: tuple[dict[str, Any], ...] = ()
+    """The whole model; its own vector view is not trained."""
+    teacher: Outputs | None
+    """Combined logits of both views for the unlabelled documents; None after the last round, and if there are none."""
+    weights: tuple[float, float]
+    """Weights of both views."""
+    losses: NDArray[np.float64]
+    """Cross-entropy of each validation document."""
+    records: tuple[dict[str, Any], ...]
     """Lines of metrics.jsonl, except that of the n-gram view."""
-    effort: Effort | None = None
+    effort: Effort
 
 
 def fit_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> NgramView:
     """Choose the hyperparameters of the n-gram view and fit it; kept in ngram-view.npz. Raises: UserError."""
     if not (folder.path / LAST).is_file():  # without weights: each stage has its own checkpoint
         folder.save(LAST, folder.started(), {})
-    path = folder.path / "ngram-view.npz"
+    path = folder.path / VIEW_FILE
     if not path.is_file():
-        _write(path, _fitted_ngrams(task, data.train))
-    with np.load(path) as stored:
+        checkpoint.write_arrays(path, _fitted_ngrams(task, data, folder))
+        (folder.path / VECTORS_FILE).unlink(missing_ok=True)  # up to 1 GB
+    with checkpoint.reading_result(path) as file, np.load(file) as stored:
+        token_vectors = stored["token_vectors"]
         effort = Effort(*(stored[field.name].item() for field in fields(Effort)))
         chosen = {field.name: stored[field.name].item() for field in fields(Choice) if field.name in stored}
         fitted = Fitted(*(stored[field.name] for field in fields(Fitted)))
@@ -220,28 +273,71 @@ def fit_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> NgramVie
     record, losses = _record("n-gram view", task.metric, logits, None, labels, effort)
     folder.write_metrics([record])
     unlabelled = task.document_logits(function, data.unlabelled if task.vector_config.rounds else ())
-    return NgramView(task, model, logits, unlabelled, fit_weights(logits, None, labels), losses, record, effort)
+    weights = fit_weights(logits, None, labels)
+    return NgramView(task, model, logits, unlabelled, fitted, token_vectors, weights, losses, record, effort)
 
 
-def _fitted_ngrams(task: WordTask, documents: LabelledDocuments) -> dict[str, Any]:
+def _fitted_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder) -> dict[str, Any]:
     """Choose the hyperparameters of the n-gram view and fit it; returns both, and what the fit took."""
     started = time.perf_counter()
-    counted, labels = _count(task, documents)
     config, num_classes = task.config.model.ngram_view, len(task.facts["labels"])
-    choice = choose(counted, labels, num_classes, config)
-    fitted = fit(counted, labels, num_classes, config, choice)
+    texts, labels, counted = _count(task, data.train)
+    learner = _vector_learner(task, texts, labels, data.unlabelled)
+    choice = _chosen(folder.path / CHOICE_FILE, task, counted, labels, learner)
+    vectors = None
+    if learner is not None and (choice.vector_strength or task.vector_config.rounds):
+        vectors = learner.learn(np.arange(len(labels)), folder.path / VECTORS_FILE)
+    fitted = fit(counted, labels, num_classes, config, choice, vectors)
     print(
         f"n-gram view, chosen by cross-validation: n-grams of up to {choice.longest} words, "
         f"scales {choice.scaling}, C = {choice.strength:g}"
+        f"{f', C of vectors = {choice.vector_strength:g}' if choice.vector_strength else ', without vectors'}"
         f"{', n-grams of the own group discounted' if choice.discount else ''}"
     )
+    token_vectors = np.zeros((0, 0), dtype=np.float32)
+    if vectors is not None and task.vector_config.rounds:
+        token_vectors = principal_vectors(vectors, fitted.hashes, fitted.scales, task.config.model.required_encoder.dim)
     seconds = time.perf_counter() - started
     effort = Effort(seconds, len(labels) / seconds, peak_memory_bytes(torch.device("cpu")))
-    return {**vars(fitted), **asdict(choice), **asdict(effort)}
+    return {**vars(fitted), "token_vectors": token_vectors, **asdict(choice), **asdict(effort)}
 
 
-def _count(task: WordTask, documents: LabelledDocuments) -> tuple[Counted, NDArray[np.int64]]:
-    """N-grams and labels of the documents, or of a sample if there are many. Raises: UserError."""
+def _chosen(
+    path: Path, task: WordTask, counted: Counted, labels: NDArray[np.int64], learner: "VectorLearner | None"
+) -> Choice:
+    """The hyperparameters of the n-gram view, kept in a file."""
+    if not path.is_file():
+        num_classes, learn = len(task.facts["labels"]), None if learner is None else learner.learn
+        choice = choose(counted, labels, num_classes, task.config.model.ngram_view, learn=learn)
+        with checkpoint.replacing(path) as partial_path:
+            partial_path.write_text(json.dumps(asdict(choice)))
+    with checkpoint.reading_result(path) as file:
+        return Choice(**json.load(file))
+
+
+def _vector_learner(
+    task: WordTask, texts: Sequence[bytes], labels: NDArray[np.int64], unlabelled: Sequence[bytes]
+) -> "VectorLearner | None":
+    """The learner of n-gram vectors, of a sample if there are many unlabelled documents; None without vectors."""
+    if not task.config.model.ngram_vectors.epochs:
+        return None
+    # Importing Numba takes a second, which other commands need not wait for.
+    from model.tasks.document_vectors import vector_learner
+
+    chosen = sample(list(map(len, unlabelled)), MAX_UNLABELLED, MAX_BYTES) if unlabelled else []
+    return vector_learner(
+        WordHasher(task.config.model.ngram_view.longest, task.length),
+        (texts, [unlabelled[i] for i in chosen]),
+        labels,
+        task.length,
+        task.overlap,
+        task.config.model.ngram_vectors,
+        task.config.seed,
+    )
+
+
+def _count(task: WordTask, documents: LabelledDocuments) -> tuple[Sequence[bytes], NDArray[np.int64], Counted]:
+    """Texts of the documents, or of a sample if there are many, their labels and n-grams. Raises: UserError."""
     chosen = sample(list(map(len, documents.texts)), MAX_DOCUMENTS, MAX_BYTES)
     hasher = WordHasher(task.config.model.ngram_view.longest, task.length)
     texts = [documents.texts[i] for i in chosen]
@@ -252,43 +348,32 @@ def _count(task: WordTask, documents: LabelledDocuments) -> tuple[Counted, NDArr
         counted = count(hasher, texts, task.length, task.overlap, groups)
     except ValueError as error:
         raise UserError(f"training documents: {error}") from None
-    return counted, np.array([documents.labels[i] for i in chosen])
+    return texts, np.array([documents.labels[i] for i in chosen]), counted
 
 
-def find_words(task: WordTask, data: DocumentSet, folder: RunFolder, ngrams: NgramView) -> Corpus:
-    """Choose the most frequent words as the vocabulary, and find these in all documents."""
+def find_ngrams(task: WordTask, data: DocumentSet, folder: RunFolder, ngrams: NgramView) -> Corpus:
+    """Find the n-grams of the n-gram view in all documents, and give their vectors to the vector view."""
     del folder
     model = ngrams.task.knowing(**{HAS_VECTOR_VIEW: True}).seeded()
     model.ngram_view = ngrams.model.ngram_view
-    assert model.vocabulary is not None
     length, hasher, generator = task.length, model.words, random.Random(task.config.seed)
     windows = [
         [take(text, spans) for spans in cut(len(text), length, task.overlap, "windows")]
         for text in data.validation.texts
     ]
-    train, unlabelled = (
-        hash_words(hasher, [crop(text, length, task.config.data.crop, generator) for text in texts])
-        for texts in (data.train.texts, data.unlabelled)
-    )
-    validation = hash_words(hasher, [row for rows in windows for row in rows])
-    config = task.vector_config.vectors
-    ignored = hash_words(hasher, [text.encode() for text in (config.ignored,) if text])
-    vocabulary = choose_words((train, unlabelled), ignored, config.num_words)
-    model.vocabulary.fill(vocabulary)
-    train, unlabelled, validation = (known_ids(words, vocabulary) for words in (train, unlabelled, validation))
-    return Corpus(model, train, unlabelled, validation, tuple(map(len, windows)))
-
-
-def learn_vectors(task: WordTask, folder: RunFolder, corpus: Corpus) -> VectorView:
-    """Train word vectors; kept in vectors.npz."""
-    path, config, view = folder.path / "vectors.npz", task.vector_config.vectors, corpus.model.vector_view
-    if not path.is_file():
-        dim, parts = task.config.model.required_encoder.dim, (corpus.train, corpus.unlabelled)
-        _write(path, {"vectors": train_vectors(parts, config.num_words, dim, config, task.config.seed)})
+    rows = [
+        *(
+            [crop(text, length, task.config.data.crop, generator) for text in texts]
+            for texts in (data.train.texts, data.unlabelled)
+        ),
+        [row for rows in windows for row in rows],
+    ]
+    known = ngrams.fitted.hashes.astype(np.int32)
+    train, unlabelled, validation = (known_ids(hash_ngrams(hasher, part), known, first=1) for part in rows)
+    view = model.vector_view
     assert view is not None
-    with np.load(path) as stored:
-        view.vectors.data.copy_(torch.from_numpy(stored["vectors"]))
-    return VectorView(view, corpus.model)
+    view.set_vectors(ngrams.token_vectors, mean_vectors(train, ngrams.token_vectors))
+    return Corpus(view, model, train, unlabelled, validation, tuple(map(len, windows)))
 
 
 def train_round(
@@ -298,7 +383,7 @@ def train_round(
     folder: RunFolder,
     ngrams: NgramView,
     corpus: Corpus,
-    before: VectorView,
+    before: Corpus | VectorView,
 ) -> VectorView:
     """Train the vector view on labels, and on the teacher's probabilities of unlabelled documents; in round-NUMBER."""
     rounds, labels = task.vector_config.rounds, np.array(data.validation.labels)
@@ -328,7 +413,7 @@ def train_round(
     record, losses = _record(f"round {number}", task.metric, ngrams.logits, second, labels, effort)
     records = (*before.records, record)
     folder.write_metrics([ngrams.record, *records])
-    is_teacher = number < len(rounds) and data.unlabelled
+    is_teacher = number < len(rounds) and len(data.unlabelled) > 0
     unlabelled = vector_logits(view, corpus.unlabelled, folder.device) if is_teacher else None
     next_teacher = None if unlabelled is None else combined(ngrams.unlabelled, unlabelled, weights)
     return VectorView(view, before.model, next_teacher, weights, losses, records, effort)
@@ -343,7 +428,7 @@ def _fit_round(
     name, run = f"round-{number}", task.config.model_copy(update={"training": rate})
     folder = folder.inside(name, run)
     view.to(folder.device)
-    view.set_dropout(config.dropout, config.pooled_dropout, config.word_dropout)
+    view.set_dropout(config.dropout, config.pooled_dropout, config.ngram_dropout)
     torch.manual_seed(task.config.seed)
     print(f"{name}: {learner.examples_per_epoch:,} documents an epoch", flush=True)
     resumed = folder.resumed()
@@ -360,8 +445,7 @@ def weigh_views(task: WordTask, folder: RunFolder, ngrams: NgramView, *rounds: V
     records, effort = [ngrams.record, *(rounds[-1].records if rounds else ())], ngrams.effort
     best = records[0]
     if rounds:
-        both, effort = rounds[-1], rounds[-1].effort or effort
-        assert both.losses is not None
+        both, effort = rounds[-1], rounds[-1].effort
         is_kept = both.weights[1] > 0 and is_better(both.losses, ngrams.losses)
         print(
             f"vector view {'kept' if is_kept else 'left out'}: validation cross-entropy "
@@ -388,9 +472,15 @@ def fit_ngrams_on_all(task: WordTask, data: DocumentSet, folder: RunFolder, prog
     facts, joined = checkpoint.load(folder.path / BEST).facts, data.joined()
     model = task.knowing(**facts).seeded()
     checkpoint.load_best(model, folder.path)
-    counted, labels = _count(task, joined.train)
+    texts, labels, counted = _count(task, joined.train)
     config, choice = task.config.model.ngram_view, Choice(**facts[NGRAMS])
-    fit(counted, labels, len(facts["labels"]), config, choice).fill(model.ngram_view)
+    learner = _vector_learner(task, texts, labels, data.unlabelled) if choice.vector_strength else None
+    vectors = None if learner is None else learner.learn(np.arange(len(labels)))
+    hashes = None
+    if model.vector_view is not None:  # its vectors belong to the n-grams of the first fit
+        with checkpoint.reading_result(folder.path / VIEW_FILE) as file, np.load(file) as stored:
+            hashes = stored["hashes"]
+    fit(counted, labels, len(facts["labels"]), config, choice, vectors, hashes).fill(model.ngram_view)
     replace(folder, facts=facts).save(FINAL, progress, {"model": model.state_dict()})
     print(f"{path}: n-gram view fitted on all {len(joined.train)} documents")
 
@@ -410,12 +500,3 @@ def _record(
     print(f"{stage}: " + ", ".join(f"{key.replace('_', ' ')} {value:.4f}" for key, value in values.items()))
     rate, peak = effort.examples_per_second, effort.peak_memory_bytes
     return {"stage": stage, **values, "examples_per_second": rate, "peak_memory_bytes": peak}, losses
-
-
-def _write(path: Path, arrays: dict[str, Any]) -> None:
-    """Write an .npz file atomically. Raises: UserError, OSError."""
-    partial_path = path.with_suffix(".partial")
-    with writing(path):
-        with partial_path.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-        partial_path.replace(path)

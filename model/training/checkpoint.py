@@ -4,11 +4,14 @@ import io
 import json
 import os
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
+from zipfile import BadZipFile
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -101,20 +104,48 @@ class RunFolder:
             path.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the path of a new file that replaces `path` at the end, so that no reader finds a part of it.
+
+    Raises: UserError, OSError; an existing file is then unchanged.
+    """
+    partial = path.with_suffix(".partial")
+    try:
+        with writing(path):
+            yield partial
+            os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays and numbers by name as .npz, atomically. Raises: UserError, OSError; see `replacing`."""
+    with replacing(path) as partial, partial.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+@contextmanager
+def reading_result(path: Path) -> Iterator[BinaryIO]:
+    """Open the file with a stage's result; damage is an error that says how to go on. Raises: UserError, OSError."""
+    with path.open("rb") as file:
+        try:
+            yield file
+        except (AttributeError, BadZipFile, EOFError, KeyError, OSError, TypeError, ValueError) as error:
+            found = (str(error) or "it is empty").splitlines()[0].partition(". ")[0]  # the rest is advice for code
+            raise UserError(f"{path} is damaged: {found}; remove it, and --resume computes it again") from None
+
+
 def save(path: Path, config: RunConfig, progress: Progress, facts: Facts, state: dict[str, Any]) -> None:
     """Write a checkpoint atomically; `state` contains the states of model, optimiser, schedule and generator.
 
     Raises: UserError, OSError; an existing file is then unchanged.
     """
-    partial, content = path.with_suffix(".partial"), io.BytesIO()
+    content = io.BytesIO()
     torch.save({"config": config.to_dict(), "progress": vars(progress), "facts": facts, **state}, content)
-    try:
-        with writing(path):
-            partial.write_bytes(content.getbuffer())
-            os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with replacing(path) as partial:
+        partial.write_bytes(content.getbuffer())
 
 
 def load(path: Path) -> Checkpoint:

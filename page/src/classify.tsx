@@ -5,7 +5,7 @@ import { useEffect, useMemo, useState } from 'preact/hooks'
 import { type ApiRequest, Problem } from './api'
 import { EXAMPLES, type Example } from './examples'
 import { percent, plural, size } from './format'
-import { choices, idOf, type ModelList } from './models'
+import { type Classifier, choices, idOf, type ModelList } from './models'
 import { type ClassifyResult, coverageText, decode, kindOf, partsOf } from './parts'
 import { useRequest } from './requests'
 import { Evidence } from './strip'
@@ -114,7 +114,11 @@ export function Classify({ list }: { list: ModelList | null }) {
       <Failure of={runner} />
       {runner.answer && runner.request && (
         <AnswerCard answer={runner.answer}>
-          <Result data={runner.answer.data.results[0]} bytes={sent}>
+          <Result
+            data={runner.answer.data.results[0]}
+            bytes={sent}
+            normal={answering(models, runner.answer.data)?.known ?? null}
+          >
             <AnsweredBy answer={runner.answer} />
             <CopyRequest request={runner.request} />
           </Result>
@@ -124,8 +128,21 @@ export function Classify({ list }: { list: ModelList | null }) {
   )
 }
 
-function Result(props: { data: ClassifyResult; bytes: Uint8Array; children: ComponentChildren }) {
-  const { data, bytes } = props
+/** The model that gave an answer, if it is still served. */
+function answering(models: Classifier[], { model, version }: Response): Classifier | undefined {
+  return models.find((each) => each.name === model && each.version === version)
+}
+
+interface ResultProps {
+  data: ClassifyResult
+  bytes: Uint8Array
+  normal: Classifier['known']
+  children: ComponentChildren
+}
+
+function Result(props: ResultProps) {
+  const { data, bytes, normal } = props
+  const { known } = data.coverage
   const [label, setLabel] = useState(data.label)
   const [isLong, setLong] = useState(false)
   useEffect(() => setLabel(data.label), [data])
@@ -140,6 +157,12 @@ function Result(props: { data: ClassifyResult; bytes: Uint8Array; children: Comp
           <h2 aria-live="polite">{data.label}</h2>
           <p class="probability">{percent(data.score)}</p>
           <p class="coverage">{coverageText(data.coverage)}</p>
+          {known !== null && normal !== null && known < normal.low && (
+            <p class="warning" role="note">
+              That is less than in 99 % of the documents that the model was made for: this may be noise, another
+              language, another kind of text or a wrong encoding.
+            </p>
+          )}
           {props.children}
         </div>
         <div>

@@ -49,6 +49,8 @@ export interface Classifier extends Common {
   window_overlap: number
   temperature: number
   reliability: ReliabilityBin[]
+  /** Shares of known words that are normal; null if the model does not count words. */
+  known: { low: number; median: number } | null
 }
 
 export interface Matcher extends Common {

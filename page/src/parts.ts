@@ -1,5 +1,7 @@
 /** What each part of a document says: from windows and stretches of an answer to parts that do not overlap. */
 
+import { percent } from './format'
+
 export interface Score {
   label: string
   score: number
@@ -10,6 +12,8 @@ export interface Coverage {
   bytes_used: number
   strategy: string
   windows: number
+  /** Share of the words that the model knows; null if it does not count words. */
+  known: number | null
 }
 
 export interface ClassifyResult {
@@ -127,12 +131,14 @@ export function decode(bytes: Uint8Array): string {
   return decoderOf(bytes).decode(bytes)
 }
 
-/** How much was read, in words. */
-export function coverageText({ bytes_total, bytes_used, windows }: Coverage): string {
+/** How much was read and is known, in words. */
+export function coverageText({ bytes_total, bytes_used, windows, known }: Coverage): string {
   const total = bytes_total.toLocaleString('en')
   const bytes = bytes_total === 1 ? 'byte was' : 'bytes were'
   const how = windows === 1 ? 'in one pass' : `in ${windows.toLocaleString('en')} overlapping windows`
-  return bytes_used === bytes_total
-    ? `All ${total} ${bytes} read, ${how}.`
-    : `${bytes_used.toLocaleString('en')} of ${total} ${bytes} read; the hatched parts were not.`
+  const read =
+    bytes_used === bytes_total
+      ? `All ${total} ${bytes} read, ${how}.`
+      : `${bytes_used.toLocaleString('en')} of ${total} ${bytes} read; the hatched parts were not.`
+  return known === null ? read : `${read} The model knows ${percent(known)} of the words.`
 }

@@ -103,12 +103,15 @@ class Score(BaseModel):
 
 
 class Coverage(BaseModel):
-    """How much of a document was read."""
+    """How much of a document was read, and how much of that the model knows."""
 
     bytes_total: int
     bytes_used: int
     strategy: str
     windows: int
+    known: float | None
+    """Share of the words at which an n-gram of the model's vocabulary ends, from 0 to 1; 0 without any word, null if
+    the model does not count words. `known` of the model's description tells what is normal."""
 
 
 class Window(BaseModel):

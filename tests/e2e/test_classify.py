@@ -44,6 +44,7 @@ def test_overflow_is_reported(
         "bytes_used": used,
         "strategy": strategy,
         "windows": windows if strategy == "windows" else 1,
+        "known": offline.known(body, strategy),
     }
     assert agree(result, offline(body, strategy))
     covered: set[int] = set()

@@ -197,8 +197,9 @@ def test_overflow_is_reported(client: httpx.Client, matcher: OfflineMatcher, str
         "bytes_used": len(long) if strategy == "windows" else m.max_length,
         "strategy": strategy,
         "windows": windows if strategy == "windows" else 1,
+        "known": None,
     }
-    whole = {"bytes_total": len(short), "bytes_used": len(short), "strategy": "whole", "windows": 1}
+    whole = {"bytes_total": len(short), "bytes_used": len(short), "strategy": "whole", "windows": 1, "known": None}
     (result,) = score(client, [(short, long)], on_overflow=strategy)
     assert result["coverage"] == {"a": whole, "b": expected}
     assert same_score(result["score"], matcher(short, long, strategy))

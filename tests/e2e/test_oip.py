@@ -319,7 +319,9 @@ def test_truncation_is_reported(
         ("head_tail", 4096 + len(SHORT), 1),
     ):  # fmt: skip
         result = client_of_triton.infer(manifest.name, [texts("text", documents)], parameters={"on_overflow": how})
-        assert parameters(result) == {"bytes_total": total, "bytes_used": used, "documents_cut": count}
+        found = parameters(result)
+        assert (found.pop("known", None) is not None) == offline.manifest.counts_words
+        assert found == {"bytes_total": total, "bytes_used": used, "documents_cut": count}
         check_scores(result, documents, offline, how)
     with pytest.raises(InferenceServerException, match=r"text\.0: the document has 9000 bytes; the model reads 4096"):
         client_of_triton.infer(manifest.name, [texts("text", documents)], parameters={"on_overflow": "error"})

@@ -18,6 +18,7 @@ CONTRACT: dict[str, set[str]] = {
     "longdoc_requests_cancelled": {"model", "stage"},
     "longdoc_documents": {"model"},
     "longdoc_document_bytes": {"model"},
+    "longdoc_document_known_ratio": {"model"},
     "longdoc_documents_truncated": {"model"},
     "longdoc_bytes_dropped": {"model"},
     "longdoc_encoding_cache_requests": {"model", "result"},

@@ -41,12 +41,24 @@ class Offline:
         self.manifest = manifest
 
     def __call__(self, document: bytes, on_overflow: str = "windows") -> dict[str, float]:
-        m = self.manifest
-        logits = []
-        for row in rows_of(m, document, on_overflow):
-            padded, lengths = pad_rows([row], m.max_length)
-            logits.append(self.backend.run({"bytes": padded, "lengths": lengths})["logits"][0])
-        return dict(zip(m.labels, combine(logits), strict=True))
+        logits = [outputs["logits"][0] for outputs in self.outputs(document, on_overflow)]
+        return dict(zip(self.manifest.labels, combine(logits), strict=True))
+
+    def known(self, document: bytes, on_overflow: str = "windows") -> float | None:
+        """Share of the words that the model knows; None if it does not count words."""
+        if not self.manifest.counts_words:
+            return None
+        counts = [outputs["known"][0] for outputs in self.outputs(document, on_overflow)]
+        known, words = np.sum(counts, axis=0).tolist()
+        return float(known / words) if words else 0.0
+
+    def outputs(self, document: bytes, on_overflow: str) -> list[dict[str, np.ndarray]]:
+        """Outputs of the graph for each row."""
+        found = []
+        for row in rows_of(self.manifest, document, on_overflow):
+            padded, lengths = pad_rows([row], self.manifest.max_length)
+            found.append(self.backend.run({"bytes": padded, "lengths": lengths}))
+        return found
 
 
 class OfflineMatcher:

@@ -58,9 +58,10 @@ def endless_graph() -> onnx.ModelProto:
             helper.make_node("Loop", ["", "true", "values"], ["looped"], body=body),
             helper.make_node("Identity", ["looped"], ["logits"]),
             helper.make_node("Identity", ["looped"], ["contributions"]),
+            helper.make_node("Identity", ["looped"], ["known"]),
         ],
         "endless",
         [value("bytes", TensorProto.UINT8, ["rows", "length"]), value("lengths", TensorProto.INT32, ["rows"])],
-        [value("logits", TensorProto.FLOAT, None), value("contributions", TensorProto.FLOAT, None)],
+        [value(name, TensorProto.FLOAT, None) for name in ("logits", "contributions", "known")],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -9,9 +9,11 @@ Reference: Wang et al. 2024, arXiv:2408.08567, eqs. (1) to (4), Algorithms 1 and
 of n-gram stem, words, both views of words, matcher and residual forecaster are in their docstrings.
 """
 
+# ruff: noqa: RUF001
 import math
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,34 +202,103 @@ def stem(document: bytes, state: State, config: StemConfig, num_tokens: int) -> 
     return tokens / (config.patch_length * (config.longest - config.shortest + 1))
 
 
-def words(document: bytes) -> list[bytes]:
+def words(document: bytes) -> list[str]:
     """Words of a document, in the form that is hashed."""
     return [word for word, _ in located_words(document)]
 
 
-def located_words(document: bytes) -> list[tuple[bytes, int]]:
-    """Words of a document, in the form that is hashed, and the position of the last byte of each."""
-    found: list[tuple[bytes, int]] = []
-    is_open = False  # whether the next byte may continue the last word
-    for position, byte in enumerate(document):
-        letter = bytes([byte]).lower()
-        is_letter = byte > 127 or letter.isalnum() or letter == b"'"
-        if not is_letter and not 33 <= byte <= 126:  # a space or control character
-            is_open = False
+def located_words(document: bytes) -> list[tuple[str, int]]:
+    """Words of a document, in the form that is hashed, and where the last character of each begins."""
+    found: list[tuple[str, int]] = []
+    last_letter = -1  # position of the last letter, if nothing but skipped bytes has followed
+    for position, (kind, folded) in enumerate(characters(document)):
+        if kind == "skipped":
             continue
-        so_far = found.pop()[0] if is_letter and is_open and byte < 0xE0 else b""
-        found.append((so_far + letter.replace(b"'", b""), position))
-        is_open = is_letter
+        goes_on = kind == "letter" and 0 <= last_letter >= position - 8
+        if kind in ("letter", "mark"):
+            found.append((found.pop()[0] + folded if goes_on else folded, position))
+        last_letter = position if kind == "letter" else -1
     return found
 
 
-def word_hash(word: bytes) -> int:
-    """Polynomial hash of the letters of one word."""
-    value: int = sum((byte + 1) * 1_000_003**power for power, byte in enumerate(word, start=1)) % (2**31 - 1)
+def characters(document: bytes) -> list[tuple[str, str]]:
+    """For each byte of a document, kind and folded form of the character that begins there."""
+    found = []
+    for position, byte in enumerate(document):
+        length = 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
+        rest = [other & 0x3F for other in document[position + 1 : position + length] if 0x80 <= other < 0xC0]
+        code = byte & 0xFF >> length
+        for bits in rest:
+            code = code * 64 + bits
+        if 0x80 <= byte < 0xC0:
+            found.append(("skipped", ""))
+        elif length == 1:
+            found.append(character(chr(byte)))
+        elif len(rest) < length - 1:  # the letter of Latin-1
+            found.append(("letter", folded_letter(chr(byte))))
+        elif length == 4:
+            found.append(("mark", chr(code % 65536)))
+        elif code < 128:  # a long form of ASCII, which UTF-8 forbids
+            found.append(("letter", folded_letter(chr(max(byte, 128 + code)))))
+        else:
+            found.append(character(chr(code)))
+    return found
+
+
+SCRIPTS_WITHOUT_SPACES = (
+    "CJK IDEOGRAPHIC MASU KANA HIRAGANA KATAKANA KATAKANA-HIRAGANA BOPOMOFO HANGUL YI THAI LAO TIBETAN MYANMAR KHMER"
+)
+"""First words of the names of their letters."""
+QUOTES, APOSTROPHES = "«»“”„‟‹›″「」『』〝〞〟｢｣", "'‘’‚‛ʼ＇"
+STOPS = {"−": "-", "。": ".", "｡": ".", "۔": ".", "।": ".", "、": ",", "､": ",", "،": ",", "؛": ";", "؟": "?"}
+
+
+def character(char: str) -> tuple[str, str]:
+    """Kind of a character (letter, mark, skipped or space) and its folded form, which is empty for apostrophes."""
+    category, name = unicodedata.category(char), unicodedata.name(char, "")
+    if char in APOSTROPHES:
+        return "letter", ""
+    if char == "\u200b" or category in ("Zs", "Zl", "Zp", "Cc", "Cs", "Cn"):
+        return "space", ""
+    if category == "Cf" or is_accent(char) or "SELECTOR" in name:
+        return "skipped", ""
+    usual = unicodedata.normalize("NFKD", char)
+    if len(usual) == 1 and usual != char:
+        return character(usual) if usual < "\U00010000" else ("mark", chr(ord(usual) % 65536))
+    if category in ("Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No"):
+        script = next(word for word in name.split() if word not in ("COMBINING", "HALFWIDTH", "VERTICAL"))
+        is_alone = script in SCRIPTS_WITHOUT_SPACES.split() and category[0] != "N"
+        return "mark" if is_alone else "letter", folded_letter(char)
+    if category == "Pd":
+        return "mark", "-"
+    if char in QUOTES:
+        return "mark", '"'
+    if char in STOPS:
+        return "mark", STOPS[char]
+    return "mark", usual[0] if usual.isascii() and not usual[0].isalnum() else char
+
+
+def is_accent(char: str) -> bool:
+    """Whether a character is in a block of combining marks for letters or symbols."""
+    blocks = ("0300-036f", "1ab0-1aff", "1dc0-1dff", "20d0-20ff", "fe20-fe2f")
+    return any(first <= f"{ord(char):04x}" <= last for first, last in (block.split("-") for block in blocks))
+
+
+def folded_letter(letter: str) -> str:
+    """Lower case of a letter without accents, in its usual form; the letter itself if that is more than one."""
+    bare = "".join(part for part in unicodedata.normalize("NFKD", letter) if not is_accent(part)).casefold()
+    candidates = (bare, letter.casefold(), letter.lower())
+    return next((one for one in candidates if len(one) == 1 and (one.isalpha() or one.isnumeric())), letter)
+
+
+def word_hash(word: str) -> int:
+    """Polynomial hash of the letters of one word, each as a signed number of 16 bits."""
+    values = [(ord(letter) + 32768) % 65536 - 32768 for letter in word]
+    value: int = sum(value * 1_000_003**power for power, value in enumerate(values, start=1)) % (2**31 - 1)
     return value
 
 
-def ngram_hash(ngram: Sequence[bytes]) -> int:
+def ngram_hash(ngram: Sequence[str]) -> int:
     """Hash of a sequence of words."""
     value = word_hash(ngram[0])
     for n, word in enumerate(ngram[1:], start=2):
@@ -242,6 +313,12 @@ def word_ngrams(document: bytes, longest: int) -> list[list[int]]:
         [ngram_hash(found[end - n : end]) if n <= end else -1 for n in range(1, longest + 1)]
         for end in range(1, len(found) + 1)
     ]
+
+
+def known_words(document: bytes, ngrams: Collection[int], longest: int) -> list[int]:
+    """Number of words at which one of the n-grams ends, and of all words."""
+    found = word_ngrams(document, longest)
+    return [sum(any(value in ngrams for value in row) for row in found), len(found)]
 
 
 def ngram_set(document: bytes, longest: int) -> set[int]:
@@ -286,35 +363,61 @@ def ngram_contributions(
     return found
 
 
+def located_ngrams(
+    document: bytes, ngrams: Sequence[int], longest: int, stretch_bytes: int
+) -> tuple[list[int], list[int]]:
+    """Ids of the known n-grams of a document in order, and the stretch in which each ends; ngrams[i] has the id 1 + i.
+
+    Of the n-grams that end at the same word, the shortest comes first.
+    """
+    ids, stretches = [], []
+    for (_, end), values in zip(located_words(document), word_ngrams(document, longest), strict=True):
+        for value in values:
+            if value in ngrams:
+                ids.append(1 + ngrams.index(value))
+                stretches.append(end // stretch_bytes)
+    return ids, stretches
+
+
 def vector_tokens(
-    words: list[int], length: int, state: State, config: EncoderConfig, bytes_per_token: int
+    ids: list[int], length: int, state: State, config: EncoderConfig, bytes_per_token: int
 ) -> tuple[Array, list[list[int]]]:
-    """Vectors (n, C) of the tokens of one document after the last norm, and the indices of the words of each token."""
-    known = [i for i, word in enumerate(words) if word]
+    """Vectors (n, C) of the tokens of one document, and the places of the n-grams of each token in `ids`."""
+    known = [i for i, ngram in enumerate(ids) if ngram]
     count = max(1, min(len(known), math.ceil(length / bytes_per_token), config.seq_len))
     groups: list[list[int]] = [[] for _ in range(count)]
     for order, i in enumerate(known):
         groups[order * count // len(known)].append(i)
-    zero = np.zeros_like(state["vectors"][0])
-    means = [sum((state["vectors"][words[i]] for i in group), zero) / max(1, len(group)) for group in groups]
-    x = layer_norm(np.array(means), below(state, "input_norm"))
+    tokens = np.zeros((count, state["vectors"].shape[1]))
+    for t, group in enumerate(groups):
+        for i in group:
+            tokens[t] += state["vectors"][ids[i]] / len(group)
+    return tokens, groups
+
+
+def encoded_tokens(tokens: Array, state: State, config: EncoderConfig) -> Array:
+    """Token vectors (n, C) after the blocks and the last norm."""
     for i in range(config.num_layers):
-        x = block(x, below(state, f"blocks.{i}"), config)
-    return layer_norm(x, below(state, "norm")), groups
+        tokens = block(tokens, below(state, f"blocks.{i}"), config)
+    return layer_norm(tokens, below(state, "norm"))
 
 
-def vector_classifier(
-    words: list[int], length: int, state: State, config: EncoderConfig, bytes_per_token: int
-) -> Array:
-    """Logits (classes,) of the vector view for one document of `length` bytes, given the ids of its words."""
-    x, _ = vector_tokens(words, length, state, config, bytes_per_token)
-    pooled = np.concatenate((x.mean(axis=0), x.max(axis=0)))
-    logits: Array = linear(pooled[None], below(state, "head"))[0]
+def vector_classifier(ids: list[int], length: int, state: State, config: EncoderConfig, bytes_per_token: int) -> Array:
+    """Logits (classes,) of the vector view for one document of `length` bytes, given the ids of its n-grams."""
+    tokens, _ = vector_tokens(ids, length, state, config, bytes_per_token)
+    x, weight = encoded_tokens(tokens, state, config), state["head.weight"]
+    logits: Array = np.array(state["head.bias"])
+    for label in range(len(logits)):
+        for channel in range(x.shape[1]):
+            logits[label] += weight[label, channel] * sum(x[:, channel]) / len(x)
+            logits[label] += weight[label, x.shape[1] + channel] * max(x[:, channel])
+            mean = sum(tokens[:, channel]) / len(tokens)
+            logits[label] += state["evidence.weight"][label, channel] * state["gain"] * mean
     return logits
 
 
 def vector_contributions(
-    words: list[int],
+    ids: list[int],
     stretches: list[int],
     length: int,
     state: State,
@@ -322,29 +425,27 @@ def vector_contributions(
     bytes_per_token: int,
     num_stretches: int,
 ) -> Array:
-    """Contributions (num_stretches, classes) of the vector view for one document, given the stretch of each word."""
-    x, groups = vector_tokens(words, length, state, config, bytes_per_token)
-    weight = state["head.weight"]
+    """Contributions (num_stretches, classes) of the vector view for one document, given the stretch of each n-gram."""
+    tokens, groups = vector_tokens(ids, length, state, config, bytes_per_token)
+    x, weight = encoded_tokens(tokens, state, config), state["head.weight"]
     found = np.zeros((num_stretches, len(weight)))
     for t, group in enumerate(groups):
         stretch = sum(stretches[i] for i in group) // max(1, len(group))
         found[stretch] += weight[:, : x.shape[1]] @ x[t] / len(x)
+        found[stretch] += state["gain"] * state["evidence.weight"] @ tokens[t] / len(x)
         for channel in range(x.shape[1]):
             if x[:, channel].argmax() == t:
                 found[stretch] += weight[:, x.shape[1] + channel] * x[t, channel]
     return found
 
 
-def word_classifier(
-    document: bytes, ngrams: Sequence[int], vocabulary: Sequence[int], state: State, config: ClassifierConfig
-) -> Array:
-    """Logits (classes,) of both views for one document; ngrams and vocabulary are the hashes of their rows from 1."""
+def word_classifier(document: bytes, ngrams: Sequence[int], state: State, config: ClassifierConfig) -> Array:
+    """Logits (classes,) of both views for one document; `ngrams` are the hashes of their rows from 1."""
     view, ngram_view = below(state, "ngram_view"), config.ngram_view
     first = ngram_classifier(document, ngrams, view, ngram_view.longest, sublinear=ngram_view.sublinear)
     logits: Array = state["weights"][0] * first
     if config.vector_view is not None:
-        hashes = [word_hash(word) for word in words(document)]
-        ids = [vocabulary.index(value) + 1 if value in vocabulary else 0 for value in hashes]
+        ids, _ = located_ngrams(document, ngrams, ngram_view.longest, 1)
         view, length = below(state, "vector_view"), len(document)
         second = vector_classifier(ids, length, view, config.required_encoder, config.vector_view.bytes_per_token)
         logits = logits + state["weights"][1] * second
@@ -352,23 +453,15 @@ def word_classifier(
 
 
 def word_contributions(
-    document: bytes,
-    ngrams: Sequence[int],
-    vocabulary: Sequence[int],
-    state: State,
-    config: ClassifierConfig,
-    stretch_bytes: int,
+    document: bytes, ngrams: Sequence[int], state: State, config: ClassifierConfig, stretch_bytes: int
 ) -> Array:
     """Contributions (stretches, classes) of both views for one document; otherwise as `word_classifier`."""
     view, longest, sublinear = below(state, "ngram_view"), config.ngram_view.longest, config.ngram_view.sublinear
     first = ngram_contributions(document, ngrams, view, longest, stretch_bytes, sublinear=sublinear)
     found: Array = state["weights"][0] * first
     if config.vector_view is not None:
-        located = [(word_hash(word), end // stretch_bytes) for word, end in located_words(document)]
-        ids = [vocabulary.index(value) + 1 if value in vocabulary else 0 for value, _ in located]
         second = vector_contributions(
-            ids,
-            [stretch for _, stretch in located],
+            *located_ngrams(document, ngrams, longest, stretch_bytes),
             len(document),
             below(state, "vector_view"),
             config.required_encoder,

@@ -63,8 +63,9 @@ class InferResponse(BaseModel):
     model_name: str
     model_version: str
     id: str | None = None
-    parameters: dict[str, int]
-    """Documents: bytes_total, bytes_used, documents_cut. Series: observations_total, observations_used, imputed."""
+    parameters: dict[str, int | float]
+    """Documents: bytes_total, bytes_used, documents_cut, and of a model that counts words the share `known` of them.
+    Series: observations_total, observations_used, imputed."""
     outputs: list[ResponseTensor]
 
 

@@ -1,7 +1,7 @@
 """Shared by TEI's routes: truncation of texts, and headers of the response.
 
 Texts of any length are read completely unless `truncate` is set. The headers `x-bytes-total` and `x-bytes-used` report
-how much was read.
+how much was read, `x-known` the share of the words that a classifier knows.
 """
 
 import time
@@ -40,18 +40,20 @@ class Truncation(BaseModel):
 
 @dataclass(frozen=True)
 class ResponseStats:
-    """Model, bytes and times of a response."""
+    """Model, bytes, known words and times of a response."""
 
     model: AnyModel
     bytes_total: int
     bytes_used: int
+    known: float | None
+    """Share of the words that the model knows; None if it does not count words."""
     timing: Timing
 
     @classmethod
     def of(cls, model: AnyModel, coverages: Sequence[TextCoverage], timing: Timing) -> "ResponseStats":
         """Statistics of a response, from the coverage of each text."""
         total, used = (sum(text.bytes_total for text in coverages), sum(text.bytes_used for text in coverages))
-        return cls(model, total, used, timing)
+        return cls(model, total, used, TextCoverage.share_known(coverages), timing)
 
 
 def respond(context: RequestContext, stats: ResponseStats, response: Response) -> Response:
@@ -62,4 +64,6 @@ def respond(context: RequestContext, stats: ResponseStats, response: Response) -
     times["inference"] = timing.compute
     response.headers.update({f"x-{stage}-time": f"{1000 * seconds:.2f}" for stage, seconds in times.items()})
     response.headers.update({"x-bytes-total": str(stats.bytes_total), "x-bytes-used": str(stats.bytes_used)})
+    if stats.known is not None:
+        response.headers["x-known"] = f"{stats.known:.4f}"
     return response

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from artifact.exports import version_folder
 from tests.support.browser import Visit, run_curl, run_python
 from tests.support.paths import EXPORTS, ROOT
 from tests.support.server import Server
+from tests.unit.model.conftest import exported_once
+from tests.unit.model.export.test_export_words import ngram_run
 
 pytestmark = pytest.mark.page
 
@@ -26,11 +29,11 @@ def classify(page: Page, text: str) -> None:
     page.get_by_role("button", name="Classify").click()
 
 
-def asked(server: Server, text: str | bytes, **options: str) -> dict[str, object]:
+def asked(server: Server, text: str | bytes, **options: str) -> dict[str, Any]:
     body = text if isinstance(text, bytes) else text.encode()
     kind = {"content-type": "application/octet-stream"}
     answer = server.post("/v1/classify", content=body, headers=kind, params={"detail": "true", **options})
-    result: dict[str, object] = answer.json()["results"][0]
+    result: dict[str, Any] = answer.json()["results"][0]
     return result
 
 
@@ -40,6 +43,12 @@ def check_same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
     assert scores == pytest.approx(others, abs=1e-5)
     for key in ("label", "coverage"):
         assert found[key] == wanted[key]
+
+
+def known_text(found: dict[str, Any]) -> str:
+    """Return what the page says about the known words of an answer."""
+    known = found["coverage"]["known"]
+    return "" if known is None else f" The model knows {100 * known:.1f} % of the words."
 
 
 def parts(page: Page) -> list[str]:
@@ -52,10 +61,10 @@ def test_label_and_probabilities_are_those_of_the_service(shown: Visit, server: 
     classify(page, REVIEW)
     found = asked(server, REVIEW)
     expect(page.locator(".result h2")).to_have_text(str(found["label"]))
-    scores = {score["label"]: f"{100 * score['score']:.1f} %" for score in found["scores"]}  # type: ignore[attr-defined]
+    scores = {score["label"]: f"{100 * score['score']:.1f} %" for score in found["scores"]}
     rows = page.locator(".scores li")
     assert {row.locator(".name").inner_text(): row.locator(".value").inner_text() for row in rows.all()} == scores
-    expect(page.locator(".coverage")).to_have_text("All 1,015 bytes were read, in one pass.")
+    expect(page.locator(".coverage")).to_have_text("All 1,015 bytes were read, in one pass." + known_text(found))
 
 
 def without_contributions(route: Route) -> None:
@@ -76,17 +85,32 @@ def test_long_document_is_shown_by_window(shown: Visit, server: Server) -> None:
     strip = page.get_by_role("slider")
     text = page.get_by_role("textbox", name="Document").input_value()
     assert len(text.encode()) > 60_000
-    windows = asked(server, text)["windows"]
+    found = asked(server, text)
+    windows = found["windows"]
     assert isinstance(windows, list)
     expect(strip).to_have_attribute("aria-valuemax", str(len(windows)))
     assert "".join(parts(page)) == text
     expect(page.locator(".coverage")).to_have_text(
-        f"All {len(text.encode()):,} bytes were read, in {len(windows)} overlapping windows."
+        f"All {len(text.encode()):,} bytes were read, in {len(windows)} overlapping windows." + known_text(found)
     )
     kinds = page.locator(".strip rect").evaluate_all("all => all.map(one => one.getAttribute('class'))")
     best = [window["scores"][0]["label"] for window in windows]
     label = page.locator(".result h2").inner_text()
     assert kinds == ["for" if one == label else "against" for one in best]
+
+
+def test_few_known_words_are_pointed_out(visit: Callable[..., Visit], tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Of a model that counts words, which is trained briefly."""
+    folder = exported_once(ngram_run(tmp_path_factory), tmp_path_factory)
+    with Server(tmp_path_factory.mktemp("server") / "log", "--exports", str(folder.parents[1])) as server:
+        page = visit(f"{server.url}/").page
+        for text, is_odd in (("+-+ab cd +++ gh-", False), ("Заявление quantum xylophone", True)):
+            classify(page, text)
+            found = asked(server, text)
+            expect(page.locator(".coverage")).to_contain_text(f"in one pass.{known_text(found)}")
+            assert (found["coverage"]["known"] == 0) == is_odd
+            expect(page.get_by_role("note")).to_have_count(int(is_odd))
+        expect(page.get_by_role("note")).to_contain_text("a wrong encoding")
 
 
 def test_example_is_classified_by_its_model_before_the_models_are_known(shown: Visit) -> None:
@@ -187,7 +211,7 @@ def test_file_is_dropped(shown: Visit) -> None:
     page.dispatch_event("#panel-classify .drop", "dragenter", {"dataTransfer": data})
     expect(page.locator("#panel-classify .drop")).to_have_class(re.compile("over"))
     page.dispatch_event("#panel-classify .drop", "drop", {"dataTransfer": data})
-    expect(page.locator(".coverage")).to_have_text("All 28 bytes were read, in one pass.")
+    expect(page.locator(".coverage")).to_contain_text("All 28 bytes were read, in one pass.")
     expect(page.locator(".file")).to_contain_text("dropped.txt")
     page.get_by_role("button", name="Remove").click()
     expect(page.get_by_role("textbox", name="Document")).to_have_value("")

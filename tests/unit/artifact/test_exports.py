@@ -33,6 +33,7 @@ CLASSIFIER, MATCHER, FORECASTER = "imdb-s3", "aan", "ettm2"
 
 Raw = dict[str, Any]
 CONTRIBUTIONS: Raw = {"name": "contributions", "datatype": "FP32", "shape": [-1, -1, 2]}
+KNOWN: Raw = {"name": "known", "datatype": "FP32", "shape": [-1, 2]}
 Arrays = dict[str, np.ndarray]
 
 
@@ -206,6 +207,12 @@ def drop_onnx(raw: Raw) -> None:
     raw["files"] = [file for file in raw["files"] if file["format"] != "onnx"]
 
 
+def set_outputs(raw: Raw, *others: Raw, **fields: object) -> None:
+    """Replace the outputs after the first, and fields of the manifest."""
+    raw["outputs"][1:] = others
+    raw.update(fields)
+
+
 def set_precision(files: list[Raw], precision: str) -> None:
     for file in files:
         file["precision"] = precision
@@ -216,7 +223,15 @@ def set_precision(files: list[Raw], precision: str) -> None:
     [
         (lambda raw: raw.update(temperature=0), "temperature"),
         (lambda raw: raw.update(stretches=None), "a second output needs `stretches`"),
-        (lambda raw: raw["outputs"].pop(), "`stretches` need one output of shape (-1, any, 2)"),
+        (lambda raw: set_outputs(raw), "`stretches` need a second output of shape (-1, any, 2), not ()"),
+        (lambda raw: set_outputs(raw, KNOWN), "`stretches` need a second output of shape (-1, any, 2), not ((-1, 2),)"),
+        (lambda raw: set_outputs(raw, CONTRIBUTIONS, CONTRIBUTIONS), "a third output has the shape (-1, 2)"),
+        (lambda raw: set_outputs(raw, CONTRIBUTIONS, KNOWN, KNOWN), "a third output has the shape (-1, 2)"),
+        (lambda raw: raw.update(known={"low": 0.2, "median": 1.5}), "known.median"),
+        (
+            lambda raw: set_outputs(raw, CONTRIBUTIONS, known={"low": 0.2, "median": 0.5}),
+            "`known` needs a third output",
+        ),
         (lambda raw: raw["stretches"].update(base=[0]), "2 labels do not fit a base of 1 numbers"),
         (lambda raw: raw["stretches"].update(length=0), "stretches.length"),
         (lambda raw: raw["outputs"][1].update(name="parts"), "golden.npz has no tensor parts"),

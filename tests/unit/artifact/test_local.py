@@ -65,6 +65,7 @@ def test_document_gets_the_scores_computed_row_by_row(labels: Model, row_by_row:
         "bytes_used": len(SHORT),
         "strategy": "whole",
         "windows": 1,
+        "known": row_by_row.known(SHORT.encode()),
     }
 
 

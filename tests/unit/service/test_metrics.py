@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from artifact.documents import TextCoverage
+from artifact.documents import TextCoverage, WordCounts
 from service.metrics import Metrics
 from service.statistics import Duration
 from tests.support.contract import CONTRACT
@@ -125,3 +125,13 @@ def test_documents_are_counted_with_their_dropped_bytes() -> None:
         "documents_total", "documents_truncated_total", "bytes_dropped_total", "document_bytes_sum"
     )]  # fmt: skip
     assert values == [2, 1, 70, 200]
+
+
+def test_known_words_are_measured_where_they_are_counted() -> None:
+    metrics = Metrics()
+    metrics.of("m").count_inputs([TextCoverage(9, 9, 1, WordCounts(1, 4)), TextCoverage(9, 9, 1, WordCounts(1, 1))])
+    metrics.of("m").count_inputs([TextCoverage(9, 9, 1)])
+    name, model = "longdoc_document_known_ratio", {"model": "m"}
+    assert [metrics.registry.get_sample_value(f"{name}_{part}", model) for part in ("count", "sum")] == [2, 1.25]
+    below = [metrics.registry.get_sample_value(f"{name}_bucket", model | {"le": le}) for le in ("0.2", "0.3", "0.9")]
+    assert below == [0, 1, 1]

@@ -7,6 +7,7 @@ import pytest
 from artifact.documents import OnOverflow
 from artifact.errors import InvalidInput
 from artifact.exports import read_manifest, version_folder
+from artifact.manifest import TensorSpec
 from artifact.tasks.classification import (
     Classification,
     ClassifiedDocument,
@@ -55,7 +56,7 @@ def test_scores_are_sorted_best_first(task: Classification) -> None:
     assert [score["label"] for score in found["scores"]] == ["positive", "negative"]
     assert [score["score"] for score in found["scores"]] == pytest.approx([0.8, 0.2])
     assert (found["label"], found["score"]) == ("positive", found["scores"][0]["score"])
-    assert found["coverage"] == {"bytes_total": 1, "bytes_used": 1, "strategy": "whole", "windows": 1}
+    assert found["coverage"] == {"bytes_total": 1, "bytes_used": 1, "strategy": "whole", "windows": 1, "known": None}
     assert "windows" not in found
 
 
@@ -63,7 +64,13 @@ def test_answer_has_the_requested_fields(task: Classification) -> None:
     (answer,) = compute(task.classify([LONG], "head_tail"), [LOGITS[:1]])
     found = answer.as_json(ResultOptions(top_k=1, on_overflow="head_tail", detail=True))
     assert len(found["scores"]) == 1
-    assert found["coverage"] == {"bytes_total": 28, "bytes_used": 16, "strategy": "head_tail", "windows": 1}
+    assert found["coverage"] == {
+        "bytes_total": 28,
+        "bytes_used": 16,
+        "strategy": "head_tail",
+        "windows": 1,
+        "known": None,
+    }
     assert [(window["start"], window["end"], window["scores"]) for window in found["windows"]] == [
         (0, 8, found["scores"]),
         (20, 28, found["scores"]),
@@ -128,6 +135,58 @@ def test_stretches_have_the_labels_of_the_scores(divided: Classification) -> Non
     assert "stretches" not in answer.as_json(ResultOptions())
 
 
+@pytest.fixture
+def counting(divided: Classification) -> Classification:
+    """A model that also counts known words."""
+    outputs = [
+        *divided.manifest.outputs,
+        TensorSpec(name="contributions", datatype="FP32", shape=(-1, -1, 2)),
+        TensorSpec(name="known", datatype="FP32", shape=(-1, 2)),
+    ]
+    raw = divided.manifest.model_dump() | {"outputs": outputs}
+    return Classification(ClassifierManifest.model_validate(raw))
+
+
+def counted_output(known: int, words: int, *positive: float) -> np.ndarray:
+    """Return the output of a row, given its numbers of known words and of all words, and its contributions."""
+    return np.concatenate((output_of(*positive), np.array([known, words], np.float32)))
+
+
+@pytest.mark.parametrize(("count", "counts_words"), [(1, False), (2, False), (3, True)])
+def test_third_output_counts_words(counting: Classification, count: int, *, counts_words: bool) -> None:
+    raw = counting.manifest.model_dump()
+    manifest = ClassifierManifest.model_validate(
+        raw | {"outputs": raw["outputs"][:count], "stretches": raw["stretches"] if count > 1 else None}
+    )
+    assert manifest.counts_words == counts_words
+
+
+def test_known_words_of_all_rows_count(counting: Classification) -> None:
+    """Also if the rows of a batch have different numbers of stretches."""
+    outputs = [counted_output(3, 4, 1.0, 2.0, 3.0), counted_output(1, 6, -4.0, 5.0, 6.0), counted_output(2, 2, 4.0)]
+    long, short = compute(counting.classify([LONG, b"a"], "windows"), [outputs])
+    assert (long.coverage.known, short.coverage.known) == (0.4, 1.0)
+    assert long.as_json(ResultOptions())["coverage"]["known"] == 0.4
+    expect_stretches(short, [(0, 1, 4.0)])
+    expected = [(0, 6, 0.5), (6, 12, 1.0), (12, 16, 1.5), (12, 18, -2.0), (18, 24, 2.5), (24, 28, 3.0)]
+    expect_stretches(long, expected)
+
+
+def test_documents_without_words_have_no_known_ones(counting: Classification) -> None:
+    (answer,) = compute(counting.classify([b" "], "windows"), [[counted_output(0, 0, 0.0)]])
+    assert answer.coverage.known == 0.0
+
+
+def test_parameters_of_tensors_tell_the_share_over_all_documents(
+    counting: Classification, divided: Classification
+) -> None:
+    outputs = [counted_output(0, 1, 0.0), counted_output(3, 4, 0.0)]
+    found = compute(counting.infer({"text": [b"a", b"b"]}, "windows"), [outputs])
+    assert found.parameters == {"bytes_total": 2, "bytes_used": 2, "documents_cut": 0, "known": 0.6}
+    found = compute(divided.infer({"text": [b"a"]}, "windows"), [[output_of(0.0)]])
+    assert found.parameters == {"bytes_total": 1, "bytes_used": 1, "documents_cut": 0}
+
+
 @pytest.mark.parametrize(("top_k", "count"), [(None, 2), (1, 1), (2, 2), (99, 2)])
 def test_top_k_limits_the_number_of_scores(task: Classification, top_k: int | None, count: int) -> None:
     (answer,) = compute(task.classify([b"+"], "windows"), [[np.zeros(2, np.float32)]])
@@ -151,7 +210,7 @@ def test_details_have_at_most_the_predicted_bytes(
     manifest = shipped.manifest
     rows = len(rows_of(shipped.classify([bytes(size)], on_overflow)))
     stretches = 0 if manifest.stretches is None else manifest.max_length // manifest.stretches.length
-    shape = (rows, len(manifest.labels) * (1 + stretches))
+    shape = (rows, len(manifest.labels) * (1 + stretches) + (2 if manifest.counts_words else 0))
     outputs = np.random.default_rng(0).normal(scale=1e-6, size=shape).astype(np.float32)
     (answer,) = compute(shipped.classify([bytes(size)], on_overflow), [[*outputs]])
     plain, detailed = (

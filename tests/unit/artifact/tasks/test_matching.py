@@ -115,6 +115,7 @@ def test_ranking_is_best_first_and_stable() -> None:
         "bytes_used": 2,
         "strategy": "whole",
         "windows": 1,
+        "known": None,
     }
 
 
@@ -130,7 +131,7 @@ def test_pair_has_the_coverage_of_both() -> None:
     assert pair.as_json("head") == {
         "score": 0.25,
         "coverage": {
-            "a": {"bytes_total": 28, "bytes_used": 16, "strategy": "head", "windows": 1},
-            "b": {"bytes_total": 2, "bytes_used": 2, "strategy": "whole", "windows": 1},
+            "a": {"bytes_total": 28, "bytes_used": 16, "strategy": "head", "windows": 1, "known": None},
+            "b": {"bytes_total": 2, "bytes_used": 2, "strategy": "whole", "windows": 1, "known": None},
         },
     }

@@ -8,9 +8,12 @@ from benchmarks.models.graph_parts import (
     HEAD,
     MLP,
     NGRAM_VIEW,
+    NORMS,
     OTHER,
     SKELETON,
     SMOOTHER,
+    TOKENS,
+    VOCABULARY,
     WORDS,
     Attribution,
     Node,
@@ -19,6 +22,7 @@ from benchmarks.models.graph_parts import (
     build,
     export_nodes,
     file_nodes,
+    parts_of_export,
 )
 from tests.support.paths import ROOT
 
@@ -30,6 +34,30 @@ ATTENTION = [*BLOCKS, ("v.blocks.0.attention", "S3Attention")]
 def node(name: str, operator: str, *modules: tuple[str, str]) -> Node:
     scopes, classes = zip(MODEL, *modules, strict=True)
     return Node(name, operator, scopes=scopes, classes=classes)
+
+
+@pytest.mark.parametrize("has_vector_view", [True, False])
+def test_nodes_of_the_classifier_itself_belong_to_the_part_before(has_vector_view: bool) -> None:
+    names = [
+        ("", HEAD),
+        ("look-up", VOCABULARY),
+        ("", VOCABULARY),
+        ("n-gram view", NGRAM_VIEW),
+        ("", TOKENS if has_vector_view else HEAD),
+        *([("norm", NORMS), ("", HEAD)] if has_vector_view else []),
+    ]
+    modules = {
+        "look-up": [("ngram_view", "NgramClassifier"), ("ngram_view.vocabulary", "Vocabulary")],
+        "n-gram view": [("ngram_view", "NgramClassifier")],
+        "norm": [("vector_view.norm", "LayerNorm")],
+    }
+    nodes = [
+        node(f"n{i}", "Add", *modules[name])
+        if name
+        else Node(f"n{i}", "Add", scopes=("",), classes=("WordClassifier",))
+        for i, (name, _) in enumerate(names)
+    ]
+    assert parts_of_export(nodes) == [part for _, part in names]
 
 
 def test_nodes_are_matched_in_order_by_operator_and_name_without_number() -> None:

@@ -53,7 +53,7 @@ def test_key_of_user_data_is_an_error_for_a_data_set(override: str) -> None:
 
 def test_only_imdb_has_groups() -> None:
     with pytest.raises(UserError, match=r"groups must be false for data\.name '20newsgroups'; only 'imdb' has them"):
-        load_recipe(find_recipe("newsgroups-s3"), ["data.groups=true"])
+        load_recipe(find_recipe("newsgroups"), ["data.groups=true"])
 
 
 def test_own_pairs_have_no_disjoint_split() -> None:

@@ -46,9 +46,10 @@ def test_dict_round_trip_keeps_every_field(table: dict[str, Any]) -> None:
         ("model.ngram_view.max_length", "0"),
         ("model.vector_view.bytes_per_token", "0"),
         ("model.vector_view.bytes_per_token", "65"),
-        ("model.vector_view.vectors.num_words", "0"),
-        ("model.vector_view.vectors.num_words", "1048577"),
-        ("model.vector_view.vectors.subsampling", "0"),
+        ("model.ngram_vectors.dim", "0"),
+        ("model.ngram_vectors.dim", "24"),
+        ("model.ngram_vectors.dim", "1040"),
+        ("model.ngram_vectors.epochs", "-1"),
         ("training.epochs", "0"),
         ("training.batch_size", "-1"),
         ("training.learning_rate", "nan"),
@@ -63,7 +64,7 @@ def test_error_names_the_key_of_a_value_out_of_range(recipe: Path, key: str, val
         load_recipe(recipe, [f"{key}={value}"])
 
 
-@pytest.mark.parametrize("key", ["rate=0", "rate=-1", "dropout=1.0", "pooled_dropout=-0.1", "word_dropout=1.0"])
+@pytest.mark.parametrize("key", ["rate=0", "rate=-1", "dropout=1.0", "pooled_dropout=-0.1", "ngram_dropout=1.0"])
 def test_error_names_the_key_of_a_round(key: str) -> None:
     name = key.partition("=")[0]
     with pytest.raises(UserError, match=rf"documents\.toml: model\.vector_view\.rounds\.1\.{name} must "):
@@ -135,13 +136,16 @@ def test_sections_of_another_task_are_an_error(recipe: Path, task: str) -> None:
         load_recipe(recipe, [f"task={task}"])
 
 
-@pytest.mark.parametrize(
-    ("recipe", "override"),
-    [
-        ("imdb-s3", "model.vector_view.rounds=[]"),
-        ("synthetic", "data.unlabelled=true"),
-    ],
-)
-def test_unlabelled_documents_that_the_model_would_ignore_are_an_error(recipe: str, override: str) -> None:
-    with pytest.raises(UserError, match=r"data\.unlabelled must be false for a model without a vector view"):
-        load_recipe(find_recipe(recipe), [override])
+def test_unlabelled_documents_that_the_model_would_ignore_are_an_error() -> None:
+    message = r"data\.unlabelled must be false for a model without n-gram vectors"
+    with pytest.raises(UserError, match=message):
+        load_recipe(find_recipe("synthetic"), ["data.unlabelled=true"])
+    with pytest.raises(UserError, match=message):
+        load_recipe(find_recipe("imdb-s3"), ["model.vector_view.rounds=[]", "model.ngram_vectors.epochs=0"])
+
+
+@pytest.mark.parametrize("overrides", [["model.vector_view.rounds=[]"], []])
+def test_ngram_vectors_learn_from_unlabelled_documents_with_and_without_a_vector_view(overrides: list[str]) -> None:
+    config = load_recipe(find_recipe("imdb-s3"), overrides)
+    assert isinstance(config, ClassificationRun)
+    assert config.data.unlabelled

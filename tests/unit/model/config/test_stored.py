@@ -82,7 +82,7 @@ def test_options_of_s3_in_the_encoder_are_converted_together_with_a_stem() -> No
     del recipe["model"]["ngram_view"], recipe["model"]["vector_view"]
     config = classifier(recipe, stem=STEM)
     assert config.model.encoder == expected.model.encoder
-    assert config.model.ngram_view.max_length == 256 * 8
+    assert config.model.ngram_view.max_length == 128 * 8
 
 
 def test_two_views_become_the_ngram_view_alone() -> None:
@@ -92,6 +92,21 @@ def test_two_views_become_the_ngram_view_alone() -> None:
     config = classifier(recipe, kind="views", stem=STEM, vector_view=view)
     assert (config.model.kind, config.model.vector_view, config.data.unlabelled) == ("words", None, False)
     assert (config.model.ngram_view.longest, config.model.max_length) == (2, 1024)
+
+
+def test_vector_view_of_words_becomes_one_of_ngrams() -> None:
+    recipe = load_recipe(find_recipe("imdb-s3")).to_dict()
+    expected = from_stored(recipe)
+    del recipe["model"]["ngram_vectors"]
+    view = recipe["model"]["vector_view"]
+    view["rounds"] = [
+        {"word_dropout" if key == "ngram_dropout" else key: value for key, value in one.items()}
+        for one in view["rounds"]
+    ]
+    view["vectors"] = {"num_words": 40_000, "ignored": "< br / >"}
+    assert from_stored(recipe) == expected
+    with pytest.raises(ValueError, match=r"unknown key model\.vector_view\."):
+        from_dict(recipe)
 
 
 @pytest.mark.parametrize("recipe", [{}, {"model": 3}, {"task": "forecasting", "model": {"encoder": 3}}])

@@ -14,6 +14,7 @@ import artifact.loading
 import model.export.graphs
 from artifact.backends import create_backend
 from artifact.backends.base import InferenceBackend, largest_error
+from artifact.backends.onnx import OnnxBackend
 from artifact.documents import OnOverflow, pad_rows
 from artifact.errors import BadExport
 from artifact.exports import sha256_of
@@ -67,16 +68,17 @@ NGRAM_VIEW = """
 longest = 2
 num_ngrams = 1024
 max_length = 512
+
+[model.ngram_vectors]
+dim = 16
+epochs = 2
 """
 VECTOR_VIEW = """
 [model.vector_view]
 rounds = [{}]
-
-[model.vector_view.vectors]
-num_words = 100
 """
 BUCKETS = (256, 512)
-OUTPUTS = ("logits", "contributions")
+OUTPUTS = ("logits", "contributions", "known")
 FORMATS: tuple[Format, ...] = ("onnx", "torchscript")
 
 
@@ -115,8 +117,8 @@ def classifier(run: Path) -> nn.Module:
 Inputs = dict[str, np.ndarray]
 
 
-def eager(classifier: nn.Module, inputs: Inputs) -> np.ndarray:
-    return model.export.graphs.eager(ExportGraph("model", classifier, inputs, OUTPUTS, BUCKETS))["logits"]
+def eager(classifier: nn.Module, inputs: Inputs, output: str = "logits") -> np.ndarray:
+    return model.export.graphs.eager(ExportGraph("model", classifier, inputs, OUTPUTS, BUCKETS))[output]
 
 
 def prose(count: int, bucket: int) -> Inputs:
@@ -153,8 +155,10 @@ def test_manifest_lists_a_file_for_each_bucket_and_format(exported: Path, manife
     assert manifest.fixed_shapes.sha256 == sha256_of(exported / "model.fixed.onnx")
     expected = ["golden.npz", "manifest.json", "model.fixed.onnx", *names.values()]
     assert sorted(path.name for path in exported.iterdir()) == sorted(expected)
-    assert [spec.shape for spec in (*manifest.inputs, *manifest.outputs)] == [(-1, -1), (-1,), (-1, 2), (-1, -1, 2)]
+    assert [spec.shape for spec in manifest.inputs] == [(-1, -1), (-1,)]
+    assert [spec.shape for spec in manifest.outputs] == [(-1, 2), (-1, -1, 2), (-1, 2)]
     assert manifest.max_length == BUCKETS[-1]
+    assert manifest.words == "unicode"
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -166,6 +170,27 @@ def test_backend_agrees_with_pytorch_in_every_bucket(
         for count in (1, 2, 7):
             inputs = prose(count, bucket)
             assert largest_error(backend.run(inputs)["logits"], eager(classifier, inputs)) <= manifest.tolerance
+
+
+@pytest.mark.parametrize("path", ["model.onnx", "model.fixed.onnx", "model.ts"])
+def test_files_agree_with_pytorch_on_characters_of_every_length_and_kind(
+    exported: Path, manifest: ClassifierManifest, classifier: nn.Module, path: str
+) -> None:
+    if path == "model.fixed.onnx":
+        backend: InferenceBackend = OnnxBackend(dict.fromkeys(BUCKETS, exported / path), manifest)
+    else:
+        backend = create_backend(
+            manifest, exported, format="onnx" if path == "model.onnx" else "torchscript", device="cpu"
+        )
+    generator = np.random.default_rng(0)
+    characters = list("+++---abAB cd\u00a0\u0301\u200d\u2212—á東❤\ufe0f😀")
+    texts = [
+        "".join(generator.choice(characters, 256)).encode()[:256] for _ in range(20)
+    ]  # some end within a character
+    inputs: Inputs = dict(zip(("bytes", "lengths"), pad_rows(texts, 256), strict=True))
+    expected = eager(classifier, inputs)
+    assert np.ptp(expected, axis=0).min() > 100 * manifest.tolerance
+    assert largest_error(backend.run(inputs)["logits"], expected) <= manifest.tolerance
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -213,6 +238,30 @@ def test_contributions_and_base_add_up_to_the_logits(
         assert outputs["contributions"].any()
         total = outputs["contributions"].sum(axis=1) + np.array(manifest.stretches.base, np.float32)
         assert np.abs(total - outputs["logits"]).max() < 1e-5
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_backend_counts_the_known_words(
+    exported: Path, manifest: ClassifierManifest, classifier: nn.Module, format: Format
+) -> None:
+    backend = create_backend(manifest, exported, format=format, device="cpu")
+    for bucket in BUCKETS:
+        inputs = prose(9, bucket)
+        known = backend.run(inputs)["known"]
+        assert np.array_equal(known, eager(classifier, inputs, "known"))
+        assert (known[1:, 0] < known[1:, 1]).all()
+        assert known.any(axis=0).all()
+
+
+def test_manifest_states_the_known_words_of_validation_documents(
+    run: Path, exported: Path, manifest: ClassifierManifest
+) -> None:
+    texts = load_trained(run, DataFiles()).data.validation.texts
+    answers = Model(load_export(exported, device="cpu")).classify(texts)
+    low, median = np.quantile([answer["coverage"]["known"] for answer in answers], (0.01, 0.5))
+    assert 0 < low < median < 1
+    assert manifest.known is not None
+    assert [manifest.known.low, manifest.known.median] == pytest.approx([low, median], abs=1e-4)
 
 
 @pytest.mark.parametrize("on_overflow", ["windows", "head", "tail", "head_tail"])

@@ -12,18 +12,18 @@ from model.config.models import (
     ClassifierConfig,
     NgramViewConfig,
     RoundConfig,
-    VectorsConfig,
     VectorViewConfig,
 )
 from model.nn.attention.s3 import DENSE_LENGTH
 from model.nn.classifier import STRETCH_BYTES, WordClassifier
+from model.nn.ngrams import Hits
 from tests.support import reference
 from tests.support.configs import changed
 from tests.support.numerics import close, randomise, same
-from tests.support.words import CLASSES, CONFIG, Texts, every_second_ngram, every_second_word, padded
+from tests.support.words import CLASSES, CONFIG, Texts, every_second_ngram, padded
 from tests.unit.model.nn.test_vectors import ENCODER
 
-VECTOR_VIEW = VectorViewConfig(vectors=VectorsConfig(num_words=200), rounds=(RoundConfig(),))
+VECTOR_VIEW = VectorViewConfig(rounds=(RoundConfig(),))
 SMALL = ClassifierConfig(kind="words", encoder=ENCODER, ngram_view=CONFIG, vector_view=VECTOR_VIEW)
 ALONE = changed(SMALL, vector_view=None)
 SUBLINEAR = changed(ALONE, ngram_view=changed(CONFIG, sublinear=True))
@@ -42,12 +42,10 @@ TEXTS = (
 
 
 def random_model(config: ClassifierConfig, *texts: bytes) -> tuple[WordClassifier, reference.State]:
-    """Return a model with random weights in double precision that knows half of the n-grams and half of the words."""
+    """Return a model with random weights in double precision that knows half of the n-grams."""
     model = WordClassifier(config, CLASSES)
     ngrams = every_second_ngram(*texts, limit=config.ngram_view.num_ngrams)
     model.ngram_view.vocabulary.fill(np.array(ngrams, dtype=np.int64))
-    if model.vocabulary is not None:
-        model.vocabulary.fill(np.array(every_second_word(*texts), dtype=np.int64))
     state = randomise(model)
     return model.requires_grad_(False), state
 
@@ -59,9 +57,9 @@ def logits_of(model: WordClassifier, document: torch.Tensor, lengths: torch.Tens
 
 def expect_equal_to_reference(config: ClassifierConfig, *texts: bytes) -> None:
     model, state = random_model(config, *texts)
-    ngrams, words = every_second_ngram(*texts), every_second_word(*texts)
+    ngrams = every_second_ngram(*texts)
     for text, logits in zip(texts, logits_of(model, *padded(*texts)), strict=True):
-        assert close(logits, reference.word_classifier(text, ngrams, words, state, config))
+        assert close(logits, reference.word_classifier(text, ngrams, state, config))
 
 
 @CONFIGS
@@ -91,7 +89,6 @@ def test_each_view_has_its_weight(view: int, other: int) -> None:
 def test_without_vector_view_the_model_has_none_of_its_weights() -> None:
     model, _ = random_model(ALONE, *TEXTS)
     assert model.vector_view is None
-    assert model.vocabulary is None
     assert {name.split(".")[0] for name in model.state_dict()} == {"weights", "ngram_view"}
 
 
@@ -199,14 +196,14 @@ def test_reloaded_model_is_identical(config: ClassifierConfig) -> None:
 def expect_contributions_equal_to_reference(config: ClassifierConfig, *texts: bytes) -> None:
     """Compare with stretches of 16 bytes, so that short documents have several."""
     model, state = random_model(config, *texts)
-    ngrams, words = every_second_ngram(*texts), every_second_word(*texts)
+    ngrams = every_second_ngram(*texts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("model.nn.classifier.STRETCH_BYTES", 16)
-        logits, contributions = model(*padded(*texts))
+        logits, contributions, _ = model(*padded(*texts))
     assert same(contributions.sum(dim=1) + model.base(), logits)
     assert contributions.shape == (len(texts), 3, CLASSES)
     for text, found in zip(texts, contributions, strict=True):
-        expected = reference.word_contributions(text, ngrams, words, state, config, 16)
+        expected = reference.word_contributions(text, ngrams, state, config, 16)
         assert close(found[: len(expected)], expected)
         assert not found[len(expected) :].any()
 
@@ -245,8 +242,10 @@ def test_first_token_contributes_a_maximum_that_several_tokens_have(monkeypatch:
     monkeypatch.setattr(view, "_encode", lambda *_: (same_token, is_real))
     monkeypatch.setattr("model.nn.vectors.WIDTH_MULTIPLE", 4)
     stretch = torch.tensor([0, 0, 1, 1])
-    found = view.contributions(torch.ones_like(stretch), torch.zeros_like(stretch), torch.tensor([48]), stretch, 2)[0]
+    hits = Hits(torch.ones_like(stretch), torch.zeros_like(stretch), stretch)
+    found = view.contributions(hits, torch.tensor([48]), 2)[0]
     mean, maximum = (part.sum(dim=1) for part in view.head.weight.chunk(2, dim=1))
+    mean = mean + view.gain * (view.evidence.weight @ view.vectors[1])
     assert same(found, torch.stack((mean / 2 + maximum, mean / 2)))
 
 
@@ -271,3 +270,34 @@ def test_temperature_divides_base_and_contributions(config: ClassifierConfig) ->
     model.divide_logits(2.5)
     assert same(2.5 * model.base(), base)
     assert same(2.5 * model(*padded(*TEXTS))[1], contributions)
+
+
+@CONFIGS
+def test_words_at_which_a_known_ngram_ends_are_counted(config: ClassifierConfig) -> None:
+    model, _ = random_model(config, *TEXTS)
+    ngrams = set(every_second_ngram(*TEXTS, limit=CONFIG.num_ngrams))
+    known = model(*padded(*TEXTS))[2]
+    assert known.dtype == torch.float32
+    assert known.tolist() == [reference.known_words(text, ngrams, CONFIG.longest) for text in TEXTS]
+    assert 0 < known[:, 0].sum() < known[:, 1].sum()
+
+
+@settings(max_examples=40)
+@given(Texts)
+def test_counts_of_any_bytes_equal_reference_alone_beside_others_and_with_padding(texts: list[bytes]) -> None:
+    model, _ = random_model(ALONE, *texts)
+    ngrams = set(every_second_ngram(*texts, limit=CONFIG.num_ngrams))
+    expected = [reference.known_words(text, ngrams, CONFIG.longest) for text in texts]
+    document, lengths = padded(*texts)
+    dirty = torch.where(torch.arange(document.shape[1]) < lengths[:, None], document, ord("a"))
+    assert model(document, lengths)[2].tolist() == model(dirty, lengths)[2].tolist() == expected
+    assert model.known(document, lengths).tolist() == expected
+    assert [model(*padded(text, length=len(text)))[2][0].tolist() for text in texts] == expected
+
+
+def test_word_is_known_by_an_ngram_of_several_words() -> None:
+    model = WordClassifier(ALONE, CLASSES)
+    known = [reference.word_hash("one"), reference.ngram_hash(["two", "three"])]
+    model.ngram_view.vocabulary.fill(np.array(known, dtype=np.int64))
+    texts = (b"one two three", b"three two", b"two. three", b"One ONE one", b" \n", b"two three three")
+    assert model(*padded(*texts))[2].tolist() == [[2, 3], [0, 2], [0, 3], [3, 3], [0, 0], [1, 3]]

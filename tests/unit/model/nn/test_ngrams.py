@@ -9,12 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.nn.ngrams import NgramClassifier
+from model.nn.ngrams import NgramClassifier, find_hits
 from tests.support import reference
 from tests.support.numerics import close, randomise, same
 from tests.support.words import CLASSES, CONFIG, Texts, every_second_ngram
 
 Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor, tuple[int, int]]
+"""Hashes (longest, M), documents and stretches of words, numbers of documents and stretches."""
 
 HALF, SMALLEST_STEP = 2.0**-11, 2.0**-25
 """Largest relative error of a half-precision number, and largest absolute error of one near zero."""
@@ -35,7 +36,7 @@ def random_model(ngrams: list[int], *, sublinear: bool = False) -> tuple[NgramCl
 
 
 def words_model(
-    words: dict[bytes, tuple[float, list[float]]],
+    words: dict[str, tuple[float, list[float]]],
     bias: Sequence[float] = (0.5, -0.25, 0.0),
     *,
     sublinear: bool = False,
@@ -55,10 +56,12 @@ def logits_of(model: NgramClassifier, *texts: bytes) -> torch.Tensor:
 
 
 def logits_for(model: NgramClassifier, given: Inputs) -> torch.Tensor:
-    return torch.as_tensor(model(*given).sum(dim=1) + model.bias)
+    hashes, doc_index, stretch, shape = given
+    rows = model.vocabulary(hashes.flatten()).reshape(hashes.shape)
+    return torch.as_tensor(model(find_hits(rows, doc_index, stretch), shape).sum(dim=1) + model.bias)
 
 
-WORDS = {b"one": (3.0, [1.0, -2.0, 0.5]), b"two": (4.0, [-1.0, 0.25, 2.0]), b"three": (0.5, [8.0, 0.0, -8.0])}
+WORDS = {"one": (3.0, [1.0, -2.0, 0.5]), "two": (4.0, [-1.0, 0.25, 2.0]), "three": (0.5, [8.0, 0.0, -8.0])}
 
 
 @settings(max_examples=100)
@@ -71,6 +74,25 @@ def test_classifier_equals_reference_alone_and_beside_others(texts: list[bytes],
     for text, logits in zip(texts, together, strict=True):
         assert close(logits, reference.ngram_classifier(text, ngrams, state, CONFIG.longest, sublinear=sublinear))
         assert same(logits_for(model, inputs([text]))[0], logits)
+
+
+@settings(max_examples=50)
+@given(Texts, st.integers(1, CONFIG.longest))
+def test_hits_are_the_known_ngrams_in_the_order_of_the_text(texts: list[bytes], longest: int) -> None:
+    ngrams = every_second_ngram(*texts)
+    model, _ = random_model(ngrams)
+    hashes, doc_index, _, _ = inputs(texts, longest)
+    stretch = torch.tensor([end // 16 for text in texts for _, end in reference.located_words(text)], dtype=torch.long)
+    rows = model.vocabulary(hashes.flatten()).reshape(hashes.shape)
+    expected = [
+        (ngram, document, where)
+        for document, text in enumerate(texts)
+        for ngram, where in zip(*reference.located_ngrams(text, ngrams, longest, 16), strict=True)
+    ]
+    found, fixed = (find_hits(rows, doc_index, stretch, has_fixed_shapes=is_fixed) for is_fixed in (False, True))
+    assert list(zip(*(part.tolist() for part in found), strict=True)) == expected
+    assert len(fixed.ids) == hashes.numel()
+    assert [hit for hit in zip(*(part.tolist() for part in fixed), strict=True) if hit[0]] == expected
 
 
 def test_filled_classifier_gives_the_value_computed_by_hand() -> None:
@@ -134,7 +156,7 @@ def test_filling_again_replaces_everything() -> None:
     model = words_model(WORDS)
     text = b"one two three"
     model.fill(
-        np.array([reference.word_hash(b"two")], dtype=np.int64),
+        np.array([reference.word_hash("two")], dtype=np.int64),
         np.array([2.0]),
         np.array([[1.0, 2.0, 3.0]]),
         np.zeros(CLASSES),

@@ -1,5 +1,8 @@
 """Words and their n-grams, compared with a reference that splits and hashes every word separately."""
 
+# ruff: noqa: RUF001
+import re
+import unicodedata
 from functools import cache
 
 import numpy as np
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 
 from model.nn.words import MODULUS, WordHasher
 from tests.support import reference
-from tests.support.words import CONFIG, LENGTH, Texts, padded
+from tests.support.words import CHARACTERS, CONFIG, LENGTH, Text, Texts, padded
 
 
 @cache
@@ -32,22 +35,76 @@ def ngrams_of(hasher: WordHasher, *texts: bytes, length: int = LENGTH) -> list[l
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b"Two words", [b"two", b"words"]),
-        (b"  don't!\x00Stop\n", [b"dont", b"!", b"stop"]),
-        (b"a1-b2...", [b"a1", b"-", b"b2", b".", b".", b"."]),
-        ("naïve Übung".encode(), ["naïve".encode(), "Übung".encode()]),
-        ("東京, 日本".encode(), ["東".encode(), "京".encode(), b",", "日".encode(), "本".encode()]),
-        ("x🙂y".encode(), [b"x", "🙂y".encode()]),
-        (b"it's 'so' ''", [b"its", b"so", b""]),
-        (b"a\x7fb\x1fc\x80d", [b"a", b"b", b"c\x80d"]),
-        (b"\x80\xdf\xe0\xff!", [b"\x80\xdf", b"\xe0", b"\xff", b"!"]),
-        (b"AZ az @[`{~", [b"az", b"az", b"@", b"[", b"`", b"{", b"~"]),
+        (b"Two words", ["two", "words"]),
+        (b"  don't!\x00Stop\n", ["dont", "!", "stop"]),
+        (b"a1-b2...", ["a1", "-", "b2", ".", ".", "."]),
+        (b"it's 'so' ''", ["its", "so", ""]),
+        (b"a\x7fb\x1fc", ["a", "b", "c"]),
+        (b"AZ az @[`{~", ["az", "az", "@", "[", "`", "{", "~"]),
         (b" \x00\t\n", []),
+        ("An\u00a0awful\u3000dull\u200bmovie\u2028", ["an", "awful", "dull", "movie"]),
+        ("The plot”dull. The end—awful…", ["the", "plot", '"', "dull", ".", "the", "end", "-", "awful", "."]),
+        ("\ufeffAwful", ["awful"]),
+        ("Ужасный. ПЛОХОЙ!", ["ужасныи", ".", "плохои", "!"]),
+        ("«Nai\u0308ve» ÜBUNG, naïve", ['"', "naive", '"', "ubung", ",", "naive"]),
+        ("It’s ‘so’ － don\u02bct", ["its", "so", "-", "dont"]),
+        ("co\u00adop می\u200cخواهم", ["coop", "میخواهم"]),
+        ("ΟΔΥΣΣΕΥΣ, Οδυσσεύς", ["οδυσσευσ", ",", "οδυσσευσ"]),
+        ("ＡＢｃ１２！ m² 1️⃣ ❤️.", ["abc12", "!", "m2", "1", "❤", "."]),
+        ("हिन्दी भाषा", ["हिन्दी", "भाषा"]),
+        ("TIẾNG Tiê\u0301ng", ["tieng", "tieng"]),
+        ("東京Tower, 日本。ｱア", ["東", "京", "tower", ",", "日", "本", ".", "ア", "ア"]),
+        ("한국 ไทย ๑๒", ["한", "국", "ไ", "ท", "ย", "๑๒"]),
+        ("x🙂y\u2212\u00d7\u2260=", ["x", "\uf642", "y", "-", "×", "≠", "="]),
+        ("e" + 3 * "\u0301" + "x e" + 4 * "\u0301" + "x", ["ex", "e", "x"]),
+        (b"caf\xe9 \x80c\x80d\x92s \xe2\x80a", ["cafe", "cds", "aa"]),
+        ("東京".encode()[1:-1], ["a"]),
     ],
 )
-def test_text_is_split_into_words_as_documented(text: bytes, words: list[bytes]) -> None:
+def test_text_is_split_into_words_as_documented(text: bytes | str, words: list[str]) -> None:
+    text = text.encode() if isinstance(text, str) else text
     assert reference.words(text) == words
     assert ngrams_of(hasher_of(1), text) == [[[reference.word_hash(word)] for word in words]]
+
+
+@given(st.binary(min_size=1, max_size=LENGTH).map(lambda text: bytes(byte % 128 for byte in text)))
+def test_words_of_ascii_are_runs_of_letters_and_digits_and_single_marks(text: bytes) -> None:
+    found = re.findall(rb"[A-Za-z0-9']+|[!-/:-@\[-`{-~]", text)
+    words = [word.lower().replace(b"'", b"").decode() for word in found]
+    assert ngrams_of(hasher_of(1), text) == [[[reference.word_hash(word)] for word in words]]
+
+
+@given(st.text(st.characters(max_codepoint=0x24F, categories=("Lu", "Ll", "Nd", "Zs")), min_size=1, max_size=12))
+def test_accents_may_be_characters_of_their_own(text: str) -> None:
+    composed, decomposed = (unicodedata.normalize(form, text).encode() for form in ("NFC", "NFD"))
+    assert ngrams_of(hasher_of(), composed) == ngrams_of(hasher_of(), decomposed, length=max(LENGTH, len(decomposed)))
+
+
+@given(
+    st.text(st.characters(min_codepoint=0x370, max_codepoint=0x52F, categories=("Lu", "Zs")), min_size=1, max_size=20)
+)
+def test_greek_and_cyrillic_count_in_lower_case(text: str) -> None:
+    assert ngrams_of(hasher_of(), text.encode()) == ngrams_of(hasher_of(), text.lower().encode())
+
+
+@settings(max_examples=30)
+@given(Text, st.sampled_from(CHARACTERS))
+def test_cut_characters_do_not_change_the_words_after_or_before_them(text: bytes, character: str) -> None:
+    """A window may begin and end within a character."""
+    whole, after = character.encode(), b" end"
+    last = reference.word_hash("end")
+    for length in range(1, len(whole)):
+        for part in (whole[:length], whole[length:]):
+            assert ngrams_of(hasher_of(1), part + after)[0][-1] == [last]
+    for end in range(1, len(text) + 1):
+        for part in (text[:end], text[end - 1 :]):
+            assert ngrams_of(hasher_of(), part) == [reference.word_ngrams(part, CONFIG.longest)]
+
+
+def test_place_of_a_word_is_that_of_its_last_character() -> None:
+    text = "né e\u0301\u0301 — 東x"
+    _, _, where = hasher_of()(*padded(text.encode()))
+    assert where.tolist() == [len(text[:i].encode()) for i in (1, 3, 7, 9, 10)]
 
 
 @settings(max_examples=200)
@@ -96,7 +153,7 @@ def test_ngrams_do_not_depend_on_padding_or_the_rest_of_the_batch(texts: list[by
 
 def test_documents_without_words_have_no_ngrams() -> None:
     assert ngrams_of(hasher_of(), b" ", bytes(7), b"\n\t") == [[], [], []]
-    word = [reference.word_hash(b"word"), -1, -1]
+    word = [reference.word_hash("word"), -1, -1]
     assert ngrams_of(hasher_of(), b" ", b"word", bytes(9), b"word") == [[], [word], [], [word]]
 
 

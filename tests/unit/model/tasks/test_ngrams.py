@@ -3,23 +3,31 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, given, settings
 from hypothesis.strategies import integers
+from sklearn.linear_model import LogisticRegression
 
 from artifact.documents import cut, take
 from model.config.models import NgramViewConfig
-from model.nn.ngrams import NgramClassifier
+from model.nn.ngrams import NgramClassifier, find_hits
 from model.nn.words import WordHasher
-from model.tasks import ngrams, regression
+from model.tasks import ngrams, occurrences, regression
 from model.tasks.classification import accuracy
 from model.tasks.ngrams import (
     FIRST_STRENGTH,
+    KEEP,
     MISSING,
+    NUM_VECTOR_SETTINGS,
     SCALES,
     STRENGTHS,
+    STRENGTHS_BESIDE_VECTORS,
+    STRENGTHS_OF_KEEP,
+    VECTOR_STRENGTHS,
     Choice,
     Counted,
     Fitted,
@@ -31,6 +39,7 @@ from model.tasks.ngrams import (
     inverse_document_frequency,
     scaled_likelihood,
 )
+from model.tasks.occurrences import Ngrams, NgramVectors
 from model.tasks.regression import TOLERANCE
 from model.tasks.views import cross_entropies
 from tests.support import reference
@@ -88,7 +97,7 @@ def test_counted_ngrams_equal_reference(texts: list[bytes]) -> None:
     windows = [window for text in texts for window in windows_of(text, 16, 4)]
     assume(any(reference.words(window) for window in windows))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ngrams, "BATCH", 2)
+        patch.setattr(occurrences, "BATCH", 2)
         found = counted_of(texts, 16, 4)
     expect_sets(found, windows)
     sizes = [len(windows_of(text, 16, 4)) for text in texts]
@@ -111,7 +120,7 @@ def test_long_documents_are_counted_window_by_window() -> None:
 
 def test_ngrams_of_a_document_are_those_of_all_its_windows() -> None:
     found = counted_of([b"aa bb aa bb aa bb", b" ", b"bb"], 8, 2)
-    words = found.hashes == reference.word_hash(b"aa"), found.hashes == reference.word_hash(b"bb")
+    words = found.hashes == reference.word_hash("aa"), found.hashes == reference.word_hash("bb")
     sets = found.document_sets().toarray()
     assert [[sets[i, word].item() for word in words] for i in range(3)] == [[1, 1], [0, 0], [0, 1]]
     assert set(sets.flatten().tolist()) == {0.0, 1.0}
@@ -125,7 +134,7 @@ def test_documents_without_any_word_are_an_error(texts: list[bytes]) -> None:
 
 def test_features_equal_the_values_computed_by_hand() -> None:
     found = counted_of([b"one two one", b"two", b" ", b"three", b"one two           two"], 11, 1)
-    words = [b"one", b"two"]
+    words = ["one", "two"]
     columns = np.array([found.hashes.tolist().index(reference.word_hash(word)) for word in words])
     scales = np.array([3.0, 4.0])
     # The last document has two windows, "one two" and "two", after spaces.
@@ -174,7 +183,7 @@ def test_discounted_features_equal_reference(texts: list[bytes], seed: int, subl
 
 def test_sublinear_features_equal_the_values_computed_by_hand() -> None:
     found = counted_of([b"one two one", b"two", b"one two           two"], 11, 1)
-    columns = np.array([found.hashes.tolist().index(reference.word_hash(word)) for word in (b"one", b"two")])
+    columns = np.array([found.hashes.tolist().index(reference.word_hash(word)) for word in ("one", "two")])
     twice = 3.0 * (1 + math.log(2))
     length = math.hypot(twice, 4.0)
     expected = np.array([[twice / length, 4.0 / length], [0.0, 1.0], [0.3, 0.9]])
@@ -369,7 +378,8 @@ def model_logits(fitted: Fitted, classes: int, texts: Sequence[bytes], *, sublin
     model = NgramClassifier(CONFIG.num_ngrams, classes, sublinear=sublinear).double()
     fitted.fill(model)
     hashes, doc_index, _ = HASHER(*padded(*texts))
-    contributions = model(hashes, doc_index, doc_index.new_zeros(len(doc_index)), (len(texts), 1))
+    rows = model.vocabulary(hashes.flatten()).reshape(hashes.shape)
+    contributions = model(find_hits(rows, doc_index, torch.zeros_like(doc_index)), (len(texts), 1))
     logits: np.ndarray = (contributions.sum(dim=1) + model.bias).numpy()
     return logits
 
@@ -517,11 +527,11 @@ def test_ngrams_of_the_own_group_are_discounted_if_new_groups_are_then_told_apar
         fit(with_groups, labels, 2, CONFIG, Choice(1, "idf", 10.0, discount)) for discount in (False, True)
     )
 
-    def weight(fitted: Fitted, word: bytes) -> float:
+    def weight(fitted: Fitted, word: str) -> float:
         return float(np.abs(fitted.weights[fitted.hashes == reference.word_hash(word)]).max())
 
-    assert weight(known, b"group3") > 0.5 * weight(known, b"left")
-    assert weight(discounted, b"group3") < 1e-6 < weight(discounted, b"left")
+    assert weight(known, "group3") > 0.5 * weight(known, "left")
+    assert weight(discounted, "group3") < 1e-6 < weight(discounted, "left")
 
 
 @pytest.mark.parametrize("discount", [False, True])
@@ -612,3 +622,254 @@ def test_classes_without_documents_do_not_change_the_scales() -> None:
     assert four.scales == pytest.approx(two.scales, rel=1e-12)
     assert four.weights[:, :2] == pytest.approx(two.weights, rel=1e-9)
     assert list(four.bias[2:]) == [MISSING, MISSING]
+
+
+# Vectors
+
+
+def vectors_of(ngrams: dict[str, list[float]], keep: Sequence[float] = (), counts: Sequence[int] = ()) -> NgramVectors:
+    """Vectors of n-grams that are given as words."""
+    hashes = [reference.ngram_hash(ngram.split()) for ngram in ngrams]
+    order = np.argsort(hashes)
+    lengths = np.array([len(ngram.split()) for ngram in ngrams], dtype=np.int8)
+    return NgramVectors(
+        Ngrams(
+            np.array(hashes, dtype=np.int32)[order],
+            lengths[order],
+            np.array(counts or [2] * len(ngrams), dtype=np.int64)[order],
+        ),
+        np.array(list(ngrams.values()), dtype=np.float32).reshape(len(ngrams), -1 if ngrams else 2)[order],
+        np.array(keep or [1.0] * len(ngrams), dtype=np.float64)[order],
+    )
+
+
+GOOD = {"good": [1.0, 0.1], "bad": [-1.0, 0.1], "fine": [0.9, 0.2], "poor": [-0.9, 0.2], "film": [0.0, 1.0]}
+REVIEWS = [b"good film", b"bad film"] * 10
+REVIEW_LABELS = np.array([1, 0] * 10)
+WITH_VECTORS = Choice(1, KEEP, 1.0, vector_strength=0.1)
+
+
+def weight_of(fitted: Fitted, ngram: str) -> np.ndarray:
+    """Weights (classes,) of an n-gram that is given as words."""
+    found = fitted.weights[fitted.hashes == reference.ngram_hash(ngram.split())]
+    assert len(found) == 1
+    return np.asarray(found[0])
+
+
+def test_ngram_that_no_labelled_document_has_gets_weight_from_its_vector() -> None:
+    fitted = fit(counted_of(REVIEWS), REVIEW_LABELS, 2, CONFIG, WITH_VECTORS, vectors_of(GOOD))
+    assert len(fitted.hashes) == 5
+    assert (np.diff(fitted.hashes) > 0).all()
+    for seen, unseen, sign in (("good", "fine", 1), ("bad", "poor", -1)):
+        assert sign * np.diff(weight_of(fitted, seen)) > sign * np.diff(weight_of(fitted, unseen)) > 0.1
+    model = model_logits(fitted, 2, [b"fine", b"poor", b"a poor film", b"film"])
+    assert model.argmax(1)[:3].tolist() == [1, 0, 0]
+
+
+def test_without_own_weights_all_follow_from_the_vectors() -> None:
+    """The weights of three n-grams whose vectors are on a line are on a line."""
+    vectors = vectors_of({"good": [1.0, 0.0], "bad": [-1.0, 0.0], "film": [0.5, 0.0]})
+    choice = changed_choice(longest=1, scaling="idf", strength=0.0)
+    fitted = fit(counted_of(REVIEWS), REVIEW_LABELS, 2, CONFIG, replace(choice, vector_strength=0.1), vectors)
+    good, bad, film = (weight_of(fitted, ngram)[1] for ngram in ("good", "bad", "film"))
+    assert good - bad > 0.1
+    assert film == pytest.approx(bad + (good - bad) * 0.75, abs=1e-9)
+
+
+def slow_fit_with_vectors(
+    x: np.ndarray, v: np.ndarray, has_vector: np.ndarray, labels: Labels, classes: int, choice: Choice
+) -> np.ndarray:
+    """Logits (documents, classes) of a regression on features and centred projections side by side."""
+    means = np.array(
+        [sum(x[d, h] * v[h] for h in np.flatnonzero(has_vector)) / x[d, has_vector].sum() for d in range(len(x))]
+    )
+    centred = np.array([v[h] - means.mean(0) if has_vector[h] else np.zeros(v.shape[1]) for h in range(len(v))])
+    projected = x @ centred
+    side_by_side = np.hstack((projected / projected.std() * choice.vector_strength**0.5, x * choice.strength**0.5))
+    fitted = LogisticRegression(C=1.0, tol=1e-9, max_iter=10_000).fit(side_by_side, labels)
+    logits = fitted.decision_function(side_by_side)
+    return np.stack((-logits / 2, logits / 2), axis=1) if classes == 2 else logits
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_fit_with_vectors_equals_a_regression_on_centred_projections(
+    classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some n-grams have no vector, and some vectors no documents."""
+    for name, value in (("TOLERANCE", 1e-9), ("RELATIVE_TOLERANCE", 1e-15), ("MAX_ITERATIONS", 5_000)):
+        monkeypatch.setattr(regression, name, value)
+    texts, labels = corpus(40, classes, words=6)
+    generator = np.random.default_rng(3)
+    vectors = vectors_of({f"w{i}": generator.normal(size=4).tolist() for i in range(4, 40)})
+    choice = replace(changed_choice(longest=1, strength=3.0), vector_strength=0.5)
+    counted = counted_of(texts)
+    fitted = fit(counted, labels, classes, CONFIG, choice, vectors)
+    place, has_vector = vectors.places(fitted.hashes)
+    assert 0 < has_vector.sum() < len(has_vector)
+    columns = np.searchsorted(counted.hashes, fitted.hashes)
+    x = counted.features(columns, fitted.scales, sublinear=False).toarray()
+    expected = slow_fit_with_vectors(x, vectors.vectors[place].astype(np.float64), has_vector, labels, classes, choice)
+    found = logits_of(counted, fitted)
+    assert found - found.mean(1, keepdims=True) == pytest.approx(expected - expected.mean(1, keepdims=True), abs=1e-4)
+
+
+def test_scales_of_keep_are_keep_probabilities_and_select_the_ngrams() -> None:
+    """By occurrences times keep probability, of at most the chosen length."""
+    ngrams = {**GOOD, "good film": [0.5, 0.5]}
+    vectors = vectors_of(ngrams, keep=(0.9, 0.8, 0.7, 0.6, 0.1, 1.0), counts=(10, 10, 3, 2, 50, 99))
+    config = changed(CONFIG, num_ngrams=4)
+    fitted = fit(counted_of(REVIEWS), REVIEW_LABELS, 2, config, WITH_VECTORS, vectors)
+    expected = {"good": 0.9, "bad": 0.8, "film": 0.1, "fine": 0.7}
+    found = dict(zip(fitted.hashes.tolist(), fitted.scales.tolist(), strict=True))
+    assert found == {reference.word_hash(word): keep for word, keep in expected.items()}
+
+
+@pytest.mark.parametrize("vectors", [{}, {"nowhere": [1.0, 0.0]}], ids=["none", "of no document"])
+@pytest.mark.parametrize("scaling", [KEEP, "idf"])
+@pytest.mark.parametrize("labels", [REVIEW_LABELS, REVIEW_LABELS * 0], ids=["two classes", "one class"])
+def test_any_vectors_can_be_fitted(vectors: dict[str, list[float]], scaling: str, labels: Labels) -> None:
+    choice = Choice(1, scaling, 1.0, vector_strength=0.1)
+    counted = counted_of(REVIEWS)
+    fitted = fit(counted, labels, 2, CONFIG, choice, vectors_of(vectors))
+    assert np.isfinite(fitted.weights).all()
+    assert np.isfinite(fitted.bias).all()
+    if scaling == "idf" and labels.any():  # the own weights of the n-grams remain
+        assert (logits_of(counted, fitted).argmax(1) == labels).all()
+
+
+def test_view_on_given_ngrams_has_zeros_for_those_that_it_lacks() -> None:
+    fitted = Fitted(
+        np.array([3, 5, 9]), np.array([1.0, 2.0, 3.0]), np.array([[1.0, 2], [3, 4], [5, 6]]), np.array([7.0, 8])
+    )
+    found = fitted.on(np.array([2, 5, 9, 11]))
+    assert found.hashes.tolist() == [2, 5, 9, 11]
+    assert found.scales.tolist() == [0, 2, 3, 0]
+    assert found.weights.tolist() == [[0, 0], [3, 4], [5, 6], [0, 0]]
+    assert found.bias.tolist() == [7, 8]
+    nothing = Fitted(fitted.hashes[:0], fitted.scales[:0], fitted.weights[:0], fitted.bias).on(np.array([2, 5]))
+    assert (nothing.scales.tolist(), nothing.weights.tolist()) == ([0, 0], [[0, 0], [0, 0]])
+
+
+@pytest.mark.parametrize("choice", [CHOICE, replace(CHOICE, vector_strength=0.1), replace(WITH_VECTORS, longest=2)])
+def test_view_is_fitted_on_given_ngrams(choice: Choice) -> None:
+    """In their order, with those that the documents lack; equal to a fit that selects the same n-grams."""
+    counted, vectors = counted_of(REVIEWS), vectors_of({**GOOD, "bad film": [-0.7, 0.3]}, counts=(2, 2, 9, 9, 9, 2))
+    whole = fit(counted, REVIEW_LABELS, 2, CONFIG, choice, vectors)
+    same = fit(counted, REVIEW_LABELS, 2, CONFIG, choice, vectors, whole.hashes)
+    for ours, theirs in zip(vars(same).values(), vars(whole).values(), strict=True):
+        assert np.array_equal(ours, theirs)
+    words = np.sort([reference.ngram_hash(ngram.split()) for ngram in ("good", "bad", "absent", "bad film")])
+    some = fit(counted, REVIEW_LABELS, 2, changed(CONFIG, num_ngrams=4), choice, vectors, words)
+    assert some.hashes.tolist() == words.tolist()
+    assert not weight_of(some, "absent").any()
+    assert some.scales[some.hashes == reference.word_hash("absent")] == 0
+    assert np.diff(weight_of(some, "good")) > 0 > np.diff(weight_of(some, "bad"))
+    kept = counted.of_ngrams(np.flatnonzero(np.isin(counted.hashes, words)))
+    alone = fit(kept, REVIEW_LABELS, 2, CONFIG, choice, vectors.of_ngrams(words))
+    for ngram in ("good", "bad", "bad film"):  # more frequent n-grams do not displace them
+        assert np.array_equal(weight_of(some, ngram), weight_of(alone, ngram))
+
+
+def learned(rows: np.ndarray) -> NgramVectors:
+    """Vectors that do not depend on the documents."""
+    del rows
+    generator = np.random.default_rng(4)
+    return vectors_of({f"w{i}": generator.normal(size=3).tolist() for i in range(30)})
+
+
+NUM_WITHOUT = NUM_CANDIDATES + sum(strength <= CONFIG.max_strength for strength in STRENGTHS)
+NUM_BESIDE = len(VECTOR_STRENGTHS) + 1 + len(STRENGTHS_BESIDE_VECTORS)
+
+
+@pytest.mark.parametrize(
+    ("best", "expected"),
+    [
+        ((2, NUM_CANDIDATES), Choice(2, "idf", STRENGTHS[0])),
+        (
+            (2, NUM_CANDIDATES, NUM_WITHOUT + 1),
+            Choice(2, "idf", FIRST_STRENGTH, vector_strength=VECTOR_STRENGTHS[1]),
+        ),
+        (
+            (2, NUM_CANDIDATES, NUM_WITHOUT + 1, NUM_WITHOUT + len(VECTOR_STRENGTHS)),
+            Choice(2, "idf", STRENGTHS[0], vector_strength=VECTOR_STRENGTHS[1]),
+        ),
+        (
+            (2, NUM_CANDIDATES, NUM_WITHOUT + NUM_BESIDE),
+            Choice(LONGEST, KEEP, 0.0, vector_strength=VECTOR_STRENGTHS[0]),
+        ),
+        (
+            (2, NUM_CANDIDATES, NUM_WITHOUT + NUM_BESIDE + 2, NUM_WITHOUT + NUM_BESIDE + len(VECTOR_STRENGTHS) + 1),
+            Choice(LONGEST, KEEP, STRENGTHS_OF_KEEP[1], vector_strength=VECTOR_STRENGTHS[2]),
+        ),
+    ],
+    ids=["no vectors", "vectors", "with the strength of before", "keep", "keep and own weights"],
+)
+def test_best_use_of_vectors_is_chosen_last(best: tuple[int, ...], expected: Choice) -> None:
+    """Beside the best weights without vectors, and by keep probabilities; each with strengths of its own."""
+    texts, labels = corpus(20, 2)
+    score = Recorder(*best)
+    assert choose(counted_of(texts), labels, 2, CONFIG, score, learned) == expected
+    assert len(score.calls) == NUM_WITHOUT + NUM_VECTOR_SETTINGS
+
+
+def test_vectors_are_learned_without_the_held_out_documents() -> None:
+    """Of each fold; also if the choice is made on some of the documents."""
+    texts, labels = corpus(33, 2)
+    seen: list[np.ndarray] = []
+
+    def noted(rows: np.ndarray) -> NgramVectors:
+        seen.append(rows)
+        return learned(rows)
+
+    counted = counted_of(texts)
+    choose(counted, labels, 2, CONFIG, Recorder(), noted)
+    held_out = [np.setdiff1d(np.arange(33), rows) for rows in seen]
+    assert len(seen) == 5
+    assert sorted(np.concatenate(held_out).tolist()) == list(range(33))
+    seen.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ngrams, "MAX_LOGITS", 40)
+        choose(counted, labels, 2, CONFIG, Recorder(), noted)
+    kept = np.sort(np.random.default_rng(0).permutation(33)[:20])
+    assert set(np.concatenate(seen).tolist()) == set(kept.tolist())
+    assert all(len(rows) == 16 for rows in seen)
+
+
+def test_vectors_are_chosen_if_they_help_and_left_out_if_not() -> None:
+    """Each document has a word of its own, whose vector may tell the class."""
+    labels = np.arange(40) % 2
+    texts = [f"x{i // 2 % 10}{'good' if label else 'bad'}{i % 17} the film".encode() for i, label in enumerate(labels)]
+    words = sorted({text.split()[0].decode() for text in texts} | {"the", "film"})
+    telling = {word: [float("good" in word) - float("bad" in word), 0.1] for word in words}
+    equal = {word: [0.0, 0.0] for word in words}
+    counted = counted_of(texts)
+    assert choose(counted, labels, 2, CONFIG, learn=lambda _: vectors_of(telling)).vector_strength > 0
+    chosen = choose(counted, labels, 2, CONFIG, learn=lambda _: vectors_of(equal))
+    assert chosen == choose(counted, labels, 2, CONFIG)
+
+
+def test_one_group_of_all_documents_is_none() -> None:
+    """Held out together, no document would be left to learn from."""
+    texts, labels = corpus(12, 2)
+    sizes: list[int] = []
+
+    def noted(rows: np.ndarray) -> NgramVectors:
+        sizes.append(len(rows))
+        return learned(rows)
+
+    choice = choose(counted_of(texts, groups=["one"] * 12), labels, 2, CONFIG, learn=noted)
+    assert choice == choose(counted_of(texts), labels, 2, CONFIG, learn=learned)
+    assert min(sizes) >= 8
+
+
+def test_two_groups_are_held_out_in_turn() -> None:
+    texts, labels = corpus(12, 2)
+    seen: list[list[int]] = []
+
+    def noted(rows: np.ndarray) -> NgramVectors:
+        seen.append(rows.tolist())
+        return learned(rows)
+
+    choose(counted_of(texts, groups=["a", "b", "b", "b"] * 3), labels, 2, CONFIG, Recorder(), noted)
+    a = list(range(0, 12, 4))
+    assert sorted(seen) == sorted([a, [i for i in range(12) if i not in a]])

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
+from sklearn.linear_model import LogisticRegression
 
 from model.tasks import regression
-from model.tasks.regression import regressions
+from model.tasks.regression import regression_with_vectors, regressions
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -23,6 +24,13 @@ def test_strengths_are_fitted_independently(classes: int, max_dense: int, monkey
     assert np.abs(both[1][0]).max() > 2 * np.abs(both[0][0]).max()
 
 
+def test_few_documents_of_many_classes_give_no_warnings() -> None:
+    """Warnings are errors in these tests."""
+    [(weights, bias)] = regressions(csr_matrix(np.eye(30)), np.arange(30) % 20, (1.0,))
+    assert weights.shape == (30, 20)
+    assert len(bias) == 20
+
+
 @pytest.mark.parametrize("frequent", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("block", [1, 7, 64])
 def test_products_do_not_depend_on_the_blocks(block: int, frequent: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,3 +39,54 @@ def test_products_do_not_depend_on_the_blocks(block: int, frequent: float, monke
     monkeypatch.setattr(regression, "BLOCK", block)
     monkeypatch.setattr(regression, "FREQUENT", frequent)
     assert regression._products(csr_matrix(x)) == pytest.approx(x @ x.T, abs=1e-12)
+
+
+def documents(classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sparse features, their projections, and labels that depend on both."""
+    generator = np.random.default_rng(classes)
+    x = generator.normal(size=(40, 25)) * (generator.random((40, 25)) < 0.4)
+    projected = x @ generator.normal(size=(25, 6))
+    logits = x[:, :classes] + projected[:, :classes] / 3 + generator.gumbel(size=(40, classes))
+    return x, projected, np.array([2, 5, 7])[logits.argmax(1)]  # any integers can be classes
+
+
+def as_in_scikit_learn(x: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (features, classes) and bias (classes,); of two classes, half of the logit for each."""
+    fitted = LogisticRegression(C=1.0, tol=1e-10, max_iter=10_000).fit(x, labels)
+    weights, bias = fitted.coef_.T, fitted.intercept_
+    return (
+        (np.hstack((-weights / 2, weights / 2)), np.hstack((-bias / 2, bias / 2)))
+        if len(bias) == 1
+        else (weights, bias)
+    )
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize(("strength", "vector_strength"), [(1.0, 0.1), (0.3, 3.0), (0.0, 0.5)])
+def test_regression_with_vectors_equals_one_on_features_and_projections_side_by_side(
+    classes: int, strength: float, vector_strength: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each multiplied by the root of its strength; a strength of 0 leaves only the projections."""
+    monkeypatch.setattr(regression, "TOLERANCE", 1e-9)
+    monkeypatch.setattr(regression, "RELATIVE_TOLERANCE", 1e-15)
+    monkeypatch.setattr(regression, "MAX_ITERATIONS", 5_000)
+    x, projected, labels = documents(classes)
+    of_features, of_projections, bias = regression_with_vectors(
+        csr_matrix(x), projected, labels, strength, vector_strength
+    )
+    roots = np.sqrt([vector_strength] * 6 + [strength] * 25)
+    weights, expected_bias = as_in_scikit_learn(np.hstack((projected, x)) * roots, labels)
+    weights = weights * roots[:, None]
+    assert of_projections == pytest.approx(weights[:6], abs=1e-5)
+    assert of_features == pytest.approx(weights[6:], abs=1e-5)
+    assert bias - bias.mean() == pytest.approx(expected_bias - expected_bias.mean(), abs=1e-5)
+    assert of_features.any() == (strength > 0)
+
+
+def test_a_small_strength_leaves_to_features_what_the_projections_do_not_explain() -> None:
+    x, projected, labels = documents(3)
+    with_projections, of_projections, _ = regression_with_vectors(csr_matrix(x), projected, labels, 0.01, 100.0)
+    alone, none, _ = regression_with_vectors(csr_matrix(x), 0 * projected, labels, 0.01, 100.0)
+    assert not none.any()
+    assert of_projections.any()
+    assert np.abs(with_projections).sum() < 0.8 * np.abs(alone).sum()

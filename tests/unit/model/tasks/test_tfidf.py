@@ -28,6 +28,14 @@ def test_classifier_is_chosen_on_validation() -> None:
     assert again.setting == other
 
 
+def test_few_documents_of_many_classes_give_no_warnings() -> None:
+    """Warnings are errors in these tests."""
+    documents, labels = [f"tea{i} pot{i}".encode() for i in range(30)], list(range(30))
+    found = fit_classifier((documents, labels), (documents, labels), 30, accuracy)
+    assert found is not None
+    assert found.value == 1
+
+
 @pytest.mark.parametrize("texts", [[b"1 2 3", b"- ."], [b"x", b"y"]])
 def test_texts_without_words_have_no_baseline(texts: list[bytes]) -> None:
     assert fit_classifier((texts, [0, 1]), (texts, [0, 1]), 2, accuracy) is None

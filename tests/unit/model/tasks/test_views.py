@@ -9,7 +9,7 @@ from torch import nn
 
 from model.nn.vectors import VectorClassifier
 from model.tasks import views
-from model.tasks.vectors import Words
+from model.tasks.occurrences import Occurrences
 from model.tasks.views import (
     VectorRound,
     combined,
@@ -22,17 +22,17 @@ from model.tasks.views import (
     vector_logits,
 )
 from tests.support.numerics import randomise
-from tests.unit.model.nn.test_vectors import CLASSES, CONFIG, ENCODER
+from tests.unit.model.nn.test_vectors import CLASSES, CONFIG, ENCODER, NUM_NGRAMS
 
 CPU = torch.device("cpu")
 WINDOWS = [1, 3, 2]
 
 
-def random_words(count: int, seed: int = 0) -> Words:
+def random_ngrams(count: int, seed: int = 0) -> Occurrences:
     generator = np.random.default_rng(seed)
     sizes = generator.integers(0, 40, count)
     values = generator.integers(1, 31, sizes.sum()).astype(np.int32)
-    return Words(values, np.concatenate(([0], np.cumsum(sizes))), np.maximum(1, sizes).astype(np.int32))
+    return Occurrences(values, np.concatenate(([0], np.cumsum(sizes))), np.maximum(1, sizes).astype(np.int32))
 
 
 def soft_labels(count: int) -> np.ndarray:
@@ -41,8 +41,8 @@ def soft_labels(count: int) -> np.ndarray:
 
 def a_round(seed: str = "0-1", labels: Sequence[int] = (0, 0, 0)) -> VectorRound:
     """A round on 30 documents; the three of validation have six windows."""
-    words, windows = random_words(30), random_words(6, seed=2)
-    return VectorRound(words, soft_labels(30), 4, seed, windows, WINDOWS, np.array(labels), "accuracy")
+    ngrams, windows = random_ngrams(30), random_ngrams(6, seed=2)
+    return VectorRound(ngrams, soft_labels(30), 4, seed, windows, WINDOWS, np.array(labels), "accuracy")
 
 
 def documents_of(batch: tuple[torch.Tensor, ...]) -> list[tuple[list[int], int, list[float]]]:
@@ -56,7 +56,7 @@ def documents_of(batch: tuple[torch.Tensor, ...]) -> list[tuple[list[int], int, 
 def test_batches_hold_every_document_once_with_its_target_and_drop_the_rest() -> None:
     learner = a_round()
     found = [document for batch in learner.batches(0) for document in documents_of(batch)]
-    everything = documents_of((*inputs_of(learner.words, range(30)), torch.from_numpy(learner.targets)))
+    everything = documents_of((*inputs_of(learner.ngrams, range(30)), torch.from_numpy(learner.targets)))
     assert learner.examples_per_epoch == len(found) == 28
     assert len({str(document) for document in found}) == 28
     assert all(document in everything for document in found)
@@ -73,7 +73,7 @@ def test_batches_are_the_same_for_the_same_seed_and_others_for_another() -> None
 
 @pytest.fixture
 def model() -> VectorClassifier:
-    model = VectorClassifier(ENCODER, CONFIG, CLASSES)
+    model = VectorClassifier(ENCODER, CONFIG, NUM_NGRAMS, CLASSES)
     randomise(model)
     return model.float().eval()
 
@@ -91,15 +91,15 @@ def test_logits_of_the_vector_view_are_in_the_order_of_the_documents(
     model: VectorClassifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(views, "BATCH", 4)
-    words = random_words(11)
-    found = vector_logits(model, words, CPU)
+    ngrams = random_ngrams(11)
+    found = vector_logits(model, ngrams, CPU)
     for i in range(11):
-        alone = model(*inputs_of(words, [i]))[0].detach().numpy()
+        alone = model(*inputs_of(ngrams, [i]))[0].detach().numpy()
         assert found[i] == pytest.approx(alone, rel=1e-4, abs=1e-5)
 
 
 def test_validation_is_of_means_over_windows(model: VectorClassifier) -> None:
-    means = mean_of_windows(vector_logits(model, random_words(6, seed=2), CPU), WINDOWS)
+    means = mean_of_windows(vector_logits(model, random_ngrams(6, seed=2), CPU), WINDOWS)
     learner = a_round(labels=[means[0].argmax(), means[1].argmax(), (means[2].argmax() + 1) % CLASSES])
     assert learner.validate(model, CPU) == pytest.approx(2 / 3)
 

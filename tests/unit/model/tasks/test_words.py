@@ -1,5 +1,6 @@
-"""Training of a classifier of words in stages: n-gram view, word vectors, rounds of the vector view, weights."""
+"""Training of a classifier of words in stages: n-gram view with vectors, rounds of the vector view, weights."""
 
+# ruff: noqa: RUF001
 import json
 import math
 import shutil
@@ -14,16 +15,20 @@ import torch
 from numpy.typing import NDArray
 
 from artifact.documents import pad_rows
-from model.data import own_recipe
+from artifact.loading import load_export
+from artifact.local import Model
 from model.data.own import DataFiles
+from model.nn.words import WordHasher
 from model.runs.load import load_trained
-from model.tasks import task_of, words
-from model.tasks.ngrams import Choice, count, fit
+from model.tasks import document_vectors, task_of, words
+from model.tasks.document_vectors import vector_learner
+from model.tasks.ngrams import KEEP, Choice, count, fit
 from model.tasks.views import VectorRound, fit_weights
 from model.tasks.words import WordTask
 from model.training import checkpoint
 from model.training.checkpoint import Progress
 from model.training.loop import Trainer
+from tests.support import reference
 from tests.support.commands import call
 
 pytestmark = pytest.mark.usefixtures("without_files_for_cuda")
@@ -39,7 +44,8 @@ SETTINGS = [
     "model.encoder.ffn_dim=16",
     "model.encoder.options.num_rows=8",
     "model.encoder.options.num_columns=8",
-    "model.vector_view.vectors.num_words=100",
+    "model.ngram_vectors.dim=16",
+    "model.ngram_vectors.epochs=2",
     "training.warmup_steps=2",
 ]
 RUN = "imdb-s3-seed0"
@@ -93,9 +99,9 @@ def interrupt(*_: object, **__: object) -> None:
 
 
 def test_every_stage_is_recorded(trained: Path) -> None:
-    assert [record["stage"] for record in metrics(trained)] == ["n-gram view", "round 1", "round 2", "round 3"]
+    assert [record["stage"] for record in metrics(trained)] == ["n-gram view", "round 1", "round 2"]
     assert all(0 < record["validation_cross_entropy"] < 0.8 for record in metrics(trained))
-    assert ["vector_view_accuracy" in record for record in metrics(trained)] == [False, True, True, True]
+    assert ["vector_view_accuracy" in record for record in metrics(trained)] == [False, True, True]
     assert (trained / "stages.png").stat().st_size > 1000
     _, progress, facts, _ = checkpoint.load(trained / "best.pt")
     assert facts["has_vector_view"] is True
@@ -120,10 +126,11 @@ def test_ngram_view_is_the_whole_model_without_rounds(ngrams_alone: Path, traine
     assert metrics(ngrams_alone) == metrics(trained)[:1]
     assert facts_of(ngrams_alone)["has_vector_view"] is False
     state = state_of(ngrams_alone)
-    assert not [name for name in state if name.startswith(("vector_view.", "vocabulary."))]
+    assert not [name for name in state if name.startswith("vector_view.")]
     assert state["weights"][1] == 0
     assert sorted(path.name for path in ngrams_alone.iterdir()) == [
         "best.pt",
+        "choice.json",
         "last.pt",
         "metrics.jsonl",
         "ngram-view.npz",
@@ -148,7 +155,7 @@ def test_weights_minimise_the_validation_cross_entropy(trained: Path) -> None:
     assert fit_weights(logits[0], logits[1], labels) == pytest.approx(state["weights"].tolist(), abs=1e-3)
 
 
-@pytest.mark.parametrize(("round_number", "batch"), [(1, 3), (2, 1), (3, 5)])
+@pytest.mark.parametrize(("round_number", "batch"), [(1, 3), (2, 1)])
 def test_run_interrupted_in_a_round_resumes_to_the_same_model(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, round_number: int, batch: int
 ) -> None:
@@ -164,8 +171,8 @@ def test_run_interrupted_in_a_round_resumes_to_the_same_model(
     with monkeypatch.context() as patch:
         patch.setattr(VectorRound, "batches", batches)
         assert train(tmp_path) == 130
-    for name in ("choose", "fit", "train_vectors"):
-        monkeypatch.setattr(words, name, lambda *_: pytest.fail("trained twice"))
+    for name in ("choose", "fit", "_vector_learner"):
+        monkeypatch.setattr(words, name, lambda *_, **__: pytest.fail("trained twice"))
     assert train(tmp_path, "--resume") == 0
     assert metrics(tmp_path / RUN) == metrics(trained)
     assert same_states(state_of(tmp_path / RUN), state_of(trained))
@@ -175,10 +182,10 @@ def test_run_interrupted_in_a_round_resumes_to_the_same_model(
 @pytest.mark.parametrize(
     ("name", "repeated"),
     [
-        ("choose", ["choose", "fit", "train_vectors"]),
-        ("fit", ["choose", "fit", "train_vectors"]),
-        ("choose_words", ["train_vectors"]),
-        ("train_vectors", ["train_vectors"]),
+        ("choose", ["choose", "fit", "find_ngrams"]),
+        ("fit", ["fit", "find_ngrams"]),
+        ("principal_vectors", ["fit", "find_ngrams"]),
+        ("find_ngrams", ["find_ngrams"]),
     ],
 )
 def test_run_interrupted_between_stages_resumes_to_the_same_model(
@@ -190,12 +197,68 @@ def test_run_interrupted_between_stages_resumes_to_the_same_model(
         patch.setattr(words, name, interrupt)
         assert train(tmp_path) == 130
     called: list[str] = []
-    for stage in ("choose", "fit", "train_vectors"):
+    for stage in ("choose", "fit", "find_ngrams"):
         monkeypatch.setattr(words, stage, noted(stage, called))
     assert train(tmp_path, "--resume") == 0
     assert called == repeated
     assert metrics(tmp_path / RUN) == metrics(trained)
     assert same_states(state_of(tmp_path / RUN), state_of(trained))
+
+
+def test_run_interrupted_while_vectors_are_learned_resumes_to_the_same_model(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the vectors of the last complete epoch that was kept."""
+    path, original = tmp_path / RUN / "ngram-vectors.npz", document_vectors._epoch
+    resumed: list[int] = []
+
+    def interrupted_epoch(*arguments: Any) -> Any:
+        return interrupt() if path.exists() else original(*arguments)
+
+    def resumed_epoch(*arguments: Any) -> Any:
+        resumed.append(1)
+        return original(*arguments)
+
+    monkeypatch.setattr(words, "is_better", lambda *_: True)
+    monkeypatch.setattr(document_vectors, "EPOCHS_PER_CHECKPOINT", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(document_vectors, "_epoch", interrupted_epoch)
+        assert train(tmp_path) == 130
+    assert path.exists()
+    monkeypatch.setattr(document_vectors, "_epoch", resumed_epoch)
+    assert train(tmp_path, "--resume") == 0
+    assert len(resumed) == 1  # of two
+    assert same_states(state_of(tmp_path / RUN), state_of(trained))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("name", ["choice.json", "ngram-vectors.npz", "ngram-view.npz"])
+@pytest.mark.parametrize("share", [0.0, 0.5], ids=["empty", "cut"])
+def test_damaged_results_of_stages_are_errors(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, share: float
+) -> None:
+    run = shutil.copytree(trained, tmp_path / RUN)
+    path = run / name
+    if name != "ngram-view.npz":
+        (run / "ngram-view.npz").unlink()
+    content = path.read_bytes() if path.exists() else (trained / "ngram-view.npz").read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    assert train(tmp_path, "--resume") == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert message.startswith(f"error: {path} is damaged: ")
+    assert message.endswith("; remove it, and --resume computes it again\n")
+
+
+def test_damaged_result_is_computed_again_once_removed(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = shutil.copytree(trained, tmp_path / RUN)
+    monkeypatch.setattr(words, "is_better", lambda *_: True)
+    for name in ("choice.json", "ngram-view.npz"):
+        (run / name).unlink()
+    assert train(tmp_path, "--resume") == 0
+    assert same_states(state_of(run), state_of(trained))
 
 
 def noted(name: str, called: list[str]) -> Any:
@@ -305,7 +368,7 @@ def own_files(folder: Path) -> tuple[Path, Path]:
     return paths
 
 
-SMALL = ["training.epochs=1", "model.vector_view.vectors.epochs=1", *SETTINGS[2:]]
+SMALL = ["training.epochs=1", *SETTINGS[2:]]
 
 
 def train_own(folder: Path, *arguments: object) -> int:
@@ -329,25 +392,15 @@ def test_own_documents_without_unlabelled_ones_have_no_vector_view(
     assert call("evaluate", tmp_path / "exports/films", "--data", labelled) == 0
 
 
-def test_many_own_documents_have_a_round_that_learns_from_labels_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    labelled, _ = own_files(tmp_path)
-    monkeypatch.setattr(own_recipe, "FEWEST_LABELLED", 48)
-    assert train_own(tmp_path, "--data", labelled) == 0
-    assert "round-1: 48 documents an epoch" in capsys.readouterr().out
-    assert [record["stage"] for record in metrics(tmp_path / "runs/films-seed0")] == ["n-gram view", "round 1"]
-
-
 def test_own_unlabelled_documents_are_learnt_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labelled, unlabelled = own_files(tmp_path)
     assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled) == 0
     out = capsys.readouterr().out
     assert "200 unlabelled documents that are not in the labelled data" in out
     assert "vector view kept: " in out or "vector view left out: " in out
-    assert out.count("240 documents an epoch") == 3  # of 248, in batches of 16
+    assert out.count("240 documents an epoch") == 2  # of 248, in batches of 16
     run = tmp_path / "runs/films-seed0"
-    assert [record["stage"] for record in metrics(run)] == ["n-gram view", "round 1", "round 2", "round 3"]
+    assert [record["stage"] for record in metrics(run)] == ["n-gram view", "round 1", "round 2"]
     assert call("evaluate", run) == 0
 
 
@@ -360,26 +413,38 @@ def test_later_rounds_are_taught_by_both_views(tmp_path: Path, monkeypatch: pyte
         taught.append(targets)
         return VectorRound(known, targets, *others)
 
-    weights = iter([(1.0, 0.0), (2.0, 0.0), (1.0, 0.0), (1.0, 0.0)])
+    weights = iter([(1.0, 0.0), (2.0, 0.0), (1.0, 0.0)])
     monkeypatch.setattr(words, "VectorRound", create)
     monkeypatch.setattr(words, "fit_weights", lambda *_: next(weights))
     assert train_own(tmp_path, "--data", labelled, "--unlabelled", unlabelled) == 0
-    assert [len(targets) for targets in taught] == [248] * 3
+    assert [len(targets) for targets in taught] == [248] * 2
     for targets in taught:
         assert set(targets[:48].ravel()) == {0, 1}
         assert targets.sum(1) == pytest.approx(1)
     odds = [np.log(targets[48:, 1] / targets[48:, 0]) for targets in taught]
     assert odds[0][::2].max() < 0 < odds[0][1::2].min()  # bad and good days
     assert odds[1] == pytest.approx(2 * odds[0], rel=1e-3)  # twice the logits of the n-gram view
-    assert odds[2] == pytest.approx(odds[0], rel=1e-3)
+
+
+CHOICES = {
+    "no vectors": Choice(2, "idf-evidence", 10.0),
+    "vectors": Choice(2, "idf-evidence", 10.0, vector_strength=0.1),
+    "keep": Choice(2, KEEP, 1.0, vector_strength=0.1),
+}
 
 
 @pytest.mark.parametrize("has_unlabelled", [False, True])
+@pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES.keys())
 def test_final_fit_is_on_the_rows_of_all_splits(
-    has_unlabelled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    choice: Choice,
+    has_unlabelled: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The n-gram view is fitted again with the same hyperparameters; everything else remains."""
     labelled, unlabelled = own_files(tmp_path)
+    monkeypatch.setattr(words, "choose", lambda *_, **__: choice)
     monkeypatch.setattr(words, "is_better", lambda *_: True)
     monkeypatch.setattr(words, "fit_weights", lambda _, second, __: (1.0, 0.0 if second is None else 0.5))
     options = ["--data", labelled, "--set", "data.final_fit=true"]
@@ -393,27 +458,93 @@ def test_final_fit_is_on_the_rows_of_all_splits(
     changed = {name for name in best if not torch.equal(best[name], final[name])}
     assert {"ngram_view.table", "ngram_view.bias"} <= changed
     assert all(name.startswith("ngram_view.") for name in changed)
-    assert expected_table(run, labelled) == pytest.approx(final["ngram_view.table"].numpy(), abs=1e-6)
+    files = DataFiles(data=labelled, unlabelled=unlabelled if has_unlabelled else None)
+    assert expected_table(run, files) == pytest.approx(final["ngram_view.table"].numpy(), abs=1e-6)
     (run / "final.pt").unlink()
     assert train_own(tmp_path, *options, "--resume") == 0
     assert same_states(state_of(run, "final.pt"), final)
-    if not has_unlabelled:  # the views do not matter to the export, which takes long
+    if has_unlabelled:
+        found, expected = (vector_view_logits(run, state) for state in (final, best))
+        assert expected.std() > 1e-3
+        assert np.array_equal(found, expected)
+    elif choice is CHOICES["no vectors"]:  # neither the views nor the vectors matter to the export, which takes long
         assert call("export", run, "--out", tmp_path / "exports") == 0
 
 
-def expected_table(run: Path, labelled: Path) -> NDArray[np.float32]:
-    """Table of the n-gram view fitted to all 60 rows with the hyperparameters of the run."""
+def expected_table(run: Path, files: DataFiles) -> NDArray[np.float32]:
+    """Table of the n-gram view fitted to all 60 rows with the hyperparameters of the run.
+
+    With a vector view, of the n-grams of the first fit, in the same rows.
+    """
     config, _, facts, _ = checkpoint.load(run / "best.pt")
     task = task_of(config, facts)
     assert isinstance(task, WordTask)
-    joined = task.load(task.read(DataFiles(data=labelled))).joined().train
+    source = task.read(files)
+    data = task.with_unlabelled(task.load(source), source)
+    joined, labels = data.joined().train, np.array(data.joined().train.labels)
     assert len(joined) == 60
-    model = task.build()
+    model, config = task.build(), task.config
     counted = count(model.words, joined.texts, 256, 32)
-    choice = Choice(**facts["ngram_view"])
-    fit(counted, np.array(joined.labels), 2, task.config.model.ngram_view, choice).fill(model.ngram_view)
+    choice, settings = Choice(**facts["ngram_view"]), config.model.ngram_vectors
+    assert settings is not None
+    hasher = WordHasher(config.model.ngram_view.longest, 256)
+    learner = vector_learner(hasher, (joined.texts, data.unlabelled), labels, 256, 32, settings, 0)
+    with np.load(run / "ngram-view.npz") as stored:
+        first = stored["hashes"]
+    fitted = fit(counted, labels, 2, config.model.ngram_view, choice, learner.learn(np.arange(60)))
+    if files.unlabelled is None:
+        assert set(fitted.hashes) >= set(first)
+    else:
+        vectors = learner.learn(np.arange(60)).of_ngrams(first)
+        kept = counted.of_ngrams(np.flatnonzero(np.isin(counted.hashes, first)))
+        fitted = fit(kept, labels, 2, config.model.ngram_view, choice, vectors).on(first)
+        assert fitted.hashes.tolist() == first.tolist()
+    fitted.fill(model.ngram_view)
     table: NDArray[np.float32] = model.ngram_view.table.numpy()
     return table
+
+
+def vector_view_logits(run: Path, state: dict[str, Any]) -> NDArray[np.float32]:
+    """Logits of the vector view alone."""
+    config, _, facts, _ = checkpoint.load(run / "best.pt")
+    task = task_of(config, facts)
+    assert isinstance(task, WordTask)
+    model = task.build().eval()
+    model.load_state_dict(state | {"weights": torch.tensor([0.0, 1.0])})
+    texts = [b"a good film number 7", b"bad film number 31", b"the 5th day", b"good", b"unknown"]
+    with torch.inference_mode():
+        document, lengths = (torch.from_numpy(part) for part in pad_rows(texts, 256))
+        logits: NDArray[np.float32] = (model(document, lengths)[0] - model.base()).numpy()
+    return logits
+
+
+def test_vectors_are_learned_from_unlabelled_documents_without_a_vector_view(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words of unlabelled documents alone then count in the n-gram view."""
+    labelled, unlabelled = own_files(tmp_path)
+    monkeypatch.setattr(words, "choose", lambda *_, **__: CHOICES["keep"])
+    known = []
+    for name, options in (("with", ["--unlabelled", unlabelled]), ("without", [])):
+        assert train_own(tmp_path, "--data", labelled, *options, *NO_ROUNDS, "--set", f"name={name}") == 0
+        run = tmp_path / f"runs/{name}-seed0"
+        assert [record["stage"] for record in metrics(run)] == ["n-gram view"]
+        with np.load(run / "ngram-view.npz") as stored:
+            known.append(set(stored["hashes"].tolist()))
+    assert reference.word_hash("day") in known[0]
+    assert reference.word_hash("day") not in known[1]
+    assert reference.word_hash("film") in known[0] & known[1]
+
+
+def test_recipe_without_epochs_learns_no_vectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labelled, _ = own_files(tmp_path)
+    monkeypatch.setattr(document_vectors, "vector_learner", lambda *_: pytest.fail("learned"))
+    options = ["--set", "model.ngram_vectors.epochs=0", "--set", "data.final_fit=true"]
+    assert train_own(tmp_path, "--data", labelled, *options) == 0
+    assert ", without vectors" in capsys.readouterr().out
+    assert facts_of(tmp_path / "runs/films-seed0")["ngram_view"]["vector_strength"] == 0
 
 
 def test_many_documents_are_sampled(
@@ -467,7 +598,6 @@ def test_batch_size_does_not_matter_without_a_vector_view(tmp_path: Path) -> Non
     [
         ("good film number 1", (), "all unlabelled texts also occur in the labelled data"),
         ("new", ("--set", "data.unlabelled=false"), "--unlabelled needs data.unlabelled=true"),
-        ("new", NO_ROUNDS, "data.unlabelled must be false for a model without a vector view"),
     ],
 )
 def test_unlabelled_documents_that_would_not_be_read_are_an_error(
@@ -493,3 +623,41 @@ def test_empty_path_is_not_the_current_folder(tmp_path: Path, capsys: pytest.Cap
     assert (
         "argument --unlabelled: expected the path of a file or folder, not an empty string" in capsys.readouterr().err
     )
+
+
+def test_runs_of_an_earlier_rule_of_words_are_told_to_train_again(
+    ngrams_alone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their checkpoints name no rule. The n-grams in them would mostly not be found."""
+    run = shutil.copytree(ngrams_alone, tmp_path / RUN)
+    for name in ("best.pt", "last.pt"):
+        config, progress, facts, state = checkpoint.load(run / name)
+        assert facts.pop("words") == "unicode"
+        checkpoint.save(run / name, config, progress, facts, state)
+    reason = "was trained on words found by an earlier rule; train again"
+    for command in (("export", run, "--out", tmp_path / "exports"), ("evaluate", run)):
+        assert call(*command) == 2
+        assert f"{run / 'best.pt'} {reason}" in capsys.readouterr().err
+    assert train(tmp_path, *NO_ROUNDS, "--resume") == 2
+    assert f"{run / 'last.pt'} {reason}" in capsys.readouterr().err
+    assert not (tmp_path / "exports").exists()
+
+
+def test_answers_do_not_depend_on_case_accents_and_typography(tmp_path: Path) -> None:
+    rows = [
+        {"text": f"фильм {'отличный — чудесный актёр' if i % 2 else 'ужасный, скучный: режиссёр'} {i}", "label": i % 2}
+        for i in range(60)
+    ]
+    path = tmp_path / "films.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert train_own(tmp_path, "--data", path) == 0
+    assert call("export", tmp_path / "runs/films-seed0", "--out", tmp_path / "exports") == 0
+    loaded = Model(load_export(tmp_path / "exports/films/1", device="cpu"))
+    assert json.loads((tmp_path / "exports/films/1/manifest.json").read_text())["words"] == "unicode"
+    for texts in (
+        ("ужасный. скучный.", "Ужасный. СКУЧНЫЙ.", "ужасныи\u0306.\u00a0скучный．"),
+        ("отличный - актер", "Отличный—Актёр", "отличный\u2003–\u2003акте\u0308р"),
+    ):
+        first, *others = (answer["scores"] for answer in loaded.classify([text.encode() for text in texts]))
+        assert max(first, key=lambda score: score["score"])["score"] > 0.8
+        assert all(other == first for other in others)

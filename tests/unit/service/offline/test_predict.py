@@ -60,7 +60,7 @@ def test_file_is_a_document(command: Command, tmp_path: Path) -> None:
     code, (a, b) = command.run(classifier(), files=[tmp_path / "a", tmp_path / "b"])
     assert code == 0
     scores = [{"label": "positive", "score": 0.6}, {"label": "negative", "score": 0.4}]
-    coverage = {"bytes_total": 3, "bytes_used": 3, "strategy": "whole", "windows": 1}
+    coverage = {"bytes_total": 3, "bytes_used": 3, "strategy": "whole", "windows": 1, "known": None}
     assert a == {"source": str(tmp_path / "a"), **scores[0], "scores": scores, "coverage": coverage}
     assert (b["source"], b["label"]) == (str(tmp_path / "b"), "negative")
 

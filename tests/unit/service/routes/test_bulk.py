@@ -73,7 +73,7 @@ async def test_line_gets_an_answer_line_with_its_id() -> None:
         "label": "positive",
         "score": 0.6,
         "scores": [{"label": "positive", "score": 0.6}],
-        "coverage": {"bytes_total": 3, "bytes_used": 3, "strategy": "whole", "windows": 1},
+        "coverage": {"bytes_total": 3, "bytes_used": 3, "strategy": "whole", "windows": 1, "known": None},
     }
     assert (second["index"], second["id"], second["label"], second["score"]) == (1, 7, "negative", 0.666667)
     assert second["coverage"]["bytes_total"] == 2

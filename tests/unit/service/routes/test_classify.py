@@ -11,7 +11,7 @@ from tests.support.problems import check_problem
 
 
 def whole(size: int) -> dict[str, Any]:
-    return {"bytes_total": size, "bytes_used": size, "strategy": "whole", "windows": 1}
+    return {"bytes_total": size, "bytes_used": size, "strategy": "whole", "windows": 1, "known": None}
 
 
 POSITIVE = [{"label": "positive", "score": 0.6}, {"label": "negative", "score": 0.4}]
@@ -86,7 +86,13 @@ async def test_long_document_is_read_in_windows() -> None:
     body = {"inputs": "+++" + 22 * "." + "---", "detail": True}
     async with serving(classifier()) as client:
         (result,) = answer(await client.post("/v1/classify", json=body))["results"]
-    assert result["coverage"] == {"bytes_total": 28, "bytes_used": 28, "strategy": "windows", "windows": 2}
+    assert result["coverage"] == {
+        "bytes_total": 28,
+        "bytes_used": 28,
+        "strategy": "windows",
+        "windows": 2,
+        "known": None,
+    }
     assert result["score"] == 0.5
     assert [(window["start"], window["end"], window["scores"][0]) for window in result["windows"]] == [
         (0, 16, {"label": "positive", "score": 0.8}),
@@ -99,7 +105,7 @@ async def test_overflow_strategy_selects_a_part_of_a_long_document() -> None:
         body = {"inputs": "+++" + 22 * "." + "---", "on_overflow": "head"}
         (result,) = answer(await client.post("/v1/classify", json=body))["results"]
     assert (result["label"], result["score"]) == ("positive", 0.8)
-    assert result["coverage"] == {"bytes_total": 28, "bytes_used": 16, "strategy": "head", "windows": 1}
+    assert result["coverage"] == {"bytes_total": 28, "bytes_used": 16, "strategy": "head", "windows": 1, "known": None}
 
 
 @pytest.mark.parametrize(

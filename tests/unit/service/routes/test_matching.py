@@ -10,7 +10,7 @@ from tests.support.problems import check_problem
 
 
 def whole(size: int) -> dict[str, Any]:
-    return {"bytes_total": size, "bytes_used": size, "strategy": "whole", "windows": 1}
+    return {"bytes_total": size, "bytes_used": size, "strategy": "whole", "windows": 1, "known": None}
 
 
 async def test_pairs_are_scored() -> None:
@@ -34,8 +34,20 @@ async def test_long_document_is_the_mean_of_its_windows() -> None:
         (windows,) = answer(await client.post("/v1/score", json={"pairs": pairs}))["results"]
         (tail,) = answer(await client.post("/v1/score", json={"pairs": pairs, "on_overflow": "tail"}))["results"]
     assert (windows["score"], tail["score"]) == (0.75, 0.5)
-    assert windows["coverage"]["a"] == {"bytes_total": 28, "bytes_used": 28, "strategy": "windows", "windows": 2}
-    assert tail["coverage"]["a"] == {"bytes_total": 28, "bytes_used": 16, "strategy": "tail", "windows": 1}
+    assert windows["coverage"]["a"] == {
+        "bytes_total": 28,
+        "bytes_used": 28,
+        "strategy": "windows",
+        "windows": 2,
+        "known": None,
+    }
+    assert tail["coverage"]["a"] == {
+        "bytes_total": 28,
+        "bytes_used": 16,
+        "strategy": "tail",
+        "windows": 1,
+        "known": None,
+    }
 
 
 async def test_ranking_is_best_first_and_stable() -> None:
