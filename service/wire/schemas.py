@@ -10,7 +10,7 @@ from artifact.tasks.classification import ResultOptions
 ModelName = Annotated[
     str,
     StringConstraints(min_length=1, max_length=128),
-    Field(description="Name of a model, which selects its highest version; or `name@version`, such as imdb-s3@7."),
+    Field(description="Name of a model, which selects its highest version; or `name@version`, such as imdb-s3@8."),
 ]
 MAX_TEXTS = 100_000
 """Maximum number of texts in a body, whatever the settings: the event loop receives them from the parser process."""
