@@ -172,6 +172,8 @@ def bind(host: str, port: int) -> socket.socket:
 
 def duplicates(listener: socket.socket) -> list[socket.socket]:
     """LISTENERS descriptors of a listening socket, for uvicorn, which closes them."""
+    # `dup` sets the mode that the Python object has, for all workers: another one could then block in `accept`.
+    listener.setblocking(False)
     return [listener.dup() for _ in range(LISTENERS)]
 
 
