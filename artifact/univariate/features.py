@@ -1,0 +1,207 @@
+"""What a forecaster of any series reads, and how its answer becomes a forecast in the units of the series."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from artifact.arrays import Doubles, Floats
+from artifact.univariate.decomposition import Seasonal, decompose, find_outliers
+from artifact.univariate.smoothing import Theta, theta
+
+CONTEXT = 512
+"""Number of the last observations that are read."""
+HORIZON = 96
+"""Number of steps that one computation forecasts."""
+PATCH = 8
+"""Steps of a token."""
+CHANNELS = 4
+"""Values of each step in a token: see `Prepared.tokens`."""
+WIDTH = CHANNELS * PATCH
+"""Numbers of a token."""
+FUTURE = HORIZON // PATCH
+"""Tokens of the future steps."""
+LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""Levels of the quantiles that the model computes."""
+MEDIAN = LEVELS.index(0.5)
+MAX_SEASONS = 2
+SHORTEST_WINDOW = 48
+"""Minimum steps before the end whose distances from the last value give the scale of a series."""
+EXACT = 64 * float(np.finfo(np.float64).eps)
+"""Distance of all values from a line with a season, relative to the largest value, that is rounding."""
+MIN_LINE = 5
+"""Minimum number of observations of a line that goes on exactly; a constant needs one."""
+TINY = np.finfo(np.float64).tiny
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch of series as a model reads it, and what `restore` needs.
+
+    The series without their season are divided into units of `scale` from `origin`, the last value.
+    """
+
+    tokens: Floats
+    """(B, 1 + FUTURE + past tokens, WIDTH). First a token of statistics, then the future, then the past, newest first.
+
+    Channels of a future step: seasonal component, value one season before, value two seasons before (or one of the
+    longer season), Theta forecast. Channels of a past step: value, whether it is known, seasonal component, value one
+    season before. All but the second are asinh(x)."""
+    origin: Doubles
+    """(B, HORIZON): the last value; of an exact line, the line."""
+    scale: Doubles
+    """(B,): unit of the model; 0 for an exact line."""
+    theta: Doubles
+    """Theta forecast in units of the model, (B, HORIZON)."""
+    factor: Doubles
+    """(B, HORIZON): seasonal factor of the future steps."""
+    term: Doubles
+    """(B, HORIZON): seasonal term of the future steps, and what was subtracted from the values."""
+    exponent: NDArray[np.int64]
+    """(B,): all else is in units of 2 ** exponent."""
+
+    def targets(self, future: Doubles) -> Doubles:
+        """What the model should forecast for future values (B, HORIZON) of series that are no exact line."""
+        value = (np.ldexp(future, -self.exponent[:, None]) - self.term) / self.factor
+        return (value - self.origin) / self.scale[:, None]
+
+    def restore(self, quantiles: Doubles, theta_share: float) -> Doubles:
+        """Quantiles in the units of the series, in increasing order.
+
+        Args:
+            quantiles: (B, levels, HORIZON) in units of the model.
+            theta_share: share of the Theta forecast in the medians; all quantiles move with them.
+
+        """
+        ordered = np.sort(quantiles, axis=1)
+        shift = theta_share * (self.theta - ordered[:, MEDIAN])
+        level = self.origin[:, None] + self.scale[:, None, None] * (ordered + shift[:, None])
+        value = level * self.factor[:, None] + self.term[:, None]
+        return np.ldexp(value, self.exponent[:, None, None])
+
+
+def prepare(values: Doubles, seasons: Sequence[int]) -> Prepared:
+    """Prepare series (B, n) of equal length, n at most CONTEXT; NaN is a missing value, the first is known in each.
+
+    `seasons` are the steps of up to MAX_SEASONS seasons, shortest first; 1 and those longer than half the series have
+    no seasonal component.
+    """
+    n = values.shape[1]
+    is_whole = (values == np.rint(values)).mean(axis=1)
+    exponent = np.frexp(np.nanmax(np.abs(values), axis=1))[1]
+    values = np.ldexp(values, -exponent[:, None])  # so that no square overflows
+    known = ~np.isnan(values)
+    filled = interpolate(values, known)
+    known &= ~find_outliers(filled)
+    filled = interpolate(filled, known)
+    seasonal = decompose(filled, known, seasons, HORIZON)
+    # Differences from the last value keep the digits of large values.
+    last = np.where(seasonal.is_multiplicative, 0.0, filled[:, -1])[:, None]
+    level = (filled - last - seasonal.term[:, :n]) / seasonal.factor[:, :n]
+    line = theta(level, HORIZON)
+    is_exact = np.abs(level - line.line[:, :n]).max(axis=1) <= EXACT
+    if n < MIN_LINE:
+        is_exact &= np.ptp(level, axis=1) <= EXACT
+    scale = np.where(is_exact, 0.0, _scale(level, known, max(SHORTEST_WINDOW, 2 * max(seasons, default=1))))
+    origin = np.where(is_exact[:, None], line.line[:, n:], level[:, -1:])
+    unit = np.where(is_exact, np.inf, scale)[:, None]  # all that an exact line shows the model is 0
+    z = (level - level[:, -1:]) / unit
+    forecast = (line.forecast - level[:, -1:]) / unit
+    component = (level[:, -1:] * (seasonal.factor - 1) + seasonal.term) / unit
+    rise = (line.line[:, -1] - line.line[:, n - 1]) / unit[:, 0]
+    statistics = _statistics(filled, known, seasons, seasonal, z, filled[:, -1] / unit[:, 0], line, rise, is_whole)
+    tokens = _tokens(np.where(known, z, 0.0), known, component, forecast, statistics, seasons)
+    return Prepared(
+        tokens, origin, scale, forecast, seasonal.factor[:, n:], seasonal.term[:, n:] + last, exponent.astype(np.int64)
+    )
+
+
+def interpolate(values: Doubles, known: NDArray[np.bool_]) -> Doubles:
+    """Values (B, n) with those that are not known interpolated linearly; the nearest known value beyond the ends."""
+    if known.all():
+        return values
+    filled, steps = values.copy(), np.arange(values.shape[1])
+    for row in np.flatnonzero(~known.all(axis=1)):
+        filled[row] = np.interp(steps, steps[known[row]], values[row, known[row]])
+    return filled
+
+
+def _scale(level: Doubles, known: NDArray[np.bool_], window: int) -> Doubles:
+    """Root mean square distance (B,) of the values in the last `window` steps from the last; of all, if that is tiny."""
+    distance = np.where(known, np.square(level - level[:, -1:]), 0.0)
+    overall = distance.mean(axis=1)
+    recent = distance[:, -window:].sum(axis=1) / np.maximum(known[:, -window:].sum(axis=1), 1)
+    return np.sqrt(np.where(recent > 1e-12 * overall, recent, overall))
+
+
+def _statistics(
+    filled: Doubles,
+    known: NDArray[np.bool_],
+    seasons: Sequence[int],
+    seasonal: Seasonal,
+    z: Doubles,
+    last: Doubles,
+    line: Theta,
+    rise: Doubles,
+    is_whole: Doubles,
+) -> Doubles:
+    """Statistics of each series (B, at most WIDTH), about between -2 and 2."""
+    rows, n = z.shape
+    short, long = min(seasons, default=1), max(seasons, default=1)
+    step = np.diff(z, axis=1) if n > 1 else np.zeros((rows, 1))
+    mean = np.abs(step).mean(axis=1)
+    product = (step[:, 1:] * step[:, :-1]).sum(axis=1)
+    strength = np.zeros((rows, MAX_SEASONS))
+    strength[:, : len(seasons)] = seasonal.strength
+    same = [math.log(n) / 6, math.log(short) / 5, math.log(long) / 5, min(n / short, 40) / 40, float(short == 1)]
+    return np.column_stack(
+        [
+            np.tile(same, (rows, 1)),
+            strength,
+            seasonal.is_multiplicative,
+            np.log(mean + 1e-3),
+            np.log(np.abs(last) + 1e-3) / 4,
+            filled.min(axis=1) >= 0,
+            (filled == 0).mean(axis=1),
+            known.mean(axis=1),
+            is_whole,
+            line.alpha,
+            np.arcsinh(rise),
+            product / np.maximum(np.square(step).sum(axis=1), TINY),
+            np.log((np.abs(step).max(axis=1) + 1e-3) / (mean + 1e-3)),
+        ]
+    )
+
+
+def _tokens(
+    z: Doubles,
+    known: NDArray[np.bool_],
+    component: Doubles,
+    forecast: Doubles,
+    statistics: Doubles,
+    seasons: Sequence[int],
+) -> Floats:
+    """`Prepared.tokens` of the values z (B, n), the component (B, n + HORIZON) and the forecast (B, HORIZON)."""
+    rows, n = z.shape
+    short, long = (min(seasons, default=1), max(seasons, default=1))
+    lags = (short, long if long > short else 2 * short)
+    future = np.stack([component[:, n:], *(_before(z, lag) for lag in lags), forecast], axis=1)
+    earlier = np.zeros(z.shape)
+    if 1 < short < n:
+        earlier[:, short:] = z[:, :-short]
+    past = np.zeros((rows, CHANNELS, -(-n // PATCH) * PATCH))
+    past[..., :n] = np.stack([z, known, component[:, :n], earlier], axis=1)[..., ::-1]
+    steps = np.concatenate([future, past], axis=2).reshape(rows, CHANNELS, -1, PATCH)
+    tokens = np.zeros((rows, 1 + steps.shape[2], WIDTH), np.float32)
+    tokens[:, 0, : statistics.shape[1]] = statistics
+    tokens[:, 1:] = np.arcsinh(steps).transpose(0, 2, 1, 3).reshape(rows, -1, WIDTH)
+    tokens[:, 1 + FUTURE :, PATCH : 2 * PATCH] = past[:, 1].reshape(rows, -1, PATCH)
+    return tokens
+
+
+def _before(z: Doubles, lag: int) -> Doubles:
+    """Value `lag` steps before each future step, the last `lag` steps being repeated; 0 before the first value."""
+    steps = z.shape[1] - lag + np.arange(HORIZON) % lag
+    return np.where(steps >= 0, z[:, np.maximum(steps, 0)], 0.0)
