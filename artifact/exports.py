@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, NotRequired
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
@@ -15,6 +15,7 @@ from artifact.errors import BadExport
 from artifact.files import open_regular, read_json_file
 from artifact.manifest import MANIFEST, MAX_EXPORT_BYTES, MAX_FILE_BYTES, SCHEMA_VERSION, ExportManifest
 from artifact.tasks import TASKS
+from artifact.tasks.any_series import AnySeries
 
 
 def _known_task(name: str) -> str:
@@ -26,6 +27,7 @@ def _known_task(name: str) -> str:
 
 class _TaskField(TypedDict):
     task: Annotated[str, AfterValidator(_known_task)]
+    kind: NotRequired[Literal["any-series"]]
 
 
 _TASK_FIELD = TypeAdapter(_TaskField)
@@ -33,7 +35,8 @@ _TASK_FIELD = TypeAdapter(_TaskField)
 
 def parse_manifest(raw: object) -> ExportManifest:
     """Validate the content of a manifest, as its task says. Raises: pydantic.ValidationError."""
-    return TASKS[_TASK_FIELD.validate_python(raw)["task"]].manifest_type.model_validate(raw)
+    found = _TASK_FIELD.validate_python(raw)
+    return (AnySeries if "kind" in found else TASKS[found["task"]]).manifest_type.model_validate(raw)
 
 
 def read_manifest(folder: Path) -> ExportManifest:

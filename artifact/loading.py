@@ -15,7 +15,7 @@ from artifact.backends.base import LOAD_LIMIT_S, Device, InferenceBackend, outpu
 from artifact.errors import BadExport
 from artifact.exports import read_manifest, versions_of
 from artifact.manifest import MAX_FILE_BYTES, NAME, ArrayFile, ExportManifest, Format, Graph, Precision
-from artifact.tasks import TASKS
+from artifact.tasks import CLASSES
 from artifact.tasks.base import Task
 
 log = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ def load_export(
     def read(file: ArrayFile, reason: str) -> dict[str, Array]:
         return _read_arrays(folder / file.path, place, reason)
 
-    task = TASKS[manifest.task].open(manifest, read)
+    task = CLASSES[type(manifest)].open(manifest, read)
     seconds = time.perf_counter() - started
     if manifest.non_commercial:
         log.warning("%s %s: non-commercial use only: %s", manifest.name, manifest.version, manifest.data_terms)

@@ -8,17 +8,18 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from numbers import Integral
-from typing import Any, TypeVar, get_args, overload
+from typing import Any, TypeVar, cast, get_args, overload
 
 import numpy as np
 
-from artifact.arrays import Floats
+from artifact.arrays import Doubles, Floats
 from artifact.backends.base import BATCH_ROWS, batches_at_once
 from artifact.documents import OnOverflow
 from artifact.errors import InferenceFailed, InvalidInput, NonFiniteOutput
 from artifact.loading import LoadedModel
 from artifact.manifest import ExportManifest
 from artifact.series import Column, Tails
+from artifact.tasks.any_series import AnySeries, ForecastOptions
 from artifact.tasks.base import Answer, Computation, RunModel, Task, advance
 from artifact.tasks.classification import Classification, ResultOptions
 from artifact.tasks.forecasting import Forecasting
@@ -144,30 +145,62 @@ class Model:
 
     def forecast(
         self,
-        series: Mapping[str, Column] | Sequence[Column],
+        series: Mapping[str, Column] | Sequence[Column] | Column,
         *,
         horizon: int | None = None,
         quantiles: Sequence[float] = (),
+        season: int | Sequence[int] = 1,
+        non_negative: bool = False,
     ) -> Json:
-        """Forecast a multivariate series, with error bands and coverage.
+        """Forecast a multivariate series, or with a forecaster of any series each alone; with error bands and coverage.
 
         Args:
             series: values of each channel, by name or in the order of `manifest.channels`; the oldest value first, None
-                for a missing one.
-            horizon: number of steps to forecast; None means the model's maximum.
+                for a missing one. A forecaster of any series takes any number of series, by name or not, whose lengths
+                may differ, or the values of one.
+            horizon: number of steps to forecast; None means the model's maximum, or of any series what it computes at
+                once.
             quantiles: quantile levels of the error bands.
+            season: number of steps after which any series repeats, such as 12 for months; or two, such as (24, 168).
+            non_negative: whether forecasts of any series are at least 0.
 
         Raises: InvalidInput, InferenceFailed, NonFiniteOutput.
 
         """
+        if isinstance(self.task, AnySeries):
+            seasons = (season,) if isinstance(season, int | np.integer) else tuple(season)
+            for place, number in (("horizon", horizon), *(("season", number) for number in seasons)):
+                _check_positive(place, number)
+            options = ForecastOptions(seasons, horizon or self.task.manifest.horizon, tuple(quantiles), non_negative)
+            return self._forecast_each(self.task, series, options)
+        channels = cast(Mapping[str, Column] | Sequence[Column], series)
+        names, columns = (list(channels), [*channels.values()]) if isinstance(channels, Mapping) else (None, [*channels])
         task, horizon = self.check_forecast(horizon, quantiles)
-        names, columns = (list(series), list(series.values())) if isinstance(series, Mapping) else (None, list(series))
         order = task.check_channels(names, len(columns))
         for name, column in zip(names or range(len(columns)), columns, strict=True):
             _check_column(f"series.{name}", column)
         tails = Tails.of([columns[i] for i in order], task.manifest.context_length)
         (forecast,) = self._run(task.forecast([tails], horizon=horizon, levels=quantiles))
         return forecast.as_json(names, order)
+
+    def _forecast_each(self, task: AnySeries, series: Any, options: ForecastOptions) -> Json:
+        """Forecast each series alone. Raises: as `forecast`."""
+        is_named = isinstance(series, Mapping)
+        is_one = not is_named and len(series) > 0 and not hasattr(series[0], "__len__")
+        columns = {"series": series} if is_one else dict(series.items() if is_named else enumerate(series))
+        _check_not_empty("series", [*columns])
+        by_place = dict[str, Doubles]()
+        for name, column in columns.items():
+            place = "series" if is_one else f"series.{name}"
+            _check_column(place, column)
+            by_place[place] = np.array(column, np.float64)  # None becomes NaN
+
+        def arranged(found: list[list[float]]) -> dict[str, list[float]] | list[list[float]] | list[float]:
+            if is_one:
+                return found[0]
+            return dict(zip(series, found, strict=True)) if is_named else found
+
+        return task.as_json(self._run(task.forecast(by_place, options)), arranged)
 
     def check_forecast(self, horizon: int | None, quantiles: Sequence[float]) -> tuple[Forecasting, int]:
         """Check the options of a forecast; return the task and the horizon (the maximum if None).

@@ -89,7 +89,7 @@ def decompose(values: Doubles, known: NDArray[np.bool_], seasons: Sequence[int],
 def _component(
     values: Doubles, known: NDArray[np.bool_], seasons: Sequence[int], horizon: int, *, is_factor: bool
 ) -> tuple[Doubles, Doubles, Doubles]:
-    """Component (B, n + horizon), strengths (B, seasons), and mean absolute deviation (B,) of what is left of values."""
+    """Component (B, n + horizon), strengths (B, seasons), mean absolute deviation (B,) of the values from it."""
     n = values.shape[1]
     component = np.full((len(values), n + horizon), float(is_factor))
     strengths, error = np.zeros((len(values), len(seasons))), np.zeros(len(values))
@@ -110,7 +110,7 @@ def _component(
 
 
 def centred_average(values: Doubles, season: int) -> Doubles:
-    """Moving average over a season (B, n), of half weight at either end if it is even; linear beyond the first and last.
+    """Moving average over a season (B, n), with half weight at either end if it is even; linear at the series' ends.
 
     n must be at least twice the season.
     """
@@ -158,7 +158,9 @@ def seasonal_indices(ratio: Doubles, season: int, *, is_factor: bool) -> tuple[D
     deviation = np.clip(deviation, -limit, limit)
     shift = deviation.sum(axis=1) / np.maximum(count, 1)
     indices = middle[:, 0] + shift
-    noise = np.square(np.where(is_known, deviation - shift[:, None], 0.0)).sum(axis=(1, 2)) / np.maximum(total - season, 1)
+    noise = np.square(np.where(is_known, deviation - shift[:, None], 0.0)).sum(axis=(1, 2)) / np.maximum(
+        total - season, 1
+    )
     centred = indices - indices.mean(axis=1, keepdims=True)
     kept = np.maximum(0.0, 1 - noise * season / np.maximum(total, 1) / np.maximum(centred.var(axis=1), TINY))
     indices = float(is_factor) + centred * kept[:, None]

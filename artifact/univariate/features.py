@@ -63,9 +63,9 @@ class Prepared:
     """(B,): all else is in units of 2 ** exponent."""
 
     def targets(self, future: Doubles) -> Doubles:
-        """What the model should forecast for future values (B, HORIZON) of series that are no exact line."""
+        """What the model should forecast for future values (B, HORIZON); NaN for an exact line."""
         value = (np.ldexp(future, -self.exponent[:, None]) - self.term) / self.factor
-        return (value - self.origin) / self.scale[:, None]
+        return (value - self.origin) / np.where(self.scale > 0, self.scale, np.nan)[:, None]
 
     def restore(self, quantiles: Doubles, theta_share: float) -> Doubles:
         """Quantiles in the units of the series, in increasing order.
@@ -129,11 +129,12 @@ def interpolate(values: Doubles, known: NDArray[np.bool_]) -> Doubles:
 
 
 def _scale(level: Doubles, known: NDArray[np.bool_], window: int) -> Doubles:
-    """Root mean square distance (B,) of the values in the last `window` steps from the last; of all, if that is tiny."""
+    """Root mean square distance (B,) of the last `window` values from the last one; of all, if that is tiny."""
     distance = np.where(known, np.square(level - level[:, -1:]), 0.0)
     overall = distance.mean(axis=1)
     recent = distance[:, -window:].sum(axis=1) / np.maximum(known[:, -window:].sum(axis=1), 1)
-    return np.sqrt(np.where(recent > 1e-12 * overall, recent, overall))
+    root: Doubles = np.sqrt(np.where(recent > 1e-12 * overall, recent, overall))
+    return root
 
 
 def _statistics(

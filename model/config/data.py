@@ -170,3 +170,9 @@ class SeriesConfig(Section):
         if self.train_fraction + self.validation_fraction >= 1.0:
             raise ValueError("train_fraction and validation_fraction must leave rows for the test split")
         return self
+
+
+class GeneratedSeriesConfig(Section):
+    """Series that are generated while a forecaster of any series is trained (model.data.synthetic_univariate)."""
+
+    name: Literal["synthetic-univariate"]

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from artifact.univariate.features import CONTEXT, FUTURE, PATCH
 from model.config.encoder import EncoderConfig
 from model.config.schema import Count, Dropout, Positive, Section, TableSize, allowed
 
@@ -191,4 +192,24 @@ class ForecasterConfig(Section):
             )
         if self.kind == "paper" and self.patch_length != 1:
             raise ValueError(f"patch_length must be 1 in the paper's forecaster, not {self.patch_length}")
+        return self
+
+
+class AnySeriesConfig(Section):
+    """Forecaster of any series (model.nn.any_series)."""
+
+    kind: Literal["any-series"]
+    encoder: EncoderConfig
+    """Encoder over the patches of the future and of the past."""
+    statistics_dim: Count = 64
+    """Hidden width of the MLP that reads the statistics of a series."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.encoder.seq_len != (tokens := FUTURE + CONTEXT // PATCH):
+            raise ValueError(f"encoder.seq_len must be {tokens}, not {self.encoder.seq_len}")
+        if not self.encoder.is_length_aware:
+            raise ValueError(
+                f"encoder.mode must be 'length-aware', because series differ in length, not {self.encoder.mode!r}"
+            )
         return self

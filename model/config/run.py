@@ -5,8 +5,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, TypeAdapter, ValidationError, model_validator
 
 from artifact.manifest import Name
-from model.config.data import DocumentsConfig, PairsConfig, SeriesConfig
-from model.config.models import ClassifierConfig, ForecasterConfig, MatcherConfig
+from model.config.data import DocumentsConfig, GeneratedSeriesConfig, PairsConfig, SeriesConfig
+from model.config.models import AnySeriesConfig, ClassifierConfig, ForecasterConfig, MatcherConfig
 from model.config.schema import Section, explain
 from model.config.training import TrainingConfig
 
@@ -87,7 +87,15 @@ class ForecastingRun(_Run):
     model: ForecasterConfig
 
 
-RunConfig = ClassificationRun | MatchingRun | ForecastingRun
+class AnySeriesRun(_Run):
+    """Recipe of a forecaster of any series: of the task `forecasting`, if model.kind is `any-series`."""
+
+    task: Literal["forecasting"]
+    data: GeneratedSeriesConfig
+    model: AnySeriesConfig
+
+
+RunConfig = ClassificationRun | MatchingRun | ForecastingRun | AnySeriesRun
 
 RUNS: dict[str, type[RunConfig]] = {
     "text-classification": ClassificationRun,
@@ -102,7 +110,10 @@ def from_dict(table: dict[str, Any]) -> RunConfig:
     task = table.get("task")
     if not isinstance(task, str) or task not in RUNS:
         raise ValueError(f"task must be one of {', '.join(RUNS)}, not {task!r}")
+    model = table.get("model")
+    is_any_series = isinstance(model, dict) and model.get("kind") == "any-series"
+    kind = AnySeriesRun if task == "forecasting" and is_any_series else RUNS[task]
     try:
-        return RUNS[task].model_validate(table)
+        return kind.model_validate(table)
     except ValidationError as error:
         raise ValueError(explain(error)) from None

@@ -43,10 +43,11 @@ def check_graph(source: ExportGraph, graph: Graph, outputs: Arrays, folder: Path
 
 def fitting(golden: Arrays, outputs: Arrays, bucket: int) -> tuple[Arrays, Arrays]:
     """Golden inputs and outputs of the rows that fit into a bucket, with the inputs cut to its length."""
-    if "lengths" not in golden or golden["bytes"].shape[1] == bucket:
+    rows, *_ = golden
+    if "lengths" not in golden or golden[rows].shape[1] == bucket:
         return golden, outputs
     kept = golden["lengths"] <= bucket
-    inputs = {"bytes": golden["bytes"][kept, :bucket], "lengths": golden["lengths"][kept]}
+    inputs = {rows: golden[rows][kept, :bucket], "lengths": golden["lengths"][kept]}
     return inputs, {name: output[kept] for name, output in outputs.items()}
 
 
@@ -129,7 +130,8 @@ def onnx_program(source: ExportGraph, module: nn.Module) -> torch.onnx.ONNXProgr
     dynamic: dict[int, Any] = {0: torch.export.Dim("batch")}
     if len(source.buckets) > 1:
         unit = math.gcd(*source.buckets)
-        dynamic[1] = unit * torch.export.Dim("units", min=1, max=source.buckets[-1] // unit)
+        shortest, longest = source.buckets[0] // unit, source.buckets[-1] // unit
+        dynamic[1] = unit * torch.export.Dim("units", min=shortest, max=longest)
     for name in ("torch.onnx", "onnx_ir"):
         logging.getLogger(name).setLevel(logging.ERROR)
     with warnings.catch_warnings(), torch.no_grad():

@@ -2,7 +2,8 @@
 
 from typing import Any, assert_never
 
-from model.config.run import ClassificationRun, ForecastingRun, MatchingRun, RunConfig
+from model.config.run import AnySeriesRun, ClassificationRun, ForecastingRun, MatchingRun, RunConfig
+from model.tasks.any_series import AnySeriesTask
 from model.tasks.base import TrainingTask
 from model.tasks.classification import ClassificationTask
 from model.tasks.forecasting import ForecastingTask
@@ -20,5 +21,7 @@ def task_of(config: RunConfig, facts: Facts | None = None) -> TrainingTask[Any, 
             return MatchingTask(config, facts or {})
         case ForecastingRun():
             return ForecastingTask(config, facts or {})
+        case AnySeriesRun():
+            return AnySeriesTask(config, facts or {})
         case _:
             assert_never(config)

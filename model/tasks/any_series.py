@@ -1,0 +1,335 @@
+"""Forecasting of any series by one model, trained on generated series. Used by the commands through `model.tasks`."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from artifact.arrays import Doubles, Floats
+from artifact.manifest import ExportManifest, Result
+from artifact.tasks.any_series import SEASON_CLASSES, AnySeriesManifest, season_class
+from artifact.univariate.features import CONTEXT, FUTURE, HORIZON, LEVELS, MEDIAN, PATCH, WIDTH, Prepared, prepare
+from model.config.run import AnySeriesRun
+from model.data.own import DataFiles
+from model.data.synthetic_univariate import GROUP, KINDS, Group, draw_groups
+from model.errors import UserError
+from model.nn.any_series import AnySeriesForecaster
+from model.tasks.base import Finished, Measurement, TrainingTask
+from model.tasks.forecasting import quantiles_are_reliable
+from model.tasks.graphs import Arrays, ExportGraph, GraphFunction, module_functions
+from model.training.learner import TaskLearner, TrainingBatch
+from model.training.stages import Stage, gradient_stages
+
+BUCKETS = tuple(1 + FUTURE + steps // PATCH for steps in (64, 128, 256, CONTEXT))
+"""Padded numbers of tokens."""
+TRAINING, VALIDATION, TEST = 0, 1, 2
+"""Streams of generated series. Validation and test are the same for all seeds."""
+BATCHES = 48
+"""Batches of validation and of test."""
+BATCH = 64
+"""Series of a batch of validation and of test."""
+FARTHEST = 12.0
+"""Limit of the targets, in units of the model."""
+HALF_WEIGHT = 8
+"""Step whose weight in the loss is half that of the first."""
+SHARES = "theta_shares"
+"""Key of a fact of an export: shares of the Theta forecast."""
+SHARES_TRIED = np.linspace(0, 1, 11)
+BASELINES = ("Theta", "seasonal naive", "naive")
+BAND = (LEVELS.index(0.1), LEVELS.index(0.9))
+
+
+@dataclass(frozen=True)
+class SeriesBatch:
+    """Prepared groups of series as one batch."""
+
+    groups: tuple[Group, ...]
+    prepared: tuple[Prepared, ...]
+
+    @classmethod
+    def of(cls, groups: Iterable[Group]) -> "SeriesBatch":
+        """Prepare groups."""
+        kept = tuple(groups)
+        return cls(kept, tuple(prepare(group.past, group.seasons) for group in kept))
+
+    def inputs(self, *, buckets: Sequence[int] = ()) -> Arrays:
+        """Inputs of the graph; padded to the next of the buckets, or to the longest series."""
+        longest = max(prepared.tokens.shape[1] for prepared in self.prepared)
+        size = next((bucket for bucket in buckets if longest <= bucket), max(longest, BUCKETS[0]))
+        tokens = np.zeros((len(self.prepared) * GROUP, size, WIDTH), np.float32)
+        lengths = np.zeros(len(tokens), np.int32)
+        for place, prepared in enumerate(self.prepared):
+            rows, count = slice(place * GROUP, (place + 1) * GROUP), prepared.tokens.shape[1]
+            tokens[rows, :count], lengths[rows] = prepared.tokens, count
+        return {"tokens": tokens, "lengths": lengths}
+
+    def targets(self) -> Floats:
+        """What the model should forecast, (B, HORIZON); NaN for exact lines."""
+        found = [prepared.targets(group.future) for group, prepared in zip(self.groups, self.prepared, strict=True)]
+        targets: Floats = np.clip(np.concatenate(found), -FARTHEST, FARTHEST).astype(np.float32)
+        return targets
+
+    def theta(self) -> Doubles:
+        """Theta forecasts in units of the model, (B, HORIZON)."""
+        return np.concatenate([prepared.theta for prepared in self.prepared])
+
+    def seasonal_naive(self) -> Doubles:
+        """Seasonal naive forecasts in units of the model, (B, HORIZON)."""
+        found = []
+        for group, prepared in zip(self.groups, self.prepared, strict=True):
+            season = max(group.seasons) if max(group.seasons) <= group.past.shape[1] else 1
+            filled = np.where(np.isnan(group.past), group.past[:, -1:], group.past)
+            found.append(prepared.targets(filled[:, -season + np.arange(HORIZON) % season]))
+        return np.clip(np.concatenate(found), -FARTHEST, FARTHEST)
+
+
+@dataclass(frozen=True)
+class GeneratedData:
+    """Validation and test series."""
+
+    validation: tuple[SeriesBatch, ...]
+    test: tuple[SeriesBatch, ...]
+
+
+def weights() -> Floats:
+    """Weight of each step in the loss (HORIZON,), with mean 1: near steps count most."""
+    weight = 1 / (1 + np.arange(HORIZON) / HALF_WEIGHT)
+    weight /= weight.mean()
+    return weight.astype(np.float32)
+
+
+def pinball(quantiles: Tensor, truth: Tensor, weight: Tensor) -> Tensor:
+    """Mean quantile loss, twice; of a median, the absolute error.
+
+    Shape:  quantiles (B, LEVELS, HORIZON), truth (B, HORIZON) with NaN for what does not count, weight (HORIZON,).
+    """
+    counts = ~torch.isnan(truth) * weight  # (B, HORIZON)
+    error = torch.nan_to_num(truth).unsqueeze(1) - quantiles
+    level = torch.tensor(LEVELS, device=error.device).unsqueeze(1)
+    loss = 2 * torch.maximum(level * error, (level - 1) * error).mean(1)
+    return (loss * counts).sum() / counts.sum().clamp(min=1)
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Forecasts of a batch and the truth, in units of the model. Exact lines are left out."""
+
+    quantiles: Doubles
+    """(B, LEVELS, HORIZON), in order."""
+    truth: Doubles
+    """(B, HORIZON), as all below."""
+    theta: Doubles
+    seasonal_naive: Doubles
+    kinds: tuple[str, ...]
+    """(B,)."""
+    season_classes: tuple[int, ...]
+    """(B,)."""
+
+    def mixed(self, shares: Doubles) -> Doubles:
+        """Quantiles moved to the Theta forecast by a share (B,)."""
+        shift = shares[:, None] * (self.theta - self.quantiles[:, MEDIAN])
+        return self.quantiles + shift[:, None]
+
+
+def evaluate(function: GraphFunction, batches: Iterable[SeriesBatch]) -> list[Evaluated]:
+    """Forecast generated series."""
+    found = []
+    for batch in batches:
+        truth = batch.targets().astype(np.float64)
+        kept = np.flatnonzero(~np.isnan(truth).any(axis=1))
+        quantiles = np.sort(function(batch.inputs(buckets=BUCKETS)).astype(np.float64), axis=1)
+        chosen = [batch.groups[row // GROUP] for row in kept]
+        found.append(
+            Evaluated(
+                quantiles[kept],
+                truth[kept],
+                batch.theta()[kept],
+                batch.seasonal_naive()[kept],
+                tuple(group.kind for group in chosen),
+                tuple(season_class(group.seasons) for group in chosen),
+            )
+        )
+    return found
+
+
+def choose_shares(evaluated: Sequence[Evaluated]) -> tuple[float, ...]:
+    """Share of the Theta forecast with the smallest quantile loss, for each class of season."""
+    weight, losses = torch.from_numpy(weights()), np.zeros((len(SEASON_CLASSES) + 1, len(SHARES_TRIED)))
+    for part in evaluated:
+        for season in set(part.season_classes):
+            rows = np.array(part.season_classes) == season
+            for place, share in enumerate(SHARES_TRIED):
+                mixed, truth = part.mixed(np.full(len(rows), share))[rows], part.truth[rows]
+                loss = pinball(torch.from_numpy(mixed), torch.from_numpy(truth), weight)
+                losses[season, place] += len(truth) * float(loss)
+    return tuple(float(SHARES_TRIED[place]) for place in losses.argmin(axis=1))
+
+
+def errors(evaluated: Sequence[Evaluated], shares: Sequence[float]) -> dict[str, dict[str, float]]:
+    """Of all series and of each kind: their number, mean absolute errors and coverage of the 80 % band."""
+    rows = list[tuple[float, ...]]()
+    for part in evaluated:
+        mixed = part.mixed(np.array(shares)[list(part.season_classes)])
+        low, high = (mixed[:, place] for place in BAND)
+        forecasts = (mixed[:, MEDIAN], part.theta, part.seasonal_naive, 0 * part.theta)
+        columns = [np.abs(part.truth - forecast).mean(axis=1) for forecast in forecasts]
+        columns.append(((low <= part.truth) & (part.truth <= high)).mean(axis=1))
+        rows += zip(*columns, strict=True)
+    table, kinds = np.array(rows), np.array([kind for part in evaluated for kind in part.kinds])
+    found = dict[str, dict[str, float]]()
+    for kind in ("all", *KINDS):
+        chosen = table if kind == "all" else table[kinds == kind]
+        means = dict(zip(("mae", *BASELINES, "coverage_80"), chosen.mean(axis=0).tolist(), strict=True))
+        found[kind] = {"series": float(len(chosen)), **means}
+    return found
+
+
+@dataclass(frozen=True)
+class AnySeriesTask(TrainingTask[AnySeriesRun, Path, GeneratedData]):
+    """One model for any series; validation on generated series selects the epoch."""
+
+    unit = "series"
+
+    @property
+    def metric(self) -> str:
+        """Mean quantile loss in units of the model."""
+        return "pinball"
+
+    def read(self, files: DataFiles, *, is_new: bool = False) -> Path:
+        del is_new
+        return files.data_dir
+
+    def load(self, source: Path) -> GeneratedData:
+        del source
+        if self.config.training.batch_size % GROUP:
+            raise UserError(f"training.batch_size must be a multiple of {GROUP}, not {self.config.training.batch_size}")
+        validation, test = (
+            tuple(SeriesBatch.of(draw_groups((stream,), index, BATCH)) for index in range(BATCHES))
+            for stream in (VALIDATION, TEST)
+        )
+        return GeneratedData(validation, test)
+
+    def with_facts_of(self, data: GeneratedData) -> Self:
+        del data
+        return self
+
+    def describe(self, data: GeneratedData) -> tuple[str, ...]:
+        return (f"generated series; {len(data.validation) * BATCH} of them for validation",)
+
+    def stages(self, data: GeneratedData) -> Sequence[Stage]:
+        return gradient_stages(AnySeriesLearner(self, data), self.config.training, is_fitted_on_all=False)
+
+    def build(self) -> nn.Module:
+        return AnySeriesForecaster(self.config.model)
+
+    def graphs(self, model: nn.Module) -> tuple[ExportGraph, ...]:
+        return (ExportGraph("model", model, golden_series(), ("quantiles",), BUCKETS),)
+
+    def finish(self, model: nn.Module, final: nn.Module | None, data: GeneratedData) -> Finished:
+        """Leave the model as it is: the shares of the Theta forecast are those of its export (`measure`)."""
+        del data
+        return self.finished(model, final)
+
+    def measure(self, functions: Sequence[GraphFunction], data: GeneratedData) -> Measurement:
+        """Errors of the median and coverage of the 80 % band on generated test series, of all kinds and of each."""
+        shares = self.facts.get(SHARES) or choose_shares(evaluate(functions[0], data.validation))
+        found = errors(evaluate(functions[0], data.test), shares)
+        results = list[Result]()
+        for kind, rows in found.items():
+            note = ", ".join(f"{name} {rows[name]:.4f}" for name in BASELINES)
+            for metric, compared in (("mae", note), ("coverage_80", "0.8")):
+                results.append(
+                    Result(
+                        metric=metric,
+                        value=round(rows[metric], 6),
+                        split="test",
+                        examples=int(rows["series"]),
+                        condition=kind,
+                        seeds=(self.config.seed,),
+                        compared_with=compared,
+                    )
+                )
+        keys = {"theta_shares": shares, "quantiles_reliable": quantiles_are_reliable(results)}
+        return Measurement(tuple(results), keys=keys)
+
+    def manifest(self, golden: Arrays) -> dict[str, Any]:
+        del golden
+        return {"kind": "any-series", "context_length": CONTEXT, "horizon": HORIZON, "levels": LEVELS}
+
+    def of_export(self, manifest: ExportManifest, folder: Path) -> Self:
+        del folder
+        assert isinstance(manifest, AnySeriesManifest)
+        return self.knowing(**{SHARES: manifest.theta_shares})
+
+    def terms(self) -> tuple[str, bool]:
+        return "Generated; no terms.", False
+
+
+@dataclass(frozen=True)
+class AnySeriesLearner(TaskLearner):
+    """Generated series that train a forecaster of any series."""
+
+    task: AnySeriesTask
+    data: GeneratedData
+
+    metric, unit = "pinball", "series"
+    is_error = True
+
+    def build(self) -> nn.Module:
+        return self.task.build()
+
+    def initialise(self, model: nn.Module, device: torch.device) -> None:
+        """The model needs no initialisation from data."""
+
+    @property
+    def examples_per_epoch(self) -> int:
+        training = self.task.config.training
+        return training.examples_per_epoch // training.batch_size * training.batch_size
+
+    def batches(self, epoch: int) -> Iterator[TrainingBatch]:
+        """Yield training batches of one epoch: tokens, lengths and targets."""
+        size = self.task.config.training.batch_size
+        count = self.examples_per_epoch // size
+        for index in range(epoch * count, (epoch + 1) * count):
+            batch = SeriesBatch.of(draw_groups((TRAINING, self.task.config.seed), index, size))
+            yield tuple(torch.from_numpy(array) for array in (*batch.inputs().values(), batch.targets()))
+
+    def loss(self, model: nn.Module, batch: TrainingBatch) -> Tensor:
+        tokens, lengths, targets = batch
+        weight = torch.from_numpy(weights()).to(targets.device)
+        return pinball(model(tokens, lengths), targets, weight)
+
+    def validate(self, model: nn.Module, device: torch.device) -> float:
+        (function,) = module_functions(self.task.graphs(model), device)
+        losses = [self._loss(function, batch) for batch in self.data.validation]
+        return float(np.mean(losses))
+
+    def _loss(self, function: GraphFunction, batch: SeriesBatch) -> float:
+        found = torch.from_numpy(function(batch.inputs()))
+        return float(pinball(found, torch.from_numpy(batch.targets()), torch.from_numpy(weights())))
+
+    def compare(self, model: nn.Module, device: torch.device) -> str:
+        """Mean absolute errors on validation, with those of simple forecasts, of all kinds of series and of each."""
+        (function,) = module_functions(self.task.graphs(model), device)
+        found = errors(evaluated := evaluate(function, self.data.validation), shares := choose_shares(evaluated))
+        heads = ("series", "mae", *BASELINES, "coverage_80")
+        lines = [f"Mean absolute errors on validation; shares of Theta {', '.join(map(str, shares))}:"]
+        lines.append(f"{'':<12}" + "".join(f"  {head:>14}" for head in heads))
+        for kind, row in found.items():
+            lines.append(f"{kind:<12}" + "".join(f"  {row[head]:>14.4g}" for head in heads))
+        return "\n".join(lines)
+
+
+def golden_series() -> Arrays:
+    """Generated series of all lengths: tokens (8, BUCKETS[-1], WIDTH) float32, lengths (8,) int32."""
+    generator = np.random.default_rng(0)
+    inputs = {"tokens": np.zeros((8, BUCKETS[-1], WIDTH), np.float32), "lengths": np.zeros(8, np.int32)}
+    for row, steps in enumerate((1, 17, 64, 90, 128, 250, 400, CONTEXT)):
+        wave = 100 + 10 * np.sin(np.arange(steps) * 2 * np.pi / 12)
+        tokens = prepare((wave + generator.standard_normal(steps).cumsum())[None], (12,)).tokens[0]
+        inputs["tokens"][row, : len(tokens)], inputs["lengths"][row] = tokens, len(tokens)
+    return inputs
