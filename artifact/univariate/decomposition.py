@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from artifact.arrays import Doubles
 
 OUTLYING = 20.0
-"""A value is an outlier if it is this many times farther from its neighbours than the farthest of the others."""
+"""An outlier is this many times farther from its neighbours than the farthest of the others."""
 OUTLIER_STEPS = 64
 """There may be one outlier, and one more for each so many steps."""
 NEIGHBOURS = 2
@@ -38,20 +38,23 @@ class Seasonal:
 
 
 def find_outliers(values: Doubles) -> NDArray[np.bool_]:
-    """Whether each value (B, n) is far outside of its neighbourhood, of which a few are; none are missing.
+    """Whether each value (B, n) is far from its neighbours, of which a few are; none are missing.
 
-    If most values equal their neighbours, the last one may be the first of a new level, and is no outlier.
+    The first and the last value may belong to another level. They are outliers if they are far outside of the range of
+    the others, which must not be equal.
     """
     n = values.shape[1]
     if n < 8:
         return np.zeros(values.shape, np.bool_)
-    padded = np.pad(values, ((0, 0), (NEIGHBOURS, NEIGHBOURS)), "reflect")
+    padded = np.pad(values, ((0, 0), (NEIGHBOURS, NEIGHBOURS)), "edge")
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBOURS + 1, axis=1)
     distance = np.abs(values - np.sort(windows, axis=2)[..., NEIGHBOURS])
     rank = n - 2 - n // OUTLIER_STEPS
-    usual = np.partition(distance, rank, axis=1)[:, rank, None]
-    found: NDArray[np.bool_] = distance > OUTLYING * usual
-    found[:, -1] &= usual[:, 0] > 0
+    found: NDArray[np.bool_] = distance > OUTLYING * np.partition(distance, rank, axis=1)[:, rank, None]
+    for end, others in ((0, values[:, 1:]), (-1, values[:, :-1])):
+        low, high = others.min(axis=1), others.max(axis=1)
+        beyond = np.maximum(values[:, end] - high, low - values[:, end])
+        found[:, end] = (high > low) & (beyond > OUTLYING * (high - low))
     return found
 
 

@@ -59,7 +59,7 @@ class Prepared:
     """(B, HORIZON): seasonal factor of the future steps."""
     term: Doubles
     """(B, HORIZON): seasonal term of the future steps, and what was subtracted from the values."""
-    exponent: NDArray[np.int64]
+    exponent: NDArray[np.int32]
     """(B,): all else is in units of 2 ** exponent."""
 
     def targets(self, future: Doubles) -> Doubles:
@@ -90,16 +90,15 @@ def prepare(values: Doubles, seasons: Sequence[int]) -> Prepared:
     """
     n = values.shape[1]
     is_whole = (values == np.rint(values)).mean(axis=1)
-    exponent = np.frexp(np.nanmax(np.abs(values), axis=1))[1]
-    values = np.ldexp(values, -exponent[:, None])  # so that no square overflows
+    values, first = _in_units(values)  # so that nothing overflows
     known = ~np.isnan(values)
+    known &= ~find_outliers(interpolate(values, known))
+    values, second = _in_units(np.where(known, values, np.nan))
     filled = interpolate(values, known)
-    known &= ~find_outliers(filled)
-    filled = interpolate(filled, known)
     seasonal = decompose(filled, known, seasons, HORIZON)
     # Differences from the last value keep the digits of large values.
     last = np.where(seasonal.is_multiplicative, 0.0, filled[:, -1])[:, None]
-    level = (filled - last - seasonal.term[:, :n]) / seasonal.factor[:, :n]
+    level = interpolate((filled - last - seasonal.term[:, :n]) / seasonal.factor[:, :n], known)
     line = theta(level, HORIZON)
     is_exact = np.abs(level - line.line[:, :n]).max(axis=1) <= EXACT
     if n < MIN_LINE:
@@ -114,8 +113,14 @@ def prepare(values: Doubles, seasons: Sequence[int]) -> Prepared:
     statistics = _statistics(filled, known, seasons, seasonal, z, filled[:, -1] / unit[:, 0], line, rise, is_whole)
     tokens = _tokens(np.where(known, z, 0.0), known, component, forecast, statistics, seasons)
     return Prepared(
-        tokens, origin, scale, forecast, seasonal.factor[:, n:], seasonal.term[:, n:] + last, exponent.astype(np.int64)
+        tokens, origin, scale, forecast, seasonal.factor[:, n:], seasonal.term[:, n:] + last, first + second
     )
+
+
+def _in_units(values: Doubles) -> tuple[Doubles, NDArray[np.int32]]:
+    """Values (B, n) in units of a power of two, so that the largest is at most 1, and its exponent (B,)."""
+    exponent: NDArray[np.int32] = np.frexp(np.nanmax(np.abs(values), axis=1))[1]
+    return np.ldexp(values, -exponent[:, None]), exponent
 
 
 def interpolate(values: Doubles, known: NDArray[np.bool_]) -> Doubles:

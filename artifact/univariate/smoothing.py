@@ -48,7 +48,7 @@ def theta(values: Doubles, horizon: int) -> Theta:
     """
     n = values.shape[1]
     time = np.arange(n + horizon) - (n - 1) / 2
-    slope = values @ time[:n] / max(float(time[:n] @ time[:n]), 1.0)
+    slope = (values * time[:n]).sum(axis=1) / (np.square(time[:n]).sum() if n > 1 else 1.0)
     line = values.mean(axis=1, keepdims=True) + slope[:, None] * time
     curved = 2 * values - line[:, :n]
     drive = ALPHAS[:, None] * curved[:, None]  # (B, A, n)
